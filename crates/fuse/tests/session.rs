@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fuse::mount::fusermount;
 use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut};
 use fuse::protocol::{Incoming, Operation};
-use fuse::session::{Answer, Handler, Responder, Session};
+use fuse::session::{Answer, Handler, Responder, RingChoice, Session, SessionOptions, Transport};
 use fuse::{Mount, MountError, MountOptions, Unmounted};
 use host::errno::Errno;
 use host::mount_table;
@@ -30,6 +30,8 @@ use types::FsError;
 const SOURCE: &str = "mgs.test:9800:/test";
 const TEXT: &[u8] = b"hello, kernel\n";
 const FILE_NODE: u64 = 2;
+/// Whether the kernel offers FUSE over io_uring; absent before Linux 6.14.
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A root directory with one file `hello`. Looking up `panic` panics; looking up `slow...` waits
 /// until it is released.
@@ -89,16 +91,22 @@ struct Fixture {
     toy: Arc<Toy>,
     cores: Cores,
     directory: tempfile::TempDir,
+    io_uring: RingChoice,
 }
 
 impl Fixture {
     fn new() -> Self {
+        Self::over(RingChoice::Auto)
+    }
+
+    fn over(io_uring: RingChoice) -> Self {
         let toy = Toy { waiting: Semaphore::new(0), released: Semaphore::new(0) };
-        Self { toy: Arc::new(toy), cores: Cores::start(2).unwrap(), directory: tempfile::tempdir().unwrap() }
+        let (cores, directory) = (Cores::start(2).unwrap(), tempfile::tempdir().unwrap());
+        Self { toy: Arc::new(toy), cores, directory, io_uring }
     }
 
     fn mount(&self) -> Result<Mount, MountError> {
-        let options = MountOptions::default();
+        let options = MountOptions { io_uring: self.io_uring, ..MountOptions::default() };
         Mount::with_handler(self.toy.clone(), SOURCE, self.directory.path(), &options, self.cores.clone())
     }
 
@@ -113,16 +121,30 @@ impl Drop for Fixture {
     }
 }
 
+/// Runs a test over every transport that the kernel knows.
+fn over_each(test: impl Fn(Fixture)) {
+    test(Fixture::over(RingChoice::Off));
+    if Path::new(ENABLE_URING).exists() {
+        fs::write(ENABLE_URING, "Y").unwrap();
+        test(Fixture::over(RingChoice::On));
+    }
+}
+
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
 #[test]
 fn a_mount_is_shown_served_and_gone() {
-    let fixture = Fixture::new();
+    over_each(check_life);
+}
+
+fn check_life(fixture: Fixture) {
     let mount = fixture.mount().unwrap();
     let entry = mount_table::find(mount.point()).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", SOURCE));
+    let expected = if fixture.io_uring == RingChoice::On { Transport::IoUring } else { Transport::Device };
+    assert_eq!(mount.transport(), expected);
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
     assert_eq!(errno(fs::metadata(fixture.path("absent"))), libc::ENOENT);
     let ended = mount.ended();
@@ -145,7 +167,10 @@ fn a_point_is_mounted_once() {
 
 #[test]
 fn a_busy_mount_is_detached_and_its_users_see_errors() {
-    let fixture = Fixture::new();
+    over_each(check_detached);
+}
+
+fn check_detached(fixture: Fixture) {
     let mount = fixture.mount().unwrap();
     let mut file = fs::File::open(fixture.path("hello")).unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
@@ -155,7 +180,10 @@ fn a_busy_mount_is_detached_and_its_users_see_errors() {
 
 #[test]
 fn an_unmount_by_somebody_else_ends_the_session() {
-    let fixture = Fixture::new();
+    over_each(check_foreign_unmount);
+}
+
+fn check_foreign_unmount(fixture: Fixture) {
     let mount = fixture.mount().unwrap();
     let mut ended = mount.ended();
     fuse::mount::unmount(fixture.directory.path(), false).unwrap();
@@ -215,7 +243,10 @@ fn leave_dead_mount(point: &Path, kind: &str) {
 
 #[test]
 fn a_panic_is_an_input_output_error_and_no_more() {
-    let fixture = Fixture::new();
+    over_each(check_panic);
+}
+
+fn check_panic(fixture: Fixture) {
     let mount = fixture.mount().unwrap();
     for _ in 0..4 {
         assert_eq!(errno(fs::metadata(fixture.path("panic"))), libc::EIO);
@@ -225,16 +256,20 @@ fn a_panic_is_an_input_output_error_and_no_more() {
 }
 
 #[test]
-fn pending_requests_do_not_hold_up_the_workers() {
-    let fixture = Fixture::new();
+fn pending_requests_do_not_hold_up_others() {
+    over_each(check_pending);
+}
+
+fn check_pending(fixture: Fixture) {
     let mount = fixture.mount().unwrap();
     let (tell, told) = mpsc::channel();
-    const WAITING: u32 = 8;
+    /// More than a ring has entries at first, for all processors together.
+    const WAITING: u32 = 1300;
     for number in 0..WAITING {
         let (path, tell) = (fixture.path(&format!("slow{number}")), tell.clone());
         thread::spawn(move || tell.send(errno(fs::metadata(path))).unwrap());
     }
-    // More requests wait than there are workers; others are served meanwhile.
+    // More requests wait than there are workers, or entries; others are served meanwhile.
     fixture.cores.block_on(fixture.toy.waiting.acquire_many(WAITING)).unwrap().forget();
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
     assert!(told.try_recv().is_err());
@@ -253,7 +288,8 @@ fn the_helper_mounts_and_unmounts() {
     let point = fixture.directory.path();
     let options = format!("fsname={},subtype=stria", fusermount::escape("a:1,b:2:/test"));
     let device = fusermount::mount(point, &options).unwrap();
-    let session = Session::start(device, 2, 0, fixture.toy.clone(), fixture.cores.clone()).unwrap();
+    let how = SessionOptions { threads: 2, features: 0, io_uring: RingChoice::Auto };
+    let session = Session::start(device, how, fixture.toy.clone(), fixture.cores.clone()).unwrap();
     let entry = mount_table::find(point).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", "a:1,b:2:/test"));
     let file = fs::File::open(fixture.path("hello")).unwrap();

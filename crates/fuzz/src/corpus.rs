@@ -499,6 +499,28 @@ pub(crate) fn kernel_requests() -> Vec<Vec<u8>> {
     KernelOpcode::ALL.iter().flat_map(|opcode| [request(*opcode), name_only(*opcode)]).collect()
 }
 
+/// The same requests, as the kernel splits them for an entry of a ring.
+pub(crate) fn ring_requests() -> Vec<Vec<u8>> {
+    const HEADER_BYTES: usize = 40;
+    const PART_BYTES: usize = 128;
+    const STATE_BYTES: usize = 32;
+    let split = |request: Vec<u8>| {
+        let (header, body) = request.split_at(HEADER_BYTES);
+        // Structures are whole words, and only opcodes without one begin with a name.
+        let structure_bytes = if body.first() == Some(&b'n') { 0 } else { 96 };
+        let (structure, payload) = body.split_at(structure_bytes);
+        let mut entry = header.to_vec();
+        entry.resize(PART_BYTES, 0);
+        entry.extend_from_slice(structure);
+        entry.resize(2 * PART_BYTES + STATE_BYTES, 0);
+        let payload_at = 2 * PART_BYTES + 16;
+        entry[payload_at..payload_at + 4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        entry.extend_from_slice(payload);
+        entry
+    };
+    kernel_requests().into_iter().map(split).collect()
+}
+
 pub(crate) fn control_pages() -> Vec<Vec<u8>> {
     let requests = [ControlRequest::Targets, ControlRequest::Name, ControlRequest::InodePaths(INODE)];
     let replies = [

@@ -6,8 +6,10 @@ use std::{
     os::unix::ffi::OsStrExt,
     sync::{Arc, LazyLock},
 };
+use zerocopy::FromBytes;
 
 use bytes::Bytes;
+use fuse::protocol::ring::{EntryHeader, decode_entry};
 use fuse::{MountOptions, MountSource, mount::helper::HelperRequest};
 use host::ioctl::PendingReplies;
 use kv::{
@@ -97,6 +99,7 @@ pub fn all() -> Vec<FuzzTarget> {
         access_lists(),
         layout_xattrs(),
         kernel_requests(),
+        ring_requests(),
         control_pages(),
         mount_options(),
         lfs_command_lines(),
@@ -395,6 +398,17 @@ pub fn kernel_requests() -> FuzzTarget {
         put_u32(input, 0, bytes);
     }
     FuzzTarget { seal: Some(seal), ..target("kernel_requests", 60_000, corpus::kernel_requests, run) }
+}
+
+/// What the kernel writes into an entry of a ring: header, then payload.
+pub fn ring_requests() -> FuzzTarget {
+    fn run(input: &[u8]) {
+        let Ok((entry, payload)) = EntryHeader::read_from_prefix(input) else { return };
+        if let Ok(incoming) = decode_entry(&entry, payload) {
+            let _ = (incoming.opcode.label(), format!("{:?}", incoming.operation));
+        }
+    }
+    target("ring_requests", 60_000, corpus::ring_requests, run)
 }
 
 /// Pages of the control ioctl, which any user may send, and what comes back.

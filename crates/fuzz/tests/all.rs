@@ -79,6 +79,7 @@ fuzz!(
     access_lists,
     layout_xattrs,
     kernel_requests,
+    ring_requests,
     control_pages,
     mount_options,
     lfs_command_lines,

@@ -16,6 +16,10 @@ impl Errno {
     pub const NO_SUCH_OPERATION: Errno = Errno(libc::ENOSYS);
     /// EINVAL.
     pub const INVALID: Errno = Errno(libc::EINVAL);
+    /// ENOLCK.
+    pub const NO_LOCKS: Errno = Errno(libc::ENOLCK);
+    /// ENOTCONN: the mount is being ended.
+    pub const NOT_CONNECTED: Errno = Errno(libc::ENOTCONN);
 }
 
 /// What a system call that failed so reports.

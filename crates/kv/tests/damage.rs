@@ -212,6 +212,34 @@ async fn other_versions_and_foreign_files_are_refused() {
     assert!(matches!(refusal(&host).await, Error::Corrupt { .. }));
 }
 
+/// A batch of an earlier term after one of a later term was decided by nobody.
+#[tokio::test]
+async fn terms_only_grow() {
+    let raise = async |host: &Host, number: u64, term: u64| {
+        let (mut record, _) =
+            host.device.read("journal.0", offset_of(number), vec![0; RECORD_SPACE as usize]).await.unwrap();
+        record[40..48].copy_from_slice(&term.to_le_bytes());
+        let payload_bytes = u32::from_le_bytes(record[4..8].try_into().unwrap()) as usize;
+        let sum = crc32c(&record[4..RECORD_HEADER_BYTES + payload_bytes]);
+        record[..4].copy_from_slice(&sum.to_le_bytes());
+        host.device.write("journal.0", offset_of(number), vec![Bytes::from(record)]).await.unwrap();
+    };
+    let mut host = filled(3).await;
+    raise(&host, 1, 5).await;
+    let Error::Corrupt { offset, reason, .. } = refusal(&host).await else { panic!("another refusal") };
+    assert_eq!((offset, reason.as_str()), (offset_of(2), "batch 3 is of term 0, after term 5"));
+    raise(&host, 2, 6).await;
+    for last in [4, 5] {
+        let store = host.open().await;
+        let lsn = store.apply(put(1, b"more", b"of term 6")).unwrap();
+        assert_eq!(lsn, Lsn(last));
+        store.durable(lsn).await.unwrap();
+        store.checkpoint().await.unwrap();
+        host.crash();
+    }
+    assert_eq!(contents(&host.open().await).len(), 4, "what was added continues the last term");
+}
+
 /// CRC-32C bit by bit, as its definition has it.
 fn crc32c(bytes: &[u8]) -> u32 {
     let mut sum = !0u32;

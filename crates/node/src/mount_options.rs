@@ -21,7 +21,12 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     ("noallow_other", "allow access only by the user who mounts, not even by root"),
     ("default_permissions", "also let the kernel check permissions and ACLs, including those of FIFOs and devices"),
-    ("threads=N", "number of threads that read requests from the kernel, 1 to 1024 (default: one per core)"),
+    (
+        "io_uring=HOW",
+        "how requests come from the kernel: auto (default: over io_uring if the kernel offers it, else over \
+         /dev/fuse), on (over io_uring, or do not mount), off",
+    ),
+    ("threads=N", "number of threads that read /dev/fuse, 1 to 1024 (default: one per core); not for io_uring"),
     ("timeout=SECONDS", "how long a call waits for a server that does not answer (default: 100)"),
     ("key=FILE", "file of the client key (default: /etc/stria/FSNAME.client.key)"),
     ("remount", "change ro, rw and other flags of the existing mount"),
@@ -88,7 +93,11 @@ mod tests {
         }
         let own = ["key", "timeout"];
         for name in documented {
-            let value = if name == "threads" { "=1" } else { "" };
+            let value = match name {
+                "threads" => "=1",
+                "io_uring" => "=off",
+                _ => "",
+            };
             let mut options = fuse::MountOptions::default();
             options.add(&format!("{}{value}", name.replace('*', "systemd.automount"))).unwrap();
             assert!(options.others.is_empty() || own.contains(&name), "{name} is not understood");

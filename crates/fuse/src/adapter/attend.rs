@@ -8,6 +8,10 @@
 //! requests are not sent; sent requests take effect once or not at all; operations that must be
 //! completed (opens, closes, appends) are completed in the background.
 //!
+//! Over io_uring, Linux 6.18 sends no INTERRUPT for a signal that comes between the system call and
+//! the delivery of the request to the ring. So the signals of a caller are looked at once, soon
+//! after its request had to wait, and one that is found counts as an INTERRUPT.
+//!
 //! A process that exits closes its files, and the kernel does not interrupt this (FLUSH, which
 //! releases fcntl locks) for any signal. Such a process waits until its wait is logged, and no
 //! longer.
@@ -27,6 +31,9 @@ use crate::session::Answer;
 
 /// After so long, the log says what a request waits for.
 const LONG: Duration = Duration::from_secs(3);
+/// After so long, a signal whose INTERRUPT the kernel did not send is looked for: rarely, so that few
+/// requests are looked at, and soon enough for whoever presses ^C.
+const SIGNAL_LOOK: Duration = Duration::from_millis(100);
 /// First and longest pause between two looks at the signals of a caller that was interrupted.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
@@ -58,6 +65,14 @@ impl Wait {
         let mut registration = self.adapter.pending.register(self.unique);
         let long = Instant::now() + LONG;
         let mut told = false;
+        let look = Instant::now() + SIGNAL_LOOK;
+        if timeout_at(look, registration.interrupted()).await.is_ok() {
+            return self.until_fatal(long, told).await;
+        }
+        if fatal::has_signal(self.caller.thread) {
+            self.adapter.interrupts.interrupt(self.unique);
+            return self.until_fatal(long, told).await;
+        }
         if timeout_at(long, registration.interrupted()).await.is_err() {
             self.tell();
             told = true;
@@ -66,6 +81,11 @@ impl Wait {
             }
             registration.interrupted().await;
         }
+        self.until_fatal(long, told).await;
+    }
+
+    /// Checks the signals of a caller that was interrupted until one is fatal.
+    async fn until_fatal(&self, long: Instant, mut told: bool) {
         let (mut pause, longest) = LOOK_PAUSES;
         while !fatal::is_being_killed(self.caller.thread) {
             sleep(pause).await;

@@ -9,9 +9,10 @@ use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
 use crate::session::Answer;
 
-/// Bytes of a name assumed when asking for as many entries as will fit: shorter ones leave room
-/// that the next request fills, longer ones are asked for twice.
-const NAME_BYTES_ASSUMED: usize = 24;
+/// Bytes of a name assumed when asking for as many entries as will fit: the most that fit beside the
+/// 24 bytes of an entry without a name (rounded up to 8). Names of up to 8 bytes fill the room that
+/// the kernel gives; of longer ones, those that no longer fit are asked for again.
+const NAME_BYTES_ASSUMED: usize = 8;
 
 /// OPENDIR. Entries are not cached by the kernel.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {

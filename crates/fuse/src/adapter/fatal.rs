@@ -35,6 +35,12 @@ pub fn is_being_killed(thread: u32) -> bool {
     status.is_ok_and(|status| has_fatal_signal(&status))
 }
 
+/// Looks whether a thread that waits for an answer has a signal that ends interruptible waits.
+pub fn has_signal(thread: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"));
+    status.is_ok_and(|status| pending(&status) & !mask(&status, "SigBlk") != 0)
+}
+
 /// Looks whether a thread that waits for an answer is ending.
 pub fn is_ending(thread: u32) -> bool {
     let stat = fs::read(format!("/proc/{thread}/stat"));
@@ -53,17 +59,25 @@ fn has_ending_flag(stat: &str) -> bool {
 
 /// The decision, from the text of `/proc/<tid>/status`.
 fn has_fatal_signal(status: &str) -> bool {
-    let value = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.map_or("", str::trim)
-    };
-    let mask = |name: &str| u64::from_str_radix(value(name), 16).unwrap_or(0);
-    let pending = mask("SigPnd") | mask("ShdPnd");
     // What a tracer makes of other signals is not known before it is asked.
-    let traced = !matches!(value("TracerPid"), "" | "0");
-    let kept = mask("SigBlk") | mask("SigIgn") | mask("SigCgt") | HARMLESS;
+    let traced = !matches!(value(status, "TracerPid"), "" | "0");
+    let kept = mask(status, "SigBlk") | mask(status, "SigIgn") | mask(status, "SigCgt") | HARMLESS;
     let fatal = if traced { KILL } else { KILL | !kept };
-    pending & fatal != 0
+    pending(status) & fatal != 0
+}
+
+/// Signals that are pending for the thread or its process.
+fn pending(status: &str) -> u64 {
+    mask(status, "SigPnd") | mask(status, "ShdPnd")
+}
+
+fn mask(status: &str, name: &str) -> u64 {
+    u64::from_str_radix(value(status, name), 16).unwrap_or(0)
+}
+
+fn value<'a>(status: &'a str, name: &str) -> &'a str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map_or("", str::trim)
 }
 
 #[cfg(test)]
@@ -113,6 +127,7 @@ mod tests {
     fn what_cannot_be_read_is_not_fatal() {
         assert!(!has_fatal_signal("") && !has_fatal_signal("SigPnd:\nShdPnd:\tnot a number\n"));
         assert!(!is_being_killed(u32::MAX));
-        assert!(!is_being_killed(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
+        let this_thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        assert!(!is_being_killed(this_thread) && !has_signal(this_thread));
     }
 }

@@ -34,7 +34,7 @@ use crate::protocol::flags::init::POSIX_ACL;
 use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::device::Device;
 use crate::session::init::READ_AHEAD_BYTES;
-use crate::session::{Handler, Session, SessionError};
+use crate::session::{Handler, Session, SessionError, SessionOptions, Transport};
 pub use options::{MountOptions, MountSource, ParseError};
 use writability::Writability;
 
@@ -125,8 +125,8 @@ impl Mount {
         let device = attach(source, &point, options)?;
         let threads = options.threads.unwrap_or_else(|| cores.count());
         let features = if options.default_permissions { POSIX_ACL } else { 0 };
-        let session =
-            Session::start(device, threads, features, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
+        let options = SessionOptions { threads, features, io_uring: options.io_uring };
+        let session = Session::start(device, options, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
         let entry = mount_table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
         let device_number = entry.map(|entry| entry.device).unwrap_or_default();
         raise_read_ahead(&device_number);
@@ -136,6 +136,11 @@ impl Mount {
     /// The mount point, absolute and without symbolic links.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// How requests come from the kernel.
+    pub fn transport(&self) -> Transport {
+        self.session.as_ref().expect("the session lives until the mount is consumed").transport()
     }
 
     /// Becomes true when the mount is gone, whichever program unmounted it.

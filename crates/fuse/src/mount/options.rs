@@ -10,6 +10,8 @@ use host::mount_table::RESTRICTIONS;
 use rt::Address;
 use rustix::mount::MountFlags;
 
+use crate::session::RingChoice;
+
 /// What a mount is of: `host[:port]:/fsname`. Several management servers are separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSource {
@@ -79,8 +81,10 @@ pub struct MountOptions {
     /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if
     /// root mounts.
     pub allow_other: Option<bool>,
-    /// Workers; `None`: one per core.
+    /// Threads that read `/dev/fuse`, if that is the transport; `None`: one per core.
     pub threads: Option<usize>,
+    /// Whether requests come over io_uring.
+    pub io_uring: RingChoice,
     /// Options of other layers, in order, as `name` or `name=value`: for the caller to interpret or
     /// refuse.
     pub others: Vec<(String, Option<String>)>,
@@ -95,6 +99,7 @@ impl Default for MountOptions {
             remount: false,
             allow_other: None,
             threads: None,
+            io_uring: RingChoice::default(),
             others: Vec::new(),
         }
     }
@@ -185,6 +190,10 @@ impl MountOptions {
                 let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
                 self.threads = Some(threads.ok_or_else(wrong)?);
             }
+            ("io_uring", value) => {
+                let choice = value.and_then(|value| value.parse().ok());
+                self.io_uring = choice.ok_or_else(wrong)?;
+            }
             _ => self.others.push((name.to_owned(), value.map(str::to_owned))),
         }
         Ok(())
@@ -248,10 +257,12 @@ mod tests {
 
     #[test]
     fn what_is_meant_for_others_is_ignored_and_the_unknown_is_passed_on() {
-        let options = parse("_netdev,x-systemd.automount,comment=a b,timeout=30,,flag,threads=3,allow_other").unwrap();
+        let text = "_netdev,x-systemd.automount,comment=a b,timeout=30,,flag,threads=3,io_uring=off,allow_other";
+        let options = parse(text).unwrap();
         let others = [("timeout".to_owned(), Some("30".to_owned())), ("flag".to_owned(), None)];
         assert_eq!(options.others, others);
         assert_eq!((options.threads, options.allow_other), (Some(3), Some(true)));
+        assert_eq!((options.io_uring, MountOptions::default().io_uring), (RingChoice::Off, RingChoice::Auto));
         assert_eq!(options.flags, MountFlags::empty());
     }
 
@@ -272,6 +283,8 @@ mod tests {
             "threads=0",
             "threads=x",
             "threads=1025",
+            "io_uring",
+            "io_uring=yes",
             "allow_other=yes",
             "default_permissions=1",
         ] {

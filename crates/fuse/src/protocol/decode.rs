@@ -4,7 +4,8 @@
 //! | InHeader, 40 bytes | fixed structure of the opcode | name\0 [name\0] or data |
 //! ```
 //! Structures are copied out; names and data are borrowed from the buffer. Bytes beyond what the
-//! opcode needs are ignored, so that newer kernels may append.
+//! opcode needs are ignored, so that newer kernels may append. Over io_uring the fixed structure
+//! and what follows it are in different places ([`super::ring`]).
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -178,23 +179,38 @@ pub fn decode(bytes: &[u8]) -> Result<Incoming<'_>, RequestDecodeError> {
     let Ok((header, rest)) = InHeader::read_from_prefix(bytes) else {
         return Err(RequestDecodeError::NoHeader { bytes: bytes.len() });
     };
-    let unique = header.unique;
     if header.length as usize != bytes.len() {
-        return Err(RequestDecodeError::Length { unique, claimed: header.length, read: bytes.len() });
+        return Err(RequestDecodeError::Length { unique: header.unique, claimed: header.length, read: bytes.len() });
     }
+    decode_body(header, rest, &[])
+}
+
+/// Decodes the request of a header whose body begins with `fixed` and continues with `payload`. No
+/// structure, name or data lies in both.
+pub(super) fn decode_body<'a>(
+    header: InHeader,
+    fixed: &'a [u8],
+    payload: &'a [u8],
+) -> Result<Incoming<'a>, RequestDecodeError> {
+    let unique = header.unique;
     let extensions = usize::from(header.extension_units) * 8;
     let opcode = Opcode::from_number(header.opcode)
         .ok_or(RequestDecodeError::UnknownOpcode { unique, opcode: header.opcode })?;
-    let body = rest.len().checked_sub(extensions).map(|end| &rest[..end]);
-    let operation = body
-        .and_then(|body| Body { rest: body }.operation(opcode))
-        .ok_or(RequestDecodeError::Malformed { unique, opcode })?;
+    let body = if payload.is_empty() {
+        fixed.len().checked_sub(extensions).map(|end| Body { rest: &fixed[..end], payload })
+    } else {
+        payload.len().checked_sub(extensions).map(|end| Body { rest: fixed, payload: &payload[..end] })
+    };
+    let operation =
+        body.and_then(|body| body.operation(opcode)).ok_or(RequestDecodeError::Malformed { unique, opcode })?;
     Ok(Incoming { header, opcode, operation })
 }
 
 /// The unread part of a request's body. Every reader returns `None` if it ends too early.
 struct Body<'a> {
     rest: &'a [u8],
+    /// What follows `rest`.
+    payload: &'a [u8],
 }
 
 impl<'a> Body<'a> {
@@ -288,22 +304,31 @@ impl<'a> Body<'a> {
         Some(Operation::Init(Init { init, flags }))
     }
 
+    /// What is read next: never empty while anything is left.
+    fn next(&mut self) -> &'a [u8] {
+        if self.rest.is_empty() {
+            self.rest = std::mem::take(&mut self.payload);
+        }
+        self.rest
+    }
+
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Option<T> {
-        let (value, rest) = T::read_from_prefix(self.rest).ok()?;
+        let (value, rest) = T::read_from_prefix(self.next()).ok()?;
         self.rest = rest;
         Some(value)
     }
 
     /// A name up to its NUL. It may be empty: that is for the file system to refuse.
     fn name(&mut self) -> Option<&'a [u8]> {
-        let end = self.rest.iter().position(|byte| *byte == 0)?;
-        let (name, rest) = self.rest.split_at(end);
+        let next = self.next();
+        let end = next.iter().position(|byte| *byte == 0)?;
+        let (name, rest) = next.split_at(end);
         self.rest = &rest[1..];
         Some(name)
     }
 
     fn bytes(&mut self, bytes: u32) -> Option<&'a [u8]> {
-        let (data, rest) = self.rest.split_at_checked(bytes as usize)?;
+        let (data, rest) = self.next().split_at_checked(bytes as usize)?;
         self.rest = rest;
         Some(data)
     }

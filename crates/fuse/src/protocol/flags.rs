@@ -39,6 +39,9 @@ pub mod init {
     pub const INIT_EXT: u64 = 1 << 30;
     /// Shared mappings of files opened for direct I/O (FUSE_DIRECT_IO_ALLOW_MMAP, Linux 6.6).
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    /// Requests come over io_uring as soon as every queue has an entry, and wait until then
+    /// (FUSE_OVER_IO_URING, Linux 6.14).
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Bits of the answer to OPEN, CREATE and OPENDIR.

@@ -8,7 +8,7 @@
 //! The oldest supported kernel protocol is 7.31 (Linux 5.4), so the compatibility sizes of older
 //! protocols are not included. Decoding copies structures out of the buffer, needs no alignment and
 //! never panics: input that is too short or lacks its NUL is a [`RequestDecodeError`]. Nothing here
-//! does I/O, so another session (io_uring) can share all of it.
+//! does I/O: both transports (`/dev/fuse`, io_uring) use all of it.
 
 pub mod decode;
 pub mod directory;
@@ -16,6 +16,7 @@ pub mod flags;
 pub mod opcode;
 pub mod reply;
 pub mod request;
+pub mod ring;
 
 pub use decode::{Incoming, Operation, RequestDecodeError, decode};
 pub use opcode::Opcode;

@@ -55,6 +55,23 @@ impl BufferPool {
     }
 }
 
+/// From here on handing a whole buffer over wastes little.
+const COPY_BYTES_MAX: usize = 64 * 1024;
+
+impl BufferPool {
+    /// A copy of the data of a WRITE, at most [`DATA_BYTES_MAX`]; large ones in a buffer of the
+    /// pool.
+    pub fn copy(self: &Arc<Self>, data: &[u8]) -> Bytes {
+        if data.len() < COPY_BYTES_MAX {
+            return Bytes::copy_from_slice(data);
+        }
+        let mut full = self.take();
+        let range = PAGE_BYTES..PAGE_BYTES + data.len();
+        full.pages.as_mut_bytes()[range.clone()].copy_from_slice(data);
+        Bytes::from_owner(full).slice(range)
+    }
+}
+
 /// A buffer with one request.
 pub struct Buffer {
     pages: Box<[Page]>,
@@ -83,8 +100,6 @@ impl Buffer {
     /// does not keep a whole buffer; large ones without a copy, and the pool gives another buffer
     /// in place of this one.
     pub fn take_write_data(&mut self, bytes: usize) -> Bytes {
-        /// From here on handing the buffer over is cheaper than the copy and wastes little.
-        const COPY_BYTES_MAX: usize = 64 * 1024;
         let data = PAGE_BYTES..PAGE_BYTES + bytes;
         if bytes < COPY_BYTES_MAX {
             return Bytes::copy_from_slice(&self.pages.as_bytes()[data]);

@@ -22,6 +22,7 @@ const REQUIRED: u64 = BIG_WRITES | ATOMIC_O_TRUNC | DONT_MASK | POSIX_LOCKS | FL
 /// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes that it
 ///   asks for at each step: permission is decided at the MDT. Mounts with the option
 ///   default_permissions add it ([`negotiate`]).
+/// - OVER_IO_URING: depends on the choice at mount, and on what is available.
 /// - NO_OPEN_SUPPORT: every open is known to the MDT.
 /// - HANDLE_KILLPRIV (the first version) does not say whether a writer is privileged. The second
 ///   one does, with WRITE, SETATTR and OPEN. Without either, the kernel would send a chmod on

@@ -1,46 +1,45 @@
-//! A session with the kernel: reads requests from the device, passes them to a [`Handler`], and
-//! ends with the mount.
+//! A session with the kernel: takes requests from it, passes them to a [`Handler`], and ends with
+//! the mount.
 //!
-//! Life cycle: [`Session::start`] answers INIT on the first descriptor, clones it once per further
-//! worker and starts the workers, one thread per core. Each worker reads one request at a time into
-//! its own buffer, decodes it and polls the handler's future once, immediately: an operation that
-//! does not have to wait is answered by the thread that read it. A pending operation goes to a core
-//! of the process ([`Cores::run_inline_or_spawn`]), so a worker blocks only in its read. The
-//! session ends when the kernel says so (unmounted), or by [`Session::stop`].
+//! ```text
+//!            transport                                         common to both
+//!  kernel ── /dev/fuse: a thread per core (workers)   ──┬──> Dispatcher ──> Handler ──> Responder
+//!        └── io_uring: the cores themselves (ring)    ──┘
+//! ```
+//! Life cycle: [`Session::start`] chooses the transport ([`RingChoice`]), answers INIT on the device
+//! and starts to serve. Each operation is decoded and polled once, immediately, by the thread that
+//! took it from the kernel: an operation that does not have to wait is answered there. A pending
+//! operation continues on a core of the process ([`Cores::run_inline_or_spawn`]). The session ends
+//! when the kernel says so (unmounted), or by [`Session::stop`].
 //!
-//! Invariants: every request is answered exactly once, on the descriptor it came from
-//! ([`Responder`]). Downside: a worker whose inline poll takes long reads no requests meanwhile;
-//! the kernel gives requests to the worker that reads first, so the others continue.
+//! Invariant: every request is answered exactly once, where it came from ([`Responder`]).
 
 pub mod buffer;
 pub mod device;
+mod dispatch;
 pub mod init;
 pub mod responder;
+mod ring;
+mod transport;
 mod wake;
+mod workers;
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-};
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use rt::{
-    BoxFuture,
-    contain::{self, Contained, Panicked},
-    real::Cores,
-};
+use rt::{BoxFuture, real::Cores};
 use tokio::sync::watch;
 
-use crate::protocol::{Incoming, Operation, RequestDecodeError, decode};
-use buffer::{Buffer, BufferPool};
+use crate::protocol::flags::init::OVER_IO_URING;
+use crate::protocol::{Incoming, Operation, decode};
+use buffer::BufferPool;
 use device::{Device, Received};
-use host::errno::Errno;
+use dispatch::Dispatcher;
 use init::{Negotiated, UnsupportedKernel, negotiate};
 pub use responder::{Answer, Responder};
+use ring::{IdleRings, Rings};
+pub use transport::{RingChoice, Transport};
+use workers::Workers;
 
 /// Answers requests. Implemented by the adapter; by tests too.
 pub trait Handler: Send + Sync + 'static {
@@ -67,6 +66,9 @@ pub enum SessionError {
     /// Something else than INIT came first.
     #[error("the kernel did not begin with INIT: {0}")]
     NoInit(String),
+    /// io_uring is required.
+    #[error("the mount option io_uring=on cannot be fulfilled: {0}")]
+    NoRing(String),
 }
 
 /// Not its source: its text has the cause, which would be told twice.
@@ -76,41 +78,57 @@ impl From<io::Error> for SessionError {
     }
 }
 
+/// How a session serves.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// Threads that read `/dev/fuse` if that is the transport, at least one.
+    pub threads: usize,
+    /// Bits of INIT that are switched on besides those of every session.
+    pub features: u64,
+    /// Whether to use io_uring.
+    pub io_uring: RingChoice,
+}
+
 /// A running session.
 pub struct Session {
-    workers: Vec<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-    ended: watch::Receiver<bool>,
+    workers: Workers,
+    rings: Option<Rings>,
     features: u64,
 }
 
 impl Session {
-    /// Starts serving a mounted device with `threads` workers (at least one). `features`: bits of
-    /// INIT that are switched on besides those of every session.
+    /// Starts serving a mounted device. Not to be called on a core.
     pub fn start(
         device: Device,
-        threads: usize,
-        features: u64,
+        options: SessionOptions,
         handler: Arc<dyn Handler>,
         cores: Cores,
     ) -> Result<Session, SessionError> {
-        let threads = threads.max(1);
+        let threads = options.threads.max(1);
         let pool = BufferPool::new(2 * threads + 8);
-        let features = initialise(&device, &pool, features)?;
-        wake::prepare();
-        let device = Arc::new(device);
-        let devices: Vec<_> = (0..threads).map(|number| device_of_worker(number, &device)).collect();
-
-        let (ending, ended) = watch::channel(false);
-        let shared = Arc::new(Shared { handler, cores, pool, stop: Arc::default(), ending });
-        let stop = shared.stop.clone();
-        let mut workers = Vec::with_capacity(threads);
-        for (number, device) in devices.into_iter().enumerate() {
-            let shared = shared.clone();
-            let thread = std::thread::Builder::new().name(format!("fuse{number}"));
-            workers.push(thread.spawn(move || work(&shared, &device))?);
+        let (features, idle) = initialise(&device, &pool, options, cores.count())?;
+        let (device, dispatcher) = (Arc::new(device), Dispatcher::new(handler, cores));
+        let mut workers = Workers::new(device.clone(), dispatcher.clone(), pool.clone());
+        workers.start(1)?;
+        let shared = Arc::new(ring::Shared { device, dispatcher, pool });
+        let rings = match idle {
+            None => None,
+            Some(idle) => match Rings::start(idle, &shared) {
+                Ok(rings) => Some(rings),
+                Err(error) if options.io_uring == RingChoice::On => {
+                    return Err(SessionError::NoRing(error.to_string()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "io_uring failed; requests come over /dev/fuse");
+                    None
+                }
+            },
+        };
+        match &rings {
+            Some(rings) => tracing::info!(queues = rings.queues(), "FUSE requests come over io_uring"),
+            None => workers.start(threads)?,
         }
-        Ok(Session { workers, stop, ended, features })
+        Ok(Session { workers, rings, features })
     }
 
     /// Features the kernel and this side agreed on.
@@ -118,51 +136,31 @@ impl Session {
         self.features
     }
 
+    /// How requests come.
+    pub fn transport(&self) -> Transport {
+        if self.rings.is_some() { Transport::IoUring } else { Transport::Device }
+    }
+
     /// Becomes true when the kernel ended the session (an unmount, by whomever) or it was stopped.
     pub fn ended(&self) -> watch::Receiver<bool> {
-        self.ended.clone()
+        self.workers.ended()
     }
 
     /// Ends all workers and waits for them. Requests that are pending on cores are still answered;
     /// when the last of them is, the descriptors close, and a mount that still exists then answers
-    /// ENOTCONN.
-    pub fn stop(mut self) {
-        self.stop.store(true, Ordering::Release);
-        for worker in self.workers.drain(..) {
-            wake::wake_until_ended(&worker);
-            // A worker catches panics of the work it does; one that ended by a panic has logged it.
-            let _ = worker.join();
-        }
+    /// ENOTCONN. (Over io_uring it is the cores that answer ENOTCONN until the mount is gone.)
+    pub fn stop(self) {
+        drop(self);
     }
 }
 
-/// What the workers have in common.
-struct Shared {
-    handler: Arc<dyn Handler>,
-    cores: Cores,
-    pool: Arc<BufferPool>,
-    stop: Arc<AtomicBool>,
-    ending: watch::Sender<bool>,
-}
-
-/// The device itself for the first worker, a clone for the others; where the device file may be
-/// opened by root only, they share the one that was passed to us, which costs them a common lock in
-/// the kernel.
-fn device_of_worker(number: usize, device: &Arc<Device>) -> Arc<Device> {
-    if number == 0 {
-        return device.clone();
-    }
-    match device.try_clone() {
-        Ok(clone) => Arc::new(clone),
-        Err(error) => {
-            tracing::debug!(number, %error, "cannot clone /dev/fuse; sharing it");
-            device.clone()
-        }
-    }
-}
-
-/// Reads and answers INIT; returns the features agreed on.
-fn initialise(device: &Device, pool: &Arc<BufferPool>, further: u64) -> Result<u64, SessionError> {
+/// Reads and answers INIT; returns the features agreed on, and rings if io_uring is one of them.
+fn initialise(
+    device: &Device,
+    pool: &Arc<BufferPool>,
+    options: SessionOptions,
+    cores: usize,
+) -> Result<(u64, Option<IdleRings>), SessionError> {
     let mut buffer = pool.take();
     loop {
         match device.receive(&mut buffer)? {
@@ -175,87 +173,47 @@ fn initialise(device: &Device, pool: &Arc<BufferPool>, further: u64) -> Result<u
             return Err(SessionError::NoInit(format!("it sent {}", incoming.opcode.label())));
         };
         let unique = incoming.header.unique;
+        let refuse = || device.send(unique, libc::EPROTO, &[], &[]);
+        let rings = match choose(options.io_uring, request.flags, cores) {
+            Ok(rings) => rings,
+            Err(reason) => {
+                refuse()?;
+                return Err(SessionError::NoRing(reason));
+            }
+        };
+        let further = options.features | rings.as_ref().map_or(0, |_| OVER_IO_URING);
         match negotiate(&request, further) {
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
                 tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session started");
-                return Ok(features);
+                return Ok((features, rings));
             }
             Ok(Negotiated::TryOlder(reply)) => device.send(unique, 0, &Answer::of(&reply).head, &[])?,
             Err(error) => {
-                device.send(unique, libc::EPROTO, &[], &[])?;
+                refuse()?;
                 return Err(error.into());
             }
         }
     }
 }
 
-/// The life of a worker.
-fn work(shared: &Shared, device: &Arc<Device>) {
-    let mut buffer = shared.pool.take();
-    while !shared.stop.load(Ordering::Acquire) {
-        match device.receive(&mut buffer) {
-            Ok(Received::Request) => {
-                // A defect in one operation must not take the mount down: its request is answered
-                // with EIO by the responder's drop, and the worker continues. State is behind locks
-                // that do not poison.
-                if let Err(panicked) = contain::catch(None, || serve(shared, device, &mut buffer)) {
-                    report(&panicked);
-                }
-            }
-            Ok(Received::Again) => {}
-            Ok(Received::Ended) => break,
-            Err(error) => {
-                tracing::error!(%error, "cannot read /dev/fuse; this worker stops");
-                break;
-            }
+/// Sets up rings, if they are wanted and available; an error if they are required and not available.
+fn choose(choice: RingChoice, offered: u64, cores: usize) -> Result<Option<IdleRings>, String> {
+    if choice == RingChoice::Off {
+        return Ok(None);
+    }
+    let rings = match offered & OVER_IO_URING {
+        0 => Err("the kernel does not offer it (Linux 6.14 or later with the parameter enable_uring=1 of the module \
+                  fuse does)"
+            .to_owned()),
+        _ => IdleRings::set_up(cores).map_err(|error| format!("cannot set up io_uring: {error}")),
+    };
+    match (rings, choice) {
+        (Ok(rings), _) => Ok(Some(rings)),
+        (Err(reason), RingChoice::On) => Err(reason),
+        (Err(reason), _) => {
+            tracing::info!(reason, "FUSE requests come over /dev/fuse, not over io_uring");
+            Ok(None)
         }
     }
-    shared.ending.send_replace(true);
-}
-
-/// Serves the request in the buffer.
-fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
-    let incoming = match decode(buffer.request()) {
-        Ok(incoming) => incoming,
-        Err(error) => return refuse(device, &error),
-    };
-    let responder = Responder::new(device.clone(), incoming.header.unique);
-    let handler = shared.handler.clone();
-    let work = if let Operation::Write { write, .. } = incoming.operation {
-        let (header, opcode) = (incoming.header, incoming.opcode);
-        let data = buffer.take_write_data(write.size as usize);
-        let operation = Operation::Write { write, data: &[] };
-        handler.handle(Incoming { header, opcode, operation }, data, responder)
-    } else {
-        handler.handle(incoming, Bytes::new(), responder)
-    };
-    if let Some(work) = work {
-        let contained = Contained::new(None, work);
-        let work = async move {
-            if let Err(panicked) = contained.await {
-                report(&panicked);
-            }
-        };
-        shared.cores.run_inline_or_spawn("fuse", work);
-    }
-}
-
-/// The request is answered by the drop of its responder.
-fn report(panicked: &Panicked) {
-    tracing::error!(trace = panicked.trace, what = panicked.what, "a request of the mount panicked; it fails with EIO");
-}
-
-/// Answers what could not be decoded.
-fn refuse(device: &Arc<Device>, error: &RequestDecodeError) {
-    let (unique, errno) = match *error {
-        // Without a header there is no request to answer.
-        RequestDecodeError::NoHeader { .. } => return tracing::error!(%error, "malformed request"),
-        RequestDecodeError::UnknownOpcode { unique, .. } => (unique, Errno::NO_SUCH_OPERATION),
-        RequestDecodeError::Length { unique, .. } | RequestDecodeError::Malformed { unique, .. } => {
-            tracing::error!(%error, "malformed request");
-            (unique, Errno::INVALID)
-        }
-    };
-    Responder::new(device.clone(), unique).refuse(errno);
 }

@@ -7,6 +7,7 @@ use types::FsResult;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::device::Device;
+use super::ring::HeldEntry;
 use host::errno::{self, Errno};
 
 /// Body of a successful answer: structures, then data that are sent without a copy.
@@ -41,19 +42,44 @@ impl Answer {
 }
 
 /// Answers one request exactly once. Dropped without an answer (the work panicked, or its core is
-/// gone) it answers EIO, so that no process ever waits for nothing.
+/// gone) it answers EIO, so that no process ever waits for nothing. Any thread may answer.
 #[derive(Debug)]
 #[must_use = "a request must be answered"]
 pub struct Responder {
     /// `None` once the duty is done.
-    device: Option<Arc<Device>>,
+    destination: Option<Destination>,
     unique: u64,
+}
+
+/// Where the request came from.
+#[derive(Debug)]
+enum Destination {
+    Device(Arc<Device>),
+    Ring(HeldEntry),
+}
+
+impl Destination {
+    fn send(self, unique: u64, errno: Errno, answer: &Answer) {
+        match self {
+            Destination::Device(device) => {
+                if let Err(error) = device.send(unique, errno.0, &answer.head, &answer.pieces) {
+                    tracing::error!(unique, ?errno, %error, "the kernel rejected a reply");
+                }
+            }
+            Destination::Ring(held) => held.answer(unique, errno, &answer.head, &answer.pieces),
+        }
+    }
 }
 
 impl Responder {
     /// For the request `unique`, read from `device`.
-    pub fn new(device: Arc<Device>, unique: u64) -> Self {
-        Self { device: Some(device), unique }
+    pub fn over_device(device: Arc<Device>, unique: u64) -> Self {
+        Self { destination: Some(Destination::Device(device)), unique }
+    }
+
+    /// For the request `unique` in an entry of a ring.
+    pub fn over_ring(held: HeldEntry, unique: u64) -> Self {
+        Self { destination: Some(Destination::Ring(held)), unique }
     }
 
     /// The request's number.
@@ -81,24 +107,27 @@ impl Responder {
         self.answer(errno, &Answer::default());
     }
 
-    /// The request asks for no answer (FORGET, BATCH_FORGET, INTERRUPT).
+    /// The request asks for no answer (FORGET, BATCH_FORGET, INTERRUPT). The kernel sends such
+    /// requests over `/dev/fuse` only; one that came over a ring is answered, which gives its entry
+    /// back.
     pub fn forget(mut self) {
-        self.device = None;
+        if let Some(Destination::Ring(held)) = self.destination.take() {
+            held.answer(self.unique, Errno::NONE, &[], &[]);
+        }
     }
 
     fn answer(mut self, errno: Errno, answer: &Answer) {
-        let Some(device) = self.device.take() else { return };
-        if let Err(error) = device.send(self.unique, errno.0, &answer.head, &answer.pieces) {
-            tracing::error!(unique = self.unique, ?errno, %error, "the kernel rejected a reply");
+        if let Some(destination) = self.destination.take() {
+            destination.send(self.unique, errno, answer);
         }
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if let Some(device) = self.device.take() {
+        if let Some(destination) = self.destination.take() {
             tracing::error!(unique = self.unique, "a request was dropped without a reply; it fails with EIO");
-            let _ = device.send(self.unique, Errno::INPUT_OUTPUT.0, &[], &[]);
+            destination.send(self.unique, Errno::INPUT_OUTPUT, &Answer::default());
         }
     }
 }

@@ -4,9 +4,8 @@
 //!
 //! Threads that are not cores (FUSE threads, `main`) have two ways to run futures.
 //! [`Cores::block_on`] waits for a future, polling it on the calling thread.
-//! [`Cores::run_inline_or_spawn`] polls once on the calling thread, which is sufficient for an
-//! operation that never waits, and passes the future to a core only if it is pending; each such
-//! thread always uses the same core.
+//! [`Cores::run_inline_or_spawn`] polls on the calling thread, which is sufficient for an operation
+//! that never waits; one that waits continues on the core that wakes it (module `visit`).
 //!
 //! Life: [`Cores::start`], then [`Cores::shutdown`], which drops every task where it stands. Tasks
 //! hold `Cores` as their `Spawn`, so nothing stops by itself when the last handle outside goes.
@@ -26,7 +25,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     thread::JoinHandle,
     time::Duration,
 };
@@ -37,7 +36,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-use super::turn;
+use super::{turn, visit};
 use crate::{BoxFuture, Spawn};
 
 /// Most cores that can be asked for.
@@ -69,6 +68,7 @@ struct Shared {
     next: AtomicUsize,
     stop: watch::Sender<bool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    waiting: visit::Waiting,
 }
 
 impl Cores {
@@ -86,6 +86,7 @@ impl Cores {
             next: AtomicUsize::new(0),
             stop,
             threads: Mutex::default(),
+            waiting: visit::Waiting::default(),
         });
         let identity = Arc::as_ptr(&shared) as usize;
         for (index, runtime) in runtimes.into_iter().enumerate() {
@@ -121,21 +122,13 @@ impl Cores {
         self.shared.handles[index].block_on(future)
     }
 
-    /// Polls `future` once on the calling thread; if it is pending, its core continues with it.
-    /// `name` appears in logs.
+    /// Polls `future` on the calling thread; if it is pending, the core that wakes it continues with
+    /// it. `name` appears in logs.
     pub fn run_inline_or_spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let index = self.index_for_this_thread();
-        let mut future: BoxFuture<'static, ()> = Box::pin(future);
-        {
-            let _visit = Visit::begin(self.identity(), index);
-            let _entered = self.shared.handles[index].enter();
-            // The waker is not needed: whatever the future waits for is asked again when its core
-            // polls it.
-            if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-                return;
-            }
-        }
-        self.spawn_on(index, name, future);
+        let _visit = Visit::begin(self.identity(), index);
+        let _entered = self.shared.handles[index].enter();
+        visit::begin(self, index, name, Box::pin(future));
     }
 
     /// Stops all cores and waits until their threads have ended. Tasks are dropped where they
@@ -144,6 +137,7 @@ impl Cores {
     pub fn shutdown(&self) {
         assert!(PLACE.get().is_none_or(|(cores, _)| cores != self.identity()), "a core cannot wait for its own end");
         self.shared.stop.send_replace(true);
+        self.shared.waiting.stop();
         let threads = std::mem::take(&mut *self.shared.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
@@ -156,12 +150,19 @@ impl Cores {
         Arc::as_ptr(&self.shared) as usize
     }
 
+    /// Operations of visiting threads that wait.
+    pub(super) fn waiting(&self) -> &visit::Waiting {
+        &self.shared.waiting
+    }
+
+    /// The core whose tasks this thread runs at present.
+    pub(super) fn core_of_this_thread(&self) -> Option<usize> {
+        PLACE.get().filter(|(cores, _)| *cores == self.identity()).map(|(_, index)| index)
+    }
+
     /// This core, or the one that this visiting thread keeps to.
     fn index_for_this_thread(&self) -> usize {
-        match PLACE.get() {
-            Some((cores, index)) if cores == self.identity() => index,
-            _ => VISITOR.with(|visitor| visitor % self.count()),
-        }
+        self.core_of_this_thread().unwrap_or_else(|| VISITOR.with(|visitor| visitor % self.count()))
     }
 }
 

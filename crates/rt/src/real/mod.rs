@@ -9,6 +9,7 @@ pub mod entropy;
 pub mod io_threads;
 pub mod tcp;
 mod turn;
+mod visit;
 
 use std::sync::Arc;
 

@@ -1,0 +1,170 @@
+//! Memory of ring entries, in blocks of several.
+//!
+//! ```text
+//! page 0               page 1 ... page 256
+//! | EntryHeader, free || payload, 1 MiB   |   next entry ...
+//! ```
+//! Anonymous memory: a page takes memory from its first use on, so an entry that was never used
+//! takes none. Most requests are small and touch two pages of their entry; an entry that has carried
+//! a large READ or WRITE keeps its 1 MiB. The kernel uses the entry that was answered last, so few
+//! entries do the work of a mount with little in flight.
+
+use std::{io, ptr::NonNull, sync::Arc};
+
+use crate::protocol::ring::EntryHeader;
+use crate::session::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
+
+/// Bytes from an entry to the next.
+const STRIDE: usize = PAGE_BYTES + DATA_BYTES_MAX;
+/// Header and payload of an entry, as REGISTER describes them to the kernel.
+pub type Vectors = [libc::iovec; 2];
+
+const _: () = assert!(size_of::<EntryHeader>() <= PAGE_BYTES);
+
+/// A block of entries.
+pub struct EntryBlock {
+    start: NonNull<u8>,
+    count: usize,
+}
+
+// SAFETY: it is an address range; access to its bytes is by `EntryMemory`, whose users keep to its
+// rules.
+unsafe impl Send for EntryBlock {}
+// SAFETY: as above.
+unsafe impl Sync for EntryBlock {}
+
+impl EntryBlock {
+    /// Memory for `count` entries, all zeros.
+    pub fn allocate(count: usize) -> io::Result<Arc<Self>> {
+        assert!(count > 0, "a block has entries");
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        // SAFETY: a new anonymous mapping affects no memory in use.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), count * STRIDE, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("no mapping begins at address 0");
+        Ok(Arc::new(Self { start, count }))
+    }
+}
+
+impl Drop for EntryBlock {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `allocate` with this length; whoever could use it holds the `Arc`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * STRIDE) };
+    }
+}
+
+/// The memory of one entry. Either the kernel has it, or one holder: only the holder may call the
+/// methods that access its bytes.
+#[derive(Clone)]
+pub struct EntryMemory {
+    block: Arc<EntryBlock>,
+    start: NonNull<u8>,
+}
+
+// SAFETY: an address in a block that it keeps alive; see there.
+unsafe impl Send for EntryMemory {}
+// SAFETY: as above.
+unsafe impl Sync for EntryMemory {}
+
+impl EntryMemory {
+    /// All entries of a block.
+    pub fn of(block: &Arc<EntryBlock>) -> impl Iterator<Item = Self> {
+        (0..block.count).map(|index| {
+            // SAFETY: within the mapping.
+            let start = unsafe { block.start.add(index * STRIDE) };
+            Self { block: block.clone(), start }
+        })
+    }
+
+    /// Keeps the memory mapped for the rest of the process: the kernel may still write to it.
+    pub fn leak(&self) {
+        std::mem::forget(self.block.clone());
+    }
+
+    /// Where the entry is.
+    pub fn vectors(&self) -> Vectors {
+        [
+            libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: size_of::<EntryHeader>() },
+            libc::iovec { iov_base: self.payload_start().cast(), iov_len: DATA_BYTES_MAX },
+        ]
+    }
+
+    /// A copy of the header.
+    ///
+    /// # Safety
+    /// The caller holds the entry.
+    pub unsafe fn header(&self) -> EntryHeader {
+        // SAFETY: page-aligned, initialised, and nobody writes while the caller holds the entry.
+        unsafe { self.start.as_ptr().cast::<EntryHeader>().read() }
+    }
+
+    /// Replaces the header.
+    ///
+    /// # Safety
+    /// The caller holds the entry.
+    pub unsafe fn set_header(&self, header: EntryHeader) {
+        // SAFETY: page-aligned, and nobody else accesses it while the caller holds the entry.
+        unsafe { self.start.as_ptr().cast::<EntryHeader>().write(header) }
+    }
+
+    /// The payload.
+    ///
+    /// # Safety
+    /// The caller holds the entry, and nobody writes the payload while the slice is in use.
+    pub unsafe fn payload(&self) -> &[u8] {
+        // SAFETY: mapped, initialised, and not written meanwhile.
+        unsafe { std::slice::from_raw_parts(self.payload_start(), DATA_BYTES_MAX) }
+    }
+
+    /// Writes the payload; the slices together must not be longer than [`DATA_BYTES_MAX`].
+    ///
+    /// # Safety
+    /// The caller holds the entry, and no slice of the payload is in use.
+    pub unsafe fn set_payload<'a>(&self, slices: impl Iterator<Item = &'a [u8]>) {
+        let mut filled = 0;
+        for slice in slices {
+            assert!(slice.len() <= DATA_BYTES_MAX - filled, "an answer is longer than its entry");
+            // SAFETY: within the payload by the assertion; the source is other memory, because no
+            // slice of the payload exists.
+            unsafe { self.payload_start().add(filled).copy_from_nonoverlapping(slice.as_ptr(), slice.len()) };
+            filled += slice.len();
+        }
+    }
+
+    fn payload_start(&self) -> *mut u8 {
+        // SAFETY: within the mapping.
+        unsafe { self.start.as_ptr().add(PAGE_BYTES) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_do_not_overlap() {
+        let block = EntryBlock::allocate(3).unwrap();
+        let entries: Vec<_> = EntryMemory::of(&block).collect();
+        drop(block);
+        let pieces = [vec![1; DATA_BYTES_MAX - 5], vec![2; 5]];
+        // SAFETY: no kernel knows these entries, and one thread uses them.
+        unsafe {
+            entries[1].set_payload(pieces.iter().map(Vec::as_slice));
+            let mut header = entries[1].header();
+            header.state.commit_id = 9;
+            entries[1].set_header(header);
+            assert_eq!(entries[1].header().state.commit_id, 9);
+            assert_eq!(entries[1].payload()[DATA_BYTES_MAX - 6..], [1, 2, 2, 2, 2, 2]);
+            for other in [0, 2] {
+                assert_eq!(entries[other].header().state.commit_id, 0);
+                assert!(entries[other].payload().iter().all(|byte| *byte == 0));
+            }
+        }
+        let vectors = entries[2].vectors();
+        assert_eq!(vectors.map(|vector| vector.iov_len), [288, DATA_BYTES_MAX]);
+        assert_eq!(vectors[1].iov_base as usize - vectors[0].iov_base as usize, PAGE_BYTES);
+    }
+}

@@ -1,0 +1,141 @@
+//! Threads that read `/dev/fuse`: all requests of a mount that does not use io_uring; of one that
+//! does, the few that come this way nevertheless (FORGET, INTERRUPT, DESTROY).
+//!
+//! Each worker blocks in a read of its own clone of the device, serves the request and reads again.
+//! The kernel wakes one blocked reader per request; if the cores watched the device through epoll,
+//! it would wake all of them for each.
+//!
+//! Downside: a request that has to wait moves to a core, which costs a switch to another thread. A
+//! worker whose inline poll takes long reads no requests meanwhile; the kernel gives requests to
+//! the worker that reads first, so the others continue.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::buffer::{Buffer, BufferPool};
+use super::device::{Device, Received};
+use super::dispatch::{self, Dispatcher};
+use super::responder::Responder;
+use super::wake;
+use crate::protocol::{Incoming, Operation, RequestDecodeError, decode};
+
+/// The workers of a session.
+pub struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    device: Arc<Device>,
+}
+
+/// What the workers have in common.
+struct Shared {
+    dispatcher: Arc<Dispatcher>,
+    pool: Arc<BufferPool>,
+    stop: AtomicBool,
+    ending: watch::Sender<bool>,
+}
+
+impl Workers {
+    /// No workers yet, of a device that has answered INIT.
+    pub fn new(device: Arc<Device>, dispatcher: Arc<Dispatcher>, pool: Arc<BufferPool>) -> Self {
+        wake::prepare();
+        let shared = Shared { dispatcher, pool, stop: AtomicBool::new(false), ending: watch::Sender::new(false) };
+        Self { threads: Vec::new(), shared: Arc::new(shared), device }
+    }
+
+    /// Starts workers until there are `count`.
+    pub fn start(&mut self, count: usize) -> io::Result<()> {
+        for number in self.threads.len()..count {
+            let (shared, device) = (self.shared.clone(), self.device_of(number));
+            let thread = std::thread::Builder::new().name(format!("fuse{number}"));
+            self.threads.push(thread.spawn(move || work(&shared, &device))?);
+        }
+        Ok(())
+    }
+
+    /// Becomes true when the kernel ended the session or a worker stopped.
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.shared.ending.subscribe()
+    }
+
+    /// The device itself for the first worker, a clone for the others; where the device file may be
+    /// opened by root only, they share the one that was passed to us, which costs them a common
+    /// lock in the kernel.
+    fn device_of(&self, number: usize) -> Arc<Device> {
+        if number == 0 {
+            return self.device.clone();
+        }
+        match self.device.try_clone() {
+            Ok(clone) => Arc::new(clone),
+            Err(error) => {
+                tracing::debug!(number, %error, "cannot clone /dev/fuse; sharing it");
+                self.device.clone()
+            }
+        }
+    }
+}
+
+/// Ends the workers and waits for them.
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            wake::wake_until_ended(&thread);
+            // A worker catches panics of the work it does; one that ended by a panic has logged it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The life of a worker.
+fn work(shared: &Shared, device: &Arc<Device>) {
+    let mut buffer = shared.pool.take();
+    while !shared.stop.load(Ordering::Acquire) {
+        match device.receive(&mut buffer) {
+            Ok(Received::Request) => serve(shared, device, &mut buffer),
+            Ok(Received::Again) => {}
+            Ok(Received::Ended) => break,
+            Err(error) => {
+                tracing::error!(%error, "cannot read /dev/fuse; this worker stops");
+                break;
+            }
+        }
+    }
+    shared.ending.send_replace(true);
+}
+
+/// Serves the request in the buffer.
+fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
+    let incoming = match decode(buffer.request()) {
+        Ok(incoming) => incoming,
+        // Without a header there is no request to answer.
+        Err(error @ RequestDecodeError::NoHeader { .. }) => return tracing::error!(%error, "malformed request"),
+        Err(error) => return dispatch::refuse(&error, Responder::over_device(device.clone(), unique_of(&error))),
+    };
+    let responder = Responder::over_device(device.clone(), incoming.header.unique);
+    let (header, opcode) = (incoming.header, incoming.opcode);
+    if let Operation::Write { write, .. } = incoming.operation {
+        let data = buffer.take_write_data(write.size as usize);
+        let operation = Operation::Write { write, data: &[] };
+        shared.dispatcher.serve(Incoming { header, opcode, operation }, data, responder);
+    } else {
+        shared.dispatcher.serve(incoming, Bytes::new(), responder);
+    }
+}
+
+fn unique_of(error: &RequestDecodeError) -> u64 {
+    match *error {
+        RequestDecodeError::NoHeader { .. } => 0,
+        RequestDecodeError::UnknownOpcode { unique, .. }
+        | RequestDecodeError::Length { unique, .. }
+        | RequestDecodeError::Malformed { unique, .. } => unique,
+    }
+}
