@@ -67,6 +67,7 @@ macro_rules! fuzz {
 fuzz!(
     frames,
     requests,
+    extensions,
     replies,
     greetings,
     journal_records,

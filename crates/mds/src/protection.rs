@@ -48,7 +48,9 @@ pub(crate) fn check_open(attributes: &Attributes, flags: OpenFlags) -> FsResult<
 /// Changing attributes (notify_change, ext4_setattr). The flags themselves can be changed.
 pub(crate) fn check_attributes(attributes: &Attributes, changes: &SetAttributes) -> FsResult<()> {
     let set = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
-    let owner = changes.uid.is_some() || changes.gid.is_some() || changes.project.is_some();
+    // FS_IOC_FSSETXATTR sets it whatever is to be changed.
+    let project = changes.project.is_some_and(|project| project != attributes.project);
+    let owner = changes.uid.is_some() || changes.gid.is_some() || project;
     let owner = owner || changes.mode.is_some();
     let fixed = owner || set(changes.atime) || set(changes.mtime);
     let any = fixed || changes.atime.is_some() || changes.mtime.is_some();

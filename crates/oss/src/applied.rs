@@ -61,13 +61,14 @@ impl AppliedRecord {
 
     /// How many of `count` operations it covers.
     fn covers(&self, origin: &DeferredOrigin, count: usize) -> usize {
-        let covered = if origin.era < self.era { 0 } else { (self.sequence + 1).saturating_sub(origin.first) };
+        let counted = if origin.era == self.era { self.sequence.saturating_add(1) } else { 0 };
+        let covered = counted.saturating_sub(origin.first);
         usize::try_from(covered).map_or(count, |covered| covered.min(count))
     }
 
     /// After these operations.
     fn after(self, origin: &DeferredOrigin, last: u64) -> Self {
-        let counted_anew = origin.era < self.era;
+        let counted_anew = origin.era != self.era;
         Self { era: origin.era, sequence: if counted_anew { last } else { self.sequence.max(last) } }
     }
 }
@@ -133,7 +134,11 @@ mod tests {
         assert_eq!(applied.covered(Some(&ORIGIN), 3), 3, "5, 6 and 7");
         assert_eq!(applied.covered(Some(&DeferredOrigin { first: 7, ..ORIGIN }), 3), 1, "7");
         assert_eq!(applied.covered(Some(&DeferredOrigin { first: 8, ..ORIGIN }), 3), 0);
-        assert_eq!(applied.covered(Some(&DeferredOrigin { era: 3, ..ORIGIN }), 3), 3, "a later era repeats");
+        assert_eq!(
+            applied.covered(Some(&DeferredOrigin { era: 3, ..ORIGIN }), 3),
+            0,
+            "in another era numbers may be used again"
+        );
         assert_eq!(applied.covered(Some(&DeferredOrigin { source: MdtIndex(2), ..ORIGIN }), 3), 0);
         assert_eq!(applied.covered(None, 3), 0, "from fsck");
         let operations = batch.operations.len();

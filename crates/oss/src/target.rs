@@ -481,7 +481,11 @@ impl Ost {
         if batch.operations.is_empty() {
             return Ok(());
         }
-        self.kv.apply_reserved(batch).map(drop).map_err(|error| kv_error(&self.name, error))
+        match self.kv.apply_reserved(batch) {
+            // Without the record a repetition is executed once more, and finds nothing.
+            Ok(_) | Err(kv::Error::Overloaded) => Ok(()),
+            Err(error) => Err(kv_error(&self.name, error)),
+        }
     }
 
     fn check_writable(&self) -> FsResult<()> {

@@ -14,11 +14,11 @@ use bytes::Bytes;
 use common::{raw::Raw, *};
 use parking_lot::Mutex;
 use rpc::{
-    Cause, Endpoint, Import, ImportOptions, ImportState, Recovery, Server, ServerOptions, SessionEvent,
+    Cause, Endpoint, Import, ImportOptions, ImportState, Question, Recovery, Server, ServerOptions, SessionEvent,
     codec::{self, opcode},
     message::{
         MdtRequest, Request,
-        mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
+        mdt::{LockFamily, LockMode, LockRange, OpenFlags, OpenId, ReadFile, Reclaim, SetLock},
         session::frame_flag,
     },
     server::BYTES_IN_WORK_MAX,
@@ -377,6 +377,57 @@ async fn after_a_restart_the_hook_goes_first() {
         let expected = (1..20).chain([1000]).map(|number| (number, 1)).collect();
         assert_eq!(*disk.effects.lock(), expected);
         assert_eq!(hook.evicted.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// A recovery with a large request, while requests from before the restart hold all memory that
+/// large ones may take at the server: it needs none of it.
+#[tokio::test]
+async fn a_recovery_waits_for_no_memory_of_those_that_wait_for_it() {
+    let seams = seams(&MemoryTransport::new());
+    let disk: Arc<Disk> = Arc::default();
+    let first_handler = Counter::new(&disk);
+    let first = server(&seams, &first_handler, LONG_LEASE);
+    let address = listen(&first).await;
+    let hook = Arc::new(LargeReclaim::default());
+    let principal = principal(1);
+    let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address), principal, quick(), Some(hook.clone()));
+    import.connected().await.unwrap();
+    let large: Vec<_> = (0..20)
+        .map(|_| {
+            let import = import.clone();
+            let question = Question::with_bulk(gated(), vec![0; BULK_BYTES_MAX].into());
+            tokio::spawn(async move { import.call(question).await.map(|answered| answered.reply) })
+        })
+        .collect();
+    until(|| first_handler.entered.load(Ordering::SeqCst) >= BYTES_IN_WORK_MAX / BULK_BYTES_MAX - 1).await;
+    let handler = Counter::new(&disk);
+    let second = server(&seams, &handler, LONG_LEASE);
+    let elsewhere = second.listen(&Address::from("elsewhere:1")).await.unwrap();
+    import.set_address(Endpoint::Remote(elsewhere));
+    until(|| hook.done.load(Ordering::SeqCst)).await;
+    handler.gate.add_permits(large.len());
+    for task in large {
+        assert_eq!(task.await.unwrap(), Ok(done()));
+    }
+}
+
+/// Claims so much that the claim is a large request.
+#[derive(Default)]
+struct LargeReclaim {
+    done: AtomicBool,
+}
+
+impl Recovery for LargeReclaim {
+    fn recover(&self, import: &Import, _: bool) -> BoxFuture<'_, FsResult<()>> {
+        let import = import.clone();
+        Box::pin(async move {
+            let opens = (0..2000).map(|number| (InodeNumber(number), OpenId(number), OpenFlags(1))).collect();
+            let claim = Reclaim { opens, done: true, ..Reclaim::default() };
+            import.call(Request::Mdt(MdtRequest::Reclaim(claim))).await?;
+            self.done.store(true, Ordering::SeqCst);
+            Ok(())
+        })
     }
 }
 

@@ -34,6 +34,8 @@ const LONG: Duration = Duration::from_secs(3);
 /// After so long, a signal whose INTERRUPT the kernel did not send is looked for: rarely, so that few
 /// requests are looked at, and soon enough for whoever presses ^C.
 const SIGNAL_LOOK: Duration = Duration::from_millis(100);
+/// Signals of a caller that has waited for long are looked at this often.
+const LATE_LOOK: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at the signals of a caller that was interrupted.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
@@ -76,10 +78,15 @@ impl Wait {
         if timeout_at(long, registration.interrupted()).await.is_err() {
             self.tell();
             told = true;
-            if self.opcode == Opcode::Flush && fatal::is_ending(self.caller.thread) {
+            if self.is_flush_of_the_dying() {
                 return;
             }
-            registration.interrupted().await;
+            // Usually the kernel tells of a signal; a process must not depend on it.
+            while timeout_at(Instant::now() + LATE_LOOK, registration.interrupted()).await.is_err() {
+                if fatal::is_being_killed(self.caller.thread) {
+                    return;
+                }
+            }
         }
         self.until_fatal(long, told).await;
     }
@@ -94,7 +101,15 @@ impl Wait {
                 self.tell();
                 told = true;
             }
+            if told && self.is_flush_of_the_dying() {
+                return;
+            }
         }
+    }
+
+    /// A process that is ending waits for nobody in close(2).
+    fn is_flush_of_the_dying(&self) -> bool {
+        self.opcode == Opcode::Flush && fatal::is_ending(self.caller.thread)
     }
 
     fn tell(&self) {

@@ -37,7 +37,7 @@ use device::{Device, Received};
 use dispatch::Dispatcher;
 use init::{Negotiated, UnsupportedKernel, negotiate};
 pub use responder::{Answer, Responder};
-use ring::{IdleRings, Rings};
+use ring::{IdleRings, Rings, StartError};
 pub use transport::{RingChoice, Transport};
 use workers::Workers;
 
@@ -110,15 +110,16 @@ impl Session {
         let (device, dispatcher) = (Arc::new(device), Dispatcher::new(handler, cores));
         let mut workers = Workers::new(device.clone(), dispatcher.clone(), pool.clone());
         workers.start(1)?;
-        let shared = Arc::new(ring::Shared { device, dispatcher, pool });
+        let shared = Arc::new(ring::Shared { device, dispatcher, pool, ending: workers.ending() });
         let rings = match idle {
             None => None,
             Some(idle) => match Rings::start(idle, &shared) {
                 Ok(rings) => Some(rings),
-                Err(error) if options.io_uring == RingChoice::On => {
+                Err(StartError::Stuck(error)) => return Err(SessionError::NoRing(error.to_string())),
+                Err(StartError::Withdrawn(error)) if options.io_uring == RingChoice::On => {
                     return Err(SessionError::NoRing(error.to_string()));
                 }
-                Err(error) => {
+                Err(StartError::Withdrawn(error)) => {
                     tracing::warn!(%error, "io_uring failed; requests come over /dev/fuse");
                     None
                 }

@@ -61,7 +61,12 @@ impl Workers {
         Ok(())
     }
 
-    /// Becomes true when the kernel ended the session or a worker stopped.
+    /// Says that the session has ended.
+    pub fn ending(&self) -> watch::Sender<bool> {
+        self.shared.ending.clone()
+    }
+
+    /// Becomes true when the kernel ended the session, or a worker or a ring stopped.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.shared.ending.subscribe()
     }

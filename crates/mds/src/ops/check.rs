@@ -18,7 +18,7 @@
 
 use std::collections::BTreeSet;
 
-use layout::Location;
+use layout::{Layout, Location};
 use rpc::message::mdt::Finding;
 use types::{FileKind, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
@@ -409,8 +409,9 @@ fn data_object(
     record: ObjectRecord,
 ) -> FsResult<()> {
     let inode = txn.find_inode(object.inode)?;
-    let location = inode.as_ref().and_then(|inode| inode.layout()).and_then(|layout| layout.location(object.slot));
-    if location != Some(Location::Mdt) {
+    let layout = inode.as_ref().and_then(|inode| inode.layout());
+    let is_here = |layout: &&Layout| layout.location(object.slot) == Some(Location::Mdt);
+    if layout.filter(is_here).is_none_or(|layout| layout.object(object.inode, object.slot) != object) {
         let problem = format!("orphan object {object} on {}: {} bytes that belong to no file", txn.mdt, record.size);
         report.add(object.inode, problem, report.repair);
         if report.repair {

@@ -38,8 +38,10 @@ fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
     let inode = txn.find_inode(object.inode)?.ok_or(FsError::Stale)?;
     let layout = inode.layout().ok_or(FsError::Stale)?;
     match layout.location(object.slot) {
-        Some(Location::Mdt) => Ok(layout.extent_of(object.slot).end),
-        Some(Location::Ost(_)) | None => Err(FsError::Stale),
+        Some(Location::Mdt) if layout.object(object.inode, object.slot) == object => {
+            Ok(layout.extent_of(object.slot).end)
+        }
+        Some(Location::Mdt | Location::Ost(_)) | None => Err(FsError::Stale),
     }
 }
 

@@ -138,7 +138,8 @@ impl Import {
             if let Entry::Encode = entry {
                 let encoded = body.insert(codec::encode_request(&self.extension(), &request)?);
                 let bytes = memory_of(&request, encoded.bytes.len() + bulk.len());
-                if bytes > 0 {
+                // Calls of a recovery go out one at a time, before all others that hold memory.
+                if bytes > 0 && purpose != Purpose::Recovery {
                     memory = Some(self.memory(purpose, bytes, started).await?);
                 }
                 entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
@@ -186,10 +187,17 @@ impl Import {
                 Entry::NoSlot => {
                     permit.forget();
                     self.inner.slot_freed(purpose);
+                    (body, memory) = (None, None);
+                    // Those of before a restart of the server, which granted other slots, come back.
+                    let pause = busy_pause(refusals, self.inner.seams.entropy.next_u64());
+                    refusals += 1;
+                    clock::sleep(&*self.inner.seams.clock, pause).await;
                 }
                 Entry::Failed(error) => return Err(error),
                 Entry::Wait | Entry::Encode => {
                     drop(permit);
+                    // Others may have permits and wait for memory.
+                    (body, memory) = (None, None);
                     self.ready(started).await?;
                 }
             }

@@ -198,6 +198,8 @@ pub(super) struct Core {
     pub(super) slots: Slots,
     /// Callbacks of the target in this session.
     callbacks: SlotTable,
+    /// The incarnation of the target whose callbacks these are.
+    callbacks_of: Option<u64>,
     outstanding: BTreeMap<Slot, Outstanding>,
     /// Last sign of life for those who call: a connection whose recovery never ends is none.
     last_heard: Instant,
@@ -229,6 +231,7 @@ impl Core {
             lease: Duration::MAX,
             slots: Slots::new(),
             callbacks: SlotTable::new(CALLBACK_SLOTS),
+            callbacks_of: None,
             outstanding: BTreeMap::new(),
             last_heard: Instant(0),
             last_frame: Instant(0),
@@ -427,7 +430,11 @@ impl Core {
         };
         let body = body.expect("an answer to a callback is small").into();
         let kept = KeptReply { error, body, bulk: Bytes::new() };
-        self.callbacks.finish(Slot(header.slot), Xid(header.xid), Some(kept.clone()));
+        let (slot, xid) = (Slot(header.slot), Xid(header.xid));
+        // It may have been one of a session that has ended.
+        if self.callbacks.is_running(slot, xid) {
+            self.callbacks.finish(slot, xid, Some(kept.clone()));
+        }
         callback_answer(header, kept)
     }
 
@@ -548,8 +555,9 @@ impl Core {
         self.era = connected.era;
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
         self.urgent_count = connected.urgent_slots.min(self.slot_count - 2);
-        if self.session != Some(connected.incarnation) {
+        if self.callbacks_of != Some(connected.incarnation) {
             self.callbacks = SlotTable::new(CALLBACK_SLOTS);
+            self.callbacks_of = Some(connected.incarnation);
         }
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;
@@ -624,6 +632,7 @@ impl Core {
     pub(super) fn evicted(&mut self) -> Vec<Caller> {
         self.state = ImportState::Evicted;
         self.session = None;
+        self.callbacks_of = None;
         self.counters.evictions += 1;
         self.abandon_all()
     }

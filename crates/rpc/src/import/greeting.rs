@@ -99,7 +99,7 @@ fn garbage(error: codec::MessageDecodeError) -> End {
 /// Refuses an answer that leaves no slot to call in: calls would wait for one forever.
 fn accept(connected: Connected) -> Result<Connected, End> {
     match connected.slots {
-        SLOTS_MIN.. => Ok(connected),
+        SLOTS_MIN.. if connected.urgent_slots > 0 => Ok(connected),
         granted => Err(End::Refused(ProtocolError::Slots { granted, needed: SLOTS_MIN }.into())),
     }
 }

@@ -176,13 +176,13 @@ mod tests {
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
         assert_eq!(
             hex(extension),
-            "34e807640763632e31303030010b01050002030001020cac02010301020301100901010302030408010701020a0601080103040506"
+            "32e807640763632e31303030010b01050002030001020cac020103010203010e0901010302030406010701020a060103040506"
         );
         assert_eq!(hex(message), "1e");
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "2001100901010302030408010701020a0601080801090d01020000020009018020");
+        assert_eq!(hex(extension), "1f010e0901010302030406010701020a0608010a0d0103000000020009018020");
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(codec::decode(&encoded), Ok(request));
         }
         let glimpse = ClientReply::Glimpse(Glimpsed { size: 5, mtime: Some(Timestamp { seconds: 1, nanoseconds: 2 }) });
-        for (reply, bytes) in [(ClientReply::Done, "00"), (glimpse, "")] {
+        for (reply, bytes) in [(ClientReply::Done, "00"), (glimpse, "01050501020202")] {
             let encoded = codec::encode(&reply).unwrap();
             assert_eq!(hex(&encoded), bytes);
             assert_eq!(codec::decode(&encoded), Ok(reply));

@@ -7,21 +7,18 @@
 //! and occupies at most [`BYTES_MAX`], the memory of small requests, and the transport's queue
 //! ([`rt::transport::QUEUED_BYTES_MAX`]).
 //!
-//! Small requests need no room in this budget: a client can always release a lock or ping, as long
-//! as it is read from.
+//! A client counts the same ([`memory_of`]) and sends nothing for which there is no room, so a client
+//! that follows the protocol is always read from: what it sends after a large request, for example
+//! the release of a lock, is never left unread because of it. Urgent requests have a budget of their
+//! own on both sides, so they do not wait for room that requests hold which may wait for them.
 //!
-//! While a large request waits for room, nothing after it on its connection is read, not even the
-//! release of a lock. This wait always ends, whatever comes after the request:
-//!
-//! 1. It waits only for requests that were admitted earlier. Each holds its room until its reply
-//!    has been passed to the transport.
-//! 2. None of them waits for a request after it. Requests that take or release locks are small and
-//!    hold no room (a test here lists them); other handlers wait for their own devices and for
-//!    earlier requests, and for anything else only for a bounded time, see
-//!    [`crate::Handler::handle`].
-//! 3. Their replies are sent as long as the client reads, and a client always reads, whatever it
-//!    waits for (`import/driver.rs`). If it does not, its connection ends, at the latest when it
-//!    opens the next one, and all its room is freed.
+//! 1. The client's share of a request ends when its answer arrives, the server's when the answer has
+//!    been passed to the transport: the server has room when the client believes that it has.
+//! 2. A copy of a request in progress takes no room; the client holds one share for both.
+//! 3. A client that sends more waits for itself only. Small requests need no room, and requests that
+//!    take or release locks are small (a test here lists them); other handlers wait for their own
+//!    devices and for earlier requests, and for anything else only for a bounded time, see
+//!    [`crate::Handler::handle`]. So the wait ends as long as the client reads replies.
 //! 4. Credits do not run out for a client that follows the protocol: each slot has one request in
 //!    progress, and a copy of it is answered before the next frame is read.
 //!

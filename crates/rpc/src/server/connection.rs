@@ -235,7 +235,12 @@ impl Reader {
             }
         }
         let body = self.session.as_ref().map(|(_, connected)| encode_connected(connected)).unwrap_or_default().into();
-        self.send(header, KeptReply { error: false, body, bulk: Bytes::new() }).await
+        self.send(header, KeptReply { error: false, body, bulk: Bytes::new() }).await?;
+        // Not before: the client understands no callback before it is connected.
+        if let Some((bound, _)) = &self.session {
+            bound.cell.notify();
+        }
+        Ok(())
     }
 
     /// Opens or continues the session of a client that has proved what it is.
@@ -285,8 +290,9 @@ impl Reader {
             Err(error) => return Err(error.into()),
         };
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
-        let urgent = header.slot >= connected.slots - connected.urgent_slots;
-        let budget = if urgent { &self.urgent } else { &self.budget };
+        let in_urgent_slot = header.slot >= connected.slots - connected.urgent_slots;
+        let budget = if in_urgent_slot { &self.urgent } else { &self.budget };
+        let urgent = in_urgent_slot && request.row().urgent;
         // A copy of a request in progress takes nothing: its client holds one part for both.
         let bytes = match bound.cell.with(|session| session.is_running(slot, xid)) {
             true => 0,

@@ -81,6 +81,7 @@ pub(super) async fn connect(
         return Err(FsError::Busy);
     }
     bound.cell.with(|session| session.pin(shared.now(), true));
+    bound.cell.notify();
     Ok(LocalLink { bound, connected, shared: shared.clone() })
 }
 

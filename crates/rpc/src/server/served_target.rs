@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, beat::all_cores_ran_within, contain::Panicked, trace};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tracing::Span;
 use types::{ClientId, FsError, Generation, Slot, TooMany};
 
@@ -260,10 +260,20 @@ impl ServedTarget {
         cell.notify();
     }
 
-    /// Makes a request to a client.
+    /// Makes a request to a client. It is made even if the caller gives up.
     pub(super) async fn call_back(&self, client: ClientId, request: ClientRequest) -> CallbackResult {
+        if self.is_stopping() {
+            return Err(FsError::NoDevice);
+        }
         let cell = self.session(client).ok_or(FsError::Evicted)?;
-        cell.call_back(&*self.shared.seams.clock, request).await
+        let (tell, told) = oneshot::channel();
+        let clock = self.shared.seams.clock.clone();
+        let work = async move {
+            // A caller that is gone needs no answer.
+            let _ = tell.send(cell.call_back(&*clock, request).await);
+        };
+        self.shared.seams.spawn.spawn("callback", Box::pin(work));
+        told.await.unwrap_or(Err(FsError::NoDevice))
     }
 
     /// Ends a client's session at once. False if there is none.
@@ -280,9 +290,12 @@ impl ServedTarget {
         self.end(cell, SessionEvent::Closed(cell.client)).await;
     }
 
-    /// Waits until no request is running.
+    /// Waits until no request is running; nobody waits for clients any more.
     pub(super) async fn drain(&self) {
         let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for cell in &cells {
+            cell.end_callbacks();
+        }
         for cell in cells {
             cell.until(|session| (session.running() == 0).then_some(())).await;
         }

@@ -42,44 +42,52 @@ impl CallbackPath {
 }
 
 impl SessionCell {
-    /// Makes a request to the client and waits for the answer: as long as the session exists, so the
-    /// caller decides how long it waits. [`FsError::Evicted`]: the session ended;
-    /// [`FsError::Busy`]: the client owes too many answers.
+    /// Makes a request to the client and waits for the answer, as long as the session exists.
+    /// [`FsError::Evicted`]: the session ended; [`FsError::Busy`]: the client owes too many answers.
+    /// Must not be dropped before: a callback that nobody repeats may stay without an answer, and
+    /// its slot in use.
     pub async fn call_back(&self, clock: &dyn Clock, request: ClientRequest) -> CallbackResult {
-        if let CallbackPath::Local(handler) = self.path().1 {
-            return handler.call_back(request).await;
-        }
         let body = codec::encode(&request)?;
         let (waiter, mut answer) = oneshot::channel();
         let (slot, xid) = self.begin_callback(waiter)?;
-        let mut flags = frame_flag::CALLBACK;
+        let (mut flags, mut sent_on, mut again) = (frame_flag::CALLBACK, None, clock.now());
         loop {
             let mut changed = std::pin::pin!(self.changed());
             changed.as_mut().enable();
             let (connection, path) = self.path();
-            if let CallbackPath::Remote(sender) = path {
-                let header = FrameHeader {
-                    version: connection.version,
-                    opcode: opcode::of_callback(&request).0,
-                    flags,
-                    slot: slot.0,
-                    xid: xid.0,
-                    connection: connection.generation.0,
-                    class: class::URGENT,
-                    ..FrameHeader::default()
-                };
-                let frame = Frame::new(header, body.clone(), Bytes::new()).expect("a callback is small");
-                if let Err(error) = sender.send(frame).await {
-                    tracing::debug!(client = %self.client, %error, "callback not sent; it is repeated");
+            let is_due = sent_on != Some(connection.generation) || again <= clock.now();
+            match path {
+                CallbackPath::Local(handler) => {
+                    let result = handler.call_back(request.clone()).await;
+                    self.callback_answered(slot, xid, result);
                 }
+                CallbackPath::Remote(sender) if is_due => {
+                    let header = FrameHeader {
+                        version: connection.version,
+                        opcode: opcode::of_callback(&request).0,
+                        flags,
+                        slot: slot.0,
+                        xid: xid.0,
+                        connection: connection.generation.0,
+                        class: class::URGENT,
+                        ..FrameHeader::default()
+                    };
+                    let frame = Frame::new(header, body.clone(), Bytes::new()).expect("a callback is small");
+                    if let Err(error) = sender.send(frame).await {
+                        tracing::debug!(client = %self.client, %error, "callback not sent; it is repeated");
+                    }
+                    flags |= frame_flag::RESENT;
+                    (sent_on, again) = (Some(connection.generation), clock.now() + RESEND);
+                }
+                CallbackPath::Remote(_) => {}
+                CallbackPath::None => again = clock.now() + RESEND,
             }
-            flags |= frame_flag::RESENT;
             tokio::select! {
                 biased;
                 answered = &mut answer => return answered.unwrap_or(Err(FsError::Evicted)),
-                // Another connection, or the end of the session.
+                // Perhaps another connection, or the end of the session.
                 () = changed => {}
-                () = rt::clock::sleep(clock, RESEND) => {}
+                () = clock.sleep_until(again) => {}
             }
         }
     }

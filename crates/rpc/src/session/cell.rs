@@ -76,6 +76,7 @@ impl SessionCell {
     }
 
     /// Makes this the session's connection and closes the one before, if it is still the newest.
+    /// Callbacks may go through it when [`SessionCell::notify`] is called.
     pub fn attach(&self, connection: PresentConnection, path: CallbackPath) -> bool {
         let mut state = self.state.lock();
         if state.session.generation() != connection.generation {
@@ -85,7 +86,6 @@ impl SessionCell {
         let old = std::mem::replace(&mut state.path, path);
         drop(state);
         old.close();
-        self.notify();
         true
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{Slot, Xid};
 
-use crate::codec::Body;
+use crate::{codec::Body, message::session::urgent_slots};
 
 /// A reply as it went out, kept for copies of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,16 +58,20 @@ const UNTOUCHED: State = State::Free { after: Xid(0) };
 #[derive(Clone, Debug)]
 pub struct SlotTable {
     count: u16,
-    /// Up to the highest that a request has come to; those after are free, and nothing has come to
-    /// them.
-    touched: Vec<State>,
+    ordinary: Touched,
+    /// The last slots, which are for urgent requests.
+    urgent: Touched,
     running: usize,
 }
+
+/// Some of the slots, up to the highest that a request has come to; those after are free, and
+/// nothing has come to them.
+type Touched = Vec<State>;
 
 impl SlotTable {
     /// `count` slots that no transaction has used yet.
     pub fn new(count: u16) -> Self {
-        Self { count, touched: Vec::new(), running: 0 }
+        Self { count, ordinary: Touched::new(), urgent: Touched::new(), running: 0 }
     }
 
     /// Number of slots.
@@ -87,21 +91,36 @@ impl SlotTable {
 
     /// Whether this request is being executed.
     pub fn is_running(&self, slot: Slot, xid: Xid) -> bool {
-        self.touched.get(usize::from(slot.0)) == Some(&State::Running { xid })
+        let (urgent, index) = self.place(slot);
+        let touched = if urgent { &self.urgent } else { &self.ordinary };
+        touched.get(index) == Some(&State::Running { xid })
     }
 
     /// Whether no request ever arrived.
     pub fn unused(&self) -> bool {
-        self.touched.iter().all(|slot| *slot == UNTOUCHED)
+        self.ordinary.iter().chain(&self.urgent).all(|slot| *slot == UNTOUCHED)
     }
 
     /// The state of a slot, which is touched from now on; `None` if there is no such slot.
     fn touch(&mut self, slot: Slot) -> Option<&mut State> {
-        let index = usize::from(slot.0);
-        if slot.0 < self.count && index >= self.touched.len() {
-            self.touched.resize(index + 1, UNTOUCHED);
+        if slot.0 >= self.count {
+            return None;
         }
-        self.touched.get_mut(index)
+        let (urgent, index) = self.place(slot);
+        let touched = if urgent { &mut self.urgent } else { &mut self.ordinary };
+        if index >= touched.len() {
+            touched.resize(index + 1, UNTOUCHED);
+        }
+        touched.get_mut(index)
+    }
+
+    /// Whether a slot is among the urgent ones, and its index there or among the others.
+    fn place(&self, slot: Slot) -> (bool, usize) {
+        let first_urgent = self.count.saturating_sub(urgent_slots(self.count));
+        match slot.0.checked_sub(first_urgent) {
+            Some(index) => (true, index.into()),
+            None => (false, slot.0.into()),
+        }
     }
 
     /// Sets what an earlier incarnation of the server remembered of a slot.
@@ -156,7 +175,7 @@ impl SlotTable {
     }
 
     fn leave(&mut self, slot: Slot, xid: Xid, next: State) {
-        let state = &mut self.touched[usize::from(slot.0)];
+        let state = self.touch(slot).expect("a slot of the session");
         assert_eq!(*state, State::Running { xid }, "only the running request of a slot can end");
         *state = next;
         self.running -= 1;
@@ -241,9 +260,9 @@ mod tests {
     #[test]
     fn a_session_that_uses_few_slots_holds_few() {
         let mut table = SlotTable::new(256);
-        assert_eq!((table.len(), table.touched.capacity()), (256, 0));
+        assert_eq!((table.len(), table.ordinary.capacity()), (256, 0));
         assert_eq!(table.arrive(Slot(2), Xid(1), true), Arrival::Execute);
-        assert_eq!(table.touched, [UNTOUCHED, UNTOUCHED, State::Running { xid: Xid(1) }]);
+        assert_eq!(table.ordinary, [UNTOUCHED, UNTOUCHED, State::Running { xid: Xid(1) }]);
         assert!(matches!(table.arrive(Slot(256), Xid(1), true), Arrival::Violation(_)));
         assert_eq!(table.arrive(Slot(255), Xid(1), true), Arrival::Execute);
         assert_eq!((table.len(), table.running()), (256, 2));

@@ -127,8 +127,8 @@ fn stray_host_files_are_removed_and_files_of_others_are_not() {
     up.stop();
     site.stria(&["fsck", "--data", &directory]);
     let objects = site.place("up/ost0/objects");
-    let foreign = [objects.join("junk"), objects.join("6e/zz"), objects.join("0000000000009999.00000000")];
-    let stray = objects.join("99/0000000000009999.00000000");
+    let foreign = [objects.join("junk"), objects.join("6e/zz"), objects.join("0000000000009999.00000000.00")];
+    let stray = objects.join("99/0000000000009999.00000000.00");
     for file in foreign.iter().chain([&stray]) {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, "somebody's").unwrap();

@@ -102,11 +102,15 @@ fn targets_that_are_somebody_elses_are_refused() {
         good.replace("index = 0", "index = 7").replace("index = 1", "index = 0").replace("index = 7", "index = 1"),
         &["cannot open stria-OST0001 in", "stria-OST0000 is here"],
     );
-    // A version of the future.
-    fs::write(identity("ost0"), first.replace("format_version = 1", "format_version = 2")).unwrap();
-    fs::write(identity("ost1"), &second).unwrap();
-    refuse(good.clone(), &["ost0 has format version 2", "reads version 1"]);
-    fs::write(identity("ost0"), "format_version = 1\nfsname = \"str").unwrap();
+    // Versions of the past and of the future.
+    for (version, expected) in [("1", "ost0 has format version 1"), ("3", "ost0 has format version 3")] {
+        let other = first.replace("format_version = 2", &format!("format_version = {version}"));
+        assert_ne!(other, first);
+        fs::write(identity("ost0"), other).unwrap();
+        fs::write(identity("ost1"), &second).unwrap();
+        refuse(good.clone(), &[expected, "reads version 2"]);
+    }
+    fs::write(identity("ost0"), "format_version = 2\nfsname = \"str").unwrap();
     refuse(good.clone(), &["stria-target.toml: damaged"]);
     fs::write(identity("ost0"), &first).unwrap();
     let mut site = site;

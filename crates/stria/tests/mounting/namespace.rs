@@ -67,7 +67,8 @@ impl Namespace {
             "set -e; mkdir -p /etc/stria; mkdir -p -m 700 $S/keys; chown {NOBODY} $S/keys
             for name in stria other; do
                 install -m 600 {0} /etc/stria/$name.client.key
-                install -m 600 -o {NOBODY} {0} $S/keys/$name.client.key
+                sed -i 's/ stria / '$name' /' /etc/stria/$name.client.key
+                install -m 600 -o {NOBODY} /etc/stria/$name.client.key $S/keys/$name.client.key
             done",
             key.display()
         );

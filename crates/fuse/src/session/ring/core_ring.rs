@@ -55,6 +55,18 @@ pub struct Shared {
     pub device: Arc<Device>,
     pub dispatcher: Arc<Dispatcher>,
     pub pool: Arc<BufferPool>,
+    /// Says that the session has ended.
+    pub ending: watch::Sender<bool>,
+}
+
+/// Ends the session when a ring ends, for whatever reason: its requests would wait forever, so the
+/// process must let go of the mount.
+struct EndsSession(Arc<Shared>);
+
+impl Drop for EndsSession {
+    fn drop(&mut self) {
+        self.0.ending.send_replace(true);
+    }
 }
 
 /// An io_uring that no thread uses yet: the first one that enables it.
@@ -137,6 +149,7 @@ impl CoreRing {
 
     /// Serves until the session ends.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let _ends_session = EndsSession(self.shared.clone());
         let readiness = match self.watch() {
             Ok(readiness) => readiness,
             Err(error) => return tracing::error!(%error, "cannot wait for requests over io_uring"),

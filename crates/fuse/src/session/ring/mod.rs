@@ -69,6 +69,15 @@ impl IdleRings {
     }
 }
 
+/// Why rings could not be taken into service.
+#[derive(Debug)]
+pub enum StartError {
+    /// The kernel sends all requests to `/dev/fuse`.
+    Withdrawn(io::Error),
+    /// The kernel may keep requests for rings that nobody serves.
+    Stuck(io::Error),
+}
+
 /// Rings in service.
 pub struct Rings {
     stop: watch::Sender<bool>,
@@ -78,7 +87,7 @@ pub struct Rings {
 impl Rings {
     /// Gives every queue its first entry, and begins to serve. After an error requests come over
     /// `/dev/fuse`. Waits for the cores: not to be called on one.
-    pub fn start(idle: IdleRings, shared: &Arc<Shared>) -> io::Result<Self> {
+    pub fn start(idle: IdleRings, shared: &Arc<Shared>) -> Result<Self, StartError> {
         let (count, queues) = (idle.rings.len(), idle.queues);
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();
@@ -109,8 +118,8 @@ impl Rings {
             Ok(()) => Ok(Self { stop, queues }),
             Err(error) => {
                 stop.send_replace(true);
-                withdraw(shared)?;
-                Err(error)
+                withdraw(shared).map_err(StartError::Stuck)?;
+                Err(StartError::Withdrawn(error))
             }
         }
     }
