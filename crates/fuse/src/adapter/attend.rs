@@ -34,8 +34,6 @@ const LONG: Duration = Duration::from_secs(3);
 /// After so long, a signal whose INTERRUPT the kernel did not send is looked for: rarely, so that few
 /// requests are looked at, and soon enough for whoever presses ^C.
 const SIGNAL_LOOK: Duration = Duration::from_millis(100);
-/// Signals of a caller that has waited for long are looked at this often.
-const LATE_LOOK: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at the signals of a caller that was interrupted.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
@@ -81,12 +79,7 @@ impl Wait {
             if self.is_flush_of_the_dying() {
                 return;
             }
-            // Usually the kernel tells of a signal; a process must not depend on it.
-            while timeout_at(Instant::now() + LATE_LOOK, registration.interrupted()).await.is_err() {
-                if fatal::is_being_killed(self.caller.thread) {
-                    return;
-                }
-            }
+            registration.interrupted().await;
         }
         self.until_fatal(long, told).await;
     }
