@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rt::BoxFuture;
+use rt::{BoxFuture, frame::class};
 use types::{ClientId, FsError, FsResult, Slot, Xid};
 
-use crate::message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension, session::class};
+use crate::message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension};
 
 /// One request, admitted by its session and its service, to be executed exactly once.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Call {
     pub xid: Xid,
     /// Identifies the user's request from the mount to the last server's log; 0: none.
     pub trace: u64,
-    /// How urgent it is ([`class`](crate::message::session::class)).
+    /// How urgent it is ([`class`]).
     pub class: u8,
     /// What came beside the request.
     pub extension: RequestExtension,

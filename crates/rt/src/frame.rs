@@ -47,6 +47,17 @@ const CHECKED_BYTES: usize = 60;
 const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES, "the byte table has 64 bytes");
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize, "lengths are 32 bits");
 
+/// Values of [`FrameHeader::class`]. Unknown ones are treated as [`class::NORMAL`].
+pub mod class {
+    /// Somebody waits for it.
+    pub const NORMAL: u8 = 0;
+    /// Nobody does: migrations, checks.
+    pub const BACKGROUND: u8 = 1;
+    /// Others may wait for it: callbacks, what they ask for, and what gives something up. It leaves
+    /// before queued frames of other classes.
+    pub const URGENT: u8 = 2;
+}
+
 /// The byte table above.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -159,7 +170,7 @@ pub struct FrameHeader {
     pub body_checksum: u32,
     /// Bytes of the extension at the beginning of the body.
     pub extension_bytes: u16,
-    /// How urgent the request is, for schedulers.
+    /// How urgent the request is, for schedulers: one of [`class`]. A reply carries its request's.
     pub class: u8,
 }
 
@@ -283,6 +294,11 @@ impl Frame {
     /// Receivers have checked that it is within the body.
     fn extension_end(&self) -> usize {
         usize::from(self.header.extension_bytes).min(self.body.len())
+    }
+
+    /// Whether it leaves before queued frames that are not.
+    pub fn is_urgent(&self) -> bool {
+        self.header.class == class::URGENT
     }
 
     /// Bytes of the whole frame on the wire.

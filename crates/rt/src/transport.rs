@@ -1,7 +1,9 @@
 //! The network: connections that carry frames.
 //!
-//! Contract: frames of one connection arrive whole, and in order if the transport is reliable
-//! (TCP). The layers above do not rely on it: the lab loses, duplicates, delays and reorders
+//! Contract: frames of one connection arrive whole, and if the transport is reliable (TCP), those
+//! of one lane in order: urgent frames ([`Frame::is_urgent`]) are one lane, all others are another.
+//! An urgent frame leaves before those of the other lane that are queued and have not begun to
+//! leave, so it waits only for what the network itself has taken. The layers above do not rely on it: the lab loses, duplicates, delays and reorders
 //! frames, and sessions (rpc) make calls exactly-once nevertheless. An error ends the connection
 //! permanently; nothing is known about frames sent before it.
 //!
@@ -19,8 +21,11 @@ use crate::{BoxFuture, Frame, frame::FRAME_BYTES_MAX};
 /// of the largest frames, so that one waiting for the network never keeps the next from being
 /// encoded.
 pub const QUEUED_BYTES_MAX: usize = 16 << 20;
+/// The same for urgent frames, which do not wait for others: one of the largest. Most are small.
+pub const URGENT_QUEUED_BYTES_MAX: usize = 8 << 20;
 
 const _: () = assert!(QUEUED_BYTES_MAX >= 3 * FRAME_BYTES_MAX, "the largest frames can be queued");
+const _: () = assert!(URGENT_QUEUED_BYTES_MAX >= FRAME_BYTES_MAX, "the largest frame can be queued");
 
 /// Where a process listens: `host:port`, or a node's name in the lab.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,8 +98,8 @@ pub trait Listener: Send {
 
 /// Sending half. Frames queued by several callers in a short time are sent in one system call.
 pub trait Sender: Send + Sync {
-    /// Queues a frame, in order. Waits while more than the transport's bound of bytes is queued (a
-    /// peer that does not read slows down only its sender). Success means queued, not delivered.
+    /// Queues a frame at the end of its lane. Waits while more than the lane's bound of bytes is
+    /// queued (a peer that does not read slows down only its sender). Success means queued, not delivered.
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>>;
     /// Ends the connection in both directions; the receiver sees an end.
     fn close(&self);

@@ -1,12 +1,13 @@
 //! The contract of `rt::Transport`, run over every implementation.
 
-use std::{io::ErrorKind, pin::pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, io::ErrorKind, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use rt::{
-    Address, Connection, Frame, FrameHeader, Listener, Transport,
+    Address, Connection, Frame, FrameHeader, Listener, Sender, Transport,
     buffer::BufferPool,
     fault::FaultyTransport,
+    frame::class,
     memory::{self, MemoryTransport},
     real::{Cores, TcpOptions, TcpTransport},
 };
@@ -230,6 +231,53 @@ fn a_peer_that_does_not_read_stops_its_own_sender_only() {
             assert!(received.bulk == megabyte);
         }
         sending.await.unwrap();
+    });
+}
+
+/// Queues frames of a megabyte, numbered from 0, until there is room for no more; returns how many.
+async fn fill(sender: &dyn Sender) -> u64 {
+    let megabyte = pattern(1 << 20, 1);
+    for number in 0.. {
+        let mut sending = sender.send(frame(number, b"", megabyte.clone()));
+        // Those that write may be about to.
+        let is_full = async {
+            for _ in 0..100 {
+                let poll = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+                match poll {
+                    Poll::Ready(sent) => return sent.map(|()| false).unwrap(),
+                    Poll::Pending => tokio::task::yield_now().await,
+                }
+            }
+            true
+        };
+        if is_full.await {
+            return number;
+        }
+    }
+    unreachable!("a bound ends it")
+}
+
+#[test]
+fn urgent_frames_leave_before_queued_others_and_in_their_order() {
+    check(|transport, address| async move {
+        let Pair { here, mut there, .. } = pair(&transport, address).await;
+        let others = fill(&*here.sender).await;
+        for number in 0..3 {
+            let header = FrameHeader { xid: others + number, class: class::URGENT, ..Default::default() };
+            let urgent = Frame::new(header, Bytes::from_static(b"now"), Bytes::new()).unwrap();
+            let sending = tokio::time::timeout(Duration::from_secs(30), here.sender.send(urgent));
+            sending.await.expect("it does not wait for the room that others take").unwrap();
+        }
+        let mut arrived = Vec::new();
+        for _ in 0..others + 3 {
+            arrived.push(there.receiver.receive().await.unwrap().unwrap().header.xid);
+        }
+        let (urgent, rest): (Vec<u64>, Vec<u64>) = arrived.iter().partition(|xid| **xid >= others);
+        assert_eq!(urgent, [others, others + 1, others + 2], "urgent ones in their order");
+        assert!(rest.iter().copied().eq(0..others), "all others in theirs");
+        // The sockets of TCP have taken some of the others before.
+        let passed = others as usize - arrived.iter().position(|xid| *xid == others).unwrap();
+        assert!(passed >= 3, "passed {passed} of {others} queued frames");
     });
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use rt::frame::class;
 use serde::{Deserialize, Serialize};
 
 use super::keyring::KeyKind;
-use crate::message::session::class;
 
 /// What the process at the other end of a connection claims to be. Variants are only ever appended:
 /// their order is the wire format.

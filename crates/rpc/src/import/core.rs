@@ -19,7 +19,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Frame, FrameHeader, Instant};
+use rt::{Frame, FrameHeader, Instant, frame::class};
 use tokio::sync::OwnedSemaphorePermit;
 use types::{
     FsError, FsResult, Generation, Slot, Xid,
@@ -37,7 +37,7 @@ use crate::{
     codec::{self, Body, MessageDecodeError, opcode::Opcode},
     message::{
         ClientReply, ClientRequest, Reply, ReplyExtension,
-        session::{Connected, class, frame_flag},
+        session::{Connected, frame_flag},
     },
     session::{Arrival, KeptReply, SlotTable},
 };
@@ -327,12 +327,17 @@ impl Core {
     }
 
     fn frame(&self, slot: Slot, request: &Outstanding, flags: u16) -> Frame {
+        let class = match request.purpose {
+            // A ping keeps the lease.
+            Purpose::Urgent | Purpose::Ping => class::URGENT,
+            Purpose::Ordinary | Purpose::Recovery => self.class,
+        };
         let header = FrameHeader {
             version: self.version,
             opcode: request.opcode.0,
             flags,
             extension_bytes: request.body.extension_bytes,
-            class: if request.purpose == Purpose::Urgent { class::URGENT } else { self.class },
+            class,
             slot: slot.0,
             xid: request.xid.0,
             connection: self.generation.0,

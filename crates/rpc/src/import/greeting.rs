@@ -1,7 +1,7 @@
 //! The client's half of the handshake that opens a connection (module [`auth`](crate::auth)).
 
 use bytes::Bytes;
-use rt::{Frame, FrameHeader, Instant, Receiver, Sender, clock};
+use rt::{Frame, FrameHeader, Instant, Receiver, Sender, clock, frame::class};
 use types::ProtocolError;
 
 use super::{
@@ -53,8 +53,10 @@ impl<'i> Greeting<'i> {
         generation: u64,
         body: Bytes,
     ) -> Result<Frame, End> {
+        // Urgent, as callbacks are, so that none arrives before the answer that opens the session.
+        let class = class::URGENT;
         let header =
-            FrameHeader { opcode: opcode.0, xid: generation, connection: generation, ..FrameHeader::default() };
+            FrameHeader { opcode: opcode.0, xid: generation, connection: generation, class, ..FrameHeader::default() };
         let frame = Frame::new(header, body, Bytes::new()).expect("an encoded message is within the limits");
         let clock = &*self.inner.seams.clock;
         let late = || End::Lost(Cause::NoAnswer);

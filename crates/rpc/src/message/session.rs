@@ -44,16 +44,6 @@ pub mod frame_flag {
     pub const REPLAY: u16 = 128;
 }
 
-/// Values of [`rt::FrameHeader::class`].
-pub mod class {
-    /// Somebody waits for it.
-    pub const NORMAL: u8 = 0;
-    /// Nobody does: migrations, checks.
-    pub const BACKGROUND: u8 = 1;
-    /// Others may wait for it: callbacks, what they ask for, and what gives something up.
-    pub const URGENT: u8 = 2;
-}
-
 /// Bits of [`Connect::features`].
 pub mod feature {
     /// Replies carry the time of the target's clock, and requests the time on that clock at which

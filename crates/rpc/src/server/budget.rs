@@ -23,9 +23,9 @@
 //!    progress, and a copy of it is answered before the next frame is read.
 //!
 //! Downside: the largest size of a reply is declared by the kind of request
-//! ([`crate::message::kind`]), not by the code that makes it. A request after a large one is
-//! delayed by all that is before it; a client that needs low latency should share its connection
-//! with less traffic.
+//! ([`crate::message::kind`]), not by the code that makes it. An ordinary request after a
+//! large one is delayed by all that is before it; a client that needs low latency should share its
+//! connection with less traffic. Urgent ones pass what is queued ([`rt::transport`]).
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Clock, Frame, FrameHeader, Sender};
+use rt::{Clock, Frame, FrameHeader, Sender, frame::class};
 use tokio::sync::oneshot;
 use types::FsError;
 
@@ -11,10 +11,7 @@ use super::{SessionCell, callbacks::CallbackResult};
 use crate::{
     codec::{self, opcode},
     handler::CallbackHandler,
-    message::{
-        ClientRequest,
-        session::{class, frame_flag},
-    },
+    message::{ClientRequest, session::frame_flag},
 };
 
 /// A callback without an answer for so long is sent again.

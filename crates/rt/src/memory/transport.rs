@@ -5,17 +5,17 @@
 //! for that, wrap it with [`crate::fault`].
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io::{self, ErrorKind},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, frame::FRAME_BYTES_MAX,
-    transport::QUEUED_BYTES_MAX,
+    Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, frame::FRAME_BYTES_MAX, lanes::Lanes,
+    space::Space,
 };
 
 /// First port assigned to a listener on port 0 (the first of IANA's dynamic ports).
@@ -109,23 +109,23 @@ impl Drop for MemoryListener {
 }
 
 /// One direction of a connection.
-struct Lane {
-    state: Mutex<LaneState>,
+struct Way {
+    state: Mutex<WayState>,
     /// Wakes the one receiver.
     arrived: Notify,
-    /// Bytes that may still be queued; closed when the connection has ended.
-    space: Semaphore,
+    /// Closed when the connection has ended.
+    space: Space,
 }
 
 #[derive(Default)]
-struct LaneState {
-    frames: VecDeque<Frame>,
+struct WayState {
+    frames: Lanes<Frame>,
     ended: bool,
 }
 
-impl Lane {
+impl Way {
     fn new() -> Arc<Self> {
-        Arc::new(Lane { state: Mutex::default(), arrived: Notify::new(), space: Semaphore::new(QUEUED_BYTES_MAX) })
+        Arc::new(Way { state: Mutex::default(), arrived: Notify::new(), space: Space::default() })
     }
 
     fn end(&self) {
@@ -135,11 +135,11 @@ impl Lane {
     }
 }
 
-/// The two lanes of a connection as one side sees them; dropping the last handle of a side ends
+/// The two directions of a connection as one side sees them; dropping the last handle of a side ends
 /// both.
 struct Side {
-    outgoing: Arc<Lane>,
-    incoming: Arc<Lane>,
+    outgoing: Arc<Way>,
+    incoming: Arc<Way>,
 }
 
 impl Side {
@@ -163,8 +163,8 @@ struct MemoryReceiver {
 }
 
 fn connection_pair(address: &Address, number: u64) -> (Connection, Connection) {
-    let (up, down) = (Lane::new(), Lane::new());
-    let connection = |outgoing: &Arc<Lane>, incoming: &Arc<Lane>, peer: String| {
+    let (up, down) = (Way::new(), Way::new());
+    let connection = |outgoing: &Arc<Way>, incoming: &Arc<Way>, peer: String| {
         let side = || Side { outgoing: outgoing.clone(), incoming: incoming.clone() };
         let receiver = MemoryReceiver { side: side(), bytes_max: FRAME_BYTES_MAX };
         Connection { sender: Arc::new(MemorySender(side())), receiver: Box::new(receiver), peer }
@@ -176,17 +176,17 @@ impl Sender for MemorySender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            let lane = &self.0.outgoing;
-            let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
-            let permit = lane.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
-            let mut state = lane.state.lock();
+            let way = &self.0.outgoing;
+            let permit = way.space.acquire(&frame).await?;
+            let mut state = way.state.lock();
             if state.ended {
                 return Err(ErrorKind::BrokenPipe.into());
             }
             permit.forget();
-            state.frames.push_back(frame);
+            let is_urgent = frame.is_urgent();
+            state.frames.push(frame, is_urgent);
             drop(state);
-            lane.arrived.notify_one();
+            way.arrived.notify_one();
             Ok(())
         })
     }
@@ -199,13 +199,13 @@ impl Sender for MemorySender {
 impl Receiver for MemoryReceiver {
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>> {
         Box::pin(async {
-            let lane = &self.side.incoming;
+            let way = &self.side.incoming;
             loop {
                 {
-                    let mut state = lane.state.lock();
-                    if let Some(frame) = state.frames.pop_front() {
+                    let mut state = way.state.lock();
+                    if let Some(frame) = state.frames.pop() {
                         drop(state);
-                        lane.space.add_permits(frame.wire_bytes());
+                        way.space.release(frame.is_urgent(), frame.wire_bytes());
                         frame.header.check_limit(self.bytes_max)?;
                         frame.check_body()?;
                         return Ok(Some(frame));
@@ -214,7 +214,7 @@ impl Receiver for MemoryReceiver {
                         return Ok(None);
                     }
                 }
-                lane.arrived.notified().await;
+                way.arrived.notified().await;
             }
         })
     }

@@ -7,15 +7,14 @@
 //! ```
 //!
 //! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the
-//! order they were queued, by whoever writes next; a frame's bytes count against the bound until
-//! the kernel has all of them. If frames are queued and nobody writes, the end of a core's turn is
-//! about to.
+//! order of [`Lanes`], and before each system call the writer looks for urgent ones that came
+//! meanwhile; a frame's bytes count against the bound until the kernel has all of them. If frames
+//! are queued and nobody writes, the end of a core's turn is about to.
 //!
 //! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
 //! most. An error ends it at once.
 
 use std::{
-    collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
     net::Shutdown,
     sync::Arc,
@@ -27,7 +26,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
-    sync::{Notify, Semaphore, SemaphorePermit},
+    sync::{Notify, SemaphorePermit},
     time::Instant,
 };
 
@@ -35,8 +34,9 @@ use super::socket::Socket;
 use crate::{
     BoxFuture, Frame, Sender,
     frame::HEADER_BYTES,
+    lanes::Lanes,
     real::turn::{EndOfTurn, at_end},
-    transport::QUEUED_BYTES_MAX,
+    space::Space,
 };
 
 /// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer
@@ -48,17 +48,18 @@ const INLINE_ROUNDS: usize = 4;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Frames to send, and who sends them.
+#[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Bytes that may still be queued; closed when nothing is accepted any more.
-    space: Semaphore,
+    /// Closed when nothing is accepted any more.
+    space: Space,
     /// Wakes the writer task.
     wake: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    frames: VecDeque<Outgoing>,
+    frames: Lanes<Outgoing>,
     writer: Writer,
     phase: Phase,
     /// The core that was last asked to write at the end of its turn, and has not yet.
@@ -93,6 +94,7 @@ struct Outgoing {
     header: [u8; HEADER_BYTES],
     body: Bytes,
     bulk: Bytes,
+    is_urgent: bool,
     written: usize,
 }
 
@@ -109,12 +111,6 @@ impl Outgoing {
             skip -= from;
             (from < piece.len()).then(|| &piece[from..])
         })
-    }
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Queue { state: Mutex::default(), space: Semaphore::new(QUEUED_BYTES_MAX), wake: Notify::new() }
     }
 }
 
@@ -153,7 +149,7 @@ impl Queue {
 
     /// What to write next, for the current writer. `None`: there is nothing, the writer is idle now
     /// and, if the connection was closed, it has ended.
-    fn next_batch(socket: &Socket) -> Option<VecDeque<Outgoing>> {
+    fn next_batch(socket: &Socket) -> Option<Lanes<Outgoing>> {
         let mut state = socket.queue.state.lock();
         if !state.frames.is_empty() && state.phase != Phase::Ended {
             return Some(std::mem::take(&mut state.frames));
@@ -169,10 +165,10 @@ impl Queue {
     }
 
     /// Puts back what could not be written and makes the task the writer.
-    fn hand_over(socket: &Arc<Socket>, mut rest: VecDeque<Outgoing>) -> io::Result<()> {
+    fn hand_over(socket: &Arc<Socket>, mut rest: Lanes<Outgoing>) -> io::Result<()> {
         let core = Handle::try_current().map_err(io::Error::other)?;
         let mut state = socket.queue.state.lock();
-        rest.append(&mut state.frames);
+        rest.append(std::mem::take(&mut state.frames));
         state.frames = rest;
         state.writer = Writer::Task;
         let has_task = std::mem::replace(&mut state.has_task, true);
@@ -186,30 +182,33 @@ impl Queue {
     }
 
     /// Writes until `batch` is empty; `WouldBlock` when the socket is full.
-    fn write(socket: &Socket, batch: &mut VecDeque<Outgoing>) -> io::Result<()> {
+    fn write(socket: &Socket, batch: &mut Lanes<Outgoing>) -> io::Result<()> {
         while !batch.is_empty() {
+            batch.take_urgent(&mut socket.queue.state.lock().frames);
             let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
             let mut count = 0;
             for (place, piece) in pieces.iter_mut().zip(batch.iter().flat_map(Outgoing::pieces)) {
                 *place = IoSlice::new(piece);
                 count += 1;
             }
-            let mut written = socket.write(&pieces[..count])?;
-            let mut finished = 0;
-            while let Some(frame) = batch.front_mut().filter(|_| written > 0) {
-                let part = written.min(frame.bytes() - frame.written);
-                frame.written += part;
-                written -= part;
-                if frame.written == frame.bytes() {
-                    finished += frame.bytes();
-                    batch.pop_front();
-                }
-            }
-            if finished > 0 {
-                socket.queue.space.add_permits(finished);
-            }
+            let written = socket.write(&pieces[..count])?;
+            Self::advance(&socket.queue.space, batch, written);
         }
         Ok(())
+    }
+
+    /// So many more bytes of `batch` have left.
+    fn advance(space: &Space, batch: &mut Lanes<Outgoing>, mut written: usize) {
+        while let Some(frame) = batch.front_mut().filter(|_| written > 0) {
+            let part = written.min(frame.bytes() - frame.written);
+            frame.written += part;
+            written -= part;
+            if frame.written < frame.bytes() {
+                return batch.keep_begun_first();
+            }
+            space.release(frame.is_urgent, frame.bytes());
+            batch.pop();
+        }
     }
 
     /// Becomes the writer, unless there is one or nothing to write.
@@ -236,7 +235,7 @@ impl Queue {
     /// Writes on the calling thread, which became the writer.
     fn write_inline(socket: &Arc<Socket>) -> io::Result<()> {
         let mut result = Ok(());
-        let mut rest = VecDeque::new();
+        let mut rest = Lanes::default();
         for _ in 0..INLINE_ROUNDS {
             let Some(batch) = Self::next_batch(socket) else { return Ok(()) };
             rest = batch;
@@ -253,7 +252,7 @@ impl Queue {
     }
 
     /// One turn of the writer task, whose unfinished batch is `batch`.
-    fn write_as_task(socket: &Socket, batch: &mut VecDeque<Outgoing>) -> io::Result<Turn> {
+    fn write_as_task(socket: &Socket, batch: &mut Lanes<Outgoing>) -> io::Result<Turn> {
         {
             let state = socket.queue.state.lock();
             match (state.phase, state.writer) {
@@ -300,7 +299,7 @@ async fn write_queue(socket: Arc<Socket>) {
 
 async fn write_until_end(socket: &Arc<Socket>) -> io::Result<()> {
     let registered = socket.writable()?;
-    let mut batch = VecDeque::new();
+    let mut batch = Lanes::default();
     let mut deadline = None;
     loop {
         match Queue::write_as_task(socket, &mut batch)? {
@@ -361,8 +360,9 @@ impl TcpSender {
                 return Err(ErrorKind::BrokenPipe.into());
             }
             room.forget();
-            let header = frame.header.encode();
-            state.frames.push_back(Outgoing { header, body: frame.body, bulk: frame.bulk, written: 0 });
+            let (header, is_urgent) = (frame.header.encode(), frame.is_urgent());
+            let outgoing = Outgoing { header, body: frame.body, bulk: frame.bulk, is_urgent, written: 0 };
+            state.frames.push(outgoing, is_urgent);
             state.writer != Writer::Idle || state.turn_of == Some(thread)
         };
         if has_writer {
@@ -380,8 +380,7 @@ impl Sender for TcpSender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
-            let room = self.socket.queue.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            let room = self.socket.queue.space.acquire(&frame).await?;
             self.queue(frame, room)
         })
     }
