@@ -35,7 +35,7 @@ impl MountOptions {
         let target = |(role, endpoint): &(TargetRole, Endpoint)| MapTarget {
             role: *role,
             uuid: format!("{}_UUID", crate::targets::connection::target_name(fsname, *role)),
-            address: endpoint.to_string(),
+            addresses: vec![endpoint.to_string()],
             state: TargetState::Active,
         };
         let map = ClusterMap {

@@ -304,7 +304,7 @@ fn register() -> Register {
         fsname: "stria".to_owned(),
         role: TargetRole::Ost(OstIndex(4)),
         uuid: "0-1-2".to_owned(),
-        address: "host:988".to_owned(),
+        addresses: vec!["host:988".to_owned(), "other:988".to_owned()],
         space: SpaceUsage { bytes_total: 1 << 50, ..SpaceUsage::default() },
         condition: TargetCondition { degraded: true, ..TargetCondition::default() },
     }
@@ -347,7 +347,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let target = MapTarget {
         role: TargetRole::Ost(OstIndex(2)),
         uuid: "u".to_owned(),
-        address: "host:988".to_owned(),
+        addresses: vec!["host:988".to_owned()],
         state: TargetState::Active,
     };
     let map = ClusterMap {
@@ -434,6 +434,7 @@ pub(crate) fn greetings() -> Vec<Vec<u8>> {
         lease_ms: 30_000,
         era: 0,
         urgent_slots: 1,
+        ticket: None,
     };
     let errors = [
         FsError::NotFound,

@@ -36,7 +36,7 @@ impl Inspector {
         let principal = crate::server::principal(&seams, rpc::Role::Repair, HOST);
         let import = |role: Role| {
             let options = cluster.options().settings.import.clone();
-            let endpoint = Endpoint::Remote(role.address());
+            let endpoint = Endpoint::Remote(role.address().into());
             Import::new(seams.clone(), &role.target_name(), endpoint, principal.clone(), options, None)
         };
         let osts = (0..cluster.options().osts).map(|index| (OstIndex(index), import(Role::Oss(index)))).collect();

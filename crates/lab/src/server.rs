@@ -15,7 +15,7 @@ use rpc::{
     Endpoint, Handler, Import, ImportOptions, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
-use rt::{Address, Seams};
+use rt::{Address, Addresses, Seams};
 use types::{Credentials, MdtIndex, OstIndex};
 
 use crate::device::Devices;
@@ -162,7 +162,7 @@ pub fn principal(seams: &Seams, role: rpc::Role, host: &str) -> Principal {
 
 /// A connection to the MGS.
 pub fn mgs_import(seams: &Seams, name: &str, settings: &Settings) -> Import {
-    let endpoint = Endpoint::Remote(Role::Mgs.address());
+    let endpoint = Endpoint::Remote(Role::Mgs.address().into());
     // Nobody here is hostile: all have the server key.
     let principal = principal(seams, rpc::Role::Ost, name);
     Import::new(seams.clone(), mgs::TARGET_NAME, endpoint, principal, settings.import.clone(), None)
@@ -170,7 +170,7 @@ pub fn mgs_import(seams: &Seams, name: &str, settings: &Settings) -> Import {
 
 /// The way to a target of the cluster map.
 pub fn endpoint(target: &MapTarget) -> Endpoint {
-    Endpoint::Remote(Address(target.address.as_str().into()))
+    Endpoint::Remote(Addresses::of_texts(&target.addresses))
 }
 
 async fn open_mgs(seams: &Seams, devices: Devices, settings: &Settings) -> Result<Arc<Mgs>, String> {
@@ -201,8 +201,8 @@ fn mdt_options(settings: &Settings) -> MdtOptions {
 fn register(seams: &Seams, serving: &Serving, target: TargetRole, import: Import, role: Role) -> Registrar {
     let ost = serving.ost.clone();
     let uuid = ost.as_ref().map_or_else(|| format!("{}_UUID", role.target_name()), |ost| ost.uuid());
-    let address = role.address().to_string();
-    let identity = registrar::Identity { fsname: FSNAME.to_owned(), role: target, uuid, address };
+    let addresses = vec![role.address().to_string()];
+    let identity = registrar::Identity { fsname: FSNAME.to_owned(), role: target, uuid, addresses };
     let measure: registrar::Measure = Arc::new(move || {
         let ost = ost.clone();
         Box::pin(async move {

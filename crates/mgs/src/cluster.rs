@@ -9,14 +9,14 @@ use layout::spec::{POOL_NAME_BYTES_MAX, is_pool_name};
 use rpc::message::mgs::{ClusterMap, MapTarget, Pool, Register, TargetRole, TargetState};
 use types::{
     FsError, FsResult, MdtIndex, OstIndex, Refusal,
-    limits::{BODY_BYTES_MAX, FSNAME_BYTES_MAX},
+    limits::{ADDRESSES_PER_TARGET_MAX, BODY_BYTES_MAX, FSNAME_BYTES_MAX},
 };
 
 use crate::tables;
 
 /// Most targets of a file system.
 pub const TARGETS_MAX: usize = 4096;
-/// Longest address.
+/// Most bytes of all addresses of a target together, with a separator after each.
 pub const ADDRESS_BYTES_MAX: usize = 128;
 /// Longest uuid.
 pub const UUID_BYTES_MAX: usize = 64;
@@ -93,8 +93,8 @@ impl Cluster {
             return Err(Refusal::OtherFileSystem { target: name, served: self.map.fsname.clone() }.into());
         }
         check_text(&name, "uuid", &report.uuid, UUID_BYTES_MAX)?;
-        check_text(&name, "address", &report.address, ADDRESS_BYTES_MAX)?;
-        let (uuid, address) = (&report.uuid, &report.address);
+        check_addresses(&name, &report.addresses)?;
+        let (uuid, addresses) = (&report.uuid, &report.addresses);
         if let Some(known) = self.map.targets.iter().find(|target| target.uuid == *uuid && target.role != report.role) {
             let registered = known.role.target_name(&self.map.fsname);
             return Err(Refusal::OtherIndex { target: name, uuid: uuid.clone(), registered }.into());
@@ -107,11 +107,11 @@ impl Cluster {
                         target: name,
                         uuid: uuid.clone(),
                         owner: known.uuid.clone(),
-                        address: known.address.clone(),
+                        address: known.addresses.join(","),
                     }
                     .into());
                 }
-                if known.address == *address {
+                if known.addresses == *addresses {
                     return Ok(None);
                 }
                 known.state
@@ -121,7 +121,7 @@ impl Cluster {
             }
             Err(_) => TargetState::Active,
         };
-        let target = MapTarget { role: report.role, uuid: uuid.clone(), address: address.clone(), state };
+        let target = MapTarget { role: report.role, uuid: uuid.clone(), addresses: addresses.clone(), state };
         Ok(Some(self.put_target(target)))
     }
 
@@ -289,6 +289,17 @@ fn check_text(whose: &str, what: &'static str, text: &str, bytes_max: usize) -> 
     Ok(())
 }
 
+/// Addresses as they can be stored: some, not too many, each a text without the separator.
+fn check_addresses(whose: &str, addresses: &[String]) -> FsResult<()> {
+    let bytes: usize = addresses.iter().map(|address| address.len() + tables::ADDRESS_SEPARATOR.len_utf8()).sum();
+    let is_good = !addresses.iter().any(|address| address.contains(tables::ADDRESS_SEPARATOR));
+    if addresses.is_empty() || addresses.len() > ADDRESSES_PER_TARGET_MAX || bytes > ADDRESS_BYTES_MAX || !is_good {
+        let (addresses_max, bytes_max) = (ADDRESSES_PER_TARGET_MAX, ADDRESS_BYTES_MAX);
+        return Err(Refusal::Addresses { target: whose.to_owned(), addresses_max, bytes_max }.into());
+    }
+    addresses.iter().try_for_each(|address| check_text(whose, "address", address, ADDRESS_BYTES_MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use rpc::message::ost::TargetCondition;
@@ -301,7 +312,7 @@ mod tests {
             fsname: "stria".into(),
             role,
             uuid: uuid.into(),
-            address: address.into(),
+            addresses: address.split(',').map(str::to_owned).collect(),
             space: SpaceUsage::default(),
             condition: TargetCondition::default(),
         }
@@ -368,7 +379,10 @@ mod tests {
         assert_eq!(cluster.set_state(ost(9), TargetState::Inactive), Err(FsError::NoDevice));
         assert!(cluster.register(&report(ost(0), "u0", "b:1")).unwrap().is_some());
         let target = &cluster.map().targets[0];
-        assert_eq!((target.address.as_str(), target.state), ("b:1", TargetState::Inactive));
+        assert_eq!((&target.addresses[..], target.state), (&["b:1".to_owned()][..], TargetState::Inactive));
+        assert!(cluster.register(&report(ost(0), "u0", "b:1,c:1")).unwrap().is_some(), "another address of the same");
+        assert!(cluster.register(&report(ost(0), "u0", "b:1,c:1")).unwrap().is_none());
+        assert_eq!(cluster.map().targets[0].addresses, ["b:1", "c:1"]);
     }
 
     #[test]
@@ -426,6 +440,11 @@ mod tests {
         refusal(cluster.register(&report(ost(0), "", "a:1")));
         refusal(cluster.register(&report(ost(0), "u", &"a".repeat(129))));
         refusal(cluster.register(&report(ost(0), "u\n", "a:1")));
+        refusal(cluster.register(&report(ost(0), "u", "a:1,")));
+        refusal(cluster.register(&report(ost(0), "u", "1,2,3,4,5,6,7,8,9")));
+        refusal(cluster.register(&report(ost(0), "u", &format!("{},b", "a".repeat(126)))));
+        refusal(cluster.register(&Register { addresses: vec![], ..report(ost(0), "u", "a:1") }));
+        refusal(cluster.register(&Register { addresses: vec!["a:1,b:1".into()], ..report(ost(0), "u", "a:1") }));
         let long = "v".repeat(PARAMETER_BYTES_MAX);
         assert_eq!(cluster.set_parameter("p", &(long.clone() + "v")), Err(FsError::TooBig));
         let mut set = 0;

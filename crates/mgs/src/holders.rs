@@ -30,7 +30,7 @@ const PREDECESSORS_MAX: usize = 16;
 
 struct Holder {
     process: ClientId,
-    address: String,
+    addresses: Vec<String>,
     seen: Instant,
     /// The latest last.
     predecessors: VecDeque<ClientId>,
@@ -44,15 +44,15 @@ impl Holders {
     /// Whether a process may say where its target is.
     pub fn check(&self, now: Instant, process: ClientId, report: &Register) -> FsResult<()> {
         let Some(holder) = self.0.get(&report.role) else { return Ok(()) };
-        let elsewhere = holder.address != report.address && holder.predecessors.contains(&process);
+        let elsewhere = holder.addresses != report.addresses && holder.predecessors.contains(&process);
         if !elsewhere || now.since(holder.seen) > HELD {
             return Ok(());
         }
         Err(Refusal::ServedTwice {
             target: report.role.target_name(&report.fsname),
             uuid: report.uuid.clone(),
-            address: report.address.clone(),
-            newer_address: holder.address.clone(),
+            address: report.addresses.join(","),
+            newer_address: holder.addresses.join(","),
         }
         .into())
     }
@@ -71,7 +71,7 @@ impl Holders {
                 predecessors.pop_front();
             }
         }
-        self.0.insert(report.role, Holder { process, address: report.address.clone(), seen: now, predecessors });
+        self.0.insert(report.role, Holder { process, addresses: report.addresses.clone(), seen: now, predecessors });
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
             fsname: "stria".into(),
             role: TargetRole::Ost(OstIndex(0)),
             uuid: "u0".into(),
-            address: address.into(),
+            addresses: vec![address.into()],
             space: SpaceUsage::default(),
             condition: TargetCondition::default(),
         };

@@ -57,7 +57,12 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         }
         TARGETS => {
             let target = decode_target(key, value)?;
-            format!("{:?} at {}, uuid {}", target.state, target.address.escape_debug(), target.uuid.escape_debug())
+            format!(
+                "{:?} at {}, uuid {}",
+                target.state,
+                target.addresses.join(",").escape_debug(),
+                target.uuid.escape_debug()
+            )
         }
         PARAMETERS => {
             let (_, pattern, value) = decode_parameter(key, value)?;

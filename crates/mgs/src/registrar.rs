@@ -38,7 +38,7 @@ pub struct Identity {
     /// Identity written at format time.
     pub uuid: String,
     /// Where others reach it.
-    pub address: String,
+    pub addresses: Vec<String>,
 }
 
 /// How the last report ended.
@@ -129,8 +129,8 @@ pub async fn register(
     space: SpaceUsage,
     condition: TargetCondition,
 ) -> FsResult<ClusterMap> {
-    let Identity { fsname, role, uuid, address } = identity.clone();
-    let register = Register { fsname, role, uuid, address, space, condition };
+    let Identity { fsname, role, uuid, addresses } = identity.clone();
+    let register = Register { fsname, role, uuid, addresses, space, condition };
     match import.call(MgsRequest::Register(register)).await?.reply {
         MgsReply::Map(map) => Ok(map),
         reply => Err(unexpected(reply)),

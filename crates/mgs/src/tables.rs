@@ -7,7 +7,7 @@
 //! | table | key | value, version 1 |
 //! |---|---|---|
 //! | 1 CLUSTER | empty | u8 version, u64 map version, text file system name |
-//! | 2 TARGETS | u8 role (1 MDT, 2 OST), u16 index | u8 version, u8 state (0 active, 1 inactive), text uuid, text address |
+//! | 2 TARGETS | u8 role (1 MDT, 2 OST), u16 index | u8 version, u8 state (0 active, 1 inactive), text uuid, text addresses, separated by commas |
 //! | 3 PARAMETERS | u64 ordinal | u8 version, text pattern, text value |
 //! | 4 POOLS | name | u8 version, u16 number of OSTs, u16 index of each, ascending |
 //!
@@ -28,6 +28,9 @@ pub const PARAMETERS: kv::Table = kv::Table(3);
 
 /// Pools by name.
 pub const POOLS: kv::Table = kv::Table(4);
+
+/// Between the addresses of a target; no address contains it.
+pub const ADDRESS_SEPARATOR: char = ',';
 
 const FORMAT_VERSION: u8 = 1;
 const ROLE_MDT: u8 = 1;
@@ -68,8 +71,9 @@ pub fn encode_target(target: &MapTarget) -> Vec<u8> {
         TargetState::Active => STATE_ACTIVE,
         TargetState::Inactive => STATE_INACTIVE,
     };
+    let addresses = target.addresses.join(&ADDRESS_SEPARATOR.to_string());
     let mut writer = RecordWriter::new(FORMAT_VERSION);
-    writer.u8(state).short_bytes(target.uuid.as_bytes()).short_bytes(target.address.as_bytes()).finish()
+    writer.u8(state).short_bytes(target.uuid.as_bytes()).short_bytes(addresses.as_bytes()).finish()
 }
 
 /// Role of a key of [`TARGETS`].
@@ -90,9 +94,10 @@ pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<MapTarget> {
         STATE_INACTIVE => TargetState::Inactive,
         other => return Err(reader.invalid(format_args!("state {other}")).into()),
     };
-    let target = MapTarget { role, state, uuid: reader.short_text()?, address: reader.short_text()? };
+    let (uuid, addresses) = (reader.short_text()?, reader.short_text()?);
     reader.finish()?;
-    Ok(target)
+    let addresses = addresses.split(ADDRESS_SEPARATOR).map(str::to_owned).collect();
+    Ok(MapTarget { role, state, uuid, addresses })
 }
 
 /// Key in [`PARAMETERS`].
@@ -148,7 +153,7 @@ mod tests {
         MapTarget {
             role: TargetRole::Ost(OstIndex(0x102)),
             uuid: "u1".into(),
-            address: "h:988".into(),
+            addresses: vec!["h:988".into(), "i:1".into()],
             state: TargetState::Inactive,
         }
     }
@@ -160,7 +165,7 @@ mod tests {
     #[test]
     fn bytes_stay_as_documented() {
         assert_eq!(encode_role(target().role), [2, 1, 2]);
-        assert_eq!(encode_target(&target()), b"\x01\x01\x02\x00u1\x05\x00h:988");
+        assert_eq!(encode_target(&target()), b"\x01\x01\x02\x00u1\x09\x00h:988,i:1");
         assert_eq!(encode_cluster(258, "stria"), b"\x01\x02\x01\0\0\0\0\0\0\x05\x00stria");
         assert_eq!(encode_ordinal(258), [0, 0, 0, 0, 0, 0, 1, 2]);
         assert_eq!(encode_pool(&pool()), b"\x01\x02\x00\x01\x00\x02\x01");

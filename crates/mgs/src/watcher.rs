@@ -70,9 +70,9 @@ impl Watcher {
     }
 
     /// Where a target is now, or `None` if the map does not name it.
-    pub fn address(&self, role: TargetRole) -> Option<String> {
+    pub fn addresses(&self, role: TargetRole) -> Option<Vec<String>> {
         let maps = self.maps.borrow();
-        maps.targets.iter().find(|target| target.role == role).map(|target| target.address.clone())
+        maps.targets.iter().find(|target| target.role == role).map(|target| target.addresses.clone())
     }
 }
 

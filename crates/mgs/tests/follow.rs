@@ -33,13 +33,13 @@ async fn serve(seams: &Seams, mgs: Arc<Mgs>) -> (Arc<Server>, Address) {
 }
 
 fn connect(seams: &Seams, address: &Address, client: u64) -> Import {
-    let endpoint = Endpoint::Remote(address.clone());
+    let endpoint = Endpoint::Remote(address.clone().into());
     let options = ImportOptions { backoff_min: Duration::from_millis(1), ..ImportOptions::default() };
     Import::new(seams.clone(), TARGET_NAME, endpoint, rpc::Principal::of_test(client, rpc::Role::Ost), options, None)
 }
 
 fn identity(uuid: &str) -> Identity {
-    Identity { fsname: "stria".into(), role: OST, uuid: uuid.into(), address: "oss:1".into() }
+    Identity { fsname: "stria".into(), role: OST, uuid: uuid.into(), addresses: vec!["oss:1".into()] }
 }
 
 /// Measures nothing, and counts how often it was asked.
@@ -58,7 +58,7 @@ async fn watchers_see_what_registrars_bring() {
     let (_server, address) = serve(&host.seams, mgs.clone()).await;
     let watcher = Watcher::start(&host.seams, connect(&host.seams, &address, 1));
     assert_eq!(watcher.first().await.unwrap().fsname, "stria");
-    assert_eq!(watcher.address(OST), None);
+    assert_eq!(watcher.addresses(OST), None);
 
     let count = Arc::new(watch::Sender::new(0));
     let import = connect(&host.seams, &address, 2);
@@ -66,7 +66,7 @@ async fn watchers_see_what_registrars_bring() {
     assert_eq!(registrar.first().await, Ok(()));
     assert_eq!(registrar.state(), Registration::Registered);
     watcher.wait_for(|map| map.targets.len() == 1).await.unwrap();
-    assert_eq!(watcher.address(OST).as_deref(), Some("oss:1"));
+    assert_eq!(watcher.addresses(OST), Some(vec!["oss:1".to_owned()]));
 
     let inactive = MgsRequest::SetState(OST, TargetState::Inactive);
     assert_eq!(mgs.execute(PROCESS, inactive).await, Ok(MgsReply::Done));
@@ -127,7 +127,7 @@ async fn a_watcher_follows_a_service_that_moved() {
     mgs.execute(PROCESS, MgsRequest::SetParameter("jobid_var".into(), "x".into())).await.unwrap();
     assert_eq!(watcher.map().version, 1, "the old map stays valid");
     let (_server, address) = serve(&host.seams, mgs).await;
-    import.set_address(Endpoint::Remote(address));
+    import.set_address(Endpoint::Remote(address.into()));
     let map = watcher.wait_for(|map| map.version == 2).await.unwrap();
     assert_eq!(map.parameters, [("jobid_var".to_owned(), "x".to_owned())]);
 }

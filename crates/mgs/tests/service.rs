@@ -23,7 +23,7 @@ fn register(role: TargetRole, uuid: &str, address: &str) -> MgsRequest {
         fsname: "stria".into(),
         role,
         uuid: uuid.into(),
-        address: address.into(),
+        addresses: vec![address.into()],
         space,
         condition: TargetCondition { degraded: true, ..TargetCondition::default() },
     })
@@ -109,7 +109,7 @@ async fn a_target_that_lives_twice_is_at_one_place_and_the_other_is_told() {
     let host = Host::new();
     let mgs = host.open("stria").await.unwrap();
     let reports = |process, address| mgs.execute(ClientId(process), register(ost(0), "u0", address));
-    let address = |map: ClusterMap| map.targets[0].address.clone();
+    let address = |map: ClusterMap| map.targets[0].addresses[0].clone();
     assert_eq!(address(map(reports(1, "a:1").await)), "a:1");
     assert_eq!(address(map(reports(2, "b:1").await)), "b:1", "a failover takes effect at once");
     let refused = reports(1, "a:1").await;

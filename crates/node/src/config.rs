@@ -9,7 +9,7 @@ use std::{
 };
 
 use rpc::message::mgs::TargetRole;
-use rt::Address;
+use rt::{Address, Addresses};
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
 
@@ -24,10 +24,12 @@ pub struct Config {
     pub fsname: String,
     /// `host:port` to listen on.
     pub listen: String,
-    /// `host:port` at which others reach this daemon, if it is not `listen`.
+    /// `host:port` at which others reach this daemon, if it is not `listen`; several, of different
+    /// networks, are separated by commas.
     #[serde(default)]
     pub advertise: Option<String>,
-    /// `host:port` of the management service; not needed on the host that serves it.
+    /// `host:port` of the management service; several are separated by commas and tried in turn. Not
+    /// needed on the host that serves it.
     #[serde(default)]
     pub mgs: Option<String>,
     /// File of the server key, for `stria format` on hosts without the management service; `None`:
@@ -175,10 +177,9 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
         check_fsname(&self.fsname)?;
-        let addresses =
-            [("listen", Some(&self.listen)), ("advertise", self.advertise.as_ref()), ("mgs", self.mgs.as_ref())];
-        for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
-            check_address(key, address)?;
+        check_address(&self.listen)?;
+        for (key, addresses) in [("advertise", &self.advertise), ("mgs", &self.mgs)] {
+            addresses.as_deref().map_or(Ok(()), |addresses| check_addresses(key, addresses))?;
         }
         if !MEMORY_MIB.contains(&self.memory_mib) {
             let (min, max) = MEMORY_MIB.into_inner();
@@ -212,13 +213,25 @@ impl Config {
 }
 
 /// Whether an address is `host` or `host:port`; whether the host exists is checked when it is used.
-fn check_address(key: &str, address: &str) -> Result<(), ConfigError> {
-    if Address::with_port(address).is_complete() {
+fn check_address(listen: &str) -> Result<(), ConfigError> {
+    if Address::with_port(listen).is_complete() {
         return Ok(());
     }
     Err(ConfigError::Value(format!(
-        "{key} = \"{address}\": expected HOST:PORT, as in 10.0.0.1:{}",
+        "listen = \"{listen}\": expected HOST:PORT, as in 10.0.0.1:{}",
         Address::PORT_DEFAULT
+    )))
+}
+
+/// The same for lists of addresses.
+fn check_addresses(key: &str, addresses: &str) -> Result<(), ConfigError> {
+    if Addresses::parse(addresses).is_some() {
+        return Ok(());
+    }
+    Err(ConfigError::Value(format!(
+        "{key} = \"{addresses}\": expected HOST:PORT, as in 10.0.0.1:{}, or several separated by commas, at most {}",
+        Address::PORT_DEFAULT,
+        limits::ADDRESSES_PER_TARGET_MAX
     )))
 }
 
@@ -257,6 +270,15 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_has_several_addresses_and_finds_the_mgs_at_several() {
+        let text = "fsname = 'stria'\nlisten = '0.0.0.0:988'\nadvertise = '10.0.0.2,10.1.0.2:989'\n\
+                    mgs = '10.0.0.1,10.1.0.1'\n[[target]]\nrole = 'ost'\nindex = 0\ndir = '/srv/ost0'\n";
+        let options = crate::NodeOptions::daemon(&parse(text).unwrap());
+        assert_eq!(options.advertise.unwrap().to_string(), "10.0.0.2:988,10.1.0.2:989");
+        assert_eq!(options.mgs.unwrap().to_string(), "10.0.0.1:988,10.1.0.1:988");
+    }
+
+    #[test]
     fn wrong_configurations_say_what_is_wrong() {
         let head = "fsname = 'stria'\nlisten = '0.0.0.0:988'\n";
         let target = "[[target]]\nrole = 'ost'\nindex = 0\ndir = '/srv/ost0'\n";
@@ -266,6 +288,8 @@ mod tests {
             (format!("{head}{target}"), "mgs = \"HOST:PORT\" is missing"),
             (format!("{head}mgs = 'a'\n{target}{target}"), "two targets use the directory"),
             (format!("{head}mgs = 'a'\n"), "no [[target]]"),
+            (format!("{head}mgs = 'a,a'\n{target}"), "mgs = \"a,a\": expected HOST:PORT"),
+            (format!("{head}advertise = 'a:1,b:c'\nmgs = 'a'\n{target}"), "advertise = \"a:1,b:c\": expected"),
             (format!("fsname = 'much too long'\nlisten = ''\nmgs = 'a'\n{target}"), "cannot name a file system"),
             ("listen = 'x'\n".to_owned(), "missing field `fsname`"),
             (format!("{head}mgs = 'a'\n[[target]]\nrole = 'ost'\ndir = '/x'\n"), "missing field `index`"),

@@ -274,7 +274,7 @@ impl NodeResponder {
                 state: state.to_owned(),
                 kind: kind.to_owned(),
                 name: target.role.target_name(&map.fsname),
-                address: target.address.clone(),
+                address: target.addresses.join(","),
             }
         };
         map.targets.iter().map(line).collect()

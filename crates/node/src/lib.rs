@@ -50,7 +50,7 @@ use rpc::{
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use rt::{
-    Address, Seams,
+    Address, Addresses, Seams,
     buffer::BufferPool,
     real::{Cores, SystemEntropy, TcpOptions, TcpTransport},
 };
@@ -74,10 +74,10 @@ pub struct NodeOptions {
     pub fsname: String,
     /// Where to listen; `None`: only this process uses the targets.
     pub listen: Option<Address>,
-    /// The address at which others reach this process, if not `listen`.
-    pub advertise: Option<Address>,
+    /// The addresses at which others reach this process, if not `listen`.
+    pub advertise: Option<Addresses>,
     /// The management service; `None`: a target of this process.
-    pub mgs: Option<Address>,
+    pub mgs: Option<Addresses>,
     /// Memory for the tables of each target.
     pub memory_bytes: u64,
     /// Targets.
@@ -109,13 +109,13 @@ impl NodeOptions {
         }
     }
 
-    /// What a daemon's configuration says.
+    /// What a daemon's configuration says, which was checked.
     pub fn daemon(config: &Config) -> Self {
         Self {
             fsname: config.fsname.clone(),
             listen: Some(Address::with_port(&config.listen)),
-            advertise: config.advertise.as_deref().map(Address::with_port),
-            mgs: config.mgs.as_deref().map(Address::with_port),
+            advertise: config.advertise.as_deref().and_then(Addresses::parse),
+            mgs: config.mgs.as_deref().and_then(Addresses::parse),
             memory_bytes: config.memory_mib << 20,
             targets: config.targets.clone(),
             keys: Keyring::default(),
@@ -124,7 +124,7 @@ impl NodeOptions {
     }
 
     /// A process with clients only, or a tool.
-    pub fn client(mgs: &Address, fsname: &str, role: rpc::Role, keys: Keyring) -> Self {
+    pub fn client(mgs: &Addresses, fsname: &str, role: rpc::Role, keys: Keyring) -> Self {
         Self {
             fsname: fsname.to_owned(),
             listen: None,
@@ -297,7 +297,7 @@ impl Node {
     /// A process with one client of a remote file system.
     pub async fn connect(
         cores: Cores,
-        mgs: &Address,
+        mgs: &Addresses,
         fsname: &str,
         keys: Keyring,
     ) -> anyhow::Result<(Self, Arc<FileSystem>)> {
@@ -404,21 +404,21 @@ impl Node {
     /// its address. Nothing is known about those that it served under another address, unless it
     /// had none then: they may belong to another host.
     pub fn missing_targets(&self) -> Vec<String> {
-        missing_targets(&self.watcher.map(), &self.own_targets(), &self.place())
+        missing_targets(&self.watcher.map(), &self.own_targets(), &self.places())
     }
 
     /// Where the targets of this process are, as the cluster map has it.
-    fn place(&self) -> String {
+    fn places(&self) -> Vec<String> {
         match (&self.options.advertise, &self.address) {
-            (Some(advertised), _) => advertised.to_string(),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => LOCAL_ADDRESS.to_owned(),
+            (Some(advertised), _) => advertised.to_texts(),
+            (None, Some(address)) => vec![address.to_string()],
+            (None, None) => vec![LOCAL_ADDRESS.to_owned()],
         }
     }
 
     /// Where the management service is; `None` if only this process reaches it.
     pub fn mgs_address(&self) -> Option<String> {
-        let own = || self.address.as_ref().map(|_| self.place());
+        let own = || self.address.as_ref().map(|_| self.places().join(","));
         self.options.mgs.as_ref().map(ToString::to_string).or_else(own)
     }
 
@@ -427,7 +427,7 @@ impl Node {
         let (own, server) = (self.own_targets(), Arc::clone(&self.server));
         Arc::new(move |target: &MapTarget| match own.contains(&target.role) {
             true => Endpoint::Local(Arc::clone(&server)),
-            false => Endpoint::Remote(Address::from(target.address.as_str())),
+            false => Endpoint::Remote(Addresses::of_texts(&target.addresses)),
         })
     }
 
@@ -445,12 +445,12 @@ impl Node {
 
     /// Reports this process's targets to the management service from now on.
     fn register(&mut self) {
-        let address = self.place();
+        let addresses = self.places();
         let identity = |role, uuid: &str| registrar::Identity {
             fsname: self.options.fsname.clone(),
             role,
             uuid: uuid.to_owned(),
-            address: address.clone(),
+            addresses: addresses.clone(),
         };
         let mut registrars = Vec::new();
         for mdt in &self.mdts {
@@ -583,10 +583,11 @@ fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoin
         .collect()
 }
 
-/// Names of targets at the address of this process, or of a process that no other host can reach,
+/// Names of targets at an address of this process, or of a process that no other host can reach,
 /// that are not its own.
-fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, place: &str) -> Vec<String> {
-    let here = |target: &&MapTarget| target.address == place || target.address == LOCAL_ADDRESS;
+fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, places: &[String]) -> Vec<String> {
+    let is_here = |address: &String| places.contains(address) || address == LOCAL_ADDRESS;
+    let here = |target: &&MapTarget| target.addresses.iter().any(is_here);
     let lost = map.targets.iter().filter(here).filter(|target| !own.contains(&target.role));
     lost.map(|target| target.role.target_name(&map.fsname)).collect()
 }

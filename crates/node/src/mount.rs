@@ -25,7 +25,7 @@ use crate::ctl::run_dir;
 /// Arguments of `stria mount`.
 #[derive(Clone, Debug, Args)]
 pub struct MountArgs {
-    /// HOST[:PORT]:/FSNAME
+    /// HOST[:PORT][,HOST[:PORT]...]:/FSNAME
     pub source: String,
     /// Mount point
     pub mount_point: PathBuf,
@@ -151,9 +151,8 @@ fn foreground(
 ) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
     let cores = Cores::start_all()?;
-    let mgs = source.mgs.first().context("a source names a host")?;
     let keys = key_file::find(client_options.key.as_deref(), &source.fsname, KeyKind::Client)?;
-    let options = NodeOptions::client(mgs, &source.fsname, Role::Client, keys);
+    let options = NodeOptions::client(&source.mgs, &source.fsname, Role::Client, keys);
     let node = cores.block_on(Node::start(cores.clone(), options))?;
     let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", TIMEOUT.as_secs()));
     let file_system = cores.block_on(async {

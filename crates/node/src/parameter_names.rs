@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn map() -> ClusterMap {
-        let target = |role| MapTarget { role, uuid: String::new(), address: String::new(), state: TargetState::Active };
+        let target = |role| MapTarget { role, uuid: String::new(), addresses: Vec::new(), state: TargetState::Active };
         let targets = [TargetRole::Mdt(MdtIndex(0)), TargetRole::Ost(OstIndex(0))].map(target).to_vec();
         let pools = vec![Pool { name: "fast".to_owned(), osts: Vec::new() }];
         ClusterMap { version: 1, fsname: "stria".to_owned(), targets, parameters: Vec::new(), pools }

@@ -17,7 +17,7 @@ pub fn cannot_reach(import: &Import) -> String {
 
 fn place_and_cause(import: &Import, cause: &Cause) -> String {
     let hint = cause.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-    format!("{} {}: {cause}{hint}", import.target(), import.endpoint())
+    format!("{}{hint}", cause.of(import.target(), import.endpoint()))
 }
 
 /// Does work that needs the management service, and tells of it as [`tell_while_any`] does.
@@ -85,7 +85,7 @@ mod tests {
         let seams = crate::seams(&cores);
         let import = |name: &str| {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let endpoint = Endpoint::Remote(rt::Address::with_port(&format!("127.0.0.1:{port}")));
+            let endpoint = Endpoint::Remote(rt::Address::with_port(&format!("127.0.0.1:{port}")).into());
             Import::new(
                 seams.clone(),
                 name,

@@ -30,12 +30,17 @@ fn targets_that_went_are_missed_wherever_their_process_was() {
     let target = |index: u16, address: &str| MapTarget {
         role: TargetRole::Ost(OstIndex(index)),
         uuid: String::new(),
-        address: address.to_owned(),
+        addresses: address.split(',').map(str::to_owned).collect(),
         state: TargetState::Active,
     };
-    let here = "host:7000";
-    let targets = vec![target(0, here), target(1, here), target(2, LOCAL_ADDRESS), target(3, "other:7000")];
+    let here = ["host:7000".to_owned(), "host-ib:7000".to_owned()];
+    let targets = vec![
+        target(0, "host:7000"),
+        target(1, "host-ib:7000,old:7000"),
+        target(2, LOCAL_ADDRESS),
+        target(3, "other:7000"),
+    ];
     let map = ClusterMap { version: 1, fsname: "stria".to_owned(), targets, parameters: Vec::new(), pools: Vec::new() };
     let own = BTreeSet::from([TargetRole::Ost(OstIndex(0))]);
-    assert_eq!(missing_targets(&map, &own, here), ["stria-OST0001", "stria-OST0002"]);
+    assert_eq!(missing_targets(&map, &own, &here), ["stria-OST0001", "stria-OST0002"]);
 }

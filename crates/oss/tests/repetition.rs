@@ -53,7 +53,8 @@ impl Link {
             claim: Some(Claim::Key { nonce: [1; 32] }),
         };
         let principal = Principal::of_test(1, Role::Client);
-        let handshake = Handshake::begin(&principal, connect).unwrap();
+        let ticket = after.and_then(|after| after.connected.ticket);
+        let handshake = Handshake::begin(&principal, connect).unwrap().with_ticket(ticket);
         let mut connection = target.seams.transport.connect(address).await.unwrap();
         let mut ask = async |opcode: Opcode, body: Bytes| {
             let header = FrameHeader { opcode: opcode.0, connection: generation, ..FrameHeader::default() };

@@ -79,7 +79,7 @@ fn holding(seams: &Seams, endpoint: Endpoint, holder: &Arc<Holder>) -> (Import, 
 async fn a_client_answers_its_target_in_process_and_over_a_network() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let server = server(&seams, &Counter::new(&Default::default()), LONG_LEASE);
-    for endpoint in [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())] {
+    for endpoint in [Endpoint::Remote(listen(&server).await.into()), Endpoint::Local(server.clone())] {
         let holder = Holder::new();
         let (import, client) = holding(&seams, endpoint, &holder);
         import.connected().await.unwrap();
@@ -101,7 +101,7 @@ async fn callbacks_and_requests_wait_for_each_other_never() {
     let handler = Counter::new(&Default::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let holder = Holder::new();
-    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await), &holder);
+    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await.into()), &holder);
     import.set_max_rpcs_in_flight(4);
     import.connected().await.unwrap();
     let requests: Vec<_> = (0..10)
@@ -136,7 +136,7 @@ async fn answers_that_nobody_gives_are_bounded_and_end_with_the_session() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let server = server(&seams, &Counter::new(&Default::default()), LONG_LEASE);
     let holder = Holder::new();
-    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await), &holder);
+    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await.into()), &holder);
     import.connected().await.unwrap();
     let slots = usize::from(types::limits::CALLBACK_SLOTS);
     let waiting: Vec<_> = (0..slots)
@@ -161,7 +161,7 @@ async fn a_callback_is_executed_once_across_connections() {
     let seams = memory::seams(&transport, 1);
     let server = server(&seams, &Counter::new(&Default::default()), LONG_LEASE);
     let holder = Holder::new();
-    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await), &holder);
+    let (import, client) = holding(&seams, Endpoint::Remote(listen(&server).await.into()), &holder);
     import.connected().await.unwrap();
     for round in 1..=5 {
         let waiting = tokio::spawn({
@@ -171,7 +171,7 @@ async fn a_callback_is_executed_once_across_connections() {
         until(|| holder.entered.load(Ordering::SeqCst) == round).await;
         let connections = import.statistics().connections;
         let elsewhere = listen_elsewhere(&server, round).await;
-        import.set_address(Endpoint::Remote(elsewhere));
+        import.set_address(Endpoint::Remote(elsewhere.into()));
         until(|| import.statistics().connections > connections).await;
         holder.gate.add_permits(1);
         assert_eq!(waiting.await.unwrap(), Ok(ClientReply::Done));
@@ -207,7 +207,7 @@ async fn answers_that_nobody_asked_for_are_ignored_and_garbage_closes_the_connec
 async fn a_client_that_keeps_nothing_says_so() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let server = server(&seams, &Counter::new(&Default::default()), LONG_LEASE);
-    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    let import = import(&seams, Endpoint::Remote(listen(&server).await.into()), quick());
     import.connected().await.unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(20), server.call_back(TARGET, import.client(), blocking()));
     assert_eq!(answer.await.unwrap(), Err(FsError::NotFound));

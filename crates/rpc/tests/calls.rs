@@ -62,7 +62,7 @@ async fn over_memory() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from("mds:0")).await.unwrap();
-    ordinary_life(&seams, Endpoint::Remote(address), &handler).await;
+    ordinary_life(&seams, Endpoint::Remote(address.into()), &handler).await;
     let service = server.service("mdt").statistics();
     assert_eq!((service.in_flight, service.waiting, service.refused), (0, 0, 0));
     assert!(service.requests >= 201 && service.service_time.count == service.requests);
@@ -75,7 +75,7 @@ async fn over_tcp() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from("127.0.0.1:0")).await.unwrap();
-    ordinary_life(&seams, Endpoint::Remote(address), &handler).await;
+    ordinary_life(&seams, Endpoint::Remote(address.into()), &handler).await;
     server.stop().await;
 }
 
@@ -122,7 +122,7 @@ async fn a_target_can_be_taken_out_of_its_server_and_come_back() {
     let disk = Arc::default();
     let server = server(&seams, &Counter::new(&disk), LONG_LEASE);
     let address = server.listen(&Address::from("mds:0")).await.unwrap();
-    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
+    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address.into())];
     let imports: Vec<_> = (1..3)
         .zip(endpoints)
         .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, principal(client), quick(), None))
@@ -171,7 +171,7 @@ async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
     let disk = Arc::default();
     let server = server(&seams, &Counter::new(&disk), LONG_LEASE);
     let address = server.listen(&Address::from("mds:0")).await.unwrap();
-    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
+    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address.into())];
     let imports: Vec<_> = (1..3)
         .zip(endpoints)
         .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, principal(client), quick(), None))
@@ -195,7 +195,7 @@ fn a_server_whose_tasks_are_gone_leaves_nothing_behind() {
         let seams = memory::seams(&MemoryTransport::new(), 1);
         let server = server(&seams, &handler, LONG_LEASE);
         let address = server.listen(&Address::from("mds:0")).await.unwrap();
-        let import = import(&seams, Endpoint::Remote(address), quick());
+        let import = import(&seams, Endpoint::Remote(address.into()), quick());
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
     });
     drop(runtime);

@@ -146,7 +146,7 @@ async fn one_effect_each(inner: Arc<dyn Transport>, address: &str, seed: u64) {
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from(address)).await.unwrap();
     network.set_rules(bad());
-    let import = import(&seams, Endpoint::Remote(address), options());
+    let import = import(&seams, Endpoint::Remote(address.into()), options());
     let outcome = work_all(&import, seed).await;
     network.set_rules(NetworkRules::default());
     assert_eq!(call(&import, read()).await, Ok(done()), "it heals");
@@ -183,7 +183,7 @@ async fn one_effect_each_while_connections_break() {
         let server = server(&seams, &handler, LONG_LEASE);
         server.listen(&address).await.unwrap();
         network.set_rules(bad());
-        let import = import(&seams, Endpoint::Remote(address.clone()), options());
+        let import = import(&seams, Endpoint::Remote(address.clone().into()), options());
         let breaking = tokio::spawn({
             let (network, clock) = (network.clone(), seams.clock.clone());
             async move {
@@ -216,7 +216,7 @@ async fn one_effect_each_while_the_server_is_killed() {
         let disk: Arc<Disk> = Arc::default();
         let mut process = Process::start(&seams, &address, &disk).await;
         network.set_rules(bad());
-        let import = import(&seams, Endpoint::Remote(address.clone()), options());
+        let import = import(&seams, Endpoint::Remote(address.clone().into()), options());
         let mut working = tokio::spawn({
             let import = import.clone();
             async move { work_all(&import, seed).await }
@@ -246,7 +246,7 @@ async fn a_server_that_stays_dead_is_reported() {
     let address = Address::from("mds:1");
     let process = Process::start(&seams, &address, &Arc::default()).await;
     let options = ImportOptions { timeout: Duration::from_millis(150), ..options() };
-    let import = import(&seams, Endpoint::Remote(address), options);
+    let import = import(&seams, Endpoint::Remote(address.into()), options);
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     process.kill().await;
     let started = seams.clock.now();

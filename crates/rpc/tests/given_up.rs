@@ -111,7 +111,7 @@ impl Stage {
         let seams = memory::seams(&network, 1);
         let handler = Counter::new(&Arc::default());
         let server = server(&seams, &handler, LONG_LEASE);
-        let endpoint = Endpoint::Remote(server.listen(&Address::from("ost:1")).await.unwrap());
+        let endpoint = Endpoint::Remote(server.listen(&Address::from("ost:1")).await.unwrap().into());
         Self { handler, _server: server, gate: Gate::new(&network), seams, endpoint }
     }
 
@@ -212,18 +212,19 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
 #[tokio::test]
 async fn a_late_repetition_after_a_restart_learns_that_it_was_executed() {
     let disk = Arc::new(Disk::default());
-    let mut incarnation = 0;
+    let (mut incarnation, mut ticket) = (0, None);
     for (seed, deadlines) in [(1, [u64::MAX, u64::MAX]), (2, [1, 1]), (3, [1, u64::MAX])] {
         let seams = memory::seams(&MemoryTransport::new(), seed);
         let handler = Arc::new(Counter { answers_repetitions: true, ..Counter::base(&disk) });
         let server = server(&seams, &handler, LONG_LEASE);
         let address = server.listen(&Address::from("ost:1")).await.unwrap();
-        let mut raw = Raw::connect(&seams, &address).await;
+        let mut raw = Raw { ticket, ..Raw::connect(&seams, &address).await };
         let hello = raw.hello(|connect| {
             connect.features = feature::DEADLINES;
-            (connect.resume, connect.incarnation) = (incarnation != 0, incarnation);
+            (connect.resume, connect.incarnation) = (ticket.is_some(), incarnation);
         });
-        incarnation = codec::decode::<Connected>(&hello.await.body).unwrap().incarnation;
+        let connected: Connected = codec::decode(&hello.await.body).unwrap();
+        (incarnation, ticket) = (connected.incarnation, connected.ticket);
         for deadline_ns in deadlines {
             let header = FrameHeader { deadline_ns, ..raw.header(4, 7, &effect(1)) };
             raw.send(header, codec::encode_request(&Default::default(), &effect(1)).unwrap().bytes).await;

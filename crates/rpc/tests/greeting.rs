@@ -27,6 +27,7 @@ async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
         lease_ms: 60_000,
         era: 0,
         urgent_slots: 1,
+        ticket: None,
     };
     let connected = codec::encode(&connected).unwrap();
     let key = Keyring::of_test().key(KeyKind::Client).unwrap().clone();
@@ -58,7 +59,7 @@ async fn a_server_that_grants_no_slot_to_call_in_is_refused_by_name() {
         let seams = memory::seams(&MemoryTransport::new(), 1);
         let listener = seams.transport.listen(&Address::from("mean:1")).await.unwrap();
         let granting = tokio::spawn(grant(listener, slots));
-        let import = import(&seams, Endpoint::Remote(Address::from("mean:1")), quick());
+        let import = import(&seams, Endpoint::Remote(Address::from("mean:1").into()), quick());
         let error = call(&import, read()).await.unwrap_err();
         assert_eq!(error, ProtocolError::Slots { granted: slots, needed: 3 }.into());
         assert_ne!(import.state(), ImportState::Full);

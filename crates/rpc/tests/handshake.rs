@@ -10,7 +10,7 @@ use rpc::{
     codec::{self, opcode},
     message::{
         OstRequest, Request,
-        session::{Claim, Connect, frame_flag},
+        session::{Claim, Connect, Connected, frame_flag},
     },
 };
 use rt::{
@@ -41,7 +41,7 @@ fn of_clients(servers: &Keyring) -> Keyring {
 async fn refusal(servers: Keyring, role: Role, keys: Keyring) -> String {
     let (seams, server, address) = serve(servers).await;
     let principal = Principal::random(&*seams.entropy, role, "host", "host:1", keys);
-    let import = Import::new(seams, TARGET, Endpoint::Remote(address), principal, quick(), None);
+    let import = Import::new(seams, TARGET, Endpoint::Remote(address.into()), principal, quick(), None);
     let error = call(&import, read()).await.unwrap_err();
     assert!(matches!(error, FsError::Refused(_)), "{error:?}");
     assert!(server.sessions(TARGET).is_empty());
@@ -148,6 +148,31 @@ async fn a_session_cannot_be_taken_over_by_its_id() {
     assert_eq!(server.sessions(TARGET).len(), 1);
 }
 
+/// A client that says it returns shows what it got with its session, also to the server that still
+/// has the session.
+#[tokio::test]
+async fn a_session_continues_with_its_ticket_only() {
+    let (seams, server, address) = serve(Keyring::of_test()).await;
+    let mut first = Raw::connect(&seams, &address).await;
+    let opened: Connected = codec::decode(&first.hello(|_| ()).await.body).unwrap();
+    let mut other = Raw::connect(&seams, &address).await;
+    let of_other: Connected = codec::decode(&other.hello_as(2, |_| ()).await.body).unwrap();
+    let resume = |connect: &mut Connect| {
+        (connect.resume, connect.incarnation, connect.connection) = (true, opened.incarnation, Generation(2));
+    };
+    for ticket in [None, of_other.ticket] {
+        let mut wrong = Raw { ticket, ..Raw::connect(&seams, &address).await };
+        let answer = wrong.hello(resume).await;
+        assert!(error(&answer).to_string().contains("did not get the session"), "{}", error(&answer));
+    }
+    first.request(0, 1, &read()).await;
+    assert!(first.receive().await.is_some(), "the session and its connection stay");
+    let mut again = Raw { ticket: opened.ticket, ..Raw::connect(&seams, &address).await };
+    let continued: Connected = codec::decode(&again.hello(resume).await.body).unwrap();
+    assert!(continued.resumed);
+    assert_eq!((continued.ticket, server.sessions(TARGET).len()), (opened.ticket, 2));
+}
+
 #[tokio::test]
 async fn requests_and_proofs_before_their_time_close_the_connection() {
     let (seams, server, address) = serve(Keyring::of_test()).await;
@@ -194,7 +219,8 @@ async fn a_client_may_not_evict_destroy_or_repair() {
     let (seams, _server, address) = serve(Keyring::of_test()).await;
     for (role, permitted) in [(Role::Client, false), (Role::Mdt, true)] {
         let principal = Principal::of_test(3, role);
-        let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address.clone()), principal, quick(), None);
+        let import =
+            Import::new(seams.clone(), TARGET, Endpoint::Remote(address.clone().into()), principal, quick(), None);
         let evict = Request::Ost(OstRequest::Evict(CLIENT, None));
         let outcome = call(&import, evict).await;
         assert_eq!(outcome == Err(FsError::NotPermitted), !permitted, "{role}: {outcome:?}");

@@ -3,7 +3,10 @@
 use crate::common;
 
 use common::{raw::Raw, *};
-use rpc::{Endpoint, Import, Server, ServerOptions, codec, message::session::frame_flag};
+use rpc::{
+    Endpoint, Import, Server, ServerOptions, codec,
+    message::session::{Connect, Connected, frame_flag},
+};
 use rt::{
     Address, Seams,
     memory::{self, MemoryTransport},
@@ -23,7 +26,7 @@ async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let (server, address) = serve(&seams, 2).await;
     let connect = |number, endpoint| Import::new(seams.clone(), TARGET, endpoint, principal(number), quick(), None);
-    let remote = |number| connect(number, Endpoint::Remote(address.clone()));
+    let remote = |number| connect(number, Endpoint::Remote(address.clone().into()));
     let (first, second) = (remote(1), remote(2));
     for import in [&first, &second] {
         assert_eq!(call(import, effect(1)).await, Ok(done()));
@@ -50,22 +53,30 @@ async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
     }
 }
 
-/// As many newcomers as there may be must not keep a client out that comes back after a restart.
+/// As many newcomers as there may be must not keep a client out that comes back after a restart,
+/// also not if they say that they come back.
 #[tokio::test]
-async fn a_returning_client_gets_a_session() {
+async fn a_returning_client_gets_a_session_and_a_newcomer_cannot_pose_as_one() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
-    let (_server, address) = serve(&seams, 1).await;
+    let (first, address) = serve(&seams, 1).await;
+    let opened: Connected =
+        codec::decode(&Raw::connect(&seams, &address).await.hello(|_| ()).await.body).expect("a session");
+    first.stop().await;
+    let (server, address) = serve(&seams, 1).await;
     let mut newcomer = Raw::connect(&seams, &address).await;
     assert_eq!(newcomer.hello_as(7, |_| ()).await.header.flags, frame_flag::REPLY);
-    let mut back = Raw::connect(&seams, &address).await;
-    let answer = back
-        .hello(|connect| {
-            connect.resume = true;
-            connect.incarnation = 99;
-            connect.connection = Generation(5);
-        })
-        .await;
-    assert_eq!(answer.header.flags, frame_flag::REPLY);
+    let resume = |connect: &mut Connect| {
+        (connect.resume, connect.incarnation, connect.connection) = (true, opened.incarnation, Generation(5));
+    };
+    for ticket in [None, opened.ticket] {
+        let mut posing = Raw { ticket, ..Raw::connect(&seams, &address).await };
+        let answer = posing.hello_as(8, resume).await;
+        assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR, "it has no ticket of its own");
+        assert_eq!(server.sessions(TARGET).len(), 1);
+    }
+    let mut back = Raw { ticket: opened.ticket, ..Raw::connect(&seams, &address).await };
+    assert_eq!(back.hello(resume).await.header.flags, frame_flag::REPLY);
+    assert_eq!(server.sessions(TARGET).len(), 2);
 }
 
 #[tokio::test]
@@ -87,7 +98,7 @@ async fn names_are_bounded_before_anything_is_kept() {
         assert!(server.sessions(TARGET).is_empty());
     }
     // A host that has a long name is served under the part that fits.
-    let import = Import::new(seams, TARGET, Endpoint::Remote(address), principal(1).named(&long), quick(), None);
+    let import = Import::new(seams, TARGET, Endpoint::Remote(address.into()), principal(1).named(&long), quick(), None);
     assert_eq!(import.call(effect(1)).await.map(|answered| answered.reply), Ok(done()));
     assert_eq!(server.sessions(TARGET)[0].client_name.len(), 255);
 }

@@ -74,7 +74,7 @@ impl Site {
     }
 
     fn import(&self, number: u64) -> Import {
-        let endpoint = Endpoint::Remote(self.address.clone());
+        let endpoint = Endpoint::Remote(self.address.clone().into());
         let options = ImportOptions { resend: Duration::from_millis(500), ..quick() };
         Import::new(self.seams.clone(), TARGET, endpoint, principal(number), options, None)
     }
@@ -148,7 +148,7 @@ fn moves_lose_nothing_when_connections_break_and_calls_are_given_up() {
                 let port = address.0.rsplit(':').next().unwrap();
                 let host = if toggle { "localhost" } else { "127.0.0.1" };
                 for import in &imports {
-                    import.set_address(Endpoint::Remote(Address::from(format!("{host}:{port}").as_str())));
+                    import.set_address(Endpoint::Remote(Address::from(format!("{host}:{port}").as_str()).into()));
                 }
                 breaks.fetch_add(1, Ordering::SeqCst);
             }

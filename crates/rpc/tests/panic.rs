@@ -102,7 +102,7 @@ async fn a_panic_ends_its_target_and_spares_the_others() {
         let (server, panics) = serve(&seams);
         let endpoint = match is_local {
             true => Endpoint::Local(server.clone()),
-            false => Endpoint::Remote(server.listen(&Address::from("mds:1")).await.unwrap()),
+            false => Endpoint::Remote(server.listen(&Address::from("mds:1")).await.unwrap().into()),
         };
         let [one, two] = [1, 2].map(|client| connect(&seams, TARGET, &endpoint, client));
         let other = connect(&seams, OTHER, &endpoint, 3);

@@ -19,7 +19,7 @@ use rpc::{
         self,
         opcode::{self, Opcode},
     },
-    message::session::{Challenge, Claim, Connect, Demand, Evidence, Prove, frame_flag},
+    message::session::{Challenge, Claim, Connect, Connected, Demand, Evidence, Prove, frame_flag},
 };
 use rt::{
     Address, BoxFuture, Frame, FrameHeader, Listener, Seams,
@@ -154,7 +154,8 @@ async fn a_servers_own_proof_cannot_be_sent_back() {
     let mut raw = Raw::connect(&seams, &address).await;
     let challenge = raw.ask(opcode::CONNECT, codec::encode(&connect(&principal(1))).unwrap()).await;
     let Challenge { demand: Demand::Key { proof, .. }, .. } = codec::decode(&challenge.body).unwrap();
-    let answer = raw.ask(opcode::PROVE, codec::encode(&Prove { evidence: Evidence::Key { proof }, secret }).unwrap());
+    let answer = raw
+        .ask(opcode::PROVE, codec::encode(&Prove { evidence: Evidence::Key { proof }, secret, ticket: None }).unwrap());
     let answer = answer.await;
     assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR);
     let error: FsError = codec::decode(&answer.body).unwrap();
@@ -170,26 +171,26 @@ async fn a_session_cannot_be_taken_over_after_a_restart() {
     let first = serve_at(&seams, &disk);
     let address = first.listen(&Address::from("mds:1")).await.unwrap();
     let mut victim = Raw::connect(&seams, &address).await;
-    victim.hello(|_| ()).await;
+    let opened: Connected = codec::decode(&victim.hello(|_| ()).await.body).unwrap();
     first.stop().await;
     let second = serve_at(&seams, &disk);
     let address = second.listen(&Address::from("mds:1")).await.unwrap();
     let resume = |connect: &mut Connect| {
-        (connect.resume, connect.incarnation, connect.connection) = (true, 99, Generation(9));
+        (connect.resume, connect.incarnation, connect.connection) = (true, opened.incarnation, Generation(9));
     };
     let hostile = Principal::of_test(2, Role::Client).claiming(CLIENT);
     let mut stolen = connect(&hostile);
     resume(&mut stolen);
-    let mut thief = Raw::connect(&seams, &address).await;
+    let mut thief = Raw { ticket: opened.ticket, ..Raw::connect(&seams, &address).await };
     let answer = thief.greet(&hostile, stolen).await;
     assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR);
     assert!(second.sessions(TARGET).is_empty());
     // Nor under the same secret in another role, in which it would have other rights.
     let mut posing = Connect { role: Role::Mdt, ..connect(&principal(1)) };
     resume(&mut posing);
-    let mut mdt = Raw::connect(&seams, &address).await;
+    let mut mdt = Raw { ticket: opened.ticket, ..Raw::connect(&seams, &address).await };
     assert_eq!(mdt.greet(&principal(1), posing).await.header.flags, frame_flag::REPLY | frame_flag::ERROR);
-    let mut back = Raw::connect(&seams, &address).await;
+    let mut back = Raw { ticket: opened.ticket, ..Raw::connect(&seams, &address).await };
     assert_eq!(back.hello(resume).await.header.flags, frame_flag::REPLY);
     assert_eq!(second.sessions(TARGET).len(), 1);
 }
@@ -264,7 +265,8 @@ async fn error_at(answer: Answer) -> FsError {
     let seen = watch::Sender::default();
     let posing = tokio::spawn(pose(listener, answer, seen.clone()));
     let options = ImportOptions { timeout: Duration::from_millis(300), ..quick() };
-    let import = Import::new(seams, TARGET, Endpoint::Remote(Address::from("false:1")), principal(1), options, None);
+    let import =
+        Import::new(seams, TARGET, Endpoint::Remote(Address::from("false:1").into()), principal(1), options, None);
     let error = call(&import, effect(1)).await.unwrap_err();
     assert!(!seen.borrow().is_empty(), "it was asked");
     assert!(seen.borrow().iter().all(|opcode| *opcode == opcode::CONNECT), "{:?}", seen.borrow());
@@ -301,7 +303,7 @@ async fn a_false_server_cannot_end_a_session() {
     let first = serve_at(&seams, &disk);
     first.listen(&address).await.unwrap();
     let evictions: Arc<Evictions> = Arc::default();
-    let endpoint = Endpoint::Remote(address.clone());
+    let endpoint = Endpoint::Remote(address.clone().into());
     let import = Import::new(seams.clone(), TARGET, endpoint, principal(1), quick(), Some(evictions.clone()));
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     first.stop().await;

@@ -62,7 +62,7 @@ async fn a_call_that_is_not_answered_at_once_is_given_up_whenever_it_begins() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from("mds:1")).await.unwrap();
-    let import = import(&seams, Endpoint::Remote(address), impatient());
+    let import = import(&seams, Endpoint::Remote(address.into()), impatient());
     until(|| import.state() == ImportState::Full).await;
     for _ in 0..2 {
         assert!(matches!(call(&import, gated()).await, Err(FsError::Unreachable { .. })));
@@ -79,7 +79,7 @@ async fn a_call_that_waits_is_given_up_when_its_target_goes_out_of_use() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from("mds:1")).await.unwrap();
-    let import = import(&seams, Endpoint::Remote(address), quick());
+    let import = import(&seams, Endpoint::Remote(address.into()), quick());
     let waiting = tokio::spawn({
         let import = import.clone();
         async move { call(&import, gated()).await }

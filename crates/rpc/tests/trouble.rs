@@ -41,7 +41,7 @@ async fn garbage_closes_its_connection_and_no_other() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = listen(&server).await;
-    let import = import(&seams, Endpoint::Remote(address.clone()), quick());
+    let import = import(&seams, Endpoint::Remote(address.clone().into()), quick());
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
 
     let valid = FrameHeader {
@@ -116,7 +116,7 @@ async fn copies_of_a_running_request_are_told_so_and_have_no_effect() {
 async fn a_version_mismatch_is_a_clear_error_at_once() {
     let seams = seams(&MemoryTransport::new());
     let server = server(&seams, &Counter::new(&Arc::default()), LONG_LEASE);
-    let endpoints = [Endpoint::Remote(listen(&server).await), Endpoint::Local(server)];
+    let endpoints = [Endpoint::Remote(listen(&server).await.into()), Endpoint::Local(server)];
     for endpoint in endpoints {
         let options = ImportOptions { version_min: 7, version_max: 9, ..quick() };
         let import = import(&seams, endpoint, options);
@@ -131,7 +131,7 @@ async fn a_version_mismatch_is_a_clear_error_at_once() {
 async fn calls_time_out_without_a_server_and_not_before() {
     let seams = seams(&MemoryTransport::new());
     let options = ImportOptions { timeout: Duration::from_millis(100), ..quick() };
-    let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1")), options);
+    let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1").into()), options);
     let started = seams.clock.now();
     let error = call(&import, read()).await.unwrap_err();
     assert!(matches!(&error, FsError::Unreachable { target, .. } if target == TARGET));
@@ -153,7 +153,7 @@ async fn calls_to_a_server_that_accepts_and_says_nothing_time_out() {
     });
     let options =
         ImportOptions { timeout: Duration::from_millis(200), connect_timeout: Duration::from_millis(30), ..quick() };
-    let import = import(&seams, Endpoint::Remote(Address::from("mute:1")), options);
+    let import = import(&seams, Endpoint::Remote(Address::from("mute:1").into()), options);
     assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
     held.abort();
 }
@@ -165,7 +165,7 @@ async fn a_full_queue_is_retried_until_there_is_space() {
     let options = ServerOptions { service_threads: 1, queue_max: 1, ..ServerOptions::new(rpc::Keyring::of_test()) };
     let server = Server::new(seams.clone(), options);
     server.add_target(TARGET, handler.clone(), LONG_LEASE);
-    let endpoints = [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())];
+    let endpoints = [Endpoint::Remote(listen(&server).await.into()), Endpoint::Local(server.clone())];
     for (number, endpoint) in endpoints.into_iter().enumerate() {
         let client = principal(number as u64 + 1);
         let import = Import::new(seams.clone(), TARGET, endpoint, client, quick(), None);
@@ -190,7 +190,7 @@ async fn stop_lets_running_requests_finish() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = listen(&server).await;
-    let import = import(&seams, Endpoint::Remote(address.clone()), quick());
+    let import = import(&seams, Endpoint::Remote(address.clone().into()), quick());
     let running = tokio::spawn({
         let import = import.clone();
         async move { call(&import, gated()).await }
@@ -234,7 +234,7 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
     }
     let most = ((BYTES_IN_WORK_MAX + QUEUED_BYTES_MAX) / BYTES) as u64;
     until(|| handler.reads.load(Ordering::SeqCst) >= most - 3).await;
-    let import = import(&seams, Endpoint::Remote(address), quick());
+    let import = import(&seams, Endpoint::Remote(address.into()), quick());
     for number in 0..50 {
         assert_eq!(call(&import, effect(number)).await, Ok(done()), "others are served");
     }
@@ -310,7 +310,7 @@ async fn a_client_that_does_not_read_stops_nobody_else() {
             }
         }
     });
-    let import = import(&seams, Endpoint::Remote(address), quick());
+    let import = import(&seams, Endpoint::Remote(address.into()), quick());
     for number in 0..50 {
         assert_eq!(call(&import, effect(number)).await, Ok(done()));
     }
@@ -352,7 +352,7 @@ async fn after_a_restart_the_hook_goes_first() {
         let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
         let endpoint = |server: &Arc<Server>| match local {
             true => Endpoint::Local(server.clone()),
-            false => Endpoint::Remote(Address::from("mds:1")),
+            false => Endpoint::Remote(Address::from("mds:1").into()),
         };
         listen(&first).await;
         let import = Import::new(seams.clone(), TARGET, endpoint(&first), principal(1), quick(), Some(hook.clone()));
@@ -391,7 +391,8 @@ async fn a_recovery_waits_for_no_memory_of_those_that_wait_for_it() {
     let address = listen(&first).await;
     let hook = Arc::new(LargeReclaim::default());
     let principal = principal(1);
-    let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address), principal, quick(), Some(hook.clone()));
+    let import =
+        Import::new(seams.clone(), TARGET, Endpoint::Remote(address.into()), principal, quick(), Some(hook.clone()));
     import.connected().await.unwrap();
     let large: Vec<_> = (0..20)
         .map(|_| {
@@ -404,7 +405,7 @@ async fn a_recovery_waits_for_no_memory_of_those_that_wait_for_it() {
     let handler = Counter::new(&disk);
     let second = server(&seams, &handler, LONG_LEASE);
     let elsewhere = second.listen(&Address::from("elsewhere:1")).await.unwrap();
-    import.set_address(Endpoint::Remote(elsewhere));
+    import.set_address(Endpoint::Remote(elsewhere.into()));
     until(|| hook.done.load(Ordering::SeqCst)).await;
     handler.gate.add_permits(large.len());
     for task in large {
@@ -439,7 +440,7 @@ async fn an_eviction_ends_outstanding_calls_and_a_new_session_follows() {
         let hook: Arc<Reclaims> = Arc::default();
         let server = server(&seams, &handler, LONG_LEASE);
         let address = listen(&server).await;
-        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address) };
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address.into()) };
         let import = Import::new(seams.clone(), TARGET, endpoint, principal(1), quick(), Some(hook.clone()));
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
         assert!(server.evict(TARGET, CLIENT).await);
@@ -463,7 +464,7 @@ async fn a_handler_may_evict_by_its_answer() {
         let handler = Counter::new(&Arc::default());
         let server = server(&seams, &handler, LONG_LEASE);
         let address = listen(&server).await;
-        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address) };
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address.into()) };
         let import = import(&seams, endpoint, quick());
         assert_eq!(call(&import, Request::Mdt(MdtRequest::Commit)).await, Err(FsError::Evicted));
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
@@ -492,7 +493,7 @@ async fn a_client_the_restarted_target_does_not_know_was_evicted() {
     let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
     let address = listen(&first).await;
     let import =
-        Import::new(seams.clone(), TARGET, Endpoint::Remote(address), principal(1), quick(), Some(hook.clone()));
+        Import::new(seams.clone(), TARGET, Endpoint::Remote(address.into()), principal(1), quick(), Some(hook.clone()));
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     first.stop().await;
     let second = server(&seams, &Arc::new(Counter { known: Some(vec![]), ..Counter::base(&disk) }), LONG_LEASE);
@@ -507,7 +508,7 @@ async fn requests_in_flight_are_bounded_and_the_bound_changes() {
     let seams = seams(&MemoryTransport::new());
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
-    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    let import = import(&seams, Endpoint::Remote(listen(&server).await.into()), quick());
     import.set_max_rpcs_in_flight(3);
     let calls: Vec<_> = (0..20)
         .map(|_| {
@@ -543,7 +544,7 @@ async fn who_waits_for_others_leaves_them_slots() {
         let (inode, family) = (InodeNumber(1), LockFamily::Posix);
         Request::Mdt(MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range, mode, wait: true }))
     };
-    for endpoint in [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())] {
+    for endpoint in [Endpoint::Remote(listen(&server).await.into()), Endpoint::Local(server.clone())] {
         let before = handler.entered.load(Ordering::SeqCst);
         let entered = || handler.entered.load(Ordering::SeqCst) - before;
         let import = import(&seams, endpoint, quick());
@@ -572,7 +573,7 @@ async fn a_dropped_call_keeps_its_slot_until_the_reply() {
     let seams = seams(&MemoryTransport::new());
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
-    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    let import = import(&seams, Endpoint::Remote(listen(&server).await.into()), quick());
     import.connected().await.unwrap();
     let dropped = tokio::spawn({
         let import = import.clone();
@@ -593,7 +594,7 @@ async fn the_last_handle_closes_the_import() {
     let seams = seams(&network);
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, Duration::from_millis(50));
-    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    let import = import(&seams, Endpoint::Remote(listen(&server).await.into()), quick());
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     drop(import);
     until(|| handler.events().contains(&SessionEvent::Evicted(CLIENT))).await;

@@ -5,6 +5,7 @@
 //! same code runs on real hosts ([`real`]), in memory for tests ([`memory`]), under injected faults
 //! ([`fault`]) and, in the lab, in virtual time.
 
+mod addresses;
 pub mod beat;
 pub mod buffer;
 pub mod clock;
@@ -22,6 +23,7 @@ pub mod spawn;
 pub mod trace;
 pub mod transport;
 
+pub use addresses::Addresses;
 pub use beat::{Beat, Tick};
 pub use clock::{Clock, Instant};
 pub use device::Device;

@@ -47,7 +47,8 @@ pub enum Command {
     /// Mount a file system
     ///
     /// SOURCE is HOST[:PORT]:/FSNAME, the address of the management service and the name of the
-    /// file system. Continues in the background once the mount works, unless --foreground is given.
+    /// file system. Several addresses, separated by commas, are tried in turn. Continues in the
+    /// background once the mount works, unless --foreground is given.
     #[command(after_help = node::mount_options::help())]
     Mount(MountArgs),
     /// Unmount

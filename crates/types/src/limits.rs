@@ -58,6 +58,8 @@ pub const SESSIONS_PER_TARGET_MAX: usize = 1 << 16;
 pub const CLIENT_NAME_BYTES_MAX: usize = 255;
 /// Longest name of a client's host, in bytes; as in Linux (`HOST_NAME_MAX`).
 pub const NODE_NAME_BYTES_MAX: usize = 64;
+/// Addresses of one target: more networks than a host has.
+pub const ADDRESSES_PER_TARGET_MAX: usize = 8;
 /// Longest name of a target: `FSNAME-OST0000`, with room.
 pub const TARGET_NAME_BYTES_MAX: usize = 32;
 /// Files one client may have open at one MDT (fs.nr_open of Linux; some 200 bytes of memory each).

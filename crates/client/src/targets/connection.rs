@@ -85,7 +85,7 @@ impl Restarts {
 /// What the cluster map says, and what the target said.
 #[derive(Debug)]
 struct Known {
-    address: String,
+    addresses: Vec<String>,
     space: Option<SpaceUsage>,
     condition: TargetCondition,
 }
@@ -102,7 +102,7 @@ pub(crate) struct TargetConnection {
 
 impl TargetConnection {
     pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
-        let known = Known { address: map.address.clone(), space: None, condition: TargetCondition::default() };
+        let known = Known { addresses: map.addresses.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
         let (import, known) = (RwLock::new(import), Mutex::new(known));
         Self { role: map.role, import, active, restarts, known, uncommitted: Uncommitted::default() }
@@ -142,13 +142,13 @@ impl TargetConnection {
         self.restarts.last_loss.load(Ordering::Acquire)
     }
 
-    /// Takes over what a newer cluster map says; true if the address changed.
+    /// Takes over what a newer cluster map says; true if the addresses changed.
     pub fn update(&self, map: &MapTarget) -> bool {
         self.active.store(map.state == TargetState::Active, Ordering::Release);
         assert_eq!(map.role, self.role, "a connection is updated with the entry of its own target");
         let mut known = self.known.lock();
-        let moved = known.address != map.address;
-        known.address.clone_from(&map.address);
+        let moved = known.addresses != map.addresses;
+        known.addresses.clone_from(&map.addresses);
         moved
     }
 
@@ -269,7 +269,7 @@ impl TargetConnection {
         TargetStatus {
             role: self.role,
             uuid: format!("{}_UUID", import.target()),
-            address: known.address.clone(),
+            address: known.addresses.join(","),
             active: self.is_active(),
             connected: import.state() == ImportState::Full,
             condition: known.condition,

@@ -61,7 +61,7 @@ impl Cluster {
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
         roles.extend((0..ost_count).map(|index| TargetRole::Ost(OstIndex(index))));
         let target =
-            |role| MapTarget { role, uuid: String::new(), address: "1".to_owned(), state: TargetState::Active };
+            |role| MapTarget { role, uuid: String::new(), addresses: vec!["1".to_owned()], state: TargetState::Active };
         let map = ClusterMap {
             version: 1,
             fsname: "stria".to_owned(),
@@ -106,7 +106,7 @@ impl Cluster {
         let seed = self.next_seed();
         let old = std::mem::replace(&mut *self.server.lock(), serve(&self.network, seed, &self.mdt, &self.osts));
         old.stop().await;
-        self.change_map(|target| target.address = seed.to_string());
+        self.change_map(|target| target.addresses = vec![seed.to_string()]);
     }
 
     /// As [`Cluster::restart`], but the former start, which is returned, still answers what it has
@@ -114,7 +114,7 @@ impl Cluster {
     pub fn move_on(&self) -> Arc<Server> {
         let seed = self.next_seed();
         let old = std::mem::replace(&mut *self.server.lock(), serve(&self.network, seed, &self.mdt, &self.osts));
-        self.change_map(|target| target.address = seed.to_string());
+        self.change_map(|target| target.addresses = vec![seed.to_string()]);
         old
     }
 

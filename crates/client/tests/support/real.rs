@@ -97,7 +97,7 @@ impl RealCluster {
         formatted.expect("an empty device can be formatted");
         let (mdt, mdt_server) = start_mdt(on_host(&network, 4, 1), &tables, &cold, &options, &ost_server, osts).await;
         let target =
-            |role| MapTarget { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };
+            |role| MapTarget { role, uuid: String::new(), addresses: vec!["4".to_owned()], state: TargetState::Active };
         let map = ClusterMap {
             version: 1,
             fsname: "stria".to_owned(),
@@ -167,7 +167,7 @@ impl RealCluster {
         self.map.send_modify(|map| {
             let mut changed = ClusterMap::clone(map);
             changed.version += 1;
-            changed.targets[0].address = seed.to_string();
+            changed.targets[0].addresses = vec![seed.to_string()];
             *map = Arc::new(changed);
         });
     }

@@ -7,24 +7,24 @@
 use std::{fmt, str::FromStr};
 
 use host::mount_table::RESTRICTIONS;
-use rt::Address;
+use rt::Addresses;
 use rustix::mount::MountFlags;
 
 use crate::session::RingChoice;
 
-/// What a mount is of: `host[:port]:/fsname`. Several management servers are separated by commas.
+/// What a mount is of: `host[:port]:/fsname`. Several addresses of the management service are
+/// separated as [`Addresses::parse`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSource {
-    /// Addresses of the management service, in the order to be tried; never empty.
-    pub mgs: Vec<Address>,
+    /// Addresses of the management service.
+    pub mgs: Addresses,
     /// Name of the file system.
     pub fsname: String,
 }
 
 impl fmt::Display for MountSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mgs: Vec<&str> = self.mgs.iter().map(|address| &*address.0).collect();
-        write!(f, "{}:/{}", mgs.join(","), self.fsname)
+        write!(f, "{}:/{}", self.mgs, self.fsname)
     }
 }
 
@@ -58,10 +58,7 @@ impl FromStr for MountSource {
         if fsname.is_empty() || fsname.len() > max || !fsname.bytes().all(allowed) {
             return Err(ParseError::FsName { name: fsname.to_owned(), max });
         }
-        let mgs: Vec<Address> = mgs.split(',').map(Address::with_port).collect();
-        if !mgs.iter().all(Address::is_complete) {
-            return Err(error());
-        }
+        let mgs = Addresses::parse(mgs).ok_or_else(error)?;
         Ok(MountSource { mgs, fsname: fsname.to_owned() })
     }
 }
@@ -212,9 +209,11 @@ mod tests {
     #[test]
     fn sources_name_management_servers_and_file_system() {
         let source: MountSource = "mgs1:9800,[fe80::1],10.0.0.1:/stria".parse().unwrap();
-        assert_eq!(source.mgs, ["mgs1:9800", "[fe80::1]:988", "10.0.0.1:988"].map(Address::from));
+        assert_eq!(source.mgs.to_texts(), ["mgs1:9800", "[fe80::1]:988", "10.0.0.1:988"]);
         assert_eq!(source.fsname, "stria");
         assert_eq!(source.to_string(), "mgs1:9800,[fe80::1]:988,10.0.0.1:988:/stria");
+        let as_in_lustre: MountSource = "mgs1:9800:mgs2:988:/stria".parse().unwrap();
+        assert_eq!(as_in_lustre.to_string(), "mgs1:9800,mgs2:988:/stria");
     }
 
     #[test]

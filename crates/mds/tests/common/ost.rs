@@ -63,7 +63,7 @@ impl NotingOst {
         let server = self.server(network, index);
         let address = rt::Address::from(format!("{index}:1").as_str());
         let address = server.listen(&address).await.expect("nobody else listens there");
-        (server, Endpoint::Remote(address))
+        (server, Endpoint::Remote(address.into()))
     }
 
     fn server(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> Arc<Server> {

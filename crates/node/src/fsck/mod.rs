@@ -194,10 +194,9 @@ fn options(arguments: &FsckArgs) -> anyhow::Result<NodeOptions> {
     let source: &OsStr = &arguments.source;
     if let Some(source) = source.to_str().filter(|source| source.contains(":/")) {
         let MountSource { mgs, fsname } = source.parse()?;
-        let mgs = mgs.first().context("a source names a host")?;
         let role = role(arguments);
         let keys = key_file::find(arguments.key.as_deref(), &fsname, role.key())?;
-        return Ok(NodeOptions::client(mgs, &fsname, role, keys));
+        return Ok(NodeOptions::client(&mgs, &fsname, role, keys));
     }
     let directory = Path::new(source);
     let osts = up::existing_osts(directory)?;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{FsError, FsResult, ProtocolError, Refusal};
 
-use super::{Key, Principal, Side, Transcript};
+use super::{Key, Principal, Side, Ticket, Transcript};
 use crate::{
     codec,
     message::session::{Challenge, Connect, Demand, Evidence, Prove},
@@ -16,6 +16,8 @@ pub struct Handshake<'p> {
     connect: Connect,
     /// As it is sent.
     body: Bytes,
+    /// Of the session to continue.
+    ticket: Option<Ticket>,
 }
 
 impl<'p> Handshake<'p> {
@@ -31,7 +33,12 @@ impl<'p> Handshake<'p> {
             .into());
         };
         let body = codec::encode(&connect)?;
-        Ok(Self { principal, key, connect, body })
+        Ok(Self { principal, key, connect, body, ticket: None })
+    }
+
+    /// With the ticket of the session that the client wants to continue.
+    pub fn with_ticket(self, ticket: Option<Ticket>) -> Self {
+        Self { ticket, ..self }
     }
 
     /// The body of the `Connect`.
@@ -63,6 +70,6 @@ impl<'p> Handshake<'p> {
             .into());
         }
         let evidence = Evidence::Key { proof: transcript.prove(self.key, Side::Client) };
-        Ok(codec::encode(&Prove { evidence, secret: self.principal.secret.clone() })?)
+        Ok(codec::encode(&Prove { evidence, secret: self.principal.secret.clone(), ticket: self.ticket })?)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rt::Entropy;
+
 use super::{Key, Role};
 
 /// Which of the file system's keys.
@@ -58,6 +60,12 @@ impl Keyring {
             KeyKind::Server => self.server.as_ref(),
             KeyKind::Client => self.client.as_ref(),
         }
+    }
+
+    /// The key of tickets, which only servers can have. Without the server key it is a random one,
+    /// and no session continues after a restart.
+    pub(crate) fn of_tickets(&self, entropy: &dyn Entropy) -> Key {
+        self.server.as_ref().map_or_else(|| Key::random(entropy), |key| key.derive("session tickets"))
     }
 
     /// The key that proves a role, if the process has it.

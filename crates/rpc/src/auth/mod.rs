@@ -11,7 +11,8 @@
 //! session's secret is sent, and that only to a server that has proved its key.
 //!
 //! An id is the hash of a secret ([`Secret::client`]), so nobody continues a session of another
-//! client, also after a restart of a server that remembers nothing but ids.
+//! client, also after a restart of a server that remembers nothing but ids. A client that continues
+//! a session shows the [`Ticket`] that it got with it, so none claims a session that it never had.
 //!
 //! Downside: keys are shared. Who has the client key can pose as a server towards clients that it
 //! can redirect, and the frames after the handshake are not protected (docs/security.md).
@@ -22,6 +23,7 @@ mod keyring;
 mod principal;
 mod role;
 mod secret;
+mod ticket;
 mod transcript;
 
 pub use handshake::Handshake;
@@ -30,4 +32,5 @@ pub use keyring::{KeyKind, Keyring};
 pub use principal::Principal;
 pub use role::Role;
 pub use secret::Secret;
+pub use ticket::Ticket;
 pub use transcript::{Nonce, Proof, Side, Transcript, nonce};

@@ -10,7 +10,7 @@ use types::{
 };
 
 use super::*;
-use crate::auth::Role;
+use crate::auth::{Role, Ticket};
 use crate::message::{
     MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
     kind::RequestKind,
@@ -260,7 +260,7 @@ fn mgs_requests() -> Vec<MgsRequest> {
         fsname: "stria".to_owned(),
         role: TargetRole::Ost(OstIndex(4)),
         uuid: "0-1-2".to_owned(),
-        address: "host:988".to_owned(),
+        addresses: vec!["host:988".to_owned(), "[::1]:988".to_owned()],
         space: SpaceUsage { bytes_total: 1 << 50, ..Default::default() },
         condition: TargetCondition { degraded: true, ..Default::default() },
     };
@@ -325,7 +325,7 @@ fn replies() -> Vec<Reply> {
     let target = MapTarget {
         role: TargetRole::Mdt(MdtIndex(1)),
         uuid: "u".to_owned(),
-        address: "a:1".to_owned(),
+        addresses: vec!["a:1".to_owned()],
         state: TargetState::Active,
     };
     let map = ClusterMap {
@@ -412,6 +412,7 @@ fn errors_and_greetings_survive_the_wire() {
         claim: Some(Claim::Key { nonce: [9; 32] }),
     };
     assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
+    let ticket = Ticket::issue(&"11".repeat(32).parse().unwrap(), "MGS", ClientId(1), 2);
     let connected = Connected {
         version: 1,
         features: 0,
@@ -421,6 +422,7 @@ fn errors_and_greetings_survive_the_wire() {
         lease_ms: 30_000,
         era: 3,
         urgent_slots: 1,
+        ticket: Some(ticket),
     };
     assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
 }

@@ -34,6 +34,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    auth::Ticket,
     codec::{self, Body, MessageDecodeError, opcode::Opcode},
     message::{
         ClientReply, ClientRequest, Reply, ReplyExtension,
@@ -184,6 +185,8 @@ pub(super) struct Core {
     pub(super) generation: Generation,
     /// Incarnation of the server that knows our session; `None`: there is no session.
     pub(super) session: Option<u64>,
+    /// What that server gave to continue the session with.
+    pub(super) ticket: Option<Ticket>,
     /// Losses of the target as of the newest connection.
     era: u64,
     /// The same as of the last connection that became full.
@@ -222,6 +225,7 @@ impl Core {
             refused: None,
             generation: Generation(0),
             session: None,
+            ticket: None,
             era: 0,
             era_known: 0,
             version: 0,
@@ -606,9 +610,10 @@ impl Core {
     }
 
     /// Recovery is over: everything outstanding goes out again.
-    pub(super) fn full(&mut self, now: Instant, incarnation: u64) -> Vec<Frame> {
+    pub(super) fn full(&mut self, now: Instant, incarnation: u64, ticket: Option<Ticket>) -> Vec<Frame> {
         self.state = ImportState::Full;
         self.session = Some(incarnation);
+        self.ticket = ticket;
         self.era_known = self.era;
         self.last_heard = now;
         for request in self.outstanding.values_mut() {
@@ -637,6 +642,7 @@ impl Core {
     pub(super) fn evicted(&mut self) -> Vec<Caller> {
         self.state = ImportState::Evicted;
         self.session = None;
+        self.ticket = None;
         self.callbacks_of = None;
         self.counters.evictions += 1;
         self.abandon_all()

@@ -28,6 +28,7 @@ fn greeting(incarnation: u64) -> Connected {
         lease_ms: 60_000,
         era: 0,
         urgent_slots: 1,
+        ticket: None,
     }
 }
 
@@ -36,7 +37,7 @@ fn full() -> Core {
     let mut core = Core::new("stria-MDT0000".into(), class::NORMAL, &options());
     core.generation = Generation(1);
     assert!(core.connected(START, &greeting(7)).is_empty());
-    assert!(core.full(START, 7).is_empty());
+    assert!(core.full(START, 7, None).is_empty());
     core
 }
 
@@ -177,7 +178,7 @@ fn a_dropped_call_keeps_its_slot_until_the_next_connection() {
     assert_eq!(core.slots.used(), 2);
     core.generation = Generation(2);
     assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary]);
-    let again = core.full(START, 7);
+    let again = core.full(START, 7, None);
     assert_eq!(again.len(), 1);
     let (old, new) = (kept.frame.header, again[0].header);
     assert_eq!((new.slot, new.xid, new.connection), (old.slot, old.xid, 2));
@@ -233,7 +234,7 @@ fn an_eviction_tells_every_caller() {
     assert_eq!(core.slots.used(), 1);
     drop(other);
     assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary]);
-    assert!(core.full(START, 7).is_empty(), "nothing of the old session goes out in the new one");
+    assert!(core.full(START, 7, None).is_empty(), "nothing of the old session goes out in the new one");
 }
 
 #[test]
@@ -313,13 +314,13 @@ fn a_loss_is_known_until_a_recovery_after_it_is_over() {
     let mut core = full();
     core.connected(START, &greeting(8));
     assert!(!core.has_lost(), "the process died, the host did not");
-    core.full(START, 8);
+    core.full(START, 8, None);
     core.connected(START, &Connected { era: 1, ..greeting(9) });
     assert!(core.has_lost());
     core.disconnected(START);
     core.connected(START, &Connected { era: 1, ..greeting(10) });
     assert!(core.has_lost(), "the process died in the middle");
-    core.full(START, 10);
+    core.full(START, 10, None);
     assert!(!core.has_lost());
 }
 
@@ -355,7 +356,7 @@ fn a_request_says_on_the_targets_clock_when_its_caller_gives_up() {
     let again = core.due(START + seconds(40));
     assert_eq!(again[0].header.deadline_ns, shown(90, 100), "a sign of life is waited on from there");
     core.connected(START + seconds(41), &greeting(8));
-    let again = core.full(START + seconds(41), 8);
+    let again = core.full(START + seconds(41), 8, None);
     assert_eq!(again[0].header.deadline_ns, 0, "another start has another clock");
 }
 

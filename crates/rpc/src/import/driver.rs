@@ -17,7 +17,7 @@ use super::{
     trouble::Cause,
 };
 use crate::{
-    auth,
+    auth::{self, Ticket},
     codec::{
         self,
         opcode::{self, Family},
@@ -34,7 +34,7 @@ const TIMEOUT_CHECKS: u32 = 32;
 const TIMEOUT_CHECK_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_CHECK_MAX: Duration = Duration::from_secs(1);
 /// Most doublings of the pause between attempts to connect.
-const BACKOFF_DOUBLINGS: u32 = 16;
+const BACKOFF_DOUBLINGS: usize = 16;
 
 /// Why a connection, or an attempt at one, ended.
 #[derive(Debug)]
@@ -84,16 +84,23 @@ async fn keep_connected(inner: &Arc<Inner>) {
         };
         let worked = inner.disconnect();
         failures = if worked { 0 } else { failures + 1 };
+        let places = inner.places();
+        // Of several addresses all are tried before the import pauses, or believes a refusal.
+        let others_left = failures % places != 0;
         let mut end = Some(end);
         while let Some(now) = end.take() {
             match now {
                 End::Closing => return,
                 End::Readdressed => break,
                 End::Evicted => inner.evict(),
+                End::Refused(error) if others_left => inner.lost(Cause::Other(error.to_string()), worked),
                 End::Refused(error) => inner.refuse(error),
                 End::Lost(cause) => inner.lost(cause, worked),
             }
-            let pause = inner.backoff(failures);
+            if !worked {
+                inner.try_next_address();
+            }
+            let pause = if others_left { Duration::ZERO } else { inner.backoff(failures / places) };
             tokio::select! {
                 biased;
                 told = told(inner) => end = Some(told),
@@ -153,11 +160,11 @@ async fn watch_timeout(inner: &Arc<Inner>) {
 }
 
 async fn connect_and_serve(inner: &Arc<Inner>) -> End {
-    let (endpoint, connect) = inner.begin_connect();
+    let (endpoint, turn, connect, ticket) = inner.begin_connect();
     let deadline = inner.now() + inner.options.connect_timeout;
     let served = match endpoint {
         Endpoint::Local(server) => serve_local(inner, &server, connect, deadline).await,
-        Endpoint::Remote(address) => serve_remote(inner, &address, connect, deadline).await,
+        Endpoint::Remote(addresses) => serve_remote(inner, addresses.at(turn), (connect, ticket), deadline).await,
     };
     served.unwrap_or_else(|end| end)
 }
@@ -196,14 +203,20 @@ async fn serve_local(
     Err(End::lost("the server stopped"))
 }
 
-async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, deadline: Instant) -> Result<End, End> {
+async fn serve_remote(
+    inner: &Arc<Inner>,
+    address: &Address,
+    (connect, ticket): (Connect, Option<Ticket>),
+    deadline: Instant,
+) -> Result<End, End> {
     let connecting = inner.seams.transport.connect(address);
     let connection =
         clock::timeout_at(&*inner.seams.clock, deadline, connecting).await.ok_or(End::Lost(Cause::NoAnswer))??;
     let Connection { sender, mut receiver, peer } = connection;
     let sender = CloseOnDrop(sender);
     let generation = connect.connection;
-    let (connected, clock_ns) = Greeting::new(inner, &*sender.0, deadline).greet(&mut *receiver, connect).await?;
+    let (connected, clock_ns) =
+        Greeting::new(inner, &*sender.0, deadline).greet(&mut *receiver, connect, ticket).await?;
     tracing::debug!(target = %inner.target, peer, ?connected, "connected");
     inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
     let read = Reader::start(inner, &sender.0, receiver, generation);
@@ -285,14 +298,15 @@ async fn watch_silence(inner: &Arc<Inner>) {
 
 impl Inner {
     /// Pause before the next attempt after this many failures, half of it by chance.
-    fn backoff(&self, failures: u32) -> Duration {
+    fn backoff(&self, failures: usize) -> Duration {
         let ceiling = self.options.backoff_max.max(self.options.backoff_min);
         let pause = self.options.backoff_min.saturating_mul(1 << failures.min(BACKOFF_DOUBLINGS)).min(ceiling);
         pause / 2 + pause / 2 * (self.seams.entropy.below(1024) as u32) / 1024
     }
 
-    /// The next `Connect`.
-    fn begin_connect(&self) -> (Endpoint, Connect) {
+    /// Where to connect (which of the addresses), the next `Connect`, and the ticket of the session that it
+    /// continues.
+    fn begin_connect(&self) -> (Endpoint, usize, Connect, Option<Ticket>) {
         let mut guarded = self.guarded.lock();
         guarded.readdressed = false;
         guarded.core.state = ImportState::Connecting;
@@ -311,7 +325,7 @@ impl Inner {
             node: bounds::node_name(&self.principal.node),
             claim: Some(Claim::Key { nonce: auth::nonce(&*self.seams.entropy) }),
         };
-        (guarded.endpoint.clone(), connect)
+        (guarded.endpoint.clone(), guarded.turn, connect, guarded.core.ticket)
     }
 
     /// Takes a new connection into use; no call goes out yet. `clock_ns`: the target's.
@@ -342,7 +356,7 @@ impl Inner {
         let mut guarded = self.guarded.lock();
         guarded.worked = true;
         guarded.core.trouble.end();
-        let frames = guarded.core.full(now, connected.incarnation);
+        let frames = guarded.core.full(now, connected.incarnation, connected.ticket);
         drop(guarded);
         self.changed.notify_waiters();
         frames
@@ -380,17 +394,31 @@ impl Inner {
         worked
     }
 
+    /// How many addresses the target has.
+    fn places(&self) -> usize {
+        self.guarded.lock().endpoint.places()
+    }
+
+    /// The present address does not work.
+    fn try_next_address(&self) {
+        let mut guarded = self.guarded.lock();
+        guarded.turn = (guarded.turn + 1) % guarded.endpoint.places();
+    }
+
     /// The connection, or an attempt at one, ended. `worked`: calls could go out.
     fn lost(&self, cause: Cause, worked: bool) {
-        let (endpoint, is_news) = {
-            let mut guarded = self.guarded.lock();
-            (guarded.endpoint.clone(), guarded.core.trouble.note(self.now(), cause.clone()))
+        let now = self.now();
+        let (place, news) = {
+            let guarded = &mut *self.guarded.lock();
+            let place = guarded.endpoint.place(guarded.turn);
+            let news = guarded.core.trouble.note(now, &place, guarded.endpoint.places(), cause.clone());
+            (place, news)
         };
         self.changed.notify_waiters();
         if worked {
-            tracing::info!("lost the connection to {} {endpoint}: {cause}", self.target);
-        } else if is_news {
-            tracing::info!("cannot reach {} {endpoint}: {cause}; trying again", self.target);
+            tracing::info!("lost the connection to {} {place}: {cause}", self.target);
+        } else if let Some(news) = news {
+            tracing::info!("cannot reach {}; trying again", news.of(&self.target, &place));
         }
     }
 

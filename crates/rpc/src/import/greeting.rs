@@ -10,7 +10,7 @@ use super::{
     trouble::Cause,
 };
 use crate::{
-    auth::Handshake,
+    auth::{Handshake, Ticket},
     codec::{
         self,
         opcode::{self, Opcode},
@@ -31,11 +31,16 @@ impl<'i> Greeting<'i> {
         Self { inner, sender, deadline }
     }
 
-    /// Opens or continues the session. With the answer comes the target's clock, in nanoseconds.
-    pub(super) async fn greet(&self, receiver: &mut dyn Receiver, connect: Connect) -> Result<(Connected, u64), End> {
+    /// Opens a session, or continues that of `ticket`. With the answer comes the target's clock, in nanoseconds.
+    pub(super) async fn greet(
+        &self,
+        receiver: &mut dyn Receiver,
+        connect: Connect,
+        ticket: Option<Ticket>,
+    ) -> Result<(Connected, u64), End> {
         let generation = connect.connection.0;
         let resumes = connect.resume;
-        let handshake = Handshake::begin(&self.inner.principal, connect).map_err(End::Refused)?;
+        let handshake = Handshake::begin(&self.inner.principal, connect).map_err(End::Refused)?.with_ticket(ticket);
         let unproven = |end: End| before_proof(end, resumes);
         let challenge = self.ask(receiver, opcode::CONNECT, generation, handshake.connect()).await.map_err(unproven)?;
         let prove = handshake.answer(&challenge.body).map_err(refused).map_err(unproven)?;

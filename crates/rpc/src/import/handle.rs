@@ -99,6 +99,7 @@ impl Import {
             core: Core::new(target.clone(), principal.role().class(), &options),
             link: None,
             endpoint,
+            turn: 0,
             readdressed: false,
             link_lost: false,
             session_lost: false,
@@ -174,7 +175,9 @@ impl Import {
             _ => false,
         };
         if !same {
+            guarded.turn = guarded.turn_at(&endpoint);
             guarded.endpoint = endpoint;
+            guarded.core.trouble.end();
             guarded.readdressed = true;
             drop(guarded);
             self.inner.wake.notify_one();

@@ -27,6 +27,9 @@ pub(super) struct Guarded {
     pub(super) core: Core,
     pub(super) link: Option<Link>,
     pub(super) endpoint: Endpoint,
+    /// Which of the endpoint's addresses is in use or tried: the one that worked last, until it
+    /// does not.
+    pub(super) turn: usize,
     /// The endpoint changed since the driver looked.
     pub(super) readdressed: bool,
     /// Somebody found the present link dead.
@@ -40,6 +43,19 @@ pub(super) struct Guarded {
     pub(super) wanted: u16,
     /// Callers whose requests are not sent yet.
     pub(super) waiting: Waiting,
+}
+
+impl Guarded {
+    /// The turn at which a new endpoint continues: at the present address, if that stays.
+    pub(super) fn turn_at(&self, new: &Endpoint) -> usize {
+        match (&self.endpoint, new) {
+            (Endpoint::Remote(old), Endpoint::Remote(new)) => {
+                let present = old.at(self.turn);
+                new.iter().position(|address| address == present).unwrap_or(0)
+            }
+            (Endpoint::Local(_), _) | (_, Endpoint::Local(_)) => 0,
+        }
+    }
 }
 
 /// How many of so many requests may be such that wait for others.

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use rt::Address;
+use rt::Addresses;
 
 use crate::{
     message::session::{VERSION_MAX, VERSION_MIN, feature},
@@ -14,15 +14,33 @@ use crate::{
 pub enum Endpoint {
     /// In this process: handlers are awaited directly.
     Local(Arc<Server>),
-    /// Over the network.
-    Remote(Address),
+    /// Over the network, at one of these addresses.
+    Remote(Addresses),
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Local(_) => f.write_str("0@lo"),
-            Endpoint::Remote(address) => address.fmt(f),
+            Endpoint::Remote(addresses) => addresses.fmt(f),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Places to be tried.
+    pub(super) fn places(&self) -> usize {
+        match self {
+            Endpoint::Local(_) => 1,
+            Endpoint::Remote(addresses) => addresses.len(),
+        }
+    }
+
+    /// The place whose turn it is, for people.
+    pub(super) fn place(&self, turn: usize) -> String {
+        match self {
+            Endpoint::Local(_) => self.to_string(),
+            Endpoint::Remote(addresses) => addresses.at(turn).to_string(),
         }
     }
 }

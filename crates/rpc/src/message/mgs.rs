@@ -55,8 +55,9 @@ pub struct MapTarget {
     pub role: TargetRole,
     /// Identity written at format time; a target with another one cannot take this index.
     pub uuid: String,
-    /// `host:port` of the process that serves it now.
-    pub address: String,
+    /// `host:port` of the process that serves it now: one or several addresses of the same process, in
+    /// the order to be tried.
+    pub addresses: Vec<String>,
     /// Wanted state.
     pub state: TargetState,
 }
@@ -95,8 +96,9 @@ pub struct Register {
     pub role: TargetRole,
     /// Identity.
     pub uuid: String,
-    /// Where it listens.
-    pub address: String,
+    /// Where it listens: at least one address, at most
+    /// [`ADDRESSES_PER_TARGET_MAX`](types::limits::ADDRESSES_PER_TARGET_MAX).
+    pub addresses: Vec<String>,
     /// Space.
     pub space: SpaceUsage,
     /// Condition.

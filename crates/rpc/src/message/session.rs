@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use types::{ClientId, Generation, limits::URGENT_SLOTS_MAX};
 
-use crate::auth::{Nonce, Proof, Role, Secret};
+use crate::auth::{Nonce, Proof, Role, Secret, Ticket};
 
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 2;
@@ -72,7 +72,8 @@ pub struct Connect {
     /// Grows with each connection of this client to this target; requests of older connections are
     /// dropped.
     pub connection: Generation,
-    /// True when the client believes it has a session here that should be continued.
+    /// True when the client believes it has a session here that should be continued; it shows the
+    /// session's ticket in [`Prove`].
     pub resume: bool,
     /// With `resume`: incarnation of the server that the session was opened at, so that a lost
     /// answer to an earlier attempt cannot hide a restart or an eviction. Else 0.
@@ -127,6 +128,9 @@ pub struct Prove {
     pub evidence: Evidence,
     /// The secret whose hash is the client's id.
     pub secret: Secret,
+    /// With [`Connect::resume`]: what the client got with the session.
+    #[serde(default)]
+    pub ticket: Option<Ticket>,
 }
 
 /// What a client shows; of the kind that the server's [`Demand`] is.
@@ -163,4 +167,7 @@ pub struct Connected {
     /// Of the slots, the last so many are for urgent requests; at least one.
     #[serde(default)]
     pub urgent_slots: u16,
+    /// What the client shows to continue this session.
+    #[serde(default)]
+    pub ticket: Option<Ticket>,
 }

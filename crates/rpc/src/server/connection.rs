@@ -34,6 +34,7 @@ use super::{
     unproven,
 };
 use crate::{
+    auth::Ticket,
     codec::{
         self, MessageDecodeError,
         opcode::{self, Opcode},
@@ -175,14 +176,14 @@ impl Reader {
             let step = async {
                 let frame = receive(receiver).await?;
                 match Opcode(frame.header.opcode) {
-                    opcode::PROVE => self.check_proof(&frame).await.map(|()| Some(frame.header)),
+                    opcode::PROVE => self.check_proof(&frame).await.map(|ticket| Some((frame.header, ticket))),
                     _ => self.on_frame(frame).await.map(|()| None),
                 }
             };
-            if let Some(header) = timeout_at(&*clock, deadline, step).await.ok_or_else(late)?? {
+            if let Some((header, ticket)) = timeout_at(&*clock, deadline, step).await.ok_or_else(late)?? {
                 self.registered.proved();
                 receiver.limit(FRAME_BYTES_MAX);
-                return self.on_proof(&header).await;
+                return self.on_proof(&header, ticket).await;
             }
         }
         Err(late())
@@ -192,8 +193,8 @@ impl Reader {
         match Opcode(frame.header.opcode) {
             opcode::CONNECT => self.on_connect(frame).await,
             opcode::PROVE => {
-                self.check_proof(&frame).await?;
-                self.on_proof(&frame.header).await
+                let ticket = self.check_proof(&frame).await?;
+                self.on_proof(&frame.header, ticket).await
             }
             _ => self.on_request(frame).await,
         }
@@ -214,22 +215,22 @@ impl Reader {
         self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
     }
 
-    /// The client's proof, or a copy of it, which must be as good.
-    async fn check_proof(&mut self, frame: &Frame) -> Result<(), End> {
+    /// The client's proof, or a copy of it, which must be as good. Returns the ticket with it.
+    async fn check_proof(&mut self, frame: &Frame) -> Result<Option<Ticket>, End> {
         let prove: Prove = codec::decode(&frame.body)?;
         let Some(greeting) = &self.greeting else {
             return Err(End::Garbage("a proof before Connect".to_owned()));
         };
         match greeting.admit(&prove) {
-            Ok(()) => Ok(()),
-            Err(error) => self.refuse(&frame.header, &greeting.connect, error).await,
+            Ok(()) => Ok(prove.ticket),
+            Err(error) => self.refuse(&frame.header, &greeting.connect, error).await.map(|()| None),
         }
     }
 
     /// A client has proved what it is: opens its session, unless it is open.
-    async fn on_proof(&mut self, header: &FrameHeader) -> Result<(), End> {
+    async fn on_proof(&mut self, header: &FrameHeader, ticket: Option<Ticket>) -> Result<(), End> {
         if let (None, Some(greeting)) = (&self.session, &self.greeting) {
-            match self.open(&greeting.connect).await {
+            match self.open(&greeting.connect, ticket).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => return self.refuse(header, &greeting.connect, error).await,
             }
@@ -244,8 +245,9 @@ impl Reader {
     }
 
     /// Opens or continues the session of a client that has proved what it is.
-    async fn open(&self, connect: &Connect) -> FsResult<(Bound, Connected)> {
+    async fn open(&self, connect: &Connect, ticket: Option<Ticket>) -> FsResult<(Bound, Connected)> {
         let target = self.shared.target(&connect.target).ok_or(FsError::NoDevice)?;
+        target.check_ticket(connect, ticket.as_ref())?;
         let (bound, connected) = target.connect(connect, false).await?;
         let present = PresentConnection { generation: bound.generation, version: connected.version };
         match bound.cell.attach(present, CallbackPath::Remote(self.sender.clone())) {

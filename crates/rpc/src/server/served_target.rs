@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, beat::all_cores_ran_within, contain::Panicked, trace};
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
-use types::{ClientId, FsError, Generation, Slot, TooMany};
+use types::{ClientId, FsError, FsResult, Generation, Refusal, Slot, TooMany};
 
 use super::{
     failing::{Failure, Outcome},
@@ -26,7 +26,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    auth::Role,
+    auth::{Role, Ticket},
     codec::{
         self,
         opcode::{self, Opcode},
@@ -150,6 +150,12 @@ impl ServedTarget {
                         urgent_slots: urgent_slots(slots),
                         lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
                         era: self.handler.era(),
+                        ticket: Some(Ticket::issue(
+                            &self.shared.ticket_key,
+                            &self.name,
+                            connect.client,
+                            self.incarnation,
+                        )),
                     };
                     let bound =
                         Bound { target: self.clone(), cell, generation: connect.connection, role: connect.role };
@@ -160,6 +166,21 @@ impl ServedTarget {
                 }
             }
         }
+    }
+
+    /// Refuses a client of another process that wants to continue a session and has not got one
+    /// from this target. An existing session stays as it is.
+    pub(super) fn check_ticket(&self, connect: &Connect, ticket: Option<&Ticket>) -> FsResult<()> {
+        let is_good =
+            |ticket: &Ticket| ticket.is_of(&self.shared.ticket_key, &self.name, connect.client, connect.incarnation);
+        if !connect.resume || ticket.is_some_and(is_good) {
+            return Ok(());
+        }
+        let (client, target) = (connect.client, &self.name);
+        Err(Refusal::Unproven(format!(
+            "the client {client} did not get the session that it wants to continue from {target}"
+        ))
+        .into())
     }
 
     fn plan(&self, connect: &Connect) -> (ConnectPlan, Option<Arc<SessionCell>>) {

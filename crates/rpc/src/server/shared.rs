@@ -16,7 +16,7 @@ use rt::{Instant, Seams, Sender};
 use tokio::sync::watch;
 
 use super::{options::ServerOptions, served_target::ServedTarget, unproven::Unproven};
-use crate::service::Service;
+use crate::{auth::Key, service::Service};
 
 /// See the module documentation.
 pub(super) struct Shared {
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     pub(super) connection_next: AtomicU64,
     pub(super) unproven: Unproven,
+    /// Of the tickets that returning clients show.
+    pub(super) ticket_key: Key,
     pub(super) stopping: watch::Sender<bool>,
     /// The same, for every request to look at.
     pub(super) is_stopping: AtomicBool,
@@ -43,6 +45,7 @@ impl Shared {
     /// Of a server without targets.
     pub(super) fn new(seams: Seams, options: ServerOptions) -> Arc<Self> {
         Arc::new(Self {
+            ticket_key: options.keys.of_tickets(&*seams.entropy),
             seams,
             options,
             services: Mutex::default(),

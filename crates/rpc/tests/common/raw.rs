@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rpc::{
     Principal, Role,
-    auth::Handshake,
+    auth::{Handshake, Ticket},
     codec::{
         self,
         opcode::{self, Opcode},
@@ -21,11 +21,13 @@ use super::{TARGET, principal};
 /// A client made by hand.
 pub struct Raw {
     pub connection: Connection,
+    /// Shown with the proof.
+    pub ticket: Option<Ticket>,
 }
 
 impl Raw {
     pub async fn connect(seams: &Seams, address: &Address) -> Self {
-        Self { connection: seams.transport.connect(address).await.unwrap() }
+        Self { connection: seams.transport.connect(address).await.unwrap(), ticket: None }
     }
 
     pub async fn send(&self, header: FrameHeader, body: Bytes) {
@@ -69,7 +71,7 @@ impl Raw {
     /// Both messages of the handshake; the answer to the second, or to the first if that is an
     /// error.
     pub async fn greet(&mut self, principal: &Principal, connect: Connect) -> Frame {
-        let handshake = Handshake::begin(principal, connect).unwrap();
+        let handshake = Handshake::begin(principal, connect).unwrap().with_ticket(self.ticket);
         let answer = self.ask(opcode::CONNECT, handshake.connect()).await;
         if answer.header.flags & frame_flag::ERROR != 0 {
             return answer;

@@ -1,4 +1,4 @@
-//! A network within one process: named addresses, reliable ordered connections, no encoding.
+//! A network within one process: named addresses, reliable connections, no encoding.
 //!
 //! Frames are passed on as they are (bodies and bulk data are shared, not copied). Frames sent
 //! before a close are received; then both sides see the end. Nothing is lost, delayed or damaged:

@@ -99,7 +99,7 @@ impl System {
                 let cores = Cores::start_all()?;
                 let keys =
                     key_file::read(&place.join("mgs0").join(key_file::CLIENT_KEY_FILE), "stria", KeyKind::Client)?;
-                let address = Address::from(address.as_str());
+                let address = Address::from(address.as_str()).into();
                 let (node, file_system) = cores.block_on(Node::connect(cores.clone(), &address, "stria", keys))?;
                 let target = Box::new(NativeTarget::new(file_system, cores.clone()));
                 Ok(Self { kind, target, directory: None, children: vec![server], node: Some((node, cores)), place })

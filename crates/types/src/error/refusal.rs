@@ -85,6 +85,16 @@ pub enum Refusal {
         /// Most targets of a file system.
         targets_max: usize,
     },
+    /// A target registers with no address, or with too many or too long ones.
+    #[error("{target}: a target has 1-{addresses_max} addresses, of at most {bytes_max} bytes together")]
+    Addresses {
+        /// The target.
+        target: String,
+        /// Most addresses of a target.
+        addresses_max: usize,
+        /// Most bytes of all of them, with a separator after each.
+        bytes_max: usize,
+    },
     /// Another process, started later, serves the target that registers.
     #[error(
         "{target}: two processes serve uuid {uuid}, one at {address} and, started later, one at {newer_address}, which \
