@@ -25,6 +25,7 @@ use types::{ClientId, FsError, FsResult, InodeNumber};
 
 use crate::{
     client_state::ClientState,
+    job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
     options::MountOptions,
     statistics::{Operation, Statistics},
@@ -41,6 +42,7 @@ pub struct FileSystem {
     pub(crate) client_state: Arc<ClientState>,
     pub(crate) exclusive: ExclusiveQueues,
     pub(crate) statistics: Statistics,
+    job_ids: JobIds,
     fsname: String,
     next_open: AtomicU64,
     /// Dropped at the unmount, which ends the task that follows the cluster map.
@@ -78,6 +80,7 @@ impl FileSystem {
             client_state,
             exclusive: ExclusiveQueues::default(),
             statistics: Statistics::default(),
+            job_ids: JobIds::default(),
             fsname: first.fsname.clone(),
             next_open: AtomicU64::new(1),
             mounted: watch::Sender::new(true),
@@ -147,6 +150,11 @@ impl FileSystem {
         let imports = self.targets.all().into_iter().map(|target| target.import());
         let awaited = imports.filter(|import| import.is_awaited(trace));
         awaited.map(|import| (import.target().to_owned(), import.state())).collect()
+    }
+
+    /// Which job requests belong to.
+    pub fn job_ids(&self) -> &JobIds {
+        &self.job_ids
     }
 
     /// Changes how long operations wait for a silent target (the `timeout` parameter).

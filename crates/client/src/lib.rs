@@ -36,6 +36,7 @@ mod cancellation;
 mod client_state;
 pub mod control;
 mod file_system;
+mod job_ids;
 mod join;
 mod locks;
 pub mod migration;
@@ -50,6 +51,7 @@ mod targets;
 
 pub use cancellation::interruption::Interruption;
 pub use file_system::FileSystem;
+pub use job_ids::{JobIds, JobSource};
 pub use open_state::open_file::OpenFile;
 pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
 pub use options::{MountOptions, Resolver};

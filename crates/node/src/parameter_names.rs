@@ -9,6 +9,7 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use anyhow::Context;
+use client::JobSource;
 use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
 use rpc::message::mgs::{ClusterMap, TargetRole};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size};
@@ -34,6 +35,8 @@ enum Takes {
     Nothing,
     /// Any text.
     Text,
+    /// A source of the names of jobs.
+    JobSource,
     /// A number.
     Number(RangeInclusive<u64>),
     /// A number of MiB, or a size with a unit of its own.
@@ -103,7 +106,11 @@ const OF_OST: &[Leaf] = &[
 const OF_CLIENT: &[Leaf] = &[shown("opencount"), text("stats")];
 const OF_CONNECTION: &[Leaf] =
     &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
-const OF_MOUNTS: &[Leaf] = &[number("timeout", parameters::TIMEOUT_SECONDS)];
+const OF_MOUNTS: &[Leaf] = &[
+    text("jobid_name"),
+    Leaf { name: "jobid_var", takes: Takes::JobSource },
+    number("timeout", parameters::TIMEOUT_SECONDS),
+];
 
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
@@ -174,6 +181,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
         let parameter = match takes {
             Takes::Nothing => Parameter::read_only("", String::new),
             Takes::Text => Parameter::writable("", String::new, |_| Ok(())),
+            Takes::JobSource => Parameter::writable("", String::new, |text| text.parse::<JobSource>().map(drop)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
         };
@@ -303,6 +311,8 @@ mod tests {
         assert_eq!(refusal("timeout=3", true), Ok(()));
         assert!(refusal("timeout=soon", true).unwrap_err().contains("expected a number from 1 to 86400"));
         assert_eq!(refusal("llite.*.stats=0", true), Ok(()));
+        assert_eq!(refusal("jobid_var=procname_uid", true), Ok(()));
+        assert!(refusal("jobid_var=procname", true).unwrap_err().contains("expected one of disable, procname_uid"));
     }
 
     fn map() -> ClusterMap {

@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use client::{FileSystem, Operation};
 use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use types::JobName;
 
 use super::{Node, target::Threads};
 
@@ -132,6 +133,21 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let shown = Arc::clone(client);
     let get = move || shown.open_count().to_string();
     tree.register(&format!("{prefix}.opencount"), Parameter::read_only("files this mount has open", get))?;
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let doc = "where the names of jobs come from that requests carry: disable, procname_uid, nodelocal (jobid_name)";
+    let set = move |text: &str| text.parse().map(|source| changed.job_ids().set_source(source));
+    let get = move || shown.job_ids().source().to_string();
+    tree.register("jobid_var", Parameter::writable(doc, get, set))?;
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let set = move |text: &str| {
+        changed.job_ids().set_name(JobName::new(text));
+        Ok(())
+    };
+    let get = move || shown.job_ids().name().as_str().to_owned();
+    tree.register(
+        "jobid_name",
+        Parameter::writable("name of the job of this mount, for jobid_var=nodelocal", get, set),
+    )?;
     let (seconds, changed) = (Arc::new(std::sync::atomic::AtomicU64::new(100)), Arc::clone(client));
     let shown = Arc::clone(&seconds);
     let get = move || shown.load(std::sync::atomic::Ordering::Relaxed).to_string();

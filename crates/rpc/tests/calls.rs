@@ -15,8 +15,9 @@ use rt::{
     buffer::BufferPool,
     memory::{self, MemoryTransport},
     real::{TcpOptions, TcpTransport},
+    trace::{Origin, scoped},
 };
-use types::{Credentials, FsError, InodeNumber};
+use types::{Credentials, FsError, InodeNumber, JobName};
 
 fn unlink() -> Request {
     let unlink = Unlink { parent: InodeNumber(1), name: b"x".to_vec(), directory: false };
@@ -183,6 +184,22 @@ async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
         }
         assert!(server.remove_target(TARGET).await);
         server.add_target(TARGET, Arc::new(Counter { era: 3, ..Counter::base(&disk) }), LONG_LEASE);
+    }
+}
+
+#[tokio::test]
+async fn a_request_says_for_whom_it_is_made() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    for endpoint in [Endpoint::Local(server.clone()), Endpoint::Remote(address.into())] {
+        let import = import(&seams, endpoint, quick());
+        let origin = Origin { trace: 1, uid: 7, gid: 8, job: JobName::new("dd.7") };
+        assert_eq!(scoped(origin, Box::pin(call(&import, effect(1)))).await, Ok(done()));
+        let said = handler.extension.lock().clone();
+        assert_eq!((said.uid, said.gid, said.job.as_str()), (7, 8, "dd.7"));
+        import.close().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! For which user's request the current code is running: its trace id, and the user.
+//! For which user's request the current code is running: its trace id, the user, and the job.
 //!
 //! The entry point (a mount, a tool) wraps its future in [`scoped`]; code that sends a message for
 //! it reads [`current`]. The id is set only around every poll of that future, so it follows the
@@ -16,6 +16,7 @@ use std::{
 };
 
 use tracing::{Instrument, Span};
+use types::JobName;
 
 use crate::BoxFuture;
 
@@ -28,17 +29,23 @@ pub struct Origin {
     pub uid: u32,
     /// The user's group.
     pub gid: u32,
+    /// The job.
+    pub job: JobName,
+}
+
+impl Origin {
+    const NONE: Self = Self { trace: 0, uid: 0, gid: 0, job: JobName::NONE };
 }
 
 impl From<u64> for Origin {
     /// A request of the file system itself, or of its administrator.
     fn from(trace: u64) -> Self {
-        Self { trace, uid: 0, gid: 0 }
+        Self { trace, ..Self::NONE }
     }
 }
 
 thread_local! {
-    static CURRENT: Cell<Origin> = const { Cell::new(Origin { trace: 0, uid: 0, gid: 0 }) };
+    static CURRENT: Cell<Origin> = const { Cell::new(Origin::NONE) };
 }
 
 /// The id of the request being worked for; 0 if there is none.

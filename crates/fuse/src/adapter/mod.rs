@@ -27,6 +27,7 @@ mod handles;
 mod interrupts;
 mod lock;
 mod namespace;
+mod programs;
 mod xattr;
 
 use std::{fmt::Display, sync::Arc, time::Instant};
@@ -47,6 +48,7 @@ use handles::Handles;
 use host::errno::Errno;
 use host::ioctl::PendingReplies;
 use interrupts::Interrupts;
+use programs::Programs;
 
 /// Serves one mount from one [`FileSystem`].
 pub struct Adapter {
@@ -59,6 +61,7 @@ pub struct Adapter {
     control_replies: PendingReplies,
     writability: Arc<Writability>,
     access_times: AccessTimes,
+    programs: Programs,
 }
 
 /// What every operation gets: the mount, the caller and the inode it is about.
@@ -90,6 +93,7 @@ impl Adapter {
             control_replies: PendingReplies::default(),
             writability,
             access_times: AccessTimes::from(flags),
+            programs: Programs::default(),
         })
     }
 
@@ -122,7 +126,8 @@ impl Handler for Adapter {
                 let trace = self.trace_of(header.unique);
                 let span = span(incoming.opcode, trace, header.node);
                 let (caller, inode, unique) = (Caller::new(&header), InodeNumber(header.node), header.unique);
-                let origin = Origin { trace, uid: header.uid, gid: header.gid };
+                let job = self.file_system.job_ids().of(|| self.programs.job(&caller));
+                let origin = Origin { trace, uid: header.uid, gid: header.gid, job };
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
                 let work = attend(wait, rt::trace::scoped(origin, work));

@@ -206,8 +206,8 @@ impl Import {
 
     /// What is said beside a request of the present task.
     fn extension(&self) -> RequestExtension {
-        let Origin { uid, gid, .. } = trace::origin();
-        RequestExtension { uid, gid, ..RequestExtension::default() }
+        let Origin { uid, gid, job, .. } = trace::origin();
+        RequestExtension { uid, gid, job: job.as_str().to_owned(), ..RequestExtension::default() }
     }
 
     /// Takes a slot, if the import is in a state to call.

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Endpoint, Handler, Import, ImportOptions, Principal, Role, Server, ServerOptions, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, Request},
+    message::{MdtReply, MdtRequest, Reply, Request, RequestExtension},
 };
 use rt::{BoxFuture, Seams};
 use tokio::sync::Semaphore;
@@ -44,6 +44,8 @@ pub struct Counter {
     pub disk: Arc<Disk>,
     pub events: Mutex<Vec<SessionEvent>>,
     pub reads: AtomicU64,
+    /// What was said beside the last request.
+    pub extension: Mutex<RequestExtension>,
     /// Requests that entered the handler.
     pub entered: AtomicUsize,
     /// `GetAttributes`, `SetLock` and `ChangeData` wait for a permit of this.
@@ -70,6 +72,7 @@ impl Counter {
             disk: disk.clone(),
             events: Mutex::default(),
             reads: AtomicU64::new(0),
+            extension: Mutex::default(),
             entered: AtomicUsize::new(0),
             gate: Semaphore::new(0),
             events_gate: None,
@@ -113,6 +116,7 @@ impl Handler for Counter {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             self.entered.fetch_add(1, Ordering::SeqCst);
+            *self.extension.lock() = call.extension;
             match call.request {
                 Request::Mdt(MdtRequest::ClearPrivileges(_))
                     if self.answers_repetitions && self.last(call.client, call.slot) == Some(call.xid) =>
