@@ -49,10 +49,16 @@ impl Daemon {
         let (one, other) = (&self.info, &other.info);
         let same = match (&one.file_system, &other.file_system) {
             (Some(one), Some(other)) => one == other,
-            _ => one.mgs.is_some() && one.mgs == other.mgs,
+            _ => share_address(one.mgs.as_deref(), other.mgs.as_deref()),
         };
         one.fsname == other.fsname && same
     }
+}
+
+/// Whether two lists of addresses, separated by commas, have one in common.
+fn share_address(one: Option<&str>, other: Option<&str>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else { return false };
+    one.split(',').any(|address| other.split(',').any(|known| known == address))
 }
 
 /// An error if the daemon refused what it was asked.
@@ -316,6 +322,7 @@ mod tests {
         // One that knows nothing yet belongs where its management service is, and nowhere else.
         let young = |mgs| daemon(4, "stria", None, mgs);
         assert_eq!(pids(vec![young(Some("10.0.0.2:988")), one(), other()]), [vec![1], vec![3, 4]]);
+        assert_eq!(pids(vec![young(Some("10.1.0.2:988,10.0.0.2:988")), one(), other()]), [vec![1], vec![3, 4]]);
         assert_eq!(pids(vec![young(Some("10.0.0.3:988")), one()]), [vec![1], vec![4]]);
         assert_eq!(pids(vec![young(None), one()]).len(), 2);
         assert_eq!(pids(vec![daemon(5, "other", None, Some("10.0.0.1:988")), one()]).len(), 2);
