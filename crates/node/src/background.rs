@@ -64,9 +64,9 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
         command.pre_exec(|| {
             setsid()?;
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            // Rust's own descriptors close themselves; those that this process was given, and
-            // whoever waits for their end, must not live as long as the mount. A kernel without the
-            // call (before 5.11) leaves them open.
+            // Rust's own descriptors close themselves; those that this process was given must not
+            // live as long as the mount, because others may wait for their end. A kernel without
+            // the call (before 5.11) leaves them open.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             Ok(())
         });

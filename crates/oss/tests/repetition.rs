@@ -6,18 +6,17 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, KIB, MIB, TestOst, object, pattern, run};
+use common::{CLIENT, KIB, MIB, TestOst, object, pattern, run, write_request};
 use rpc::{
     Handler, Principal, Role, Server, ServerOptions,
     auth::Handshake,
-    checksum::checksums,
     codec::{
         self,
         opcode::{self, Opcode},
     },
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{SpaceChange, Write},
+        ost::SpaceChange,
         session::{Claim, Connect, Connected, VERSION_MAX, VERSION_MIN, frame_flag},
     },
 };
@@ -100,18 +99,6 @@ async fn serve(target: &TestOst) -> (Arc<Server>, Address) {
     (server, address)
 }
 
-fn write(object: ObjectId, offset: u64, data: &[u8], sync: bool) -> (OstRequest, Bytes) {
-    let write = Write {
-        object,
-        offset,
-        checksums: checksums(offset, data),
-        sync,
-        layout_generation: 0,
-        owner: Owner::default(),
-    };
-    (OstRequest::Write(write), Bytes::copy_from_slice(data))
-}
-
 fn changes(object: ObjectId) -> Vec<(OstRequest, Bytes)> {
     let space = [
         SpaceChange::Truncate { size: 5000 },
@@ -122,11 +109,11 @@ fn changes(object: ObjectId) -> Vec<(OstRequest, Bytes)> {
     ];
     let spaces = space.map(|change| (OstRequest::Space(object, change, 0, Owner::default()), Bytes::new()));
     let writes = [
-        write(object, 100, b"inline", false),
-        write(object, 8192, &pattern(3, 0, 64 * KIB), true),
-        write(object, 5 * MIB, &pattern(3, 0, MIB), false),
+        write_request(object, 100, b"inline", false),
+        write_request(object, 8192, &pattern(3, 0, 64 * KIB), true),
+        write_request(object, 5 * MIB, &pattern(3, 0, MIB), false),
         // In several batches.
-        write(object, 0, &pattern(3, 0, 4 * MIB), false),
+        write_request(object, 0, &pattern(3, 0, 4 * MIB), false),
     ];
     spaces.into_iter().chain(writes).collect()
 }
@@ -151,7 +138,7 @@ fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
                 OstRequest::Space(object(1), SpaceChange::Truncate { size: 4 * MIB }, 0, Owner::default()),
             );
             target.answer(OTHER, theirs, Bytes::new()).await.reply.unwrap();
-            let (theirs, data) = write(object(1), 0, &answer, true);
+            let (theirs, data) = write_request(object(1), 0, &answer, true);
             target.answer(OTHER, theirs, data).await.reply.unwrap();
             let before = target.attributes(object(1)).await;
 
@@ -213,7 +200,7 @@ fn replies_end_with_their_session_and_their_client() {
         let target = TestOst::new(1).await;
         let (server, address) = serve(&target).await;
         let kept = |target: &TestOst| target.ost.persistent_reply(CLIENT, Slot(1)).is_some();
-        let (request, bulk) = write(object(1), 0, b"data", false);
+        let (request, bulk) = write_request(object(1), 0, b"data", false);
         let mut link = Link::connect(&target, &address, None).await;
         link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
         assert!(kept(&target));
@@ -240,11 +227,11 @@ fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
     run(async {
         let target = TestOst::new(1).await;
         let (server, address) = serve(&target).await;
-        let (request, bulk) = write(object(1), 0, b"mine", false);
+        let (request, bulk) = write_request(object(1), 0, b"mine", false);
         let mut link = Link::connect(&target, &address, None).await;
         let lost = link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
         assert!(server.evict(target.ost.name(), CLIENT).await);
-        let (theirs, data) = write(object(1), 0, b"theirs", true);
+        let (theirs, data) = write_request(object(1), 0, b"theirs", true);
         target.answer(OTHER, theirs, data).await.reply.unwrap();
 
         let mut link = Link::connect(&target, &address, Some(&link)).await;

@@ -3,14 +3,17 @@
 use crate::common;
 
 use bytes::Bytes;
-use common::{raw::Raw, *};
+use common::{
+    raw::{self, Raw},
+    *,
+};
 use rpc::{
     Endpoint, Import, Keyring, Principal, Role, Server, ServerOptions,
     auth::{Handshake, KeyKind},
     codec::{self, opcode},
     message::{
         OstRequest, Request,
-        session::{Claim, Connect, Connected, frame_flag},
+        session::{Connect, Connected, frame_flag},
     },
 };
 use rt::{
@@ -66,20 +69,7 @@ async fn without_the_key_of_its_role_nobody_gets_a_session() {
 }
 
 fn connect(principal: &Principal, role: Role) -> Connect {
-    Connect {
-        version_min: 2,
-        version_max: 2,
-        features: 0,
-        target: TARGET.to_owned(),
-        client: principal.client(),
-        client_name: "raw".to_owned(),
-        connection: Generation(1),
-        resume: false,
-        incarnation: 0,
-        role,
-        node: "host".to_owned(),
-        claim: Some(Claim::Key { nonce: [1; 32] }),
-    }
+    Connect { role, ..raw::connect(principal) }
 }
 
 /// The error in an answer of the handshake.

@@ -5,7 +5,7 @@ use crate::common;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -29,6 +29,8 @@ const OTHER: &str = "stria-OST0000";
 /// `GetAttributes` waits for a permit, and whatever is answered then is wrong.
 struct Panics {
     gate: Semaphore,
+    /// Requests that wait for a permit, or have waited.
+    waiting: AtomicUsize,
     halted: AtomicBool,
     at_session: AtomicBool,
 }
@@ -36,7 +38,8 @@ struct Panics {
 impl Panics {
     fn new() -> Arc<Self> {
         let at_session = AtomicBool::new(false);
-        Arc::new(Self { gate: Semaphore::new(0), halted: AtomicBool::new(false), at_session })
+        let (gate, waiting) = (Semaphore::new(0), AtomicUsize::new(0));
+        Arc::new(Self { gate, waiting, halted: AtomicBool::new(false), at_session })
     }
 }
 
@@ -51,6 +54,7 @@ impl Handler for Panics {
                     panic!("the panic of this test");
                 }
                 Request::Mdt(MdtRequest::GetAttributes(_)) => {
+                    self.waiting.fetch_add(1, Ordering::SeqCst);
                     self.gate.acquire().await.expect("never closed").forget();
                 }
                 _ => {}
@@ -110,7 +114,7 @@ async fn a_panic_ends_its_target_and_spares_the_others() {
             assert_eq!(call(import, Request::Mdt(MdtRequest::Ping)).await, Ok(done()));
         }
         let waits = tokio::spawn(async move { (call(&two, gated()).await, two) });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until(|| panics.waiting.load(Ordering::SeqCst) == 1).await;
         let error = call(&one, effect(number)).await.unwrap_err();
         assert!(
             matches!(&error, FsError::Device { target, detail } if target == TARGET && detail.contains("panic")),

@@ -11,7 +11,10 @@ use std::{
 use crate::common;
 
 use bytes::Bytes;
-use common::{raw::Raw, *};
+use common::{
+    raw::{Raw, connect},
+    *,
+};
 use rpc::{
     Endpoint, Import, ImportOptions, Keyring, Principal, Recovery, Role, Server, ServerOptions,
     auth::{Handshake, KeyKind, Side, Transcript},
@@ -19,7 +22,7 @@ use rpc::{
         self,
         opcode::{self, Opcode},
     },
-    message::session::{Challenge, Claim, Connect, Connected, Demand, Evidence, Prove, frame_flag},
+    message::session::{Challenge, Connect, Connected, Demand, Evidence, Prove, frame_flag},
 };
 use rt::{
     Address, BoxFuture, Frame, FrameHeader, Listener, Seams,
@@ -37,23 +40,6 @@ fn serve_at(seams: &Seams, disk: &Arc<Disk>) -> Arc<Server> {
     let server = Server::new(seams.clone(), ServerOptions::new(Keyring::of_test()));
     server.add_target(TARGET, Counter::new(disk), LONG_LEASE);
     server
-}
-
-fn connect(principal: &Principal) -> Connect {
-    Connect {
-        version_min: 2,
-        version_max: 2,
-        features: 0,
-        target: TARGET.to_owned(),
-        client: principal.client(),
-        client_name: "raw".to_owned(),
-        connection: Generation(1),
-        resume: false,
-        incarnation: 0,
-        role: Role::Client,
-        node: "host".to_owned(),
-        claim: Some(Claim::Key { nonce: [1; 32] }),
-    }
 }
 
 fn handshake(principal: &Principal) -> Handshake<'_> {

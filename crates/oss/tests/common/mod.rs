@@ -132,15 +132,8 @@ impl TestOst {
     }
 
     pub async fn write_with(&self, object: ObjectId, offset: u64, data: &[u8], sync: bool) -> FsResult<Changed> {
-        let write = Write {
-            object,
-            offset,
-            checksums: checksums(offset, data),
-            sync,
-            layout_generation: 0,
-            owner: Owner::default(),
-        };
-        let answer = self.answer(CLIENT, OstRequest::Write(write), Bytes::copy_from_slice(data)).await;
+        let (request, bulk) = write_request(object, offset, data, sync);
+        let answer = self.answer(CLIENT, request, bulk).await;
         match answer.reply? {
             Reply::Ost(OstReply::Changed(changed)) => Ok(changed),
             other => panic!("{other:?}"),
@@ -215,6 +208,19 @@ pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> Os
 
 pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions, config: Config) -> Arc<Ost> {
     Ost::open(seams.clone(), devices, "stria", INDEX, options, config).await.expect("the target opens")
+}
+
+/// A write of data with their checksums, and the data.
+pub fn write_request(object: ObjectId, offset: u64, data: &[u8], sync: bool) -> (OstRequest, Bytes) {
+    let write = Write {
+        object,
+        offset,
+        checksums: checksums(offset, data),
+        sync,
+        layout_generation: 0,
+        owner: Owner::default(),
+    };
+    (OstRequest::Write(write), Bytes::copy_from_slice(data))
 }
 
 /// Data that differ from block to block and from version to version, without zeros.

@@ -88,9 +88,9 @@ impl<'i> Greeting<'i> {
     }
 }
 
-/// What the end of a handshake means before the server has proved its key. Whoever answers at the
-/// server's address may say anything, so it cannot take from a client what it has: one that has a
-/// session waits for the server that gave it.
+/// What the end of a handshake means before the server has proved its key. A process that answers at
+/// the server's address may say anything, so it cannot take from a client what it has: one that has
+/// a session waits for the server that gave it.
 fn before_proof(end: End, resumes: bool) -> End {
     match end {
         End::Evicted => End::lost("a server without proof says that the session has ended"),

@@ -37,8 +37,8 @@ pub struct ServerOptions {
     /// places.
     pub sessions_max: usize,
     /// A panic in a target's work takes this target out of service, and nothing else (module
-    /// `failing`). Without it, it continues to whoever polls: a simulation wants to stop where it
-    /// is.
+    /// `failing`). Without it, it continues to the caller that polls: a simulation wants to stop
+    /// where it is.
     pub contain_panics: bool,
 }
 

@@ -5,7 +5,7 @@
 //! ([`FRAME_BYTES_MAX`]), their time (module `connection`), and the lines in the log
 //! ([`LINES_MAX`] per [`PERIOD`]).
 //!
-//! Downside: whoever opens connections fast enough keeps others from finishing a handshake. A
+//! Downside: a peer that opens connections fast enough keeps others from finishing a handshake. A
 //! client that is pushed out connects again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -18,6 +18,24 @@ use types::Generation;
 
 use super::{TARGET, principal};
 
+/// The first message of a client made by hand.
+pub fn connect(principal: &Principal) -> Connect {
+    Connect {
+        version_min: 2,
+        version_max: 2,
+        features: 0,
+        target: TARGET.to_owned(),
+        client: principal.client(),
+        client_name: "raw".to_owned(),
+        connection: Generation(1),
+        resume: false,
+        incarnation: 0,
+        role: Role::Client,
+        node: "host".to_owned(),
+        claim: Some(Claim::Key { nonce: [1; 32] }),
+    }
+}
+
 /// A client made by hand.
 pub struct Raw {
     pub connection: Connection,
@@ -50,20 +68,7 @@ impl Raw {
     /// Opens a session as the n-th client.
     pub async fn hello_as(&mut self, number: u64, change: impl FnOnce(&mut Connect)) -> Frame {
         let principal = principal(number);
-        let mut connect = Connect {
-            version_min: 2,
-            version_max: 2,
-            features: 0,
-            target: TARGET.to_owned(),
-            client: principal.client(),
-            client_name: "raw".to_owned(),
-            connection: Generation(1),
-            resume: false,
-            incarnation: 0,
-            role: Role::Client,
-            node: "host".to_owned(),
-            claim: Some(Claim::Key { nonce: [1; 32] }),
-        };
+        let mut connect = connect(&principal);
         change(&mut connect);
         self.greet(&principal, connect).await
     }

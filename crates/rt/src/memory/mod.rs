@@ -22,8 +22,8 @@ pub use transport::MemoryTransport;
 
 use crate::{Seams, real::SystemClock};
 
-/// Seams for a test within a tokio runtime: `network`, real time, numbers from `seed`. Whoever
-/// shares a network can talk to each other.
+/// Seams for a test within a tokio runtime: `network`, real time, numbers from `seed`. Those
+/// with the same network can talk to each other.
 pub fn seams(network: &MemoryTransport, seed: u64) -> Seams {
     Seams {
         clock: Arc::new(SystemClock),

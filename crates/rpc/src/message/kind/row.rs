@@ -79,7 +79,7 @@ impl DataAccess<'_> {
 pub enum Permission {
     /// All.
     Everybody,
-    /// Whoever has the server key: servers, and tools of administrators.
+    /// Those with the server key: servers, and tools of administrators.
     ServerKey,
     /// Targets may register.
     Targets,
