@@ -6,7 +6,7 @@ use crate::support;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use client::{AllocateMode, FileSystem, NewFile, SeekTarget, WriteOptions, control::execute};
+use client::{AllocateMode, FileSystem, NewFile, NewNode, SeekTarget, WriteOptions, control::execute};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use proptest::prelude::*;
 use rpc::message::{
@@ -14,12 +14,12 @@ use rpc::message::{
     mdt::{OpenFlags, open_flag},
 };
 use support::{
-    READ_WRITE, ROOT, create, read,
+    READ_WRITE, ROOT, create, others_run, read,
     real::RealCluster,
     script::{Client, STRIPE, play, steps},
     size, write,
 };
-use types::{Credentials, FsError};
+use types::{Credentials, FsError, NodeKind};
 
 fn root() -> Credentials {
     Credentials::root()
@@ -86,14 +86,104 @@ async fn whole_small_files_are_made_and_read_with_one_request_each() {
     let before = requests(&fs);
     let made = fs.create_with_data(&root(), new("small"), Bytes::from(vec![7; 4096])).await.unwrap();
     assert_eq!((made.size, made.blocks), (4096, 8));
-    assert_eq!(since(&fs, &before), [("mdt_create_with_data", 1)]);
+    assert_eq!(since(&fs, &before), [("mdt_compound", 1)]);
     let before = requests(&fs);
-    let (attributes, data) = fs.open_and_read(&root(), ROOT, Some(b"small"), 8192).await.unwrap();
+    let (attributes, data) = fs.open_and_read(&root(), ROOT, &[b"small"], 8192).await.unwrap();
     assert_eq!((attributes.size, data.into_bytes()), (4096, Bytes::from(vec![7; 4096])));
-    assert_eq!(since(&fs, &before), [("mdt_read_file", 1)]);
+    assert_eq!(since(&fs, &before), [("mdt_compound", 1)]);
     assert_eq!(cluster.open_files(), 0);
     let again = fs.create_with_data(&root(), new("small"), Bytes::new()).await;
     assert_eq!(again, Err(FsError::Exists));
+}
+
+/// A path of any length, open, read and close are one request; 32 names are one.
+#[tokio::test]
+async fn a_path_is_walked_with_one_request() {
+    let cluster = cluster(2).await;
+    let fs = cluster.mount().await;
+    let (mut directory, mut path) = (ROOT, Vec::new());
+    for depth in 0..40 {
+        path.push(format!("d{depth}").into_bytes());
+        let (parent, name, kind) = (directory, path[depth].clone(), NodeKind::Directory);
+        let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
+        directory = fs.create(&root(), node).await.unwrap().inode;
+    }
+    let path: Vec<&[u8]> = path.iter().map(Vec::as_slice).collect();
+    for (names, requests_made) in
+        [(0, ("mdt_getattr", 1)), (1, ("mdt_compound", 1)), (32, ("mdt_compound", 1)), (40, ("mdt_compound", 2))]
+    {
+        let before = requests(&fs);
+        fs.walk(&root(), ROOT, &path[..names]).await.unwrap();
+        assert_eq!(since(&fs, &before), [requests_made], "{names} names");
+    }
+    assert_eq!(fs.walk(&root(), ROOT, &path).await.unwrap().inode, directory);
+    assert_eq!(fs.walk(&root(), ROOT, &[b"d0", b"none", b"x"]).await, Err(FsError::NotFound));
+    let deep = NewFile { parent: directory, name: b"file".to_vec(), mode: 0o600, umask: 0 };
+    fs.create_with_data(&root(), deep, Bytes::from_static(b"data")).await.unwrap();
+    let below = fs.walk(&root(), ROOT, &path[..20]).await.unwrap().inode;
+    let names: Vec<&[u8]> = path[20..].iter().copied().chain([&b"file"[..]]).collect();
+    let before = requests(&fs);
+    let (_, data) = fs.open_and_read(&root(), below, &names, 100).await.unwrap();
+    assert_eq!(data.into_bytes(), Bytes::from_static(b"data"));
+    assert_eq!(since(&fs, &before), [("mdt_compound", 1)], "21 names, open, read and close");
+    let long: Vec<&[u8]> = path.iter().copied().chain([&b"file"[..]]).collect();
+    fs.open_and_read(&root(), ROOT, &long, 100).await.unwrap();
+    let stranger = Credentials { uid: 1000, gid: 1000, groups: Some(Vec::new()) };
+    let private = fs.open_and_read(&stranger, below, &names, 100).await;
+    assert_eq!(private.err(), Some(FsError::AccessDenied));
+    assert_eq!(cluster.open_files(), 0);
+}
+
+/// The open of the first request is used: nothing is opened twice.
+#[tokio::test]
+async fn a_file_that_is_elsewhere_is_read_and_written_through_the_open_that_is_there() {
+    let cluster = RealCluster::new(STRIPE, 2).await;
+    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Plain(StripeSpec::default())));
+    let fs = cluster.mount().await;
+    let reply = execute(&*fs, &root(), (ROOT, None), request).await;
+    assert!(matches!(reply, ControlReply::Done), "{reply:?}");
+    let new = NewFile { parent: ROOT, name: b"striped".to_vec(), mode: 0o644, umask: 0 };
+    let before = requests(&fs);
+    fs.create_with_data(&root(), new, Bytes::from_static(b"data")).await.unwrap();
+    let made = [("mdt_close", 1), ("mdt_compound", 1), ("mdt_getattr", 1), ("ost_write", 1)];
+    assert_eq!(since(&fs, &before), made);
+    let before = requests(&fs);
+    let (attributes, data) = fs.open_and_read(&root(), ROOT, &[b"striped"], 100).await.unwrap();
+    assert_eq!((attributes.size, data.into_bytes()), (4, Bytes::from_static(b"data")));
+    let read = [("mdt_close", 1), ("mdt_compound", 1), ("mdt_getattr", 1), ("ost_glimpse", 1), ("ost_read", 1)];
+    assert_eq!(since(&fs, &before), read);
+    assert_eq!(cluster.open_files(), 0);
+}
+
+/// Whenever its caller goes away: a compound that left a file open is followed by a close.
+#[tokio::test]
+async fn a_whole_file_whose_caller_is_gone_is_not_left_open() {
+    let cluster = RealCluster::new(STRIPE, 1).await;
+    let fs = cluster.mount().await;
+    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Plain(StripeSpec::default())));
+    let reply = execute(&*fs, &root(), (ROOT, None), request).await;
+    assert!(matches!(reply, ControlReply::Done), "{reply:?}");
+    for turns in 0..20 {
+        let name = format!("file {turns}").into_bytes();
+        let new = NewFile { parent: ROOT, name, mode: 0o644, umask: 0 };
+        let creating = {
+            let (fs, new) = (fs.clone(), new.clone());
+            tokio::spawn(async move { fs.create_with_data(&root(), new, Bytes::from_static(b"data")).await })
+        };
+        let reading = {
+            let fs = fs.clone();
+            tokio::spawn(async move { fs.open_and_read(&root(), ROOT, &[b"file 0"], 100).await })
+        };
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        creating.abort();
+        reading.abort();
+    }
+    for _ in 0..20 {
+        others_run().await;
+    }
+    assert_eq!((cluster.open_files(), fs.open_count()), (0, 0));
 }
 
 #[tokio::test]
@@ -104,10 +194,10 @@ async fn whole_files_that_do_not_fit_are_made_and_read_as_others() {
     let new = NewFile { parent: ROOT, name: b"large".to_vec(), mode: 0o644, umask: 0 };
     let made = fs.create_with_data(&root(), new, contents.clone()).await.unwrap();
     assert_eq!(made.size, contents.len() as u64);
-    let (attributes, data) = fs.open_and_read(&root(), made.inode, None, contents.len()).await.unwrap();
+    let (attributes, data) = fs.open_and_read(&root(), made.inode, &[], contents.len()).await.unwrap();
     assert_eq!(attributes.size, made.size);
     assert!(data.into_bytes() == contents);
-    let short = fs.open_and_read(&root(), ROOT, Some(b"large"), contents.len() - 1).await;
+    let short = fs.open_and_read(&root(), ROOT, &[b"large"], contents.len() - 1).await;
     assert_eq!(short.err(), Some(FsError::FileTooLarge));
     assert_eq!(cluster.open_files(), 0);
 }

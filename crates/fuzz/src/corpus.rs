@@ -26,15 +26,15 @@ use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{self, opcode},
     message::{
-        ClientReply, ClientRequest, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, ReplyExtension,
-        Request, RequestExtension,
+        ClientReply, ClientRequest, Compound, CompoundReply, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply,
+        OstRequest, ReplyExtension, Request, RequestExtension, Step, StepInode, StepReply,
         client::{Blocking, Glimpsed},
         extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
-            Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
-            Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode,
-            RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
+            Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut, Lookup, Open,
+            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, Rename, RenameMode, RenewLayout, SetLock,
+            SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -233,8 +233,6 @@ fn mdt_requests() -> Vec<MdtRequest> {
         open: Some((open, OpenFlags(3))),
         layout: Some(spec()),
     };
-    let with_data =
-        CreateWithData { parent: INODE, name: b"n".to_vec(), mode: 0o644, umask: 0, checksums: vec![u32::MAX; 3] };
     vec![
         MdtRequest::Lookup(root.clone(), Lookup { parent: INODE, name: name.clone() }),
         MdtRequest::SetAttributes(root.clone(), INODE, set),
@@ -273,8 +271,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::Reclaim(Reclaim { opens: vec![(INODE, open, OpenFlags(1))], done: true, ..Reclaim::default() }),
         MdtRequest::Ping,
         MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 }, 1, Owner::default())),
-        MdtRequest::CreateWithData(root.clone(), with_data),
-        MdtRequest::ReadFile(root.clone(), ReadFile { inode: INODE, name: Some(b"n".to_vec()), bytes_max: 9 }),
+        MdtRequest::Compound(compound()),
         MdtRequest::RepairSize(root, INODE, update()),
         MdtRequest::ReportFull(OstIndex(3)),
         MdtRequest::PlaceElsewhere(PlaceElsewhere {
@@ -297,6 +294,29 @@ fn mdt_requests() -> Vec<MdtRequest> {
             hole: Extent { start: 4096, end: 8192 },
         }),
     ]
+}
+
+fn compound() -> Compound {
+    let (made, open) = (StepInode::Of(1), OpenId(5));
+    let steps = vec![
+        Step::Lookup { parent: StepInode::Known(INODE), name: b"directory".to_vec() },
+        Step::Create {
+            parent: StepInode::Of(0),
+            name: b"name".to_vec(),
+            kind: NodeKind::Regular,
+            mode: 0o644,
+            umask: 0o22,
+            layout: Some(spec()),
+            open: Some((open, OpenFlags(3))),
+        },
+        Step::Write { inode: made, offset: 0, bytes: 9, checksums: vec![u32::MAX; 3] },
+        Step::Close { inode: made, open, written: Some(2) },
+        Step::SetAttributes { inode: made, set: SetAttributes { mode: Some(0o600), ..SetAttributes::default() } },
+        Step::Open { inode: made, open, flags: OpenFlags(1) },
+        Step::Read { inode: made, offset: 4096, bytes: 300 },
+        Step::GetXattr { inode: made, name: b"user.a".to_vec() },
+    ];
+    Compound { who: Credentials::root(), steps }
 }
 
 fn register() -> Register {
@@ -375,8 +395,11 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Operation::Put(REPLIES, _, value) if target.starts_with("mdt") => stored_reply::decode(value).ok(),
         _ => None,
     });
-    let mdt =
-        stored.map(|(_, reply)| reply).chain([MdtReply::Findings(vec![finding]), MdtReply::Names(vec![vec![7; 9]])]);
+    let read = StepReply::Read(ReadDone { checksums: vec![1, 2], size: 9 });
+    let replies = vec![StepReply::Done, StepReply::Target(b"target".to_vec()), read, StepReply::Waiting];
+    let compound = CompoundReply { replies, error: Some(FsError::NotFound) };
+    let further = [MdtReply::Findings(vec![finding]), MdtReply::Names(vec![vec![7; 9]]), MdtReply::Compound(compound)];
+    let mdt = stored.map(|(_, reply)| reply).chain(further);
     let tagged = |tag: u8, body: Bytes| [&[tag], &body[..]].concat();
     mdt.map(|reply| tagged(0, codec::encode(&reply).expect("small")))
         .chain(ost.map(|reply| tagged(1, codec::encode(&reply).expect("small"))))

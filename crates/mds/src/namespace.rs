@@ -188,6 +188,9 @@ impl Namespace {
         let (volatile, counters) = (&mut self.volatile, self.counters);
         let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, loading);
         let outcome = operate(&mut txn).and_then(|value| txn.seal().map(|()| value));
+        if outcome.is_err() {
+            txn.take_back_opens();
+        }
         if loading.is_some_and(Loading::is_given_up) {
             debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
             debug_assert!(!txn.has_touched(), "an attempt that changed something goes on");
@@ -218,7 +221,7 @@ impl Namespace {
     fn commit(&mut self, changes: Changes, now: Timestamp) -> FsResult<()> {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
         let Changes { operations, versions, counters, deferred_operations, .. } = changes;
-        let Changes { open, removed, releases, lengthened, .. } = changes;
+        let Changes { open, early_opens, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         for (ost, deferred_operation) in &deferred_operations {
             let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
@@ -237,6 +240,7 @@ impl Namespace {
                     for (ost, _) in &deferred_operations {
                         *self.deferred_log_next.get_mut(ost).expect("just counted up") -= 1;
                     }
+                    early_opens.into_iter().rev().for_each(|early| early.take_back(&mut self.volatile.opens));
                     return Err(store_error(&self.target, &error));
                 }
             };

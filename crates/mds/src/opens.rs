@@ -36,6 +36,35 @@ impl OpenFile {
     }
 }
 
+/// An open that a step of a compound made: it exists for the steps after it, before the batch is
+/// applied, and is taken back if that fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EarlyOpen {
+    /// Its name.
+    pub key: OpenKey,
+    /// The open.
+    pub file: OpenFile,
+    /// What it replaced.
+    pub replaced: Option<OpenFile>,
+}
+
+impl EarlyOpen {
+    /// Makes an open.
+    pub fn make(opens: &mut OpenTable, key: OpenKey, file: OpenFile) -> Self {
+        let replaced = opens.get(key).copied();
+        opens.insert(key, file);
+        Self { key, file, replaced }
+    }
+
+    /// Takes it back.
+    pub fn take_back(self, opens: &mut OpenTable) {
+        match self.replaced {
+            Some(file) => opens.insert(self.key, file),
+            None => drop(opens.remove(self.key)),
+        }
+    }
+}
+
 /// What a client has open, of one inode or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientUse {

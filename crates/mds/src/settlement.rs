@@ -41,10 +41,7 @@
 //! Downsides: two writers of one client count as two clients, and the file is settled by a glimpse
 //! after the last close. After a power loss the first stat of every file costs a glimpse.
 
-use rpc::message::{
-    mdt::{Entry, SizeUpdate},
-    ost::ObjectAttributes,
-};
+use rpc::message::mdt::SizeUpdate;
 use types::{DataChanges, DataTimes, SeenChanges, SeenProof, SetTime, Timestamp};
 
 use crate::tables::inode::Inode;
@@ -126,15 +123,6 @@ pub(crate) fn account(inode: &mut Inode, found: &DataChanges) {
     let times = inode.accounted.times(stored, found);
     (attributes.mtime, attributes.ctime) = (times.mtime, times.ctime);
     inode.accounted = inode.accounted.size_known(times, found);
-}
-
-/// What an unsettled file shows when all of it is in one object.
-pub(crate) fn complete(entry: &mut Entry, object: &ObjectAttributes) {
-    if entry.size_unknown.take().is_none() {
-        return;
-    }
-    let found = DataChanges { count: object.changes, last: object.mtime };
-    entry.attributes = entry.completed(object.size, object.blocks, &found);
 }
 
 /// Whether it is known what a time set now would account for. If not, the objects are to be asked.

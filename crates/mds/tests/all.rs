@@ -3,6 +3,7 @@
 
 mod check;
 mod common;
+mod compounds;
 mod data;
 mod deferred_log;
 mod full_osts;

@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, root, user};
+use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, root};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use mds::{
     Parameters,
@@ -20,16 +20,12 @@ use rpc::{
     checksum::{checksums, crc32c, verify},
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest, Request,
-        mdt::{
-            Create, CreateWithData, Created, Entry, FileRead, Instantiate, OpenFlags, OpenId, ReadFile, Reclaim,
-            SizeUpdate,
-        },
+        mdt::{Create, OpenFlags, OpenId, Reclaim},
         ost::{Changed, ObjectAttributes, Read, SpaceChange, Write},
     },
 };
 use types::{
-    Credentials, Damage, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Owner, Slot, Xid,
-    limits::FILE_BYTES_MAX,
+    Damage, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Owner, Slot, Xid, limits::FILE_BYTES_MAX,
 };
 
 const BLOCK: u64 = 4096;
@@ -506,122 +502,4 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(run(script));
     }
-}
-
-fn whole(name: &str, data: &Bytes) -> MdtRequest {
-    let name = name.as_bytes().to_vec();
-    let create = CreateWithData { parent: ROOT, name, mode: 0o640, umask: 0, checksums: checksums(0, data) };
-    MdtRequest::CreateWithData(root(), create)
-}
-
-async fn create_whole(fixture: &Fixture, name: &str, data: Vec<u8>) -> FsResult<Created> {
-    let data = Bytes::from(data);
-    let request = whole(name, &data);
-    Ok(created(fixture.call_with(ALICE, Slot(0), fixture.next_xid(ALICE), request, data).await?.0))
-}
-
-async fn read_whole(
-    fixture: &Fixture,
-    who: Credentials,
-    inode: InodeNumber,
-    name: Option<&str>,
-    bytes_max: u32,
-) -> FsResult<(Entry, Option<Vec<u8>>)> {
-    let read = ReadFile { inode, name: name.map(|name| name.as_bytes().to_vec()), bytes_max };
-    let request = MdtRequest::ReadFile(who, read);
-    match fixture.call_with(ALICE, Slot(0), fixture.next_xid(ALICE), request, Bytes::new()).await? {
-        (MdtReply::File(FileRead { entry, checksums: Some(sums) }), data) => {
-            verify(0, &data, &sums)?;
-            Ok((entry, Some(data.to_vec())))
-        }
-        (MdtReply::File(FileRead { entry, checksums: None }), _) => Ok((entry, None)),
-        other => panic!("a read of a file was answered {other:?}"),
-    }
-}
-
-async fn set_default(fixture: &Fixture, spec: Option<LayoutSpec>) {
-    let request = MdtRequest::SetDefaultLayout(root(), ROOT, spec);
-    assert_eq!(fixture.call(ALICE, request).await, Ok(MdtReply::Done));
-}
-
-#[tokio::test]
-async fn a_file_is_made_with_its_data_and_read_whole() {
-    let fixture = Fixture::new().await;
-    set_default(&fixture, Some(on_mdt())).await;
-    for bytes in [0, 1, 4096, 5000, ON_MDT as usize] {
-        let name = bytes.to_string();
-        let made = create_whole(&fixture, &name, vec![5; bytes]).await.unwrap();
-        let attributes = made.entry.attributes;
-        let expected = (bytes as u64, (bytes as u64).div_ceil(BLOCK) * 8);
-        assert_eq!((attributes.size, attributes.blocks, made.entry.size_unknown), (expected.0, expected.1, None));
-        let (entry, data) = read_whole(&fixture, root(), ROOT, Some(&name), ON_MDT as u32).await.unwrap();
-        assert_eq!((entry.attributes.size, data), (expected.0, Some(vec![5; bytes])));
-        let (_, data) = read_whole(&fixture, root(), attributes.inode, None, ON_MDT as u32).await.unwrap();
-        assert_eq!(data, Some(vec![5; bytes]));
-        assert_eq!(create_whole(&fixture, &name, vec![6; 10]).await.err(), Some(FsError::Exists));
-        fixture.unlink(&root(), ROOT, &name).await.unwrap();
-    }
-    assert_eq!(objects(&fixture).await, [], "the data went with their files");
-    assert_eq!(fixture.mdt.open_files(), 0);
-    assert_eq!(fixture.check(false).await, []);
-}
-
-#[tokio::test]
-async fn what_does_not_lie_here_is_not_made_and_not_read() {
-    let fixture = Fixture::new().await.with_plain_files();
-    assert_eq!(create_whole(&fixture, "striped", vec![1]).await.err(), Some(FsError::NotSupported));
-    set_default(&fixture, Some(on_mdt())).await;
-    let large = create_whole(&fixture, "large", vec![1; ON_MDT as usize + 1]).await;
-    assert_eq!(large.err(), Some(FsError::NotSupported));
-    let data = Bytes::from_static(b"damaged on the way");
-    let request = whole("damaged", &data);
-    let arrived = Bytes::from_static(b"Damaged on the way");
-    let answer = fixture.call_with(ALICE, Slot(0), fixture.next_xid(ALICE), request, arrived).await;
-    assert_eq!(answer.err(), Some(FsError::Transfer));
-    assert_eq!(fixture.names(ROOT).await, Vec::<String>::new(), "nothing was left behind");
-    assert_eq!(objects(&fixture).await, []);
-
-    create_whole(&fixture, "file", vec![1; 100]).await.unwrap();
-    let (_, data) = read_whole(&fixture, root(), ROOT, Some("file"), 99).await.unwrap();
-    assert_eq!(data, None, "more than wanted");
-    let private = read_whole(&fixture, user(1000), ROOT, Some("file"), 100).await;
-    assert_eq!(private.err(), Some(FsError::AccessDenied));
-    fixture.mkdir(ROOT, "directory").await;
-    let directory = read_whole(&fixture, root(), ROOT, Some("directory"), 100).await;
-    assert_eq!(directory.err(), Some(FsError::IsDirectory));
-    assert_eq!(read_whole(&fixture, root(), ROOT, Some("none"), 100).await.err(), Some(FsError::NotFound));
-    fixture.create(&root(), ROOT, "link", NodeKind::Symlink(b"file".to_vec()), 0o777).await.unwrap();
-    assert_eq!(read_whole(&fixture, root(), ROOT, Some("link"), 100).await.err(), Some(FsError::Loop));
-}
-
-#[tokio::test]
-async fn a_file_that_others_write_is_read_whole_only_if_all_of_it_is_here() {
-    let fixture = Fixture::new().await;
-    let (object, open) = file(&fixture, "file").await;
-    write(&fixture, object, 0, vec![3; 300]).await.unwrap();
-    let (entry, data) = read_whole(&fixture, root(), object.inode, None, 4096).await.unwrap();
-    assert_eq!((entry.attributes.size, entry.attributes.blocks, data), (300, 8, Some(vec![3; 300])));
-    let (start, end) = (ON_MDT, ON_MDT + 1);
-    let instantiate = Instantiate { inode: object.inode, open, start, end };
-    fixture.call(ALICE, MdtRequest::Instantiate(instantiate)).await.unwrap();
-    let (_, data) = read_whole(&fixture, root(), object.inode, None, 4096).await.unwrap();
-    assert_eq!(data, None, "somebody may be writing to an OST");
-    let (_, opened) = fixture.open(ALICE, &root(), object.inode, READ).await.unwrap();
-    let update = SizeUpdate { epoch: opened.epoch, size: 300, blocks: 8, mtime: None, changes: 0 };
-    fixture.close(ALICE, object.inode, open, Some(update)).await.unwrap();
-    let (_, data) = read_whole(&fixture, root(), object.inode, None, 4096).await.unwrap();
-    assert_eq!(data, Some(vec![3; 300]), "its size is known");
-}
-
-#[tokio::test]
-async fn a_creation_with_data_that_is_repeated_after_a_crash_is_done_once() {
-    let mut fixture = Fixture::new().await;
-    set_default(&fixture, Some(on_mdt())).await;
-    let data = Bytes::from(vec![1; 5000]);
-    let request = whole("file", &data);
-    let first = fixture.call_with(ALICE, Slot(3), Xid(1), request.clone(), data.clone()).await.unwrap();
-    fixture.restart_and_recover().await;
-    let again = fixture.call_with(ALICE, Slot(3), Xid(1), request, data).await.unwrap();
-    assert_eq!(again, first);
-    assert_eq!(fixture.names(ROOT).await, ["file"]);
 }

@@ -11,7 +11,7 @@ use rpc::{
     Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
     message::{
-        MdtReply, MdtRequest, OstRequest,
+        Compound, MdtReply, MdtRequest, OstRequest, Step, StepInode,
         mdt::{
             Close, Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, HeldLock, LockFamily, LockMode, LockRange,
             Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RenewLayout, SetLock, Settle, SizeUpdate,
@@ -21,7 +21,7 @@ use rpc::{
 };
 use types::{
     ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, NodeKind, ObjectId, OstIndex, Owner,
-    limits::{FILE_BYTES_MAX, GROUPS_MAX, RECLAIM_ENTRIES_MAX},
+    limits::{COMPOUND_DATA_BYTES_MAX, COMPOUND_STEPS_MAX, FILE_BYTES_MAX, GROUPS_MAX, RECLAIM_ENTRIES_MAX},
 };
 
 const MALLORY: ClientId = ClientId(0x666);
@@ -236,6 +236,35 @@ async fn lists_have_an_end() {
     let opens = (0..=RECLAIM_ENTRIES_MAX as u64).map(|number| (file, OpenId(number), OpenFlags(READ))).collect();
     let reclaim = Reclaim { opens, ..Reclaim::default() };
     assert_eq!(ask(&hostile, MdtRequest::Reclaim(reclaim)).await, Err(FsError::TooBig));
+}
+
+#[tokio::test]
+async fn oversized_compounds_are_refused_and_others_are_served() {
+    let Scene { honest, hostile, fs, .. } = Scene::new().await;
+    let root_directory = StepInode::Known(ROOT);
+    let compound = |steps| MdtRequest::Compound(Compound { who: root(), steps });
+    let create = |number: usize| Step::Create {
+        parent: root_directory,
+        name: number.to_string().into_bytes(),
+        kind: NodeKind::Directory,
+        mode: 0o755,
+        umask: 0,
+        layout: None,
+        open: None,
+    };
+    let many = compound((0..=COMPOUND_STEPS_MAX).map(create).collect());
+    assert_eq!(ask(&hostile, many).await, Err(FsError::TooBig));
+    let data = Bytes::from(vec![7; COMPOUND_DATA_BYTES_MAX + 1]);
+    let bytes = data.len() as u32;
+    let write = Step::Write { inode: root_directory, offset: 0, bytes, checksums: checksums(0, &data) };
+    assert_eq!(ask_with(&hostile, compound(vec![write]), data).await, Err(FsError::TooBig));
+    let read = Step::Read { inode: root_directory, offset: 0, bytes: u32::MAX };
+    assert_eq!(ask(&hostile, compound(vec![read; 2])).await, Err(FsError::TooBig));
+    assert_eq!(fs.names(ROOT).await, Vec::<String>::new());
+    let most = compound((0..COMPOUND_STEPS_MAX).map(create).collect());
+    assert!(matches!(ask(&honest, most).await, Ok(MdtReply::Compound(reply)) if reply.error.is_none()));
+    assert_eq!(fs.names(ROOT).await.len(), COMPOUND_STEPS_MAX);
+    assert_eq!(fs.check(false).await, []);
 }
 
 #[tokio::test]

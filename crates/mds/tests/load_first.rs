@@ -13,14 +13,14 @@ use mds::Mdt;
 use rpc::{
     Call, Handler, SessionEvent,
     message::{
-        MdtReply, MdtRequest, Reply, Request,
+        Compound, MdtReply, MdtRequest, Reply, Request, Step, StepInode,
         mdt::{
-            Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, ReadDirectory, Reclaim, RenameMode, SetXattr,
-            XattrMode,
+            Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, OpenId, ReadDirectory, Reclaim, RenameMode,
+            SetXattr, XattrMode,
         },
     },
 };
-use types::{InodeNumber, NodeKind, SetAttributes, Slot, Xid, limits::XATTR_VALUE_BYTES_MAX};
+use types::{FsError, InodeNumber, NodeKind, SetAttributes, Slot, Xid, limits::XATTR_VALUE_BYTES_MAX};
 
 const FILES: u32 = 3000;
 /// The first of them, which have an extended attribute.
@@ -122,6 +122,34 @@ async fn requests_read_nothing_under_the_mutex() {
     let (under_mutex, loads) = cold.take_counts();
     assert!(loads > 0, "the directory was not cold");
     assert_eq!(under_mutex, 0, "of {loads} loads");
+}
+
+/// Nothing of an attempt of a compound that is given up remains, and what its steps opened is not
+/// open.
+#[tokio::test]
+async fn steps_of_a_compound_read_nothing_under_the_mutex() {
+    let (fs, cold, directory) = with_cold_directory().await;
+    let known = StepInode::Known(directory);
+    let lookup = |name: &str| Step::Lookup { parent: known, name: name.as_bytes().to_vec() };
+    let (name, kind, inode) = (b"new".to_vec(), NodeKind::Directory, StepInode::Of(1));
+    let steps = vec![
+        Step::Create { parent: known, name, kind, mode: 0o755, umask: 0, layout: None, open: None },
+        lookup("f100"),
+        Step::Open { inode, open: OpenId(7), flags: OpenFlags(READ) },
+        lookup("f2000"),
+        lookup("f700"),
+        lookup("missing"),
+    ];
+    let request = MdtRequest::Compound(Compound { who: root(), steps });
+    let MdtReply::Compound(reply) = fs.call(ALICE, request).await.unwrap() else { panic!("not a compound") };
+    assert_eq!((reply.replies.len(), reply.error), (5, Some(FsError::NotFound)));
+    let (under_mutex, loads) = cold.take_counts();
+    assert!(loads > 1, "each step misses something");
+    assert_eq!(under_mutex, 0, "of {loads} loads");
+    assert_eq!(fs.mdt.open_files(), 1);
+    fs.close(ALICE, reply.replies[1].inode().unwrap(), OpenId(7), None).await.unwrap();
+    assert_eq!(fs.mdt.open_files(), 0);
+    assert_eq!(fs.check(false).await, []);
 }
 
 /// Who looks for what changed since it last looked (an incremental backup) must find what had not

@@ -17,8 +17,9 @@ use rpc::{
     Cause, Endpoint, Import, ImportOptions, ImportState, Question, Recovery, Server, ServerOptions, SessionEvent,
     codec::{self, opcode},
     message::{
-        MdtRequest, Request,
-        mdt::{LockFamily, LockMode, LockRange, OpenFlags, OpenId, ReadFile, Reclaim, SetLock},
+        MdtRequest, OstRequest, Request,
+        mdt::{LockFamily, LockMode, LockRange, OpenFlags, OpenId, Reclaim, SetLock},
+        ost::Read,
         session::frame_flag,
     },
     server::BYTES_IN_WORK_MAX,
@@ -29,7 +30,7 @@ use rt::{
     transport::QUEUED_BYTES_MAX,
 };
 use tokio::sync::Semaphore;
-use types::{Credentials, FsError, FsResult, InodeNumber, limits::BULK_BYTES_MAX};
+use types::{FsError, FsResult, InodeNumber, ObjectId, limits::BULK_BYTES_MAX};
 
 fn seams(network: &MemoryTransport) -> Seams {
     memory::seams(network, 1)
@@ -227,8 +228,9 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
     let address = listen(&server).await;
     let mut raw = Raw::connect(&seams, &address).await;
     raw.hello_as(9, |_| ()).await;
-    let read = ReadFile { inode: InodeNumber(1), name: None, bytes_max: BYTES as u32 };
-    let request = Request::Mdt(MdtRequest::ReadFile(Credentials::root(), read));
+    let object = ObjectId::new(InodeNumber(1), 0);
+    let read = Read { object, offset: 0, bytes: BYTES as u32, layout_generation: 0 };
+    let request = Request::Mdt(MdtRequest::ReadData(OstRequest::Read(read)));
     for slot in 0..REQUESTS {
         raw.request(slot, 1, &request).await;
     }

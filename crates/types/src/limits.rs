@@ -23,6 +23,14 @@ pub const BLOCK_BYTES: u64 = 4096;
 pub const BULK_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of an encoded message body, without bulk data.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Most steps of a compound: the components of most paths, and what is done at their end.
+pub const COMPOUND_STEPS_MAX: usize = 32;
+/// Most bytes of all replies of a compound's steps, encoded: they may be stored with its changes,
+/// and kept in a session's slot.
+pub const COMPOUND_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes that the steps of a compound write together, and that they read together: the reply
+/// to a compound that opens a file is kept with them. Larger files gain little from one request.
+pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of what travels beside a message in its frame.
 pub const EXTENSION_BYTES_MAX: usize = 4096;
 /// Most locks that one message cancels or grants beside what it is for.

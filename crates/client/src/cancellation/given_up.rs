@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use rpc::{
     Answered, ImportState, LateOutcome, Question,
     message::{
-        MdtReply, MdtRequest, Reply,
+        MdtReply, MdtRequest, Reply, StepReply,
         mdt::{Close, ExclusiveEnd, OpenId},
     },
 };
@@ -72,6 +72,12 @@ impl GivenUp {
                 }
                 Some(Ok(Answered { reply: Reply::Mdt(MdtReply::Created(created)), .. })) => {
                     (created.entry.attributes.inode, created.opened.is_some_and(|opened| opened.truncate))
+                }
+                Some(Ok(Answered { reply: Reply::Mdt(MdtReply::Compound(reply)), .. })) => {
+                    match reply.replies.iter().find_map(StepReply::opened) {
+                        Some(opened) => (opened.entry.attributes.inode, opened.truncate),
+                        None => return,
+                    }
                 }
                 // Nothing was granted.
                 Some(_) => return,

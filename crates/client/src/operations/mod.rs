@@ -7,6 +7,7 @@
 pub(crate) mod advisory_locks;
 pub(crate) mod allocate;
 pub(crate) mod close;
+pub(crate) mod compound;
 pub(crate) mod copy_range;
 pub(crate) mod layout_changes;
 pub(crate) mod namespace;

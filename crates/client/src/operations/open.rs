@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    LateOutcome, Question,
+    Answered, LateOutcome, Question,
     message::{
         MdtReply, MdtRequest,
         mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
@@ -27,7 +27,7 @@ use crate::{
 
 /// The state before an open was requested; see [`crate::targets::recovery`].
 #[derive(Clone, Copy)]
-struct Before {
+pub(crate) struct Before {
     incarnation: u64,
     restarts: u64,
     /// The last loss of uncommitted changes at the MDT.
@@ -187,21 +187,34 @@ impl FileSystem {
         interruption: &Interruption,
         late_outcome: &mut Option<LateOutcome>,
     ) -> FsResult<MdtReply> {
+        let question = Question::with_late_outcome(request, late_outcome);
+        Ok(self.ask_until_ready(at, question, interruption).await?.reply)
+    }
+
+    /// Sends a request again as long as the answer is to wait, until that is raised.
+    pub(crate) async fn ask_until_ready(
+        &self,
+        at: InodeNumber,
+        mut question: Question<'_, MdtRequest>,
+        interruption: &Interruption,
+    ) -> FsResult<Answered<MdtReply>> {
         /// Between two requests: some are told to wait at once.
         const INTERVAL: Duration = Duration::from_millis(50);
         let clock = &*self.seams.clock;
         loop {
             let begun = clock.now();
-            let answered = self.call(at, Question::with_late_outcome(request.clone(), late_outcome)).await?;
+            let (request, bulk) = (question.request.clone(), question.bulk.clone());
+            let again = Question { request, bulk, late_outcome: question.late_outcome.as_deref_mut() };
+            let answered = self.call(at, again).await?;
             match interruption.ends_at(answered.reply)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
-                reply => return Ok(reply),
+                reply => return Ok(Answered { reply, ..answered }),
             }
         }
     }
 
     /// What to remember before an open at the MDT of `inode`.
-    fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
+    pub(crate) fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
         let incarnation = self.client_state.opens.incarnation();
         let target = self.targets.mdt_of(inode)?;
         Ok(Before { incarnation, restarts: target.restarts(), lost: target.uncommitted().lost() })
@@ -209,7 +222,7 @@ impl FileSystem {
 
     /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within
     /// `turn`, if it could be taken before.
-    async fn opened(
+    pub(crate) async fn opened(
         self: &Arc<Self>,
         (id, flags): (OpenId, OpenFlags),
         opened: &Opened,

@@ -9,12 +9,9 @@ use bytes::Bytes;
 use kv::Loading;
 use rpc::{
     Call,
-    message::{
-        MdtReply, OstReply, OstRequest,
-        mdt::{FileRead, ReadFile},
-    },
+    message::{MdtReply, OstReply, OstRequest},
 };
-use types::{Credentials, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
+use types::{FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
 use super::Mdt;
 use crate::{
@@ -91,25 +88,6 @@ impl Mdt {
             self.written(lsn).await?;
         }
         outcome
-    }
-
-    /// Reads a whole file.
-    pub(crate) async fn read_file(
-        &self,
-        call: &Call,
-        who: &Credentials,
-        request: &ReadFile,
-    ) -> FsResult<(MdtReply, Bytes)> {
-        let data::WholeFile { entry, stored } =
-            self.look(call.client, |txn| data::read_file(txn, who, request)).await?;
-        let (checksums, bulk) = match stored {
-            None => (None, Bytes::new()),
-            Some(stored) => {
-                let (done, bulk) = stored.verified(self.options.index)?;
-                (Some(done.checksums), bulk)
-            }
-        };
-        Ok((MdtReply::File(FileRead { entry, checksums }), bulk))
     }
 
     /// Answers a question for data.

@@ -18,7 +18,6 @@ use super::{
     recovery::{self, Ending},
 };
 use crate::{
-    data::NewData,
     namespace::{Attempt, Namespace},
     ops::{
         self,
@@ -65,6 +64,7 @@ impl Handler for Mdt {
         match stored_reply::decode(&value) {
             // The handler itself answers its repetition, because it has to enter the open again,
             Ok((_, MdtReply::Created(created))) if created.opened.is_some() => None,
+            Ok((_, MdtReply::Compound(_))) => None,
             // or to wait until the data are durable.
             Ok((_, MdtReply::Data(_))) => None,
             Ok((xid, reply)) => Some((xid, Reply::Mdt(reply))),
@@ -140,19 +140,20 @@ impl Mdt {
             return Err(ProtocolError::misdirected(&self.target, "requests to metadata targets").into());
         };
         let row = row(request);
-        self.statistics.count(row.counter);
+        if let Some(counter) = row.counter {
+            self.statistics.count(counter);
+        }
         if row.places_objects && !self.map_is_known().await {
             return Ok(MdtReply::Waiting.into());
         }
         let mut change = Change::default();
         let reply = match row.answering {
             Answering::ReadData(question) => return self.read_data(call, question).await.map(Served::from),
-            Answering::ReadFile(who, read) => return self.read_file(call, who, read).await.map(Served::from),
-            Answering::Operation => self.run(call, request, &row, &NewData::default(), &mut change).await?,
-            Answering::OperationWithData(create) => {
-                let new = NewData::verified(0, &call.bulk, &create.checksums)?;
-                self.run(call, request, &row, &new, &mut change).await?
+            Answering::Compound(compound) => {
+                let (reply, bulk) = self.compound(call, compound, &row, &mut change).await?;
+                return Ok(Served { reply, bulk, change });
             }
+            Answering::Operation => self.run(call, request, &row, &mut change).await?,
             Answering::Space => MdtReply::Space(self.space().await?),
             Answering::Commit => {
                 self.durable().await?;
@@ -193,26 +194,19 @@ impl Mdt {
     /// Runs a request in the namespace, again whenever what it waits for changes, for up to
     /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room. `told`: what it
     /// changed.
-    async fn run(
-        &self,
-        call: &Call,
-        request: &MdtRequest,
-        row: &MdtRow<'_>,
-        new: &NewData,
-        told: &mut Change,
-    ) -> FsResult<MdtReply> {
+    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Change) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
         let deadline = self.seams.clock.now() + WAIT_MAX;
-        let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { new.end() };
+        let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let mut refreshed = false;
         loop {
             let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
                 let context = self.context(call.client);
                 let (mut lacks_osts, mut lengthened) = (false, None);
                 let outcome = namespace.attempt(&context, loading, |txn| {
-                    let reply = ops::run(txn, request, new);
+                    let reply = ops::run(txn, request);
                     lacks_osts = txn.lacks_osts();
                     let reply = reply?;
                     txn.volatile.invitations.note(call.client, &reply);
@@ -272,15 +266,22 @@ impl Mdt {
             let stored = txn.get(REPLIES, &stored_reply::key(call.client, call.slot))?;
             let stored = stored.map(|value| stored_reply::decode::<MdtReply>(&value)).transpose()?;
             let Some((_, reply)) = stored else { return Ok(None) };
-            if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
-                && let (Some(opened), Some(open)) = (&created.opened, row(request).opens)
-            {
-                match ops::create::enter_again(txn, open, opened) {
-                    // It ended before its creator came back: without a name as an orphan, else
-                    // somebody removed it. The creator never saw it: another one will do.
-                    Err(FsError::Stale) => return Ok(None),
-                    entered => entered?,
+            match (&reply, &call.request) {
+                (MdtReply::Created(created), Request::Mdt(request)) => {
+                    if let (Some(opened), Some(open)) = (&created.opened, row(request).opens) {
+                        match ops::create::enter_again(txn, open, opened) {
+                            // It ended before its creator came back: without a name as an orphan,
+                            // else somebody removed it. The creator never saw it: another one will
+                            // do.
+                            Err(FsError::Stale) => return Ok(None),
+                            entered => entered?,
+                        }
+                    }
                 }
+                (MdtReply::Compound(reply), Request::Mdt(MdtRequest::Compound(compound))) => {
+                    ops::compound::enter_again(txn, compound, reply)?;
+                }
+                _ => {}
             }
             Ok(Some(reply))
         })

@@ -8,6 +8,7 @@
 //! everything it shows has been written to the kernel.
 
 mod check;
+mod compound;
 mod data;
 mod handler;
 mod inspection;

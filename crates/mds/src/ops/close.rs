@@ -31,7 +31,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
         txn.volatile.locks.drop_owner(request.inode, LockFamily::Flock, owner, &mut wake);
         txn.volatile.waiters.wake_granted(&wake);
     }
-    let file = txn.volatile.remove_open(OpenKey { client, open: request.open });
+    let file = txn.remove_open(open);
     // A client that was not answered may not know what it opened.
     let inode = file.as_ref().map_or(request.inode, |file| file.inode);
     let settle = match txn.find_inode(inode)? {

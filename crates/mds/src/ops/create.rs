@@ -3,19 +3,14 @@
 
 use rpc::message::{
     MdtReply,
-    mdt::{Create, CreateUnnamed, CreateWithData, Created, OpenFlags, OpenId, Opened, SizeUpdate, open_flag},
-    ost::ObjectAttributes,
+    mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
 };
-use types::{Credentials, Damage, FileKind, FsError, FsResult, NodeKind};
+use types::{Credentials, FileKind, FsError, FsResult, NodeKind};
 
-use super::{
-    data,
-    open::{self, Opening},
-};
+use super::open::{self, Opening};
 use crate::{
-    data::NewData,
     opens::{OpenFile, OpenKey},
-    permission, settlement,
+    permission,
     tables::{
         ORPHANS,
         entry::NamedInode,
@@ -69,34 +64,6 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
     txn.put_inode(&inode);
     let entry = opened.as_ref().map_or_else(|| inode.entry(), |opened| opened.entry.clone());
     Ok(MdtReply::Created(Created { entry, created: true, opened }))
-}
-
-/// Creates a file with all its data.
-pub(crate) fn with_data(
-    txn: &mut Transaction<'_>,
-    who: &Credentials,
-    request: &CreateWithData,
-    new: &NewData,
-) -> FsResult<MdtReply> {
-    let create = Create {
-        parent: request.parent,
-        name: request.name.clone(),
-        kind: NodeKind::Regular,
-        mode: request.mode,
-        umask: request.umask,
-        layout: None,
-        open: None,
-    };
-    let MdtReply::Created(created) = run(txn, who, &create)? else {
-        return Err(Damage::new("creation", "no answer").into());
-    };
-    let mut inode = txn.inode(created.entry.attributes.inode)?;
-    let object = data::object_for(&inode, new.end()).ok_or(FsError::NotSupported)?;
-    let epoch = settlement::open_for_write(&mut inode, true);
-    let ObjectAttributes { size, blocks, mtime, changes } = data::write(txn, object, new)?.after;
-    settlement::apply(&mut inode, &SizeUpdate { epoch, size, blocks, mtime: Some(mtime), changes });
-    txn.put_inode(&inode);
-    Ok(MdtReply::Created(Created { entry: inode.entry(), ..created }))
 }
 
 /// The name exists: an error, or an open of what is there.

@@ -9,16 +9,13 @@
 use layout::{Backing, Location};
 use rpc::message::{
     OstReply, OstRequest,
-    mdt::{Entry, ReadFile},
     ost::{Changed, Read, SpaceChange},
 };
-use types::{Credentials, FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
+use types::{FsError, FsResult, InodeNumber, ObjectId, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
 
-use super::{attributes, open};
 use crate::{
     data::{NewData, StoredData},
-    settlement,
-    tables::{data::blocks_of, inode::Inode},
+    tables::data::blocks_of,
     transaction::Transaction,
 };
 
@@ -45,51 +42,28 @@ fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
     }
 }
 
-/// The object on this MDT that can hold the first `bytes` of a file, if its layout has one.
-pub(crate) fn object_for(inode: &Inode, bytes: u64) -> Option<ObjectId> {
-    let first = inode.layout()?.components.first()?;
-    match first.backing {
-        Backing::Mdt { slot } if bytes <= first.extent.end => Some(ObjectId::new(inode.number(), slot)),
-        _ => None,
+/// The object on this MDT that has, or will have, the first `bytes` of a file; `NotSupported` if
+/// its layout puts them elsewhere.
+fn object_of(txn: &Transaction<'_>, inode: InodeNumber, bytes: u64) -> FsResult<ObjectId> {
+    let inode = txn.inode(inode)?;
+    let first = inode.layout().and_then(|layout| layout.components.first());
+    match first.map(|first| (&first.backing, first.extent.end)) {
+        Some((Backing::Mdt { slot }, end)) if bytes <= end => Ok(ObjectId::new(inode.number(), *slot)),
+        Some(_) | None => Err(FsError::NotSupported),
     }
 }
 
-/// Reads a whole file, if all of it is here and it is not too large: the size is known, or this MDT
-/// holds its only object.
-pub(crate) fn read_file(txn: &mut Transaction<'_>, who: &Credentials, request: &ReadFile) -> FsResult<WholeFile> {
-    let number = match &request.name {
-        None => request.inode,
-        Some(name) => super::lookup::find(txn, who, request.inode, name)?.number(),
-    };
-    let mut inode = txn.inode(number)?;
-    open::check_read(txn, who, &inode)?;
-    if inode.is_directory() {
-        return Err(FsError::IsDirectory);
-    }
-    if attributes::note_access(txn, &mut inode) {
-        txn.put_inode(&inode);
-    }
-    let mut entry = inode.entry();
-    let Some(object) = object_for(&inode, 0) else { return Ok(WholeFile { entry, stored: None }) };
-    let record = txn.object(object)?.attributes();
-    if inode.layout().is_some_and(|layout| layout.object_count() == 1) {
-        settlement::complete(&mut entry, &record);
-    }
-    let size = entry.attributes.size;
-    let fits = entry.size_unknown.is_none() && size <= u64::from(request.bytes_max).min(BULK_BYTES_MAX as u64);
-    let stored = match object_for(&inode, size).filter(|_| fits) {
-        Some(object) => Some(load(txn, object, size, 0, size)?),
-        None => None,
-    };
-    Ok(WholeFile { entry, stored })
+/// Writes verified data to a file, all of them on this MDT.
+pub(crate) fn write_file(txn: &mut Transaction<'_>, inode: InodeNumber, new: &NewData) -> FsResult<Changed> {
+    let object = object_of(txn, inode, new.end())?;
+    check_writer(txn, object)?;
+    write(txn, object, new)
 }
 
-/// What [`read_file`] found.
-pub(crate) struct WholeFile {
-    /// The inode.
-    pub entry: Entry,
-    /// All its data.
-    pub stored: Option<StoredData>,
+/// Reads a file as far as it is on this MDT.
+pub(crate) fn read_file(txn: &Transaction<'_>, inode: InodeNumber, offset: u64, bytes: u32) -> FsResult<StoredData> {
+    let object = object_of(txn, inode, 0)?;
+    read(txn, &Read { object, offset, bytes, layout_generation: 0 })
 }
 
 /// Fails unless the caller's client may change an object; `Stale` if the object is not here.

@@ -6,6 +6,7 @@
 pub(crate) mod attributes;
 pub(crate) mod check;
 pub(crate) mod close;
+pub(crate) mod compound;
 pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod exclusive;
@@ -32,12 +33,11 @@ pub(crate) mod xattrs;
 use rpc::message::{MdtReply, MdtRequest};
 use types::{ClientId, Credentials, FsError, FsResult};
 
-use crate::{data::NewData, transaction::Transaction, volatile::Volatile};
+use crate::{transaction::Transaction, volatile::Volatile};
 use row::MdtRow;
 
-/// Runs one request whose row says [`row::Answering::Operation`] or
-/// [`row::Answering::OperationWithData`]; `new` is the data that came with it.
-pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
+/// Runs one request whose row says [`row::Answering::Operation`].
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
     match request {
         MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),
         MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
@@ -45,7 +45,6 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
         MdtRequest::Create(who, create) => create::run(txn, who, create),
         MdtRequest::CreateUnnamed(who, create) => create::unnamed(txn, who, create),
-        MdtRequest::CreateWithData(who, create) => create::with_data(txn, who, create, new),
         MdtRequest::Open(who, open) => open::run(txn, who, open),
         MdtRequest::Close(close) => close::run(txn, close),
         MdtRequest::Settle(settle) => close::settle(txn, settle),
@@ -86,7 +85,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         | MdtRequest::ReportFull(_)
         | MdtRequest::ChangeData(_)
         | MdtRequest::ReadData(_)
-        | MdtRequest::ReadFile(..) => {
+        | MdtRequest::Compound(_) => {
             unreachable!("answered by the handler, outside of a transaction")
         }
     }

@@ -149,13 +149,6 @@ pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<Open
         && !volatile.fences.touch(inode.osts())
 }
 
-/// Whether `who` may open the inode for reading.
-pub(crate) fn check_read(txn: &Transaction<'_>, who: &Credentials, inode: &Inode) -> FsResult<()> {
-    let flags = OpenFlags(open_flag::READ);
-    check_kind(inode, flags)?;
-    txn.require(who, inode, wanted(flags))
-}
-
 /// What kinds of files cannot be opened this way, whoever asks (may_open of Linux).
 fn check_kind(inode: &Inode, flags: OpenFlags) -> FsResult<()> {
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);

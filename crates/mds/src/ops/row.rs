@@ -2,11 +2,9 @@
 //! answered and stored. Facts that its clients know too are in [`rpc::message::kind`].
 
 use rpc::message::{
-    MdtRequest, OstRequest,
+    Compound, MdtRequest, OstRequest, Step,
     kind::Effect,
-    mdt::{
-        Create, CreateWithData, ExclusivePurpose, LockMode, OpenFlags, OpenId, ReadFile, Reclaim, SetLock, open_flag,
-    },
+    mdt::{ExclusivePurpose, LockMode, OpenFlags, OpenId, Reclaim, SetLock, open_flag},
 };
 use types::{Credentials, NodeKind, OstIndex};
 
@@ -34,8 +32,6 @@ const RECOVERY_SERVICE: &str = "mdt_recovery";
 pub(crate) enum Answering<'a> {
     /// By its operation, in a transaction ([`super::run`]).
     Operation,
-    /// The same, with the bulk data of the request.
-    OperationWithData(&'a CreateWithData),
     /// With the space of the target.
     Space,
     /// Once everything is durable.
@@ -50,15 +46,15 @@ pub(crate) enum Answering<'a> {
     ChangeData(&'a OstRequest),
     /// With data.
     ReadData(&'a OstRequest),
-    /// With a whole file.
-    ReadFile(&'a Credentials, &'a ReadFile),
+    /// With the replies of its steps.
+    Compound(&'a Compound),
 }
 
 /// What the MDT knows of a request before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MdtRow<'a> {
-    /// Under which name it is counted.
-    pub counter: OperationCounter,
+    /// Under which name it is counted; `None`: its steps are.
+    pub counter: Option<OperationCounter>,
     /// Its service.
     pub service: &'static str,
     /// How it is answered.
@@ -86,7 +82,7 @@ pub(crate) struct MdtRow<'a> {
 
 impl<'a> MdtRow<'a> {
     /// Of a request that is executed by its operation at once, and gives no file objects.
-    fn new(request: &MdtRequest, counter: OperationCounter) -> Self {
+    fn new(request: &MdtRequest, counter: Option<OperationCounter>) -> Self {
         Self {
             counter,
             service: SERVICE,
@@ -154,13 +150,13 @@ impl<'a> MdtRow<'a> {
 pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
     use MdtRequest as R;
     use OperationCounter as C;
-    let row = |counter| MdtRow::new(request, counter);
+    let row = |counter| MdtRow::new(request, Some(counter));
     match request {
         R::Lookup(..) => row(C::Lookup),
         R::GetAttributes(_) => row(C::Getattr),
         R::SetAttributes(..) => row(C::Setattr),
         R::Access(..) => row(C::Access),
-        R::Create(_, create) => row(counter_of_creation(create))
+        R::Create(_, create) => row(counter_of_creation(&create.kind, create.open.is_some()))
             .waiting_if(create.open.is_some_and(|(_, flags)| truncates(flags)))
             .placing_if(create.kind == NodeKind::Regular)
             .opening(create.open),
@@ -202,10 +198,14 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
             row(counter_of_change(change)).served_by(DATA_SERVICE).answered(Answering::ChangeData(change)).stored()
         }
         R::ReadData(question) => row(C::Read).served_by(DATA_SERVICE).answered(Answering::ReadData(question)),
-        R::CreateWithData(_, create) => {
-            row(C::Create).served_by(DATA_SERVICE).answered(Answering::OperationWithData(create)).placing()
+        R::Compound(compound) => {
+            let moves_data = compound.bytes_read() + compound.bytes_written() > 0;
+            let creates = |step: &Step| matches!(step, Step::Create { kind: NodeKind::Regular, .. });
+            MdtRow::new(request, None)
+                .served_by(if moves_data { DATA_SERVICE } else { SERVICE })
+                .placing_if(compound.steps.iter().any(creates))
+                .answered(Answering::Compound(compound))
         }
-        R::ReadFile(who, read) => row(C::Read).served_by(DATA_SERVICE).answered(Answering::ReadFile(who, read)),
         R::ChangeLayout(..) => row(C::Layout).waiting().placing().stored(),
         R::ReportFull(ost) => row(C::Statfs).waiting().answered(Answering::ReportFull(*ost)),
         R::PlaceElsewhere(_) => row(C::Layout).durable(),
@@ -221,9 +221,26 @@ fn truncates(flags: OpenFlags) -> bool {
     flags.has(open_flag::TRUNCATE)
 }
 
-fn counter_of_creation(create: &Create) -> OperationCounter {
-    match create.kind {
-        _ if create.open.is_some() => OperationCounter::Create,
+/// Under which name a step of a compound is counted.
+pub(crate) fn counter_of_step(step: &Step) -> OperationCounter {
+    match step {
+        Step::Lookup { .. } => OperationCounter::Lookup,
+        Step::GetAttributes { .. } => OperationCounter::Getattr,
+        Step::SetAttributes { .. } => OperationCounter::Setattr,
+        Step::Access { .. } => OperationCounter::Access,
+        Step::ReadLink { .. } => OperationCounter::Readlink,
+        Step::GetXattr { .. } => OperationCounter::Getxattr,
+        Step::Open { .. } => OperationCounter::Open,
+        Step::Create { kind, open, .. } => counter_of_creation(kind, open.is_some()),
+        Step::Write { .. } => OperationCounter::Write,
+        Step::Read { .. } => OperationCounter::Read,
+        Step::Close { .. } => OperationCounter::Close,
+    }
+}
+
+fn counter_of_creation(kind: &NodeKind, opens: bool) -> OperationCounter {
+    match kind {
+        _ if opens => OperationCounter::Create,
         NodeKind::Directory => OperationCounter::Mkdir,
         NodeKind::Symlink(_) => OperationCounter::Symlink,
         NodeKind::Regular

@@ -15,6 +15,7 @@ mod data;
 pub(crate) mod entries;
 mod inodes;
 mod layouts;
+pub(crate) mod savepoint;
 mod tracked;
 pub(crate) mod versions;
 pub(crate) mod xattrs;
@@ -33,7 +34,7 @@ use versions::Versions;
 
 use crate::{
     error::store_error,
-    opens::{OpenFile, OpenKey},
+    opens::{EarlyOpen, OpenFile, OpenKey},
     options::Parameters,
     tables::{self, REPLIES, counter::Counters, deferred_log::DeferredOperation, inode::Inode},
     volatile::Volatile,
@@ -107,6 +108,8 @@ pub(crate) struct Changes {
     pub deferred_operations: Vec<(OstIndex, DeferredOperation)>,
     /// An open that exists once the batch does.
     pub open: Option<(OpenKey, OpenFile)>,
+    /// Opens that exist already, for the later steps of a compound.
+    pub early_opens: Vec<EarlyOpen>,
     /// Inodes that lost their last name, kept until then.
     pub removed: Vec<(InodeNumber, Instant)>,
     /// An exclusive data lock taken on the way, to be given back if the batch fails.
@@ -130,6 +133,7 @@ impl Changes {
             named: Vec::new(),
             deferred_operations: Vec::new(),
             open: None,
+            early_opens: Vec::new(),
             removed: Vec::new(),
             exclusive: None,
             waiter: None,
@@ -212,6 +216,12 @@ impl<'n> Transaction<'n> {
         self.changes.open = Some((key, file));
     }
 
+    /// Ends an open, whether it is as old as this transaction or older.
+    pub fn remove_open(&mut self, key: OpenKey) -> Option<OpenFile> {
+        self.changes.early_opens.retain(|early| early.key != key);
+        self.volatile.remove_open(key)
+    }
+
     /// The inode, which has no name any more, is kept for the grace once the batch is applied.
     pub fn keep_removed(&mut self, number: InodeNumber) {
         let is_kept = self.changes.removed.iter().any(|(kept, _)| *kept == number);
@@ -234,6 +244,11 @@ impl<'n> Transaction<'n> {
     /// This operation gives space back: it may use the store's reserve.
     pub fn release_space(&mut self) {
         self.changes.releases = true;
+    }
+
+    /// Its changes also need space: it must not use the reserve.
+    pub fn needs_space(&mut self) {
+        self.changes.releases = false;
     }
 
     /// Whether it failed, or got less than it asked for, because too few OSTs seem to have room.

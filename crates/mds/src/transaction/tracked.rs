@@ -10,7 +10,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::volatile::Volatile;
+use crate::{
+    opens::{EarlyOpen, OpenFile, OpenKey},
+    volatile::Volatile,
+};
 
 /// The volatile state, and whether it may have been changed.
 pub(crate) struct Tracked<'n> {
@@ -21,6 +24,16 @@ pub(crate) struct Tracked<'n> {
 impl<'n> Tracked<'n> {
     pub(super) fn new(volatile: &'n mut Volatile) -> Self {
         Self { volatile, touched: false }
+    }
+
+    /// Makes an open that is taken back if the attempt ends: it does not count as a change.
+    pub(super) fn open_early(&mut self, key: OpenKey, file: OpenFile) -> EarlyOpen {
+        EarlyOpen::make(&mut self.volatile.opens, key, file)
+    }
+
+    /// Takes such an open back.
+    pub(super) fn take_back(&mut self, early: EarlyOpen) {
+        early.take_back(&mut self.volatile.opens);
     }
 }
 

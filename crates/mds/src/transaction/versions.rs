@@ -52,7 +52,7 @@ impl Change {
 }
 
 /// Inodes that a transaction changes.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Versions {
     /// Their records are stored or removed, in the order of the first time.
     stored: Vec<InodeVersion>,

@@ -12,7 +12,8 @@ use types::{
 use super::*;
 use crate::auth::{Role, Ticket};
 use crate::message::{
-    MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
+    Compound, CompoundReply, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Step, StepInode,
+    StepReply,
     kind::RequestKind,
     mdt::*,
     mgs::*,
@@ -121,7 +122,6 @@ fn mdt_requests() -> Vec<MdtRequest> {
         mode: LockMode::Shared,
         wait: true,
     };
-    let with_data = CreateWithData { parent: INODE, name: name(), mode: 1, umask: 2, checksums: vec![3; 16] };
     let exclusive = ExclusiveBegin { inode: INODE, open: Some(OpenId(1)), purpose: ExclusivePurpose::Truncate(5) };
     vec![
         R::Lookup(root(), Lookup { parent: INODE, name: name() }),
@@ -189,8 +189,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
             bytes: 4096,
             layout_generation: 7,
         })),
-        R::CreateWithData(root(), with_data),
-        R::ReadFile(root(), ReadFile { inode: INODE, name: Some(name()), bytes_max: 65536 }),
+        R::Compound(compound()),
         R::ChangeLayout(
             root(),
             INODE,
@@ -217,6 +216,35 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         R::DropPrivileges(root(), INODE),
     ]
+}
+
+/// Steps of all kinds.
+fn compound() -> Compound {
+    let (known, found, name) = (StepInode::Known(INODE), StepInode::Of(0), || b"name".to_vec());
+    let (open, flags) = (OpenId(5), OpenFlags(open_flag::READ | open_flag::WRITE));
+    let set = SetAttributes { mode: Some(0o600), ..Default::default() };
+    let steps = vec![
+        Step::Lookup { parent: known, name: name() },
+        Step::GetAttributes { inode: found },
+        Step::SetAttributes { inode: found, set },
+        Step::Access { inode: found, mask: 4 },
+        Step::ReadLink { inode: found },
+        Step::GetXattr { inode: found, name: name() },
+        Step::Open { inode: found, open, flags },
+        Step::Create {
+            parent: found,
+            name: name(),
+            kind: NodeKind::Regular,
+            mode: 0o644,
+            umask: 0o22,
+            layout: Some(spec()),
+            open: Some((open, flags)),
+        },
+        Step::Write { inode: StepInode::Of(7), offset: 4096, bytes: 5000, checksums: vec![u32::MAX; 2] },
+        Step::Read { inode: StepInode::Of(7), offset: 0, bytes: 65536 },
+        Step::Close { inode: StepInode::Of(7), open, written: Some(8) },
+    ];
+    Compound { who: root(), steps }
 }
 
 fn swap() -> SwapLayouts {
@@ -283,6 +311,25 @@ fn requests() -> Vec<Request> {
     mdt.chain(ost).chain(mgs_requests().into_iter().map(Request::Mgs)).collect()
 }
 
+/// Replies of all kinds.
+fn compound_reply() -> CompoundReply {
+    let attributes = ObjectAttributes { size: 1, blocks: 2, mtime: TIME, changes: 3 };
+    let replies = vec![
+        StepReply::Done,
+        StepReply::Entry(entry()),
+        StepReply::Created(Created { entry: entry(), created: true, opened: Some(opened()) }),
+        StepReply::Opened(opened()),
+        StepReply::Closed(Closed { settle: None }),
+        StepReply::Target(b"target".to_vec()),
+        StepReply::Value(vec![1, 2, 3]),
+        StepReply::Written(Changed { before: attributes, after: attributes }),
+        StepReply::Read(ReadDone { checksums: vec![1, 2], size: 3 }),
+        StepReply::Waiting,
+        StepReply::AskObjects(layout()),
+    ];
+    CompoundReply { replies, error: Some(FsError::NotFound) }
+}
+
 fn mdt_replies() -> Vec<MdtReply> {
     use MdtReply as R;
     let directory_entry = DirectoryEntry {
@@ -312,7 +359,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Findings(vec![Finding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false }]),
         R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false, damaged: false }]),
         R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
-        R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
+        R::Compound(compound_reply()),
         R::Version(u64::MAX),
         R::NotReclaimed(NotReclaimed { lost: vec![INODE], undone: vec![InodeNumber(9)] }),
         R::SyncFirst(SyncFirst { inode: INODE, layout: layout() }),
@@ -377,6 +424,45 @@ fn every_reply_survives_the_wire() {
         let body = encode_reply(&Default::default(), &reply).unwrap().bytes;
         assert_eq!(decode_reply(family_of(&reply), &body), Ok(reply));
     }
+}
+
+#[test]
+fn a_compound_has_these_bytes() {
+    let steps = vec![
+        Step::Lookup { parent: StepInode::Known(InodeNumber(1)), name: b"f".to_vec() },
+        Step::Open { inode: StepInode::Of(0), open: OpenId(7), flags: OpenFlags(1) },
+        Step::Read { inode: StepInode::Of(1), offset: 0, bytes: 300 },
+        Step::Close { inode: StepInode::Of(1), open: OpenId(7), written: None },
+    ];
+    let who = Credentials { uid: 2, gid: 3, groups: None };
+    let request = MdtRequest::Compound(Compound { who, steps });
+    // Number and length of the compound; who; number of steps.
+    let mut golden = vec![38, 30, 3, 2, 3, 0, 4];
+    golden.extend([0, 4, 0, 1, 1, b'f']);
+    golden.extend([6, 4, 1, 0, 7, 1]);
+    golden.extend([9, 5, 1, 1, 0, 0xac, 2]);
+    golden.extend([10, 4, 1, 1, 7, 0]);
+    assert_eq!(encode(&request).unwrap()[..], golden);
+    assert_eq!(decode::<MdtRequest>(&golden), Ok(request));
+    let error = Some(FsError::NotSupported);
+    let reply = MdtReply::Compound(CompoundReply { replies: vec![StepReply::Done, StepReply::Waiting], error });
+    let encoded = encode(&reply).unwrap();
+    assert_eq!(encoded[..6], [18, encoded[1], 2, 0, 9, 1]);
+    assert_eq!(decode(&encoded), Ok(reply));
+}
+
+#[test]
+fn a_compound_has_no_steps_of_other_kinds() {
+    // A step that is none, and one that would be a compound.
+    for step in [&[11, 0][..], &[38, 30, 3, 2, 3, 0, 1], &[0x80, 0x80, 0x80, 0x80, 0x80]] {
+        let mut bytes = vec![38, 0, 3, 2, 3, 0, 1];
+        bytes.extend(step);
+        bytes[1] = bytes.len() as u8 - 2;
+        assert!(decode::<MdtRequest>(&bytes).is_err(), "{bytes:?}");
+    }
+    // More steps than there are bytes.
+    let many = [38, 9, 3, 2, 3, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    assert!(matches!(decode::<MdtRequest>(&many), Err(MessageDecodeError::CountRange { .. })));
 }
 
 #[test]
@@ -459,8 +545,9 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Disconnect, 0x0122),
         (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
         (MdtRequest::ReadData(OstRequest::Glimpse(vec![])), 0x0125),
-        (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0128),
-        (MdtRequest::ReportFull(OstIndex(0)), 0x0129),
+        (MdtRequest::Compound(compound()), 0x0126),
+        (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0127),
+        (MdtRequest::ReportFull(OstIndex(0)), 0x0128),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);

@@ -8,7 +8,7 @@
 
 use layout::Layout;
 use types::{
-    Credentials, DataChanges, FsError, FsResult, Refusal, Timestamp,
+    Credentials, DataChanges, FsError, FsResult, Refusal, SetAttributes, Timestamp,
     limits::{
         CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
         FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
@@ -17,7 +17,7 @@ use types::{
 };
 
 use super::{
-    MdtRequest, OstRequest, Request, RequestExtension,
+    Compound, MdtRequest, OstRequest, Request, RequestExtension, Step,
     mdt::{Reclaim, SizeUpdate},
     ost::CHECK_OBJECTS_MAX,
     session::Connect,
@@ -74,17 +74,11 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::InodePaths(who, _)
         | R::Check(who, _)
         | R::ScanInodes(who, ..)
-        | R::CreateWithData(who, _)
-        | R::ReadFile(who, _)
         | R::ChangeLayout(who, ..)
         | R::DropPrivileges(who, _)
         | R::DataVersion(who, _) => check_groups(who),
-        R::SetAttributes(who, _, set) => {
-            check_groups(who)?;
-            let seen = set.seen.as_ref().map(|seen| &seen.changes);
-            let is_possible = |seen: &DataChanges| seen.count <= FILE_CHANGES_MAX && is_time(&seen.last);
-            if seen.is_none_or(is_possible) { Ok(()) } else { Err(FsError::Invalid) }
-        }
+        R::SetAttributes(who, _, set) => check_groups(who).and_then(|()| check_seen(set)),
+        R::Compound(compound) => check_compound(compound),
         R::RepairSize(who, _, update) => check_groups(who).and_then(|()| check_size_update(update)),
         R::SwapLayouts(who, swap) => {
             check_groups(who)?;
@@ -143,6 +137,22 @@ fn check_ost(request: &OstRequest) -> FsResult<()> {
         | R::Ping
         | R::Disconnect => Ok(()),
     }
+}
+
+fn check_compound(compound: &Compound) -> FsResult<()> {
+    check_groups(&compound.who)?;
+    compound.check()?;
+    let sets = compound
+        .steps
+        .iter()
+        .filter_map(|step| if let Step::SetAttributes { set, .. } = step { Some(set) } else { None });
+    sets.into_iter().try_for_each(check_seen)
+}
+
+fn check_seen(set: &SetAttributes) -> FsResult<()> {
+    let seen = set.seen.as_ref().map(|seen| &seen.changes);
+    let is_possible = |seen: &DataChanges| seen.count <= FILE_CHANGES_MAX && is_time(&seen.last);
+    if seen.is_none_or(is_possible) { Ok(()) } else { Err(FsError::Invalid) }
 }
 
 fn check_groups(who: &Credentials) -> FsResult<()> {
@@ -229,11 +239,14 @@ fn sendable(name: &str, bytes_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use types::{ClientId, Generation, InodeNumber, ObjectId};
+    use types::{ClientId, Generation, InodeNumber, ObjectId, SeenChanges, SeenProof, limits::COMPOUND_STEPS_MAX};
 
     use super::*;
     use crate::auth::Role;
-    use crate::message::mdt::{RenewLayout, Settle};
+    use crate::message::{
+        StepInode,
+        mdt::{RenewLayout, Settle},
+    };
 
     fn objects(count: usize) -> Vec<ObjectId> {
         vec![ObjectId::default(); count]
@@ -273,6 +286,21 @@ mod tests {
             assert_eq!(check(&asks(max)), Ok(()));
             assert_eq!(check(&asks(max + 1)), Err(FsError::TooBig));
         }
+    }
+
+    #[test]
+    fn a_compound_is_bounded_as_its_steps_are() {
+        let ask = |who, steps| check(&Request::Mdt(MdtRequest::Compound(Compound { who, steps })));
+        let inode = StepInode::Known(InodeNumber(1));
+        let look = Step::GetAttributes { inode };
+        assert_eq!(ask(Credentials::root(), vec![look.clone(); COMPOUND_STEPS_MAX]), Ok(()));
+        assert_eq!(ask(Credentials::root(), vec![look.clone(); COMPOUND_STEPS_MAX + 1]), Err(FsError::TooBig));
+        let many = Credentials { groups: Some(vec![1; GROUPS_MAX + 1]), ..Credentials::root() };
+        assert_eq!(ask(many, vec![look]), Err(FsError::TooBig));
+        let changes = DataChanges { count: FILE_CHANGES_MAX + 1, last: Timestamp::default() };
+        let seen = Some(SeenChanges { changes, proof: SeenProof::Alone { epoch: 1 } });
+        let set = SetAttributes { seen, ..SetAttributes::default() };
+        assert_eq!(ask(Credentials::root(), vec![Step::SetAttributes { inode, set }]), Err(FsError::Invalid));
     }
 
     #[test]

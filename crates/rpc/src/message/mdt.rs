@@ -8,7 +8,7 @@ use types::{
     SetAttributes, SpaceUsage, Timestamp,
 };
 
-use super::{OstReply, OstRequest};
+use super::{Compound, CompoundReply, OstReply, OstRequest};
 
 /// How a file is opened. Bits of [`OpenFlags`].
 pub mod open_flag {
@@ -585,44 +585,6 @@ pub struct Instantiate {
     pub end: u64,
 }
 
-/// Create a regular file with all its data in bulk, if they fit on this MDT: one request, all or
-/// nothing. The file is closed and settled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateWithData {
-    /// Directory.
-    pub parent: InodeNumber,
-    /// Name; it must not exist.
-    pub name: Vec<u8>,
-    /// Requested permission bits.
-    pub mode: u32,
-    /// Bits to clear, unless the directory has a default access list.
-    pub umask: u32,
-    /// CRC-32C per piece of the data, as of a write at offset 0.
-    pub checksums: Vec<u32>,
-}
-
-/// Read a whole file that is on this MDT: one request for open, read and close. Read permission is
-/// checked, atime changes as with an open for reading.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadFile {
-    /// The file, or the directory that `name` is in.
-    pub inode: InodeNumber,
-    /// Name of the file; search permission on the directory is checked.
-    pub name: Option<Vec<u8>>,
-    /// The largest number of bytes wanted: a larger file is answered without data.
-    pub bytes_max: u32,
-}
-
-/// Answer to [`ReadFile`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRead {
-    /// The inode. If there are data, its size is their length, whichever clients have it open.
-    pub entry: Entry,
-    /// CRC-32C per piece of the bulk data; `None`: not all data are on this MDT, or there are too
-    /// many. Open the file.
-    pub checksums: Option<Vec<u32>>,
-}
-
 /// A change of a file's layout by request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutChange {
@@ -793,11 +755,9 @@ pub enum MdtRequest {
     /// Ask for data on this MDT: `Read` (bulk data in the reply), `Seek`, `Glimpse`, `ListObjects`
     /// or `Verify`; anything else is refused. -> Data
     ReadData(OstRequest),
-    /// With bulk data. `NotSupported` if the layout does not put them on the MDT; then nothing has
-    /// happened. -> Created
-    CreateWithData(Credentials, CreateWithData),
-    /// -> File, with bulk data
-    ReadFile(Credentials, ReadFile),
+    /// Several operations; with the bulk data of those that write or read. Waiting while the MDT
+    /// does not know yet where it can place new files (ask again). -> Compound
+    Compound(Compound),
     /// Write permission. -> Done; Waiting while the MDT does not know yet where it can place
     /// objects (ask again)
     ChangeLayout(Credentials, InodeNumber, LayoutChange),
@@ -863,8 +823,8 @@ pub enum MdtReply {
     Scanned(Vec<ScannedInode>),
     /// What an OST would answer, for an object on this MDT.
     Data(OstReply),
-    /// A whole file.
-    File(FileRead),
+    /// What became of a compound.
+    Compound(CompoundReply),
     /// A write epoch.
     Version(u64),
     /// The parts of a reclaim that were not accepted.

@@ -6,6 +6,7 @@
 
 pub mod bounds;
 pub mod client;
+pub mod compound;
 pub mod control;
 pub mod extension;
 pub mod kind;
@@ -18,6 +19,7 @@ pub mod session;
 use serde::{Deserialize, Serialize};
 
 pub use client::{ClientReply, ClientRequest};
+pub use compound::{Compound, CompoundReply, Step, StepInode, StepReply};
 pub use extension::{ReplyExtension, RequestExtension};
 pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{MgsReply, MgsRequest};

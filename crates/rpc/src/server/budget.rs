@@ -30,7 +30,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, COMPOUND_REPLY_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use crate::message::{Request, kind::ReplySize};
 
@@ -101,6 +101,7 @@ fn reply_bytes_max(request: &Request) -> usize {
         ReplySize::Xattr => XATTR_VALUE_BYTES_MAX,
         ReplySize::Body => BODY_BYTES_MAX,
         ReplySize::Data(bytes) => READ_BODY_BYTES + bulk_bytes(bytes),
+        ReplySize::Compound(bytes) => COMPOUND_REPLY_BYTES_MAX + bulk_bytes(bytes),
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Endpoint, Handler, Import, ImportOptions, Principal, Role, Server, ServerOptions, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, Request, RequestExtension},
+    message::{MdtReply, MdtRequest, OstRequest, Reply, Request, RequestExtension},
 };
 use rt::{BoxFuture, Seams};
 use tokio::sync::Semaphore;
@@ -136,9 +136,9 @@ impl Handler for Counter {
                     Answer::new(Ok(done()))
                 }
                 Request::Mdt(MdtRequest::Unlink(..)) => Answer::new(Err(FsError::NotFound)),
-                Request::Mdt(MdtRequest::ReadFile(_, read)) => {
+                Request::Mdt(MdtRequest::ReadData(OstRequest::Read(read))) => {
                     self.reads.fetch_add(1, Ordering::SeqCst);
-                    Answer::with_bulk(Ok(done()), vec![0; read.bytes_max as usize].into())
+                    Answer::with_bulk(Ok(done()), vec![0; read.bytes as usize].into())
                 }
                 Request::Mdt(MdtRequest::Commit) => Answer::new(Err(FsError::Evicted)),
                 Request::Mdt(_) => {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::{FileSystem, LockRequest, NewNode, OpenFile, WriteOptions};
+use client::{FileSystem, LockRequest, NewFile, NewNode, OpenFile, WriteOptions};
 use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags, RenameMode, open_flag};
 use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
 
@@ -19,6 +19,9 @@ use crate::{
 pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 /// Reading, writing and creating what must not exist.
 pub const CREATE_NEW: OpenFlags = OpenFlags(READ_WRITE.0 | open_flag::EXCLUSIVE);
+
+/// No scenario writes a larger file.
+const BYTES_MAX: usize = 64 << 20;
 
 /// A client within one scenario.
 pub struct Actor {
@@ -160,12 +163,24 @@ impl Actor {
 
     /// All of a file.
     pub async fn contents(&self, path: &str) -> FsResult<Vec<u8>> {
-        /// No scenario writes a larger file.
-        const BYTES_MAX: usize = 64 << 20;
         let file = self.open(path).await?;
         let data = self.read(&file, 0, BYTES_MAX).await;
         self.close(file).await?;
         data
+    }
+
+    /// As [`Actor::contents`]; path, open, read and close are one request where that is possible.
+    pub async fn contents_at_once(&self, path: &str) -> FsResult<Vec<u8>> {
+        let names = [self.scenario].into_iter().chain(path.split('/')).map(str::as_bytes).collect::<Vec<_>>();
+        let (_, data) = self.file_system.open_and_read(&root(), InodeNumber::ROOT, &names, BYTES_MAX).await?;
+        Ok(data.into_bytes().to_vec())
+    }
+
+    /// A new file with these contents, in one request where that is possible.
+    pub async fn create_at_once(&self, path: &str, data: Vec<u8>) -> FsResult<()> {
+        let (parent, name) = self.place(path).await?;
+        let file = NewFile { parent, name: name.to_vec(), mode: 0o644, umask: 0 };
+        self.file_system.create_with_data(&root(), file, data.into()).await.map(drop)
     }
 
     /// Another layout for a file that this actor does not have open; false if another user prevents

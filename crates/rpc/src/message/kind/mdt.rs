@@ -45,8 +45,7 @@ pub enum MdtKind {
     Instantiate,
     ChangeData,
     ReadData,
-    CreateWithData,
-    ReadFile,
+    Compound,
     ChangeLayout,
     ReportFull,
     PlaceElsewhere,
@@ -59,7 +58,7 @@ pub enum MdtKind {
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 48] = [
+    pub const ALL: [MdtKind; 47] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -98,8 +97,7 @@ impl MdtKind {
         MdtKind::Instantiate,
         MdtKind::ChangeData,
         MdtKind::ReadData,
-        MdtKind::CreateWithData,
-        MdtKind::ReadFile,
+        MdtKind::Compound,
         MdtKind::ChangeLayout,
         MdtKind::ReportFull,
         MdtKind::PlaceElsewhere,
@@ -152,8 +150,7 @@ impl MdtKind {
             K::Instantiate => ("mdt_instantiate", Effect::State, ReplySize::Small, P::Everybody),
             K::ChangeData => ("mdt_change_data", Effect::Data, ReplySize::Small, P::Everybody),
             K::ReadData => ("mdt_read_data", Effect::Nothing, ReplySize::DATA_MAX, P::Everybody),
-            K::CreateWithData => ("mdt_create_with_data", Effect::Namespace, ReplySize::Small, P::Everybody),
-            K::ReadFile => ("mdt_read_file", Effect::Nothing, ReplySize::DATA_MAX, P::Everybody),
+            K::Compound => ("mdt_compound", Effect::Namespace, ReplySize::COMPOUND_MAX, P::Everybody),
             K::ChangeLayout => ("mdt_change_layout", Effect::State, ReplySize::Small, P::Everybody),
             K::ReportFull => ("mdt_report_full", Effect::Nothing, ReplySize::Small, P::Everybody),
             K::PlaceElsewhere => ("mdt_place_elsewhere", Effect::State, ReplySize::Small, P::Everybody),
@@ -219,8 +216,10 @@ impl MdtRequest {
                 let row = K::ReadData.row().of_data(question.data.unchanging());
                 row.answered_by(question.reply).only(question.permission)
             }
-            R::CreateWithData(..) => K::CreateWithData.row(),
-            R::ReadFile(_, read) => K::ReadFile.row().answered_by(ReplySize::Data(read.bytes_max)),
+            R::Compound(compound) => {
+                let reply = ReplySize::Compound(u32::try_from(compound.bytes_read()).unwrap_or(u32::MAX));
+                K::Compound.row().changing(compound.effect()).answered_by(reply)
+            }
             R::ChangeLayout(..) => K::ChangeLayout.row(),
             R::ReportFull(..) => K::ReportFull.row(),
             R::PlaceElsewhere(..) => K::PlaceElsewhere.row(),

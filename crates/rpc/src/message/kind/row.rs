@@ -4,7 +4,10 @@
 //! three tables next to this file. Facts that depend on the contents of a request are filled in by
 //! `row()` of the request.
 
-use types::{ObjectId, limits::BULK_BYTES_MAX};
+use types::{
+    ObjectId,
+    limits::{BULK_BYTES_MAX, COMPOUND_DATA_BYTES_MAX},
+};
 
 use crate::auth::{KeyKind, Role};
 
@@ -34,11 +37,15 @@ pub enum ReplySize {
     Body,
     /// Checksums, and so many bytes of data with them.
     Data(u32),
+    /// Replies of the steps of a compound, and so many bytes of data with them.
+    Compound(u32),
 }
 
 impl ReplySize {
     /// As much data as one request can ask for.
     pub const DATA_MAX: ReplySize = ReplySize::Data(BULK_BYTES_MAX as u32);
+    /// As much as one compound can ask for.
+    pub const COMPOUND_MAX: ReplySize = ReplySize::Compound(COMPOUND_DATA_BYTES_MAX as u32);
 }
 
 /// Data of objects that a request is about.
@@ -147,6 +154,10 @@ impl<'a> RequestRow<'a> {
 
     pub(super) const fn only(self, permission: Permission) -> Self {
         Self { permission, ..self }
+    }
+
+    pub(super) const fn changing(self, effect: Effect) -> Self {
+        Self { effect, ..self }
     }
 
     pub(super) const fn waits_if(self, waits: bool) -> Self {

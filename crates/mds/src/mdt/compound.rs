@@ -1,0 +1,114 @@
+//! Compounds: data are verified before the namespace is locked and after it is released, as those
+//! of other requests.
+
+use bytes::{Bytes, BytesMut};
+use kv::Loading;
+use rpc::{
+    Call,
+    message::{Compound, CompoundReply, MdtReply, Step, StepReply},
+};
+use types::{FsError, FsResult, MdtIndex, ProtocolError};
+
+use super::Mdt;
+use crate::{
+    data::{NewData, StoredData},
+    namespace::{Attempt, Namespace},
+    ops::{
+        compound::{self, Executed},
+        row::{MdtRow, counter_of_step},
+    },
+    transaction::versions::Change,
+};
+
+/// The data of the writes of a compound, as its bulk data have them.
+fn new_data(compound: &Compound, bulk: &Bytes) -> FsResult<Vec<NewData>> {
+    let (found, expected) = (bulk.len() as u64, compound.bytes_written());
+    if found != expected {
+        return Err(ProtocolError::DataBytes { found, expected }.into());
+    }
+    let mut bulk = bulk.clone();
+    let mut new = Vec::new();
+    for step in &compound.steps {
+        if let Step::Write { offset, bytes, checksums, .. } = step {
+            new.push(NewData::verified(*offset, &bulk.split_to(*bytes as usize), checksums)?);
+        }
+    }
+    Ok(new)
+}
+
+/// Completes the replies of reads. Damage ends the reply there, although later steps were executed.
+fn completed(mut reply: CompoundReply, found: &[(usize, StoredData)], mdt: MdtIndex) -> (CompoundReply, Bytes) {
+    let mut bulk = BytesMut::new();
+    for (step, stored) in found {
+        match stored.verified(mdt) {
+            Ok((done, data)) => {
+                reply.replies[*step] = StepReply::Read(done);
+                bulk.extend_from_slice(&data);
+            }
+            Err(error) => {
+                reply.replies.truncate(*step);
+                reply.error = Some(error);
+                break;
+            }
+        }
+    }
+    (reply, bulk.freeze())
+}
+
+impl Mdt {
+    /// Executes a compound, with fresh news of the OSTs' space if a step fails for lack of it;
+    /// `told`: what it changed.
+    pub(super) async fn compound(
+        &self,
+        call: &Call,
+        compound: &Compound,
+        row: &MdtRow<'_>,
+        told: &mut Change,
+    ) -> FsResult<(MdtReply, Bytes)> {
+        compound.check()?;
+        let new = new_data(compound, &call.bulk)?;
+        if let Some(reply) = self.repeated(call).await? {
+            return Ok((reply, Bytes::new()));
+        }
+        let mut refreshed = false;
+        let (reply, found) = loop {
+            let mut lacks_osts = false;
+            let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+                let context = self.context(call.client);
+                let mut lengthened = None;
+                let outcome = namespace.attempt(&context, loading, |txn| {
+                    let Executed { reply, found } = compound::run(txn, compound, &new)?;
+                    lacks_osts = reply.error == Some(FsError::NoSpace) && txn.lacks_osts() && !refreshed;
+                    if lacks_osts {
+                        return Err(FsError::NoSpace);
+                    }
+                    if row.stored {
+                        txn.keep_reply(call, &MdtReply::Compound(reply.clone()))?;
+                    }
+                    lengthened = txn.lengthened();
+                    Ok((reply, found))
+                });
+                let Attempt::Done(outcome) = outcome else { return None };
+                let (lsn, change) = (namespace.last(), namespace.take_change());
+                Some((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))
+            };
+            let (outcome, lsn, change, lengthened) = self.load_and_run(Some(call.bulk.len() as u64), transact).await?;
+            self.written(lsn).await?;
+            if lacks_osts {
+                refreshed = true;
+                self.refresh_all_space().await;
+                continue;
+            }
+            let (executed, _) = outcome?;
+            *told = change;
+            if let Some(lsn) = lengthened {
+                self.lengthened_for_good(lsn).await?;
+            }
+            break executed;
+        };
+        let executed = compound.steps.iter().take(reply.replies.len());
+        executed.for_each(|step| self.statistics.count(counter_of_step(step)));
+        let (reply, bulk) = completed(reply, &found, self.options.index);
+        Ok((MdtReply::Compound(reply), bulk))
+    }
+}
