@@ -286,6 +286,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::SwapLayouts(Credentials::root(), SwapLayouts { first: side, second: side }),
         MdtRequest::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: false }),
         MdtRequest::DropPrivileges(Credentials::root(), INODE),
+        MdtRequest::CancelLocks(vec![LockHandle(5), LockHandle(1 << 40)]),
         MdtRequest::LeaveOut(LeaveOut {
             inode: INODE,
             open,

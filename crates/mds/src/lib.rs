@@ -21,8 +21,11 @@
 
 pub mod access_list;
 mod audit;
+mod cache_locks;
+mod cached_parts;
 mod data;
 mod error;
+mod grants;
 mod history;
 pub mod inspect;
 mod invariants;

@@ -9,14 +9,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use kv::{Batch, Loading, Lsn, Store};
+use lock::ChangeId;
 use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 use crate::{
     audit::Touched,
+    cached_parts::CachedParts,
     error::store_error,
     invariants,
+    opens::EarlyOpen,
     options::ProcessId,
     tables::{
         COUNTERS, DEFERRED_LOG, INODES, REPLIES, SESSIONS,
@@ -45,13 +48,48 @@ pub(crate) struct Namespace {
     change: Change,
 }
 
+/// Outcome of an operation, and what one that could not continue waits for.
+pub(crate) type Outcome<T> = FsResult<(T, Option<OwnedNotified>)>;
+
 /// How an attempt of an operation ended.
 pub(crate) enum Attempt<T> {
-    /// It is done, or failed; with it what an operation that could not continue waits for.
-    Done(FsResult<(T, Option<OwnedNotified>)>),
+    /// It is done, or failed.
+    Done(T),
     /// It needs what is not in memory: nothing has happened, and it is to be tried again once
     /// [`Loading`] has what it missed.
     GivenUp,
+    /// Clients cache under locks what it changes: nothing has happened, and it is to be tried again
+    /// once they have given them back.
+    Blocked(ChangeId),
+}
+
+impl<T> Attempt<T> {
+    /// With what follows from the outcome.
+    pub fn map<U>(self, follow: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Attempt::Done(outcome) => Attempt::Done(follow(outcome)),
+            Attempt::GivenUp => Attempt::GivenUp,
+            Attempt::Blocked(change) => Attempt::Blocked(change),
+        }
+    }
+}
+
+/// What [`Namespace::prepare`] found.
+enum Preparation {
+    /// It can be made, and this is what it changes.
+    Ready(CachedParts),
+    /// It waits for locks.
+    Blocked(ChangeId),
+}
+
+/// An operation that is tried until it is done: what its attempts have in common.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    /// What is loaded for it.
+    pub loading: Loading,
+    /// Its change, once it had to wait for locks: until it is done, these parts of inodes are
+    /// granted to nobody.
+    pub change: Option<ChangeId>,
 }
 
 impl Namespace {
@@ -171,20 +209,24 @@ impl Namespace {
         match self.attempt(context, None, operate) {
             Attempt::Done(outcome) => outcome,
             Attempt::GivenUp => unreachable!("without a limit to its reads no attempt is given up"),
+            Attempt::Blocked(_) => unreachable!("what is not tried again waits for no locks"),
         }
     }
 
-    /// As [`Namespace::transact_or_wait`], but reads only what is in memory or was loaded; without
-    /// `loading`: everything.
+    /// As [`Namespace::transact_or_wait`], but reads only what is in memory or was loaded, and
+    /// changes nothing that others have cached; without `attempts` it reads everything, and what
+    /// others have cached is asked back afterwards.
     pub fn attempt<T>(
         &mut self,
         context: &Context,
-        loading: Option<&Loading>,
+        mut attempts: Option<&mut Attempts>,
         operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
-    ) -> Attempt<T> {
+    ) -> Attempt<Outcome<T>> {
         if let Err(error) = self.check_session(context.client) {
+            self.end_change(attempts);
             return Attempt::Done(Err(error));
         }
+        let loading = attempts.as_deref().map(|attempts| &attempts.loading);
         let (volatile, counters) = (&mut self.volatile, self.counters);
         let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, loading);
         let outcome = operate(&mut txn).and_then(|value| txn.seal().map(|()| value));
@@ -199,6 +241,20 @@ impl Namespace {
         let mut changes = txn.into_changes();
         self.change = Change::default();
         let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
+        let waits = attempts.as_deref_mut().filter(|_| !changes.is_final);
+        let outcome = outcome.and_then(|value| Ok((value, self.prepare(context.client, waits, &changes)?)));
+        let (outcome, cached) = match outcome {
+            Ok((_, Preparation::Blocked(change))) => {
+                self.take_back(&mut changes.early_opens);
+                self.give_back(exclusive, context.client);
+                return Attempt::Blocked(change);
+            }
+            Ok((value, Preparation::Ready(cached))) => (Ok(value), cached),
+            Err(error) => {
+                self.take_back(&mut changes.early_opens);
+                (Err(error), CachedParts::default())
+            }
+        };
         let touched = (self.audits && !changes.operations.is_empty()).then(|| Touched::by(&changes));
         if let (Some(touched), Ok(_)) = (&touched, &outcome) {
             touched.assert_versions(|inode| self.brief(inode));
@@ -209,19 +265,77 @@ impl Namespace {
             let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, None);
             touched.assert_sound(&mut txn);
         }
-        if outcome.is_err()
-            && let Some(inode) = exclusive
-            && self.volatile.exclusive.end(inode, context.client).is_ok()
+        match &outcome {
+            Ok(_) => {
+                self.volatile.cache.revoke(context.client, &cached.accessed());
+                cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));
+            }
+            Err(_) => self.give_back(exclusive, context.client),
+        }
+        self.end_change(attempts);
+        Attempt::Done(outcome)
+    }
+
+    /// What the steps of a compound opened is not open: it changed nothing.
+    fn take_back(&mut self, opens: &mut Vec<EarlyOpen>) {
+        while let Some(early) = opens.pop() {
+            early.take_back(&mut self.volatile.opens);
+        }
+    }
+
+    /// An exclusive data lock that an operation took is given back: it changed nothing.
+    fn give_back(&mut self, exclusive: Option<InodeNumber>, client: ClientId) {
+        if let Some(inode) = exclusive
+            && self.volatile.exclusive.end(inode, client).is_ok()
         {
             self.volatile.waiters.wake(inode);
         }
-        Attempt::Done(outcome)
+    }
+
+    /// Whether others have cached what an operation changes. If so they are asked for their locks,
+    /// and the operation waits; one that cannot wait goes on.
+    fn prepare(&mut self, client: ClientId, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
+        if self.volatile.cache.is_empty() || changes.operations.is_empty() {
+            return Ok(Preparation::Ready(CachedParts::default()));
+        }
+        let cached = self.cached_parts(changes, |inode| self.volatile.cache.others_hold(client, inode))?;
+        let changed = cached.changed();
+        if !self.volatile.cache.others_hold_some(client, &changed) {
+            return Ok(Preparation::Ready(cached));
+        }
+        let Some(attempts) = waits else {
+            self.volatile.cache.revoke(client, &changed);
+            return Ok(Preparation::Ready(cached));
+        };
+        // Also what nobody has cached yet: nothing of it is granted until the change is made.
+        let changed = self.cached_parts(changes, |_| true)?.changed();
+        Ok(match self.volatile.cache.prepare(attempts.change, client, &changed) {
+            Some(change) => {
+                attempts.change = Some(change);
+                Preparation::Blocked(change)
+            }
+            None => Preparation::Ready(cached),
+        })
+    }
+
+    fn cached_parts(&self, changes: &Changes, is_cached: impl Fn(InodeNumber) -> bool) -> FsResult<CachedParts> {
+        let stored = |table: kv::Table, key: &[u8]| {
+            self.store.get(table, key).map_err(|error| store_error(&self.target, &error))
+        };
+        CachedParts::changed_by(&changes.operations, stored, is_cached)
+    }
+
+    /// An operation is done: what it prepared to change can be granted again.
+    fn end_change(&mut self, attempts: Option<&mut Attempts>) {
+        if let Some(change) = attempts.and_then(|attempts| attempts.change.take()) {
+            self.volatile.cache.end(change);
+        }
     }
 
     fn commit(&mut self, changes: Changes, now: Timestamp) -> FsResult<()> {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
         let Changes { operations, versions, counters, deferred_operations, .. } = changes;
-        let Changes { open, early_opens, removed, releases, lengthened, .. } = changes;
+        let Changes { open, mut early_opens, truncated, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         for (ost, deferred_operation) in &deferred_operations {
             let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
@@ -240,7 +354,7 @@ impl Namespace {
                     for (ost, _) in &deferred_operations {
                         *self.deferred_log_next.get_mut(ost).expect("just counted up") -= 1;
                     }
-                    early_opens.into_iter().rev().for_each(|early| early.take_back(&mut self.volatile.opens));
+                    self.take_back(&mut early_opens);
                     return Err(store_error(&self.target, &error));
                 }
             };
@@ -257,6 +371,9 @@ impl Namespace {
         }
         if let Some((key, file)) = open {
             self.volatile.opens.insert(key, file);
+        }
+        if let Some((key, epoch)) = truncated {
+            self.volatile.opens.truncates(key, epoch);
         }
         removed.into_iter().for_each(|(number, deadline)| self.volatile.removed.add(number, deadline));
         Ok(())

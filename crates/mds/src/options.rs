@@ -78,6 +78,11 @@ pub struct Parameters {
     /// Bytes per second that finished files are moved with in the background
     /// (`lod.*.migrate_mbps`); 0: none is moved.
     pub migration_bytes_per_second: u64,
+    /// Whether clients are granted locks under which they cache (`mdt.*.cache_locks`).
+    pub cache_locks: bool,
+    /// How long a client may keep a lock that it was asked to give back, before it is evicted
+    /// (`ldlm_timeout`).
+    pub lock_timeout: Duration,
     /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
     pub removal_grace: Duration,
 }
@@ -92,6 +97,9 @@ impl Default for Parameters {
             ost_silence: Duration::from_secs(15),
             // A tenth of the rate of one disk: other users of it hardly notice.
             migration_bytes_per_second: 32_000_000,
+            cache_locks: true,
+            // Lustre's.
+            lock_timeout: Duration::from_secs(20),
             // Several hundred times the interval between two requests for one path on a busy host.
             // The kernel tries once more.
             removal_grace: Duration::from_secs(1),

@@ -9,9 +9,10 @@ use std::{
 use kv::Lsn;
 use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
+use types::{ClientId, InodeNumber, OstIndex, Slot, Timestamp, Xid, limits};
 
 use crate::{
+    cache_locks::CacheLocks,
     history::History,
     invitations::Invitations,
     moves::Moves,
@@ -187,6 +188,8 @@ pub(crate) struct Volatile {
     pub exclusive: ExclusiveLocks,
     /// Requests that wait for either.
     pub waiters: Waiters,
+    /// Locks under which clients cache.
+    pub cache: CacheLocks,
     /// Clients of the former start.
     pub recovery: Recovery,
     /// Evicted clients.
@@ -209,14 +212,15 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    /// Nothing open, nothing known; `random` for placement. A client may have `opens_max` files
-    /// open.
-    pub fn new(random: u64, opens_max: usize) -> Self {
+    /// Nothing open, nothing known, of an MDT that starts now; `random` for placement. A client may
+    /// have `opens_max` files open.
+    pub fn new(now: Timestamp, random: u64, opens_max: usize) -> Self {
         Self {
             opens: OpenTable::new(opens_max),
             locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
             exclusive: ExclusiveLocks::default(),
             waiters: Waiters::default(),
+            cache: CacheLocks::new(now),
             recovery: Recovery::default(),
             fences: Fences::default(),
             invitations: Invitations::default(),

@@ -6,20 +6,22 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use common::*;
+use lock::inode_locks::LockCounters;
 use parking_lot::Mutex;
 use rpc::{
-    Endpoint, Import, ImportOptions, Recovery, Server, ServerOptions,
+    Call, Endpoint, Handler, Import, ImportOptions, Recovery, Server, ServerOptions,
     message::{
-        MdtReply, MdtRequest,
+        ClientReply, ClientRequest, MdtReply, MdtRequest, Request, RequestExtension,
+        lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
         mdt::{
-            ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Open,
-            OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, open_flag,
+            ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Lookup, Open,
+            OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, SetXattr, XattrMode, open_flag,
         },
     },
 };
 use rt::BoxFuture;
 use tokio::sync::Semaphore;
-use types::{ClientId, FsResult, Generation, InodeNumber, NodeKind};
+use types::{ClientId, FsResult, Generation, InodeNumber, LockHandle, NodeKind, Slot, Xid};
 
 /// Requests that wait, of each kind.
 const WAITING: u64 = 5;
@@ -99,6 +101,58 @@ async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
     for task in waiting {
         task.abort();
     }
+}
+
+/// Hears for which locks it is asked.
+#[derive(Default)]
+struct Asked(Mutex<Vec<LockHandle>>);
+
+impl Recovery for Asked {
+    fn recover(&self, _: &Import, _has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        if let ClientRequest::Blocking(blocking) = request {
+            self.0.lock().push(blocking.handle);
+        }
+        Box::pin(std::future::ready(Ok(ClientReply::Done)))
+    }
+}
+
+#[tokio::test]
+async fn changes_that_wait_for_cache_locks_delay_nobody() {
+    let fs = Fixture::new().await;
+    let server = serve(&fs);
+    let asked = Arc::new(Asked::default());
+    let (holder, others) = (connect(&fs, &server, BOB, Some(asked.clone())), connect(&fs, &server, ALICE, None));
+    call(&holder, MdtRequest::Ping).await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..WAITING {
+        let file = create_open(&others, &format!("{number}"), OpenId(1000 + number)).await;
+        let resource = Resource::Inode(file, InodeBits(inode_bit::XATTRS));
+        let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+        let look = Request::Mdt(MdtRequest::GetAttributes(file));
+        let plain = Call::plain(BOB, Slot(1), Xid(number), look, bytes::Bytes::new());
+        let call = Call { extension: RequestExtension { wanted, ..RequestExtension::default() }, ..plain };
+        assert_eq!(fs.mdt.clone().handle(call).await.extension.granted.len(), 1);
+        let (name, value, mode) = (b"user.a".to_vec(), b"1".to_vec(), XattrMode::Any);
+        let set = MdtRequest::SetXattr(root(), SetXattr { inode: file, name, value, mode });
+        let others = others.clone();
+        waiting.push(tokio::spawn(async move { others.call(set).await.map(|answered| answered.reply) }));
+    }
+    let all = waiting.len();
+    eventually("all of them wait", async || asked.0.lock().len() == all).await;
+    assert!(waiting.iter().all(|change| !change.is_finished()));
+    assert_eq!(server.service("mdt").statistics().in_flight, all, "more than it has threads");
+    let lookup = Lookup { parent: ROOT, name: b"0".to_vec() };
+    entry(call(&others, MdtRequest::Lookup(root(), lookup)).await.unwrap()).unwrap();
+    let handles = asked.0.lock().clone();
+    done(call(&holder, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
+    for change in waiting {
+        done(change.await.unwrap().unwrap()).unwrap();
+    }
+    assert_eq!(fs.mdt.cache_locks(), (0, LockCounters { granted: 5, revoked: 5, blocked: 5 }));
 }
 
 /// Comes back with what it has, when it is let.

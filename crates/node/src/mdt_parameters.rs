@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use layout::ResolvedCount;
+use lock::inode_locks::LockCounters;
 use mds::{Mdt, Parameters};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::limits;
@@ -22,7 +23,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 11] = [
+const NUMBERS: [Number; 13] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -133,6 +134,24 @@ const NUMBERS: [Number; 11] = [
         get: |parameters| parameters.removal_grace.as_millis() as u64,
         set: |parameters, value| parameters.removal_grace = Duration::from_millis(value),
     },
+    Number {
+        name: "mdt.cache_locks",
+        doc: "1: clients are granted locks under which they cache names and attributes; 0: none are granted from now on",
+        range: 0..=1,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.cache_locks),
+        set: |parameters, value| parameters.cache_locks = value == 1,
+    },
+    Number {
+        name: "mdt.ldlm_timeout",
+        doc: "seconds after which a client is evicted that does not give back a lock that it was asked for",
+        range: 1..=3600,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.lock_timeout.as_secs(),
+        set: |parameters, value| parameters.lock_timeout = Duration::from_secs(value),
+    },
 ];
 
 impl Number {
@@ -199,6 +218,17 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
     let shown = Arc::clone(mdt);
     let get = move || shown.open_files().to_string();
     tree.register(&format!("{prefix}.open_files"), Parameter::read_only("files open on this target", get))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.cache_locks().0.to_string();
+    let doc = "locks under which clients cache names and attributes";
+    tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(doc, get))?;
+    let shown = Arc::clone(mdt);
+    let get = move || {
+        let LockCounters { granted, revoked, blocked } = shown.cache_locks().1;
+        format!("granted: {granted}\nrevoked: {revoked}\nblocked_changes: {blocked}")
+    };
+    let doc = "locks granted and asked back, and changes that waited for them, since the target started";
+    tree.register(&format!("{prefix}.lock_stats"), Parameter::read_only(doc, get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.undurable_age().as_millis().to_string();
     let doc = "age of the oldest change that a power loss could lose";

@@ -67,6 +67,8 @@ const OF_SERVICE: &[Leaf] = &[text("stats"), number("threads_max", parameters::S
 const OF_OSS: &[Leaf] = &[number("limit_mbps", LIMIT_MBPS)];
 /// Of a metadata target, besides the numbers that its module has.
 const OF_MDT: &[Leaf] = &[
+    shown("lock_count"),
+    shown("lock_stats"),
     text("md_stats"),
     shown("migration"),
     shown("open_files"),

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rt::{BoxFuture, frame::class};
+use rt::{BoxFuture, Instant, frame::class};
 use types::{ClientId, FsError, FsResult, Slot, Xid};
 
-use crate::message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension};
+use crate::{
+    message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension},
+    service::Parked,
+};
 
 /// One request, admitted by its session and its service, to be executed exactly once.
 #[derive(Clone, Debug)]
@@ -47,9 +50,17 @@ pub struct Answer {
     pub bulk: Bytes,
     /// What goes beside the reply; nothing beside an error.
     pub extension: ReplyExtension,
+    /// The request was not executed and is not answered, because the target stops: its client sends
+    /// it to the next start of the target.
+    pub is_withheld: bool,
 }
 
 impl Answer {
+    /// See [`Answer::is_withheld`].
+    pub fn withheld() -> Self {
+        Self { is_withheld: true, ..Self::new(Err(FsError::NoDevice)) }
+    }
+
     /// An answer without bulk data.
     pub fn new(reply: FsResult<Reply>) -> Self {
         Self::with_bulk(reply, Bytes::new())
@@ -57,7 +68,7 @@ impl Answer {
 
     /// An answer with bulk data, and nothing beside it.
     pub fn with_bulk(reply: FsResult<Reply>, bulk: Bytes) -> Self {
-        Self { reply, bulk, extension: ReplyExtension::default() }
+        Self { reply, bulk, extension: ReplyExtension::default(), is_withheld: false }
     }
 }
 
@@ -88,6 +99,28 @@ impl CallbackHandler for KeepsNothing {
         };
         Box::pin(std::future::ready(reply))
     }
+}
+
+/// The clients of a target, as the server that serves it reaches them.
+pub trait Clients: Send + Sync {
+    /// Makes a request to a client and waits for its answer, as long as its session exists.
+    /// [`FsError::Evicted`]: it has none, or it ended; [`FsError::Busy`]: the client owes too many
+    /// answers.
+    fn call_back(&self, client: ClientId, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>>;
+
+    /// Ends a client's session as if its lease had expired. False if there is none.
+    fn evict(&self, client: ClientId) -> BoxFuture<'static, bool>;
+
+    /// When the client's lease runs out unless it is renewed: from then on the client serves
+    /// nothing under it. `None`: there is nothing to wait for.
+    fn lease_end(&self, client: ClientId) -> Option<Instant>;
+
+    /// Completes when the server serves this target no more: no client reaches it then.
+    fn stopped(&self) -> BoxFuture<'static, ()>;
+
+    /// A request of this service waits for clients: it counts as none of the service's threads
+    /// until the answer is dropped. `None` where nothing is counted.
+    fn park(&self, service: &'static str) -> Option<Parked>;
 }
 
 /// Milestones of a client's session. Events of one client arrive one after the other; each is
@@ -169,6 +202,18 @@ pub trait Handler: Send + Sync + 'static {
     /// its answers to what still runs are dropped. Called in the panicking thread before anything
     /// is unwound: must not take a lock, wait, or panic.
     fn halt(&self) {}
+
+    /// Served from now on by a server that reaches its clients like this.
+    fn served(&self, clients: Arc<dyn Clients>) {
+        let _ = clients;
+    }
+
+    /// The client has begun a new connection: what it was granted through earlier ones is not in use
+    /// any more. Called when the connection begins, while requests of earlier ones may still run,
+    /// and before the first request of this one, when they have ended. Must not wait.
+    fn connection_begun(&self, client: ClientId) {
+        let _ = client;
+    }
 
     /// Told of each milestone of a session.
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()>;

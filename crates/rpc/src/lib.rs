@@ -13,11 +13,11 @@ pub mod session;
 pub mod stored_reply;
 
 pub use auth::{Key, Keyring, Principal, Role, Secret};
-pub use handler::{Answer, Call, Handler, SessionEvent};
+pub use handler::{Answer, Call, Clients, Handler, SessionEvent};
 pub use histogram::Histogram;
 pub use import::{
     Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Question,
     Recovery, unexpected,
 };
 pub use server::{Server, ServerOptions};
-pub use service::{Service, ServiceStatistics};
+pub use service::{Parked, Service, ServiceStatistics};

@@ -52,6 +52,8 @@ struct Waiter {
 
 struct State {
     threads: usize,
+    /// Executing requests that wait for clients: others execute meanwhile.
+    parked: usize,
     waiting: VecDeque<Waiter>,
     statistics: ServiceStatistics,
 }
@@ -83,7 +85,8 @@ impl Service {
     /// A service with `threads` service threads (at least 1) and at most `queue_max` waiting
     /// requests.
     pub fn new(clock: Arc<dyn Clock>, name: &'static str, threads: usize, queue_max: usize) -> Arc<Self> {
-        let state = State { threads: clamp_threads(threads), waiting: VecDeque::new(), statistics: Default::default() };
+        let (threads, parked) = (clamp_threads(threads), 0);
+        let state = State { threads, parked, waiting: VecDeque::new(), statistics: Default::default() };
         Arc::new(Self { name, queue_max, clock, state: Mutex::new(state) })
     }
 
@@ -120,7 +123,7 @@ impl Service {
     /// Asks for execution of a request that arrived at `now`.
     pub fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, QueueFull> {
         let mut state = self.state.lock();
-        if state.statistics.in_flight < state.threads && state.waiting.is_empty() {
+        if state.has_free_thread() && state.waiting.is_empty() {
             state.start(Duration::ZERO);
             return Ok(Admission::Now(Permit { service: Some(self.clone()), started: now }));
         }
@@ -135,12 +138,20 @@ impl Service {
         Ok(Admission::Queued(granted))
     }
 
+    /// One of the executing requests waits for clients: until the answer is dropped, another one may
+    /// execute. So requests that end such waits are executed however many wait.
+    pub fn park(self: &Arc<Self>) -> Parked {
+        self.state.lock().parked += 1;
+        self.start_waiting();
+        Parked { service: self.clone() }
+    }
+
     /// Gives free service threads to waiting requests. Grants outside the lock, because a waiter
     /// that is gone gives its permit back.
     fn start_waiting(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
-            if state.statistics.in_flight >= state.threads {
+            if !state.has_free_thread() {
                 return;
             }
             let Some(waiter) = state.waiting.pop_front() else { return };
@@ -156,7 +167,23 @@ impl Service {
     }
 }
 
+/// See [`Service::park`].
+pub struct Parked {
+    service: Arc<Service>,
+}
+
+impl Drop for Parked {
+    /// The request goes on, besides those that execute by now.
+    fn drop(&mut self) {
+        self.service.state.lock().parked -= 1;
+    }
+}
+
 impl State {
+    fn has_free_thread(&self) -> bool {
+        self.statistics.in_flight < self.threads + self.parked
+    }
+
     fn start(&mut self, queued: Duration) {
         self.statistics.in_flight += 1;
         self.statistics.requests += 1;
@@ -266,6 +293,21 @@ mod tests {
         assert!(waiting[2].try_recv().is_ok());
         service.set_threads(0);
         assert_eq!(service.threads(), 1, "a service without threads would never answer");
+    }
+
+    #[test]
+    fn a_request_that_waits_for_clients_takes_no_thread() {
+        let (hand, service) = service(1, 10);
+        let first = now(service.admit(hand.now()));
+        let mut second = queued(service.admit(hand.now()));
+        let parked = service.park();
+        let second = second.try_recv().expect("the first is parked");
+        let mut third = queued(service.admit(hand.now()));
+        drop(parked);
+        drop(second);
+        assert!(third.try_recv().is_err(), "the first goes on");
+        drop(first);
+        assert!(third.try_recv().is_ok());
     }
 
     #[test]

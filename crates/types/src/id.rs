@@ -152,8 +152,7 @@ pub struct Xid(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lsn(pub u64);
 
-/// Names one lock of one client at one target; chosen by the target, never reused by one start of
-/// it.
+/// Names one lock of one client at one target; chosen by the target, and never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockHandle(pub u64);
 

@@ -55,6 +55,11 @@ pub const CALLBACK_SLOTS: u16 = 32;
 pub const FSNAME_BYTES_MAX: usize = 8;
 /// Advisory locks one client may hold at one MDT.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
+/// Locks under which one client caches what it got from one MDT. At about 140 bytes each they take
+/// 140 MiB of the MDT's memory.
+pub const CACHE_LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
+/// The same of all clients: 560 MiB.
+pub const CACHE_LOCKS_MAX: usize = 1 << 22;
 /// Lock owners and queued requests of one file and family: every request for a lock looks at all of
 /// them, under the mutex of the whole MDT. More than one for each process of the largest programs.
 pub const LOCK_PARTIES_PER_FILE_MAX: usize = 1 << 14;

@@ -2,22 +2,20 @@
 //! of other requests.
 
 use bytes::{Bytes, BytesMut};
-use kv::Loading;
 use rpc::{
     Call,
     message::{Compound, CompoundReply, MdtReply, Step, StepReply},
 };
 use types::{FsError, FsResult, MdtIndex, ProtocolError};
 
-use super::Mdt;
+use super::{Mdt, handler::Told};
 use crate::{
     data::{NewData, StoredData},
-    namespace::{Attempt, Namespace},
+    namespace::{Attempt, Attempts, Namespace},
     ops::{
         compound::{self, Executed},
         row::{MdtRow, counter_of_step},
     },
-    transaction::versions::Change,
 };
 
 /// The data of the writes of a compound, as its bulk data have them.
@@ -57,13 +55,13 @@ fn completed(mut reply: CompoundReply, found: &[(usize, StoredData)], mdt: MdtIn
 
 impl Mdt {
     /// Executes a compound, with fresh news of the OSTs' space if a step fails for lack of it;
-    /// `told`: what it changed.
+    /// `told`: what its client is told beside the reply.
     pub(super) async fn compound(
         &self,
         call: &Call,
         compound: &Compound,
         row: &MdtRow<'_>,
-        told: &mut Change,
+        told: &mut Told,
     ) -> FsResult<(MdtReply, Bytes)> {
         compound.check()?;
         let new = new_data(compound, &call.bulk)?;
@@ -73,10 +71,10 @@ impl Mdt {
         let mut refreshed = false;
         let (reply, found) = loop {
             let mut lacks_osts = false;
-            let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+            let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 let context = self.context(call.client);
                 let mut lengthened = None;
-                let outcome = namespace.attempt(&context, loading, |txn| {
+                let outcome = namespace.attempt(&context, Some(attempts), |txn| {
                     let Executed { reply, found } = compound::run(txn, compound, &new)?;
                     lacks_osts = reply.error == Some(FsError::NoSpace) && txn.lacks_osts() && !refreshed;
                     if lacks_osts {
@@ -88,11 +86,15 @@ impl Mdt {
                     lengthened = txn.lengthened();
                     Ok((reply, found))
                 });
-                let Attempt::Done(outcome) = outcome else { return None };
+                let outcome = match outcome {
+                    Attempt::Done(outcome) => outcome,
+                    Attempt::GivenUp => return Attempt::GivenUp,
+                    Attempt::Blocked(change) => return Attempt::Blocked(change),
+                };
                 let (lsn, change) = (namespace.last(), namespace.take_change());
-                Some((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))
+                Attempt::Done((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))
             };
-            let (outcome, lsn, change, lengthened) = self.load_and_run(Some(call.bulk.len() as u64), transact).await?;
+            let (outcome, lsn, change, lengthened) = self.load_and_run(Some(row.service), Some(call.bulk.len() as u64), transact).await?;
             self.written(lsn).await?;
             if lacks_osts {
                 refreshed = true;
@@ -100,7 +102,7 @@ impl Mdt {
                 continue;
             }
             let (executed, _) = outcome?;
-            *told = change;
+            told.change = change;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
             }

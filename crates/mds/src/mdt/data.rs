@@ -6,9 +6,8 @@
 //! (`lod.*.dom_stripesize`).
 
 use bytes::Bytes;
-use kv::Loading;
 use rpc::{
-    Call,
+    Call, Handler,
     message::{MdtReply, OstReply, OstRequest},
 };
 use types::{FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
@@ -17,7 +16,7 @@ use super::Mdt;
 use crate::{
     data::NewData,
     error::store_error,
-    namespace::{Attempt, Namespace},
+    namespace::{Attempts, Namespace},
     ops::data,
     transaction::Transaction,
 };
@@ -71,12 +70,13 @@ impl Mdt {
         let outcome = match self.repeated(call).await {
             Ok(None) => {
                 let bytes = call.bulk.len() as u64;
-                let attempt = |namespace: &mut Namespace, loading: Option<&Loading>| {
+                let attempt = |namespace: &mut Namespace, attempts: &mut Attempts| {
                     let context = self.context(call.client);
-                    let Attempt::Done(outcome) = namespace.attempt(&context, loading, execute) else { return None };
-                    Some(outcome.map(|(reply, _)| reply))
+                    namespace.attempt(&context, Some(attempts), execute).map(|outcome| outcome.map(|(reply, _)| reply))
                 };
-                self.load_and_run(Some(bytes), attempt).await.and_then(|outcome| outcome)
+                self.load_and_run(Some(self.service(&call.request)), Some(bytes), attempt)
+                    .await
+                    .and_then(|outcome| outcome)
             }
             Ok(Some(reply)) => Ok(reply),
             Err(error) => Err(error),

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv::Loading;
 use rpc::{
-    Answer, Call, Handler, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, Request},
+    Answer, Call, Clients, Handler, SessionEvent,
+    message::{MdtReply, MdtRequest, Reply, ReplyExtension, Request, lock::Granted},
     stored_reply,
 };
 use rt::{BoxFuture, clock};
@@ -18,13 +17,15 @@ use super::{
     recovery::{self, Ending},
 };
 use crate::{
-    namespace::{Attempt, Namespace},
+    grants,
+    namespace::{Attempt, Attempts, Namespace},
     ops::{
         self,
         row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
     },
     tables::REPLIES,
     transaction::versions::Change,
+    volatile::Volatile,
 };
 
 /// Service threads for requests that wait: there they take memory, as in a queue, and little else.
@@ -37,11 +38,15 @@ impl Handler for Mdt {
             if let Err(error) = self.namespace().check_session(call.client) {
                 return Answer::new(Err(error));
             }
+            self.cancel_locks(call.client, &call.extension.cancels);
             match self.serve(&call).await {
-                Ok(Served { reply, bulk, change }) => {
-                    let extension = change.told(self.era.count(), self.store.last_durable());
-                    Answer { reply: Ok(Reply::Mdt(reply)), bulk, extension }
+                Ok(Served { reply, bulk, change, granted }) => {
+                    let told = change.told(self.era.count(), self.store.last_durable());
+                    let extension = ReplyExtension { granted, ..told };
+                    Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
                 }
+                // No operation fails with it: the MDT stops, and clients cannot give locks back.
+                Err(FsError::NoDevice) => Answer::withheld(),
                 Err(error) => Answer::new(Err(error)),
             }
         })
@@ -91,27 +96,46 @@ impl Handler for Mdt {
         self.namespace().volatile.recovery.in_good_standing(client)
     }
 
+    fn served(&self, clients: Arc<dyn Clients>) {
+        self.revoker.set_clients(clients);
+    }
+
+    fn connection_begun(&self, client: ClientId) {
+        self.drop_cache_locks(client);
+    }
+
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             match event {
                 SessionEvent::Opened { client, resumed: true, .. } => {
+                    self.drop_cache_locks(client);
                     tracing::info!(target = %self.target, %client, "client reconnected");
                 }
                 SessionEvent::Opened { client, resumed: false, in_process } => {
+                    self.drop_cache_locks(client);
                     if let Err(error) = recovery::begin_session(&self, client, in_process).await {
                         // The client works, and is evicted by the next restart.
                         tracing::error!(target = %self.target, %client, %error, "cannot record a session");
                     }
                 }
                 SessionEvent::Evicted(client) => {
+                    self.drop_cache_locks_after_lease(client);
                     recovery::end_session_at_last(&self, client, Ending::Evicted).await;
                 }
                 SessionEvent::Closed(client) => {
+                    self.drop_cache_locks(client);
                     recovery::end_session_at_last(&self, client, Ending::InOrder).await;
                 }
             }
         })
     }
+}
+
+/// What a client is told beside a reply.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) change: Change,
+    pub(super) granted: Vec<Granted>,
 }
 
 /// What a request brought.
@@ -120,6 +144,8 @@ pub(super) struct Served {
     bulk: Bytes,
     /// What it changed, as far as its client can be told.
     change: Change,
+    /// Locks that its client has from now on.
+    granted: Vec<Granted>,
 }
 
 impl From<MdtReply> for Served {
@@ -130,7 +156,7 @@ impl From<MdtReply> for Served {
 
 impl From<(MdtReply, Bytes)> for Served {
     fn from((reply, bulk): (MdtReply, Bytes)) -> Self {
-        Self { reply, bulk, change: Change::default() }
+        Self { reply, bulk, change: Change::default(), granted: Vec::new() }
     }
 }
 
@@ -146,14 +172,15 @@ impl Mdt {
         if row.places_objects && !self.map_is_known().await {
             return Ok(MdtReply::Waiting.into());
         }
-        let mut change = Change::default();
+        let mut told = Told::default();
         let reply = match row.answering {
             Answering::ReadData(question) => return self.read_data(call, question).await.map(Served::from),
             Answering::Compound(compound) => {
-                let (reply, bulk) = self.compound(call, compound, &row, &mut change).await?;
-                return Ok(Served { reply, bulk, change });
+                let (reply, bulk) = self.compound(call, compound, &row, &mut told).await?;
+                let Told { change, granted } = told;
+                return Ok(Served { reply, bulk, change, granted });
             }
-            Answering::Operation => self.run(call, request, &row, &mut change).await?,
+            Answering::Operation => self.run(call, request, &row, &mut told).await?,
             Answering::Space => MdtReply::Space(self.space().await?),
             Answering::Commit => {
                 self.durable().await?;
@@ -162,6 +189,10 @@ impl Mdt {
             Answering::Check(who, repair) => {
                 ops::require_root(who)?;
                 MdtReply::Findings(check::run(self, repair).await?)
+            }
+            Answering::CancelLocks(handles) => {
+                self.cancel_locks(call.client, handles);
+                MdtReply::Done
             }
             Answering::Disconnect => {
                 recovery::end_session(self, call.client, Ending::InOrder).await?;
@@ -180,7 +211,8 @@ impl Mdt {
         if row.durable {
             self.durable().await?;
         }
-        Ok(Served { reply, bulk: Bytes::new(), change })
+        let Told { change, granted } = told;
+        Ok(Served { reply, bulk: Bytes::new(), change, granted })
     }
 
     /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST
@@ -192,9 +224,9 @@ impl Mdt {
     }
 
     /// Runs a request in the namespace, again whenever what it waits for changes, for up to
-    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room. `told`: what it
-    /// changed.
-    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Change) -> FsResult<MdtReply> {
+    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room. `told`: what its
+    /// client is told beside the reply.
+    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
@@ -202,28 +234,38 @@ impl Mdt {
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let mut refreshed = false;
         loop {
-            let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+            let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 let context = self.context(call.client);
                 let (mut lacks_osts, mut lengthened) = (false, None);
-                let outcome = namespace.attempt(&context, loading, |txn| {
+                let outcome = namespace.attempt(&context, Some(attempts), |txn| {
                     let reply = ops::run(txn, request);
                     lacks_osts = txn.lacks_osts();
                     let reply = reply?;
-                    txn.volatile.invitations.note(call.client, &reply);
                     if row.stored {
                         txn.keep_reply(call, &reply)?;
                     }
                     lengthened = txn.lengthened();
                     Ok(reply)
                 });
-                let Attempt::Done(outcome) = outcome else { return None };
+                let outcome = match outcome {
+                    Attempt::Done(outcome) => outcome,
+                    Attempt::GivenUp => return Attempt::GivenUp,
+                    Attempt::Blocked(change) => return Attempt::Blocked(change),
+                };
+                let mut granted = Vec::new();
+                if let Ok((reply, _)) = &outcome {
+                    namespace.volatile.invitations.note(call.client, reply);
+                    granted = self.grants(&mut namespace.volatile, call, request, reply);
+                }
                 if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
                     namespace.volatile.recovery.client_recovered(call.client);
                 }
                 let (lsn, change) = (namespace.last(), namespace.take_change());
-                Some((outcome, lsn, change, lacks_osts, lengthened.map(|before| before.unwrap_or(lsn))))
+                let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
+                Attempt::Done((outcome, lsn, Told { change, granted }, lacks_osts, lengthened))
             };
-            let (outcome, lsn, change, lacks_osts, lengthened) = self.load_and_run(Some(data_bytes), transact).await?;
+            let (outcome, lsn, news, lacks_osts, lengthened) =
+                self.load_and_run(Some(row.service), Some(data_bytes), transact).await?;
             self.written(lsn).await?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
@@ -231,7 +273,7 @@ impl Mdt {
                 continue;
             }
             let (reply, waiter) = outcome?;
-            *told = change;
+            *told = news;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
             }
@@ -248,6 +290,15 @@ impl Mdt {
                 }
             }
         }
+    }
+
+    /// The locks that a client gets with a reply, because it wants them.
+    fn grants(&self, volatile: &mut Volatile, call: &Call, request: &MdtRequest, reply: &MdtReply) -> Vec<Granted> {
+        let Some(wanted) = call.extension.wanted else { return Vec::new() };
+        if !self.parameters().cache_locks || self.revoker.clients().is_none() {
+            return Vec::new();
+        }
+        grants::with_reply(volatile, call.client, wanted, request, reply)
     }
 
     /// The stored reply, if this is the repetition of a mutation that a former start of this MDT

@@ -10,7 +10,7 @@ use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-use super::{Mdt, ost_proxy::OstProxy, recovery, removed};
+use super::{Mdt, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -80,14 +80,16 @@ impl Mdt {
         let target = format!("{}-{}", options.fsname, options.index);
         let store = Arc::new(store);
         let era = begin(&store, seams.clock.boot()).await?;
-        let mut volatile = Volatile::new(seams.entropy.next_u64(), options.opens_per_client_max);
+        let mut volatile = Volatile::new(seams.clock.wall(), seams.entropy.next_u64(), options.opens_per_client_max);
         volatile.recovery.era = era.count();
         let mut namespace = Namespace::load(store.clone(), options.index, options.process, target.clone(), volatile)?;
         if options.audits {
             namespace.audit();
         }
         let recovering = namespace.volatile.recovery.running();
-        let mdt = Arc::new(Mdt {
+        let mdt = Arc::new_cyclic(|me| Mdt {
+            revoker: Revoker::default(),
+            me: me.clone(),
             principal: Principal::random(&*seams.entropy, Role::Mdt, &options.node, &target, options.keys.clone()),
             parameters: Mutex::new(options.parameters),
             seams,

@@ -7,6 +7,7 @@
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
 //! everything it shows has been written to the kernel.
 
+mod cache;
 mod check;
 mod compound;
 mod data;
@@ -17,21 +18,27 @@ mod moves;
 mod ost_proxy;
 mod recovery;
 mod removed;
+mod revoker;
 mod space;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use kv::{Loading, Lsn, PowerLossEra, Store};
+use kv::{Lsn, PowerLossEra, Store};
+use lock::inode_locks::LockCounters;
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{Principal, message::mgs::Pool};
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
 
-use self::ost_proxy::OstProxy;
+use self::{ost_proxy::OstProxy, revoker::Revoker};
 use crate::{
     error::store_error,
-    namespace::{Attempt, Namespace},
+    namespace::{Attempt, Attempts, Namespace},
     options::{MdtOptions, Parameters},
     placement::OstView,
     pools::{Spill, SpillError},
@@ -61,6 +68,10 @@ pub struct Mdt {
     parameters: Mutex<Parameters>,
     statistics: Statistics,
     ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
+    /// How clients are reached, and those that are asked for locks.
+    revoker: Revoker,
+    /// For tasks that begin where only a reference is at hand.
+    me: Weak<Mdt>,
     /// This MDT as a client of OSTs.
     pub(crate) principal: Principal,
     /// Rung when a client finished its recovery, or the map is known.
@@ -130,6 +141,12 @@ impl Mdt {
     /// Open files.
     pub fn open_files(&self) -> usize {
         self.namespace().volatile.opens.len()
+    }
+
+    /// Locks under which clients cache: how many there are, and counts since the start.
+    pub fn cache_locks(&self) -> (usize, LockCounters) {
+        let cache = &self.namespace().volatile.cache;
+        (cache.count(), cache.counters())
     }
 
     /// Clients of a former start that have not come back yet; empty once recovery is over
@@ -213,23 +230,37 @@ impl Mdt {
     }
 
     /// Runs an operation on the namespace, with room for its batch if it has `data_bytes`. It ends
-    /// an attempt (`None`) when it needs what is not in memory: that is loaded without the mutex,
-    /// and it is tried again.
+    /// an attempt when it needs what is not in memory, which is then loaded, or when clients cache
+    /// what it changes, which are then asked to give their locks back; both without the mutex. Then
+    /// it is tried again. `service`: the one whose thread it has.
     pub(crate) async fn load_and_run<T>(
         &self,
+        service: Option<&'static str>,
         data_bytes: Option<u64>,
-        mut attempt: impl FnMut(&mut Namespace, Option<&Loading>) -> Option<T>,
+        mut attempt: impl FnMut(&mut Namespace, &mut Attempts) -> Attempt<T>,
     ) -> FsResult<T> {
-        let mut loading = Loading::default();
+        let mut preparing = self.preparing();
         loop {
-            let done = match data_bytes {
-                Some(bytes) => self.with_space(bytes, |namespace| attempt(namespace, Some(&loading))).await,
-                None => attempt(&mut self.namespace(), Some(&loading)),
+            let mut once = |namespace: &mut Namespace| {
+                let outcome = attempt(namespace, &mut preparing.attempts);
+                (outcome, namespace.volatile.cache.take_asked())
             };
-            if let Some(done) = done {
-                return Ok(done);
+            let (outcome, asked) = match data_bytes {
+                Some(bytes) => self.with_space(bytes, once).await,
+                None => {
+                    let mut namespace = self.namespace();
+                    once(&mut namespace)
+                }
+            };
+            self.ask_back(asked);
+            match outcome {
+                Attempt::Done(done) => return Ok(done),
+                Attempt::GivenUp => {
+                    let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
+                    loaded.map_err(|error| store_error(&self.target, &error))?;
+                }
+                Attempt::Blocked(change) => self.locks_given_back(service, change).await?,
             }
-            self.store.load_missed(&mut loading).await.map_err(|error| store_error(&self.target, &error))?;
         }
     }
 
@@ -277,12 +308,12 @@ impl Mdt {
         data_bytes: Option<u64>,
         mut operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+        let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
             let context = self.context(client);
-            let Attempt::Done(outcome) = namespace.attempt(&context, loading, &mut operate) else { return None };
-            Some((outcome, namespace.last()))
+            let outcome = namespace.attempt(&context, Some(attempts), &mut operate);
+            outcome.map(|outcome| (outcome, namespace.last()))
         };
-        let (outcome, lsn) = self.load_and_run(data_bytes, transact).await?;
+        let (outcome, lsn) = self.load_and_run(None, data_bytes, transact).await?;
         self.written(lsn).await?;
         outcome.map(|(value, _)| value)
     }

@@ -43,6 +43,7 @@ async fn end_due(mdt: &Mdt) -> FsResult<()> {
         let mut due = Vec::new();
         let ended = mdt
             .transact(mdt.principal.client(), |txn| {
+                txn.must_not_wait();
                 due = txn.volatile.removed.take_due(now);
                 due.iter().try_for_each(|number| txn.reap(*number).map(drop))
             })

@@ -25,6 +25,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
     // Read before anything changes: an attempt that misses it is given up without a trace.
     let open = OpenKey { client, open: request.open };
     txn.find_inode(txn.volatile.opens.get(open).map_or(request.inode, |file| file.inode))?;
+    if !txn.opened_early(open) {
+        txn.must_not_wait();
+    }
     if let Some(owner) = request.flock_owner {
         let mut wake = Vec::new();
         let owner = LockOwner { client, owner };
@@ -99,6 +102,7 @@ fn note_finished(txn: &mut Transaction<'_>, inode: &Inode) {
 
 /// Ends the open of a client that is gone: nothing it might say later is believed.
 pub(crate) fn abandon(txn: &mut Transaction<'_>, key: OpenKey) -> FsResult<()> {
+    txn.must_not_wait();
     let Some(file) = txn.volatile.remove_open(key) else { return Ok(()) };
     let Some(mut inode) = txn.find_inode(file.inode)? else { return Ok(()) };
     if inode.attributes.links == 0 && txn.reap(inode.number())? {

@@ -106,7 +106,7 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     inode.change_contents(now);
     let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
     if let Some(key) = open {
-        txn.volatile.opens.truncates(key, epoch);
+        txn.truncate_at_commit(key, epoch);
     }
     epoch
 }
@@ -115,6 +115,7 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
 /// is accepted.
 pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult<MdtReply> {
     let client = txn.context.client;
+    txn.must_not_wait();
     if txn.volatile.exclusive.end(request.inode, client).is_err() {
         return Ok(MdtReply::Done);
     }

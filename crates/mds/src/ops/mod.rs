@@ -79,6 +79,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
         MdtRequest::StatFs
+        | MdtRequest::CancelLocks(_)
         | MdtRequest::Commit
         | MdtRequest::Check(..)
         | MdtRequest::Disconnect

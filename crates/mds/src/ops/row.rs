@@ -6,7 +6,7 @@ use rpc::message::{
     kind::Effect,
     mdt::{ExclusivePurpose, LockMode, OpenFlags, OpenId, Reclaim, SetLock, open_flag},
 };
-use types::{Credentials, NodeKind, OstIndex};
+use types::{Credentials, LockHandle, NodeKind, OstIndex};
 
 use super::layout_xattrs;
 use crate::statistics::OperationCounter;
@@ -38,6 +38,8 @@ pub(crate) enum Answering<'a> {
     Commit,
     /// With what is found in the namespace and, perhaps, repaired.
     Check(&'a Credentials, bool),
+    /// Once these locks are given back.
+    CancelLocks(&'a [LockHandle]),
     /// Once the session has ended.
     Disconnect,
     /// Once this OST was asked for its space.
@@ -214,6 +216,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::RenewLayout(renew) => row(C::Layout).waiting_if(!renew.exclusive).durable(),
         R::LeaveOut(_) => row(C::Layout).durable(),
         R::DropPrivileges(..) => row(C::Setattr),
+        R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
     }
 }
 

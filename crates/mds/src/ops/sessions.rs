@@ -90,6 +90,7 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     }
     // After a restart hardly any inode is in memory, and the first open that is entered ends the
     // loading.
+    txn.must_not_wait();
     let claimed = request.opens.iter().map(|(inode, ..)| *inode);
     txn.need_inodes(claimed.chain(request.layouts.iter().map(|(inode, _)| *inode)))?;
     let mut refused = NotReclaimed::default();

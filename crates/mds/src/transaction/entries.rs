@@ -195,7 +195,7 @@ pub(super) mod tests {
             moved_bytes_max: 0,
             supply: kv::Supply::default(),
         };
-        let mut volatile = Volatile::new(0, 10);
+        let mut volatile = Volatile::new(Timestamp::default(), 0, 10);
         let counters = Counters { next_inode: 1, inodes: 0 };
         operate(&mut Transaction::new(&mut volatile, context, MdtIndex(0), &store, "test", counters, None));
     }

@@ -112,6 +112,10 @@ pub(crate) struct Changes {
     pub early_opens: Vec<EarlyOpen>,
     /// Inodes that lost their last name, kept until then.
     pub removed: Vec<(InodeNumber, Instant)>,
+    /// The epoch that an open is given that truncates.
+    pub truncated: Option<(OpenKey, u64)>,
+    /// What it has done to the volatile state cannot be done again: it waits for no locks.
+    pub is_final: bool,
     /// An exclusive data lock taken on the way, to be given back if the batch fails.
     pub exclusive: Option<InodeNumber>,
     /// The next change of the locks that this operation must wait for.
@@ -135,6 +139,8 @@ impl Changes {
             open: None,
             early_opens: Vec::new(),
             removed: Vec::new(),
+            truncated: None,
+            is_final: false,
             exclusive: None,
             waiter: None,
             releases: false,
@@ -228,6 +234,20 @@ impl<'n> Transaction<'n> {
         assert!(!is_kept, "inode {number} loses its last name once");
         let deadline = Instant(self.context.now_ns) + self.context.parameters.removal_grace;
         self.changes.removed.push((number, deadline));
+    }
+
+    /// The open is given this epoch, and truncates, once the batch is applied.
+    pub fn truncate_at_commit(&mut self, key: OpenKey, epoch: u64) {
+        assert!(self.changes.truncated.is_none(), "an operation truncates through one open at most");
+        self.changes.truncated = Some((key, epoch));
+    }
+
+    /// From here on the operation changes the volatile state in a way that it cannot repeat, so it
+    /// must not be tried again: it does not wait for locks under which others cache what it changes.
+    /// There are none, since nobody is granted the attributes of a file that is written to, or
+    /// anything of one without a name; except of a client that is gone.
+    pub fn must_not_wait(&mut self) {
+        self.changes.is_final = true;
     }
 
     /// An exclusive data lock was taken: it is given back if the operation fails.

@@ -6,7 +6,7 @@
 use types::{FileKind, InodeNumber};
 
 use super::{Changes, Transaction, versions::Versions};
-use crate::tables::counter::Counters;
+use crate::{opens::OpenKey, tables::counter::Counters};
 
 /// What a transaction has changed so far.
 pub(crate) struct Savepoint {
@@ -32,12 +32,15 @@ impl Transaction<'_> {
             open,
             early_opens: _,
             removed,
+            truncated,
+            is_final: _,
             exclusive,
             waiter,
             releases,
             lengthened,
         } = &self.changes;
-        assert!(open.is_none() && exclusive.is_none() && waiter.is_none(), "nothing is pending between two steps");
+        let is_pending = open.is_some() || truncated.is_some() || exclusive.is_some() || waiter.is_some();
+        assert!(!is_pending, "nothing is pending between two steps");
         Savepoint {
             operations: operations.len(),
             versions: versions.clone(),
@@ -79,6 +82,11 @@ impl Transaction<'_> {
         }
     }
 
+    /// Whether an earlier step of this compound opened it.
+    pub fn opened_early(&self, key: OpenKey) -> bool {
+        self.changes.early_opens.iter().any(|early| early.key == key)
+    }
+
     /// Whether the attempt has missed something: what it fails with is no answer.
     pub fn is_given_up(&self) -> bool {
         self.loading.is_some_and(kv::Loading::is_given_up)
@@ -91,7 +99,7 @@ mod tests {
     use types::ClientId;
 
     use crate::{
-        opens::{OpenFile, OpenKey},
+        opens::OpenFile,
         tables::inode::tests::sample,
         transaction::entries::tests::with_transaction,
     };

@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod gate;
+pub mod holders;
 pub mod ost;
 
 use std::{

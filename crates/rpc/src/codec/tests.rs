@@ -5,8 +5,9 @@ use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, ClientId, Credentials, Damage, DeviceId, FileKind, Generation, InodeNumber, MdtIndex, NodeKind,
-    ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp, TooMany,
+    Attributes, ClientId, Credentials, Damage, DeviceId, FileKind, Generation, InodeNumber, LockHandle, MdtIndex,
+    NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp,
+    TooMany,
 };
 
 use super::*;
@@ -215,6 +216,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
             hole: Extent { start: 4096, end: 1 << 30 },
         }),
         R::DropPrivileges(root(), INODE),
+        R::CancelLocks(vec![LockHandle(12), LockHandle(u64::MAX)]),
     ]
 }
 

@@ -160,7 +160,7 @@ impl Import {
                     {
                         LocalOutcome::Answered(answer) => {
                             self.note_error(&link, opcode, &answer.reply);
-                            let Answer { reply, bulk, extension } = answer;
+                            let Answer { reply, bulk, extension, .. } = answer;
                             let era = link.connected().era;
                             return reply.map(|reply| Answered { reply, bulk, extension, era });
                         }

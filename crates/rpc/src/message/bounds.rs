@@ -38,8 +38,8 @@ pub fn check(request: &Request) -> FsResult<()> {
     }
 }
 
-/// The same of what is said beside it. This build grants no locks, replays nothing and has no
-/// requests between MDTs: what refers to any of these is refused, except that locks are given up.
+/// The same of what is said beside it. This build has no locks on data, replays nothing and has no
+/// requests between MDTs: what refers to any of these is refused.
 pub fn check_extension(extension: &RequestExtension) -> FsResult<()> {
     let RequestExtension { job, lock, cancels, replay, sequence, .. } = extension;
     if cancels.len() > LOCKS_PER_MESSAGE_MAX || job.len() > JOB_NAME_BYTES_MAX {
@@ -94,6 +94,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             within("slots", place.slots.len(), OBJECTS_PER_REQUEST_MAX)?;
             within("OSTs", place.refused.len(), OSTS_MAX)
         }
+        R::CancelLocks(handles) => within("locks", handles.len(), LOCKS_PER_MESSAGE_MAX),
         R::RenewLayout(renew) if renew.generation > Layout::GENERATION_MAX => Err(FsError::Overflow),
         R::ChangeData(request) | R::ReadData(request) => check_ost(request),
         R::GetAttributes(_)

@@ -15,7 +15,8 @@ use super::lock::{CacheMode, Granted, Resource};
 pub enum ClientRequest {
     /// Does the client answer? -> Done
     Ping,
-    /// Another client wants something that this lock forbids: give it back. -> Done
+    /// Another client wants something that this lock forbids: give all of it back, even if it is not
+    /// known, because the reply that grants it is under way. -> Done; `NotFound` gives it back, too
     Blocking(Blocking),
     /// A lock that the client waits for is granted. -> Done
     Completion(Granted),

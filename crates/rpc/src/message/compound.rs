@@ -318,8 +318,9 @@ impl Compound {
         };
         let is_write = |number: StepNumber| matches!(before.get(usize::from(number)), Some(Step::Write { .. }));
         let reports = match step {
-            Step::Close { open, written: Some(number), .. } => {
-                is_write(*number) && before.iter().any(|step| step.opens().is_some_and(|(id, _)| id == *open))
+            Step::Close { open, written, .. } => {
+                written.is_none_or(is_write)
+                    && before.iter().any(|step| step.opens().is_some_and(|(id, _)| id == *open))
             }
             _ => true,
         };

@@ -2,42 +2,31 @@
 //!
 //! A client asks for a lock beside any request ([`RequestExtension::wanted`]) or with a request of
 //! its own; it gets it beside the reply ([`ReplyExtension::granted`]). The target withdraws it with a
-//! callback ([`ClientRequest`]); the client gives it back with [`MdtRequest::CancelLocks`] or
-//! [`OstRequest::CancelLocks`], or beside any request ([`RequestExtension::cancels`]).
+//! callback ([`ClientRequest`]); the client gives it back with [`MdtRequest::CancelLocks`], or
+//! beside any request ([`RequestExtension::cancels`]). To give back a lock that does not exist is no
+//! error.
+//!
+//! A handle is granted once. Locks live as long as the connection through which they were granted:
+//! on a new one the client holds none, and what a target repeats of an earlier reply grants none.
+//! Bits that a client holds are not granted to it again, so it has several locks on one inode, with
+//! different bits. A client that is asked for a lock that it does not know, because the reply that
+//! grants it is under way or lost, gives it back all the same.
+//!
+//! What an MDT is asked for beside a request: [`inode_bit::DIRECTORY`] is about the directory that
+//! the request names (the parent of a name, the directory that is read), all other bits are about
+//! the inode that the reply shows. The number is that of the inode that the request names.
 //!
 //! [`RequestExtension::wanted`]: super::extension::RequestExtension::wanted
 //! [`RequestExtension::cancels`]: super::extension::RequestExtension::cancels
 //! [`ReplyExtension::granted`]: super::extension::ReplyExtension::granted
 //! [`ClientRequest`]: super::client::ClientRequest
 //! [`MdtRequest::CancelLocks`]: super::MdtRequest::CancelLocks
-//! [`OstRequest::CancelLocks`]: super::OstRequest::CancelLocks
 
+pub use lock::{InodeBits, inode_bit};
 use serde::{Deserialize, Serialize};
 use types::{InodeNumber, LockHandle, ObjectId};
 
 use super::mdt::LockRange;
-
-/// What can be cached of an inode. Bits of [`InodeBits`], as in Lustre's inode bit locks.
-pub mod inode_bit {
-    /// The name leads to the inode.
-    pub const LOOKUP: u32 = 1;
-    /// Attributes, access lists, the target of a symbolic link.
-    pub const ATTRIBUTES: u32 = 2;
-    /// The file may be opened again without a request.
-    pub const OPEN: u32 = 4;
-    /// The layout.
-    pub const LAYOUT: u32 = 8;
-    /// The names in a directory, and that others do not exist.
-    pub const DIRECTORY: u32 = 16;
-    /// Extended attributes, and that others do not exist.
-    pub const XATTRS: u32 = 32;
-    /// Data on the MDT.
-    pub const DATA: u32 = 64;
-}
-
-/// Set of [`inode_bit`] bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InodeBits(pub u32);
 
 /// What a lock is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

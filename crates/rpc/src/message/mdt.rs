@@ -4,8 +4,8 @@ use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{
-    Accounted, Attributes, Credentials, DataChanges, DataTimes, FileKind, Generation, InodeNumber, NodeKind, OstIndex,
-    SetAttributes, SpaceUsage, Timestamp,
+    Accounted, Attributes, Credentials, DataChanges, DataTimes, FileKind, Generation, InodeNumber, LockHandle,
+    NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
 
 use super::{Compound, CompoundReply, OstReply, OstRequest};
@@ -778,6 +778,11 @@ pub enum MdtRequest {
     /// A change of data through an open for writing of the caller's client, by this user: remove
     /// the privileges that do not survive it (setattr_should_drop_suidgid of Linux). -> Entry
     DropPrivileges(Credentials, InodeNumber),
+    /// Locks that the client gives back, at most [`LOCKS_PER_MESSAGE_MAX`]; those that it has not
+    /// got are ignored. -> Done
+    ///
+    /// [`LOCKS_PER_MESSAGE_MAX`]: types::limits::LOCKS_PER_MESSAGE_MAX
+    CancelLocks(Vec<LockHandle>),
 }
 
 /// Answers of a metadata target.

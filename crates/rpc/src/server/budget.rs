@@ -113,7 +113,7 @@ fn bulk_bytes(asked: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use layout::{ComponentId, Extent};
-    use types::{Credentials, Generation, InodeNumber, ObjectId, Timestamp};
+    use types::{Credentials, Generation, InodeNumber, LockHandle, ObjectId, Timestamp, limits::LOCKS_PER_MESSAGE_MAX};
 
     use super::*;
     use crate::{
@@ -195,6 +195,7 @@ mod tests {
                 component: ComponentId(u32::MAX),
                 hole: Extent { start: 0, end: u64::MAX },
             }),
+            MdtRequest::CancelLocks(vec![LockHandle(u64::MAX); LOCKS_PER_MESSAGE_MAX]),
             MdtRequest::Ping,
             MdtRequest::Disconnect,
         ];

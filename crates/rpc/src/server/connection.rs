@@ -29,7 +29,7 @@ use super::{
     failing::Outcome,
     greeting::Greeting,
     overdue,
-    served_target::{Bound, ServedTarget, is_disconnect, keep, keep_error},
+    served_target::{Bound, ServedTarget, is_disconnect, keep, keep_error, keep_for_copies},
     shared::Shared,
     unproven,
 };
@@ -452,9 +452,14 @@ async fn work(
     };
     drop(change);
     drop(permit);
-    let reply = keep(answer);
+    let (reply, kept) = match repeatable {
+        true => (keep(answer), None),
+        false => {
+            let (reply, kept) = keep_for_copies(answer);
+            (reply, Some(kept))
+        }
+    };
     share.shrink_to(reply.body.bytes.len() + reply.bulk.len());
-    let kept = (!repeatable).then(|| reply.clone());
     bound.cell.finish(bound.target.now(), slot, xid, kept);
     if disconnects && !is_panic {
         bound.target.close(&bound.cell).await;

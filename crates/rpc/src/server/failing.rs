@@ -74,6 +74,13 @@ pub(super) enum Outcome {
     Answered(Answer),
     /// It panicked.
     Panicked,
-    /// It is not answered: the target has failed meanwhile.
+    /// It is not answered: the target has failed meanwhile, or stops.
     Unanswered,
+}
+
+impl Outcome {
+    /// Of a request that was handled.
+    pub fn of(answer: Answer) -> Self {
+        if answer.is_withheld { Outcome::Unanswered } else { Outcome::Answered(answer) }
+    }
 }

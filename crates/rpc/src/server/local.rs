@@ -161,7 +161,7 @@ impl LocalLink {
             }
             // Nothing was kept of it to be sent to the target's next start.
             Outcome::Unanswered => {
-                let detail = "out of service since a panic".to_owned();
+                let detail = "out of service".to_owned();
                 let error = FsError::Device { target: target.name.clone(), detail };
                 return LocalOutcome::Answered(Answer::new(Err(error)));
             }

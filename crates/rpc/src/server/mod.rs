@@ -15,6 +15,7 @@
 //! Downside: a connection stays on the core to which its reader was assigned, busy or not.
 
 mod budget;
+mod clients;
 mod connection;
 mod failing;
 mod greeting;
@@ -47,6 +48,7 @@ use crate::{
 };
 pub(crate) use budget::memory_of;
 pub use budget::{BYTES_MAX as BYTES_IN_WORK_MAX, URGENT_BYTES_MAX as URGENT_BYTES_IN_WORK_MAX};
+use clients::ServedClients;
 pub(crate) use local::{LocalLink, LocalOutcome, SlotToken};
 pub use options::ServerOptions;
 use served_target::ServedTarget;
@@ -75,6 +77,7 @@ impl Server {
             self.shared.service(service, *threads);
         }
         let target = ServedTarget::new(self.shared.clone(), name, handler, lease);
+        target.handler.served(Arc::new(ServedClients(Arc::downgrade(&target))));
         let before = self.targets.lock().insert(name.to_owned(), target.clone());
         assert!(before.is_none(), "{name} is already served");
         self.shared.targets.lock().insert(name.to_owned(), Arc::downgrade(&target));

@@ -33,10 +33,10 @@ use crate::{
     },
     handler::{Answer, Call, Handler, SessionEvent},
     message::{
-        ClientRequest, Request, bounds,
+        ClientRequest, ReplyExtension, Request, bounds,
         session::{Connect, Connected, urgent_slots},
     },
-    service::{Admission, Permit, QueueFull},
+    service::{Admission, Parked, Permit, QueueFull},
     session::{
         CallbackResult, ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect,
     },
@@ -140,6 +140,7 @@ impl ServedTarget {
                 }
                 (ConnectPlan::Wait, Some(cell)) => cell.until(|session| self.may_go_on(session, connect)).await,
                 (ConnectPlan::Ready { resumed }, Some(cell)) => {
+                    self.handler.connection_begun(connect.client);
                     let slots = cell.with(|session| session.slots());
                     let connected = Connected {
                         version,
@@ -193,6 +194,7 @@ impl ServedTarget {
                     (plan, session.generation() > before)
                 });
                 if superseded {
+                    self.handler.connection_begun(connect.client);
                     cell.detach();
                     cell.notify();
                 }
@@ -279,6 +281,16 @@ impl ServedTarget {
         drop(sessions);
         cell.with(Session::ended);
         cell.notify();
+    }
+
+    /// When a client's lease runs out; `None` if it has no session, or needs no lease.
+    pub(super) fn lease_end(&self, client: ClientId) -> Option<Instant> {
+        self.session(client)?.with(|session| session.lease_end(self.lease))
+    }
+
+    /// See [`Service::park`](crate::service::Service::park).
+    pub(super) fn park(&self, service: &'static str) -> Parked {
+        self.shared.service(service, self.shared.options.service_threads).park()
     }
 
     /// Makes a request to a client. It is made even if the caller gives up.
@@ -457,7 +469,7 @@ impl ServedTarget {
         );
         if !self.shared.options.contain_panics {
             let work = trace::scoped(trace, self.observe(span, self.handler.clone().handle(call)));
-            return Box::pin(async move { Outcome::Answered(work.await) });
+            return Box::pin(async move { Outcome::of(work.await) });
         }
         // Also the making of the future is the handler's.
         let handler = self.handler.clone();
@@ -475,7 +487,7 @@ impl ServedTarget {
                     target.fail();
                     Outcome::Panicked
                 }
-                Some(Ok(answer)) if !target.failure.has_failed() => Outcome::Answered(answer),
+                Some(Ok(answer)) if !target.failure.has_failed() => Outcome::of(answer),
                 Some(Ok(_)) | None => Outcome::Unanswered,
             }
         })
@@ -546,7 +558,7 @@ impl ServedTarget {
 }
 
 /// The answer as it goes out.
-pub(super) fn keep(Answer { reply, bulk, extension }: Answer) -> KeptReply {
+pub(super) fn keep(Answer { reply, bulk, extension, .. }: Answer) -> KeptReply {
     let encoded = match &reply {
         Ok(reply) => codec::encode_reply(&extension, reply),
         Err(error) => return keep_error(error),
@@ -555,6 +567,18 @@ pub(super) fn keep(Answer { reply, bulk, extension }: Answer) -> KeptReply {
         Ok(body) => KeptReply { error: false, body, bulk },
         Err(error) => keep_error(&FsError::from(error)),
     }
+}
+
+/// The answer as it goes out, and as it is kept for copies of its request. Only the former grants
+/// locks: a copy may come through a later connection, on which the client has none.
+pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
+    if answer.extension.granted.is_empty() {
+        let reply = keep(answer);
+        return (reply.clone(), reply);
+    }
+    let granted_nothing = ReplyExtension { granted: Vec::new(), ..answer.extension.clone() };
+    let kept = keep(Answer { extension: granted_nothing, ..answer.clone() });
+    (keep(answer), kept)
 }
 
 /// An error as it goes out.
@@ -566,4 +590,29 @@ pub(super) fn keep_error(error: &FsError) -> KeptReply {
 /// Whether this request is a client's `Disconnect`.
 pub(super) fn is_disconnect(request: &Request) -> bool {
     opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{InodeNumber, LockHandle};
+
+    use super::*;
+    use crate::message::{
+        MdtReply, Reply,
+        lock::{CacheMode, Granted, InodeBits, Resource, inode_bit},
+    };
+
+    #[test]
+    fn a_copy_of_a_reply_grants_nothing() {
+        let resource = Resource::Inode(InodeNumber(7), InodeBits(inode_bit::LOOKUP));
+        let granted = vec![Granted { handle: LockHandle(5), resource, mode: CacheMode::Read }];
+        let extension = ReplyExtension { granted, committed: types::Lsn(9), ..ReplyExtension::default() };
+        let answer = Answer { extension: extension.clone(), ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) };
+        let told = |kept: &KeptReply| -> ReplyExtension {
+            codec::decode_extension(&kept.body.bytes[..usize::from(kept.body.extension_bytes)]).unwrap()
+        };
+        let (reply, kept) = keep_for_copies(answer);
+        assert_eq!(told(&reply), extension);
+        assert_eq!(told(&kept), ReplyExtension { granted: Vec::new(), ..extension });
+    }
 }

@@ -171,6 +171,11 @@ impl Session {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
     }
 
+    /// When the lease runs out; `None` while the session needs none.
+    pub fn lease_end(&self, lease: Duration) -> Option<Instant> {
+        (!self.pinned).then(|| self.last_activity + lease)
+    }
+
     /// The server did not run for so long: the client could not show that it lives.
     pub fn excuse(&mut self, now: Instant, stalled: Duration) {
         self.last_activity = now.min(self.last_activity + stalled);

@@ -54,11 +54,12 @@ pub enum MdtKind {
     RenewLayout,
     LeaveOut,
     DropPrivileges,
+    CancelLocks,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 47] = [
+    pub const ALL: [MdtKind; 48] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -106,6 +107,7 @@ impl MdtKind {
         MdtKind::RenewLayout,
         MdtKind::LeaveOut,
         MdtKind::DropPrivileges,
+        MdtKind::CancelLocks,
     ];
 
     /// What is known of all requests of this kind.
@@ -159,6 +161,7 @@ impl MdtKind {
             K::RenewLayout => ("mdt_renew_layout", Effect::State, ReplySize::Small, P::Everybody),
             K::LeaveOut => ("mdt_leave_out", Effect::State, ReplySize::Small, P::Everybody),
             K::DropPrivileges => ("mdt_drop_privileges", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::CancelLocks => ("mdt_cancel_locks", Effect::Nothing, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -228,6 +231,7 @@ impl MdtRequest {
             R::RenewLayout(renew) => K::RenewLayout.row().waits_if(!renew.exclusive),
             R::LeaveOut(..) => K::LeaveOut.row(),
             R::DropPrivileges(..) => K::DropPrivileges.row(),
+            R::CancelLocks(..) => K::CancelLocks.row().urgent_if(true),
         }
     }
 }

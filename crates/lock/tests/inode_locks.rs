@@ -1,0 +1,413 @@
+//! The lock table together with clients that cache: all orders of messages of three clients, two
+//! inodes and one crash, explored exhaustively. In every state no client may serve from its cache
+//! what differs from what is visible; in every state from which nothing follows no change waits.
+//! And: limits, counts, and what a lock takes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use lock::{
+    ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_bit,
+    inode_locks::{LOCK_BYTES, LockCounters},
+};
+use types::{ClientId, InodeNumber, LockHandle};
+
+const BITS: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
+const CLIENTS: u64 = 3;
+const INODES: usize = 2;
+const NO_LIMITS: LockLimits = LockLimits { per_client: 1000, total: 1000 };
+
+type Values = [u8; INODES];
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Message {
+    Read { client: ClientId, inode: usize, sent: u8 },
+    ReadReply { client: ClientId, inode: usize, sent: u8, value: u8, granted: Option<LockHandle> },
+    Change { client: ClientId, inodes: Vec<usize> },
+    ChangeReply { client: ClientId, inodes: Vec<usize>, values: Values },
+    Callback { client: ClientId, handle: LockHandle },
+    Cancel { client: ClientId, handle: LockHandle },
+}
+
+/// What a client keeps of an inode under a lock; the value is not known while the client itself
+/// changes it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Cached {
+    handle: LockHandle,
+    value: Option<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    crashed: bool,
+    evicted: bool,
+    cache: BTreeMap<usize, Cached>,
+    /// Changes of its own sent or answered, by inode: what was read before or meanwhile is not kept.
+    own_changes: [u8; INODES],
+    changing: BTreeSet<usize>,
+    reading: BTreeSet<usize>,
+    /// Locks asked back before their grant arrived.
+    cancelled: BTreeSet<LockHandle>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    client: ClientId,
+    inodes: Vec<usize>,
+    id: ChangeId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    locks: InodeLocks,
+    values: Values,
+    waiting: Vec<Waiting>,
+    clients: Vec<Client>,
+    messages: BTreeSet<Message>,
+    reads_left: u8,
+    changes_left: u8,
+    crashes_left: u8,
+}
+
+fn inode_number(inode: usize) -> InodeNumber {
+    InodeNumber(inode as u64 + 1)
+}
+
+fn parts(inodes: &[usize]) -> Vec<(InodeNumber, InodeBits)> {
+    inodes.iter().map(|inode| (inode_number(*inode), BITS)).collect()
+}
+
+impl State {
+    fn new(reads: u8, changes: u8, crashes: u8) -> Self {
+        Self {
+            locks: InodeLocks::new(LockHandle(1), NO_LIMITS),
+            values: [0; INODES],
+            waiting: Vec::new(),
+            clients: vec![Client::default(); CLIENTS as usize],
+            messages: BTreeSet::new(),
+            reads_left: reads,
+            changes_left: changes,
+            crashes_left: crashes,
+        }
+    }
+
+    fn client(&mut self, client: ClientId) -> &mut Client {
+        &mut self.clients[client.0 as usize]
+    }
+
+    /// All states that can follow.
+    fn next(&self) -> Vec<State> {
+        let mut next = Vec::new();
+        let mut step = |act: &dyn Fn(&mut State)| {
+            let mut state = self.clone();
+            act(&mut state);
+            next.push(state);
+        };
+        for message in &self.messages {
+            step(&|state| state.deliver(message));
+        }
+        // Clients that have not done anything are alike: the first of them acts for all.
+        let idle = self.clients.iter().position(|client| *client == Client::default());
+        for number in 0..CLIENTS {
+            let (id, client) = (ClientId(number), &self.clients[number as usize]);
+            if *client == Client::default() && idle != Some(number as usize) {
+                continue;
+            }
+            if client.crashed {
+                if !client.evicted {
+                    step(&|state| state.evict(id));
+                }
+                continue;
+            }
+            for inode in 0..INODES {
+                let is_idle = !client.reading.contains(&inode) && !client.changing.contains(&inode);
+                if self.reads_left > 0 && is_idle && !client.cache.contains_key(&inode) {
+                    step(&|state| state.read(id, inode));
+                }
+            }
+            if self.changes_left > 0 && client.changing.is_empty() {
+                step(&|state| state.change(id, vec![0]));
+                step(&|state| state.change(id, vec![0, 1]));
+            }
+            if self.crashes_left > 0 {
+                step(&|state| state.crash(id));
+            }
+        }
+        next
+    }
+
+    fn read(&mut self, id: ClientId, inode: usize) {
+        self.reads_left -= 1;
+        let client = self.client(id);
+        client.reading.insert(inode);
+        let sent = client.own_changes[inode];
+        self.messages.insert(Message::Read { client: id, inode, sent });
+    }
+
+    fn change(&mut self, id: ClientId, inodes: Vec<usize>) {
+        self.changes_left -= 1;
+        let client = self.client(id);
+        for inode in &inodes {
+            client.changing.insert(*inode);
+            client.own_changes[*inode] += 1;
+            if let Some(cached) = client.cache.get_mut(inode) {
+                cached.value = None;
+            }
+        }
+        self.messages.insert(Message::Change { client: id, inodes });
+    }
+
+    fn crash(&mut self, id: ClientId) {
+        self.crashes_left -= 1;
+        *self.client(id) = Client { crashed: true, ..Client::default() };
+    }
+
+    /// Its session ends.
+    fn evict(&mut self, id: ClientId) {
+        self.client(id).evicted = true;
+        let mut ready = Vec::new();
+        self.locks.drop_client(id, self.locks.last_handle(), &mut ready);
+        assert_eq!(self.locks.count_of(id), 0, "no lock survives its client");
+        self.go_on(ready);
+    }
+
+    fn deliver(&mut self, message: &Message) {
+        self.messages.remove(message);
+        match message {
+            Message::Read { client, inode, sent } => self.serve_read(*client, *inode, *sent),
+            Message::Change { client, inodes } => {
+                if !self.client(*client).evicted {
+                    self.try_change(*client, inodes.clone(), None);
+                }
+            }
+            Message::Cancel { client, handle } => {
+                let mut ready = Vec::new();
+                self.locks.cancel(*client, *handle, &mut ready);
+                self.go_on(ready);
+            }
+            Message::ReadReply { client, .. }
+            | Message::ChangeReply { client, .. }
+            | Message::Callback { client, .. } => {
+                if !self.client(*client).crashed {
+                    self.tell(*client, message);
+                }
+            }
+        }
+    }
+
+    fn serve_read(&mut self, client: ClientId, inode: usize, sent: u8) {
+        if self.client(client).evicted {
+            return;
+        }
+        let granted = self.locks.grant(client, inode_number(inode), BITS, &mut Vec::new());
+        let (value, granted) = (self.values[inode], granted.map(|granted| granted.handle));
+        self.messages.insert(Message::ReadReply { client, inode, sent, value, granted });
+    }
+
+    /// A message arrives at a client.
+    fn tell(&mut self, id: ClientId, message: &Message) {
+        let mut cancelled = None;
+        let client = &mut self.clients[id.0 as usize];
+        match message {
+            Message::ReadReply { inode, sent, value, granted: Some(handle), .. } => {
+                client.reading.remove(inode);
+                let is_new = *sent == client.own_changes[*inode] && !client.changing.contains(inode);
+                match client.cancelled.contains(handle) {
+                    true => {}
+                    false if is_new => {
+                        drop(client.cache.insert(*inode, Cached { handle: *handle, value: Some(*value) }))
+                    }
+                    false => cancelled = Some(*handle),
+                }
+            }
+            Message::ReadReply { inode, .. } => drop(client.reading.remove(inode)),
+            Message::ChangeReply { inodes, values, .. } => {
+                for inode in inodes {
+                    client.changing.remove(inode);
+                    client.own_changes[*inode] += 1;
+                    if let Some(cached) = client.cache.get_mut(inode) {
+                        cached.value = Some(values[*inode]);
+                    }
+                }
+            }
+            Message::Callback { handle, .. } => {
+                let before = client.cache.len();
+                client.cache.retain(|_, cached| cached.handle != *handle);
+                if client.cache.len() == before {
+                    client.cancelled.insert(*handle);
+                }
+                cancelled = Some(*handle);
+            }
+            Message::Read { .. } | Message::Change { .. } | Message::Cancel { .. } => unreachable!("for the server"),
+        }
+        self.messages.extend(cancelled.map(|handle| Message::Cancel { client: id, handle }));
+    }
+
+    fn go_on(&mut self, ready: Vec<ChangeId>) {
+        for id in ready {
+            assert!(self.locks.is_ready(id));
+            let at = self.waiting.iter().position(|waiting| waiting.id == id).expect("a change that waits");
+            let Waiting { client, inodes, id } = self.waiting.remove(at);
+            self.try_change(client, inodes, Some(id));
+        }
+    }
+
+    fn try_change(&mut self, client: ClientId, inodes: Vec<usize>, before: Option<ChangeId>) {
+        match self.locks.prepare(before, client, &parts(&inodes)) {
+            Prepared::Ready => {
+                before.into_iter().for_each(|id| self.locks.end(id));
+                inodes.iter().for_each(|inode| self.values[*inode] += 1);
+                self.messages.insert(Message::ChangeReply { client, inodes, values: self.values });
+            }
+            Prepared::Blocked(id, ask) => {
+                self.waiting.push(Waiting { client, inodes, id });
+                let callback = |ask: Revocation| Message::Callback { client: ask.client, handle: ask.handle };
+                self.messages.extend(ask.into_iter().map(callback));
+            }
+        }
+    }
+
+    fn check(&self) {
+        self.locks.check();
+        for (number, client) in self.clients.iter().enumerate() {
+            for (inode, cached) in &client.cache {
+                if let Some(value) = cached.value {
+                    assert_eq!(value, self.values[*inode], "client {number} serves from its cache: {self:#?}");
+                }
+            }
+        }
+        assert_eq!(self.waiting.len(), self.locks.changes());
+    }
+}
+
+/// Two independent hashes: states are too many to be kept.
+fn fingerprint(state: &State) -> (u64, u64) {
+    let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
+    state.hash(&mut first);
+    (0x5bd1_e995_u32, state).hash(&mut second);
+    (first.finish(), second.finish())
+}
+
+/// Visits all states that can follow; returns how many there are.
+fn explore(start: State) -> usize {
+    let (mut seen, mut pending) = (HashSet::new(), vec![start]);
+    while let Some(state) = pending.pop() {
+        if !seen.insert(fingerprint(&state)) {
+            continue;
+        }
+        state.check();
+        let next = state.next();
+        let goes_on =
+            !state.messages.is_empty() || state.clients.iter().any(|client| client.crashed && !client.evicted);
+        if !goes_on {
+            assert!(state.waiting.is_empty(), "a change waits though all clients answered: {state:#?}");
+        }
+        pending.extend(next);
+    }
+    seen.len()
+}
+
+#[test]
+fn nobody_serves_what_was_changed_and_every_change_is_made() {
+    let states = explore(State::new(3, 1, 0)) + explore(State::new(2, 2, 0));
+    assert!(states > 10_000, "{states} states");
+}
+
+#[test]
+fn a_client_that_dies_holds_up_a_change_until_its_session_ends() {
+    let states = explore(State::new(2, 1, 1));
+    assert!(states > 1000, "{states} states");
+}
+
+const FILE: InodeNumber = InodeNumber(7);
+const LOOKUP: InodeBits = InodeBits(inode_bit::LOOKUP);
+const BOTH: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES);
+
+fn table(limits: LockLimits) -> InodeLocks {
+    InodeLocks::new(LockHandle(100), limits)
+}
+
+fn grant(locks: &mut InodeLocks, client: u64, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
+    let mut ask = Vec::new();
+    let granted = locks.grant(ClientId(client), inode, bits, &mut ask);
+    assert_eq!(ask, []);
+    locks.check();
+    granted
+}
+
+#[test]
+fn only_missing_bits_are_granted_and_none_in_preparation() {
+    let mut locks = table(NO_LIMITS);
+    let first = grant(&mut locks, 1, FILE, LOOKUP).unwrap();
+    assert_eq!((first.handle, first.bits), (LockHandle(100), LOOKUP));
+    let second = grant(&mut locks, 1, FILE, BOTH).unwrap();
+    assert_eq!((second.handle, second.bits), (LockHandle(101), BITS), "it has the other");
+    assert_eq!(grant(&mut locks, 1, FILE, BOTH), None);
+    assert_eq!(grant(&mut locks, 2, FILE, BOTH).unwrap().bits, BOTH, "readers do not conflict");
+    // Client 2 changes attributes: client 1 has to give them back, and keeps its name.
+    let Prepared::Blocked(id, ask) = locks.prepare(None, ClientId(2), &[(FILE, BITS)]) else { panic!("1 has it") };
+    let asked = Revocation { client: ClientId(1), handle: second.handle, inode: FILE, bits: BITS };
+    assert_eq!(ask, [asked]);
+    assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, LOOKUP, "attributes are in preparation");
+    assert_eq!(locks.blockers(id), [ClientId(1)].into());
+    let again = locks.prepare(Some(id), ClientId(2), &[(FILE, BITS)]);
+    assert_eq!(again, Prepared::Blocked(id, vec![]), "it was asked");
+    let mut ready = Vec::new();
+    locks.cancel(ClientId(3), second.handle, &mut ready);
+    assert_eq!(ready, [], "not the lock of client 3");
+    locks.cancel(ClientId(1), second.handle, &mut ready);
+    assert_eq!(ready, [id]);
+    assert_eq!(locks.prepare(Some(id), ClientId(2), &[(FILE, BITS)]), Prepared::Ready);
+    locks.end(id);
+    assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, BITS);
+    assert_eq!(locks.held_by(FILE, ClientId(2)), BOTH, "who changes it keeps its locks");
+    assert_eq!(locks.counters(), LockCounters { granted: 5, revoked: 1, blocked: 1 });
+    locks.drop_inode(FILE, &mut ready);
+    locks.check();
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn at_a_limit_the_oldest_are_asked_back() {
+    let mut locks = table(LockLimits { per_client: 20, total: 30 });
+    let inode = |number: u64| InodeNumber(1000 + number);
+    for number in 0..20 {
+        grant(&mut locks, 1, inode(number), BOTH).unwrap();
+    }
+    let mut ask = Vec::new();
+    assert_eq!(locks.grant(ClientId(1), inode(20), BOTH, &mut ask), None);
+    assert_eq!(ask.iter().map(|asked| asked.inode).collect::<Vec<_>>(), (0..16).map(inode).collect::<Vec<_>>());
+    assert_eq!(locks.grant(ClientId(1), inode(20), BOTH, &mut ask), None);
+    assert_eq!(ask.len(), 16, "each is asked once");
+    for number in 0..10 {
+        grant(&mut locks, 2, inode(number), BOTH).unwrap();
+    }
+    let mut ask = Vec::new();
+    assert_eq!(locks.grant(ClientId(2), inode(20), BOTH, &mut ask), None);
+    assert_eq!(locks.grant(ClientId(2), inode(20), BOTH, &mut ask), None);
+    assert_eq!(ask.len(), 14, "4 of client 1 that were not asked, and 10 of client 2");
+    let mut ready = Vec::new();
+    locks.drop_client(ClientId(1), LockHandle(104), &mut ready);
+    assert_eq!((locks.count_of(ClientId(1)), locks.len()), (15, 25), "those up to this handle");
+    assert!(grant(&mut locks, 2, inode(20), BOTH).is_some());
+    locks.drop_client(ClientId(1), locks.last_handle(), &mut ready);
+    assert_eq!((locks.count_of(ClientId(1)), locks.len()), (0, 11));
+    locks.check();
+}
+
+#[test]
+fn a_million_locks_are_granted_and_go() {
+    let mut locks = table(LockLimits { per_client: 1 << 20, total: 1 << 20 });
+    let mut ask = Vec::new();
+    for number in 0..1_000_000 {
+        let granted = locks.grant(ClientId(number % 4), InodeNumber(number), BOTH, &mut ask);
+        assert!(granted.is_some());
+    }
+    assert!(LOCK_BYTES <= 80, "{LOCK_BYTES} bytes in keys and values");
+    assert_eq!((locks.len(), locks.count_of(ClientId(3))), (1_000_000, 250_000));
+    let mut ready = Vec::new();
+    (0..4).for_each(|client| locks.drop_client(ClientId(client), locks.last_handle(), &mut ready));
+    assert!(locks.is_empty() && ask.is_empty() && ready.is_empty());
+}

@@ -1,0 +1,167 @@
+//! The locks under which clients cache names and attributes, as this MDT keeps them: the table, who
+//! waits for locks to come back, and which locks are still to be asked for.
+//!
+//! Decisions are made here, under the namespace's mutex; the callbacks are made without it
+//! (`mdt/cache.rs`).
+//!
+//! Life cycle: volatile; after a restart no client has a lock. Handles begin at the time of the
+//! start, so that they differ from those of every earlier start.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use lock::{ChangeId, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_locks::LockCounters};
+use rpc::message::lock::{CacheMode, Granted, Resource};
+use tokio::sync::{Notify, futures::OwnedNotified};
+use types::{
+    ClientId, InodeNumber, LockHandle, Timestamp,
+    limits::{CACHE_LOCKS_MAX, CACHE_LOCKS_PER_CLIENT_MAX},
+};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct CacheLocks {
+    locks: InodeLocks,
+    /// Requests that wait for the locks in the way of their change.
+    waiters: BTreeMap<ChangeId, Arc<Notify>>,
+    /// Locks to be asked back.
+    asked: Vec<Revocation>,
+}
+
+impl CacheLocks {
+    /// None; of an MDT that starts now.
+    pub fn new(now: Timestamp) -> Self {
+        // A grant takes longer than a nanosecond.
+        let now_ns = u64::try_from(now.seconds).unwrap_or(0).saturating_mul(1_000_000_000);
+        let first = LockHandle(now_ns.saturating_add(now.nanoseconds.into()).max(1));
+        let limits = LockLimits { per_client: CACHE_LOCKS_PER_CLIENT_MAX, total: CACHE_LOCKS_MAX };
+        Self { locks: InodeLocks::new(first, limits), waiters: BTreeMap::new(), asked: Vec::new() }
+    }
+
+    /// Grants what can be granted at once.
+    pub fn grant(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<Granted> {
+        let granted = self.locks.grant(client, inode, bits, &mut self.asked)?;
+        let resource = Resource::Inode(granted.inode, granted.bits);
+        Some(Granted { handle: granted.handle, resource, mode: CacheMode::Read })
+    }
+
+    /// Whether nobody has a lock.
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Whether clients other than this one have cached something of an inode.
+    pub fn others_hold(&self, client: ClientId, inode: InodeNumber) -> bool {
+        !self.locks.held_by_others(inode, client).is_empty()
+    }
+
+    /// Whether clients other than this one have some of these parts.
+    pub fn others_hold_some(&self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) -> bool {
+        parts.iter().any(|(inode, bits)| self.locks.held_by_others(*inode, client).meets(*bits))
+    }
+
+    /// A change of these parts. `Some`: it waits for locks, which are asked back.
+    pub fn prepare(
+        &mut self,
+        change: Option<ChangeId>,
+        client: ClientId,
+        parts: &[(InodeNumber, InodeBits)],
+    ) -> Option<ChangeId> {
+        match self.locks.prepare(change, client, parts) {
+            Prepared::Ready => None,
+            Prepared::Blocked(id, ask) => {
+                self.asked.extend(ask);
+                Some(id)
+            }
+        }
+    }
+
+    /// Asks back what others have of these parts, and nobody waits for it.
+    pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) {
+        self.asked.extend(self.locks.revoke(client, parts));
+    }
+
+    /// A change was made or given up.
+    pub fn end(&mut self, change: ChangeId) {
+        self.locks.end(change);
+        self.waiters.remove(&change);
+    }
+
+    /// Completes when a change waits for no lock any more; `None`: it does not wait now.
+    pub fn wait(&mut self, change: ChangeId) -> Option<OwnedNotified> {
+        if self.locks.is_ready(change) {
+            return None;
+        }
+        Some(self.waiters.entry(change).or_default().clone().notified_owned())
+    }
+
+    /// The clients that a change waits for.
+    pub fn blockers(&self, change: ChangeId) -> Vec<ClientId> {
+        self.locks.blockers(change).into_iter().collect()
+    }
+
+    /// A client gives locks back.
+    pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
+        let mut ready = Vec::new();
+        handles.iter().for_each(|handle| self.locks.cancel(client, *handle, &mut ready));
+        self.wake(&ready);
+    }
+
+    /// A client has none of its locks up to this one any more.
+    pub fn drop_client(&mut self, client: ClientId, last: LockHandle) {
+        let mut ready = Vec::new();
+        self.locks.drop_client(client, last, &mut ready);
+        self.wake(&ready);
+    }
+
+    /// An inode is gone, and everything known of it.
+    pub fn drop_inode(&mut self, inode: InodeNumber) {
+        let mut ready = Vec::new();
+        self.locks.drop_inode(inode, &mut ready);
+        self.wake(&ready);
+    }
+
+    fn wake(&mut self, ready: &[ChangeId]) {
+        for change in ready {
+            if let Some(waiter) = self.waiters.get(change) {
+                waiter.notify_waiters();
+            }
+        }
+    }
+
+    /// Takes the locks that are to be asked back.
+    pub fn take_asked(&mut self) -> Vec<Revocation> {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// The last handle that was given.
+    pub fn last_handle(&self) -> LockHandle {
+        self.locks.last_handle()
+    }
+
+    /// Locks that exist.
+    pub fn count(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> LockCounters {
+        self.locks.counters()
+    }
+
+    /// Asserts the invariants: for audits, since it looks at everything.
+    pub fn check(&self) {
+        self.locks.check();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_of_a_later_start_are_others() {
+        let at = |seconds, nanoseconds| CacheLocks::new(Timestamp { seconds, nanoseconds }).last_handle();
+        assert_eq!(at(1_800_000_000, 5).0 - at(1_800_000_000, 0).0, 5);
+        assert_eq!(at(-5, 0), LockHandle(0));
+    }
+}
