@@ -21,12 +21,14 @@ use rpc::{
 };
 use rt::Seams;
 use tokio::sync::watch;
-use types::{ClientId, FsError, FsResult, InodeNumber};
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex};
 
 use crate::{
+    cache::inode_cache::InodeCache,
     client_state::ClientState,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
+    open_state::open_table::OpenTable,
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
@@ -177,6 +179,32 @@ impl FileSystem {
         self.statistics.count(operation);
     }
 
+    /// What the cache of the MDT that holds `inode` answers, if it can; see [`InodeCache`].
+    pub(crate) fn cached<T>(
+        &self,
+        inode: InodeNumber,
+        query: impl FnOnce(&mut InodeCache, &OpenTable) -> Option<T>,
+    ) -> Option<T> {
+        let target = self.targets.mdt_of(inode).ok()?;
+        let found = target.serve(&*self.seams.clock, |cache| query(cache, &self.client_state.opens))?;
+        self.count(Operation::CacheHits);
+        Some(found)
+    }
+
+    /// Locks under which attributes and names of an MDT are cached, and how many are kept at most.
+    pub fn cached_locks(&self, mdt: MdtIndex) -> FsResult<(usize, usize)> {
+        let target = self.targets.mdt(mdt)?;
+        Ok((target.cache().lock_count(), target.cache().locks_max()))
+    }
+
+    /// Changes how many are kept at most (`lru_size`); 0: nothing is cached.
+    pub fn set_cached_locks_max(&self, mdt: MdtIndex, locks_max: usize) -> FsResult<()> {
+        let target = self.targets.mdt(mdt)?;
+        target.cache().set_locks_max(locks_max);
+        target.give_locks_back(&self.seams);
+        Ok(())
+    }
+
     /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error
     /// is `Stale`.
     pub(crate) async fn call<'a>(
@@ -184,7 +212,8 @@ impl FileSystem {
         inode: InodeNumber,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
-        self.targets.mdt_of(inode)?.call(question).await.map_err(stale_if_evicted)
+        let target = self.targets.mdt_of(inode)?;
+        target.ask_mdt(&self.seams, &self.client_state.opens, question).await.map_err(stale_if_evicted)
     }
 }
 

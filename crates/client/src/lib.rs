@@ -2,9 +2,9 @@
 //! its users.
 //!
 //! [`FileSystem`] is the API: asynchronous, POSIX semantics, no kernel. It keeps one connection to
-//! each target of the cluster map, splits data by the layout into requests to the objects, and
-//! caches nothing that another client could make stale: no attributes, no names, no data. The price
-//! is a request for every operation, until there are locks with callbacks.
+//! each target of the cluster map and splits data by the layout into requests to the objects. It
+//! caches names and attributes under locks that the MDT withdraws before another client's change is
+//! visible (`cache`), and no data.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,8 +30,9 @@
 //! family of system calls; `open_state` has what this client knows about its open files;
 //! `placement` keeps their layouts and finds other space for data that a full OST refuses;
 //! `objects` sends requests to single objects; `targets` sends the requests and recovers after a
-//! restart.
+//! restart; `cache` answers without a request where it can.
 
+mod cache;
 mod cancellation;
 mod client_state;
 pub mod control;

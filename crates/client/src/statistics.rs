@@ -61,11 +61,13 @@ pub enum Operation {
     Flock,
     /// sync(2).
     Sync,
+    /// Operations of those above that were answered from the cache of names and attributes.
+    CacheHits,
 }
 
 impl Operation {
     /// All operations, in the order they are shown.
-    pub const ALL: [Operation; 28] = [
+    pub const ALL: [Operation; 29] = [
         Operation::ReadBytes,
         Operation::WriteBytes,
         Operation::Open,
@@ -94,6 +96,7 @@ impl Operation {
         Operation::Statfs,
         Operation::Flock,
         Operation::Sync,
+        Operation::CacheHits,
     ];
 
     /// Lustre's name.
@@ -127,6 +130,7 @@ impl Operation {
             Operation::Statfs => "statfs",
             Operation::Flock => "flock",
             Operation::Sync => "sync",
+            Operation::CacheHits => "cache_hits",
         }
     }
 }

@@ -1,6 +1,8 @@
 //! All tests of this crate, in one program: each program would compile what it uses of the crates
 //! again.
 
+mod cache;
+mod coherence;
 mod composite;
 mod data_on_mdt;
 mod elsewhere;

@@ -27,7 +27,6 @@ use lfs::{
     size,
 };
 use mds::{
-    access_list::AccessList,
     inspect::MdtSchema,
     tables::{INODES, inode::Inode},
 };
@@ -56,7 +55,7 @@ use rt::{
     parameters::{Parameter, ParameterTree},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use types::{Fid, FsError, InodeNumber};
+use types::{Fid, FsError, InodeNumber, access_list::AccessList};
 
 use crate::corpus::{self, SMALL_STORE};
 

@@ -17,10 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use kv::{Operation, Table};
 use lock::{InodeBits, inode_bit};
-use types::{Attributes, FsResult, InodeNumber, Timestamp};
+use types::{
+    Attributes, FsResult, InodeNumber, Timestamp,
+    access_list::{ACCESS_NAME, DEFAULT_NAME},
+};
 
 use crate::{
-    access_list::{ACCESS_NAME, DEFAULT_NAME},
+
     tables::{
         ENTRIES, INODES, XATTRS,
         codec::inode_of_key,

@@ -2,8 +2,8 @@
 //!
 //! - [`tables`]: what is stored, byte by byte.
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
-//! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do
-//!   what; `protection`: what no user may do. Pure.
+//! - `settlement`: when the MDT knows a file's size; `protection`: what no user may do (who may do
+//!   what is decided by [`types::permission`]). Pure.
 //! - `namespace`: tables and volatile state, to be held in one mutex.
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
 //!   tests.
@@ -19,7 +19,6 @@
 //! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need
 //! more MDTs.
 
-pub mod access_list;
 mod audit;
 mod cache_locks;
 mod cached_parts;
@@ -38,7 +37,6 @@ mod opens;
 mod ops;
 mod options;
 pub mod pace;
-mod permission;
 mod placement;
 mod pools;
 mod protection;

@@ -113,6 +113,8 @@ const OF_MOUNTS: &[Leaf] = &[
     Leaf { name: "jobid_var", takes: Takes::JobSource },
     number("timeout", parameters::TIMEOUT_SECONDS),
 ];
+/// Locks of a mount at an MDT.
+const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", parameters::LOCKS_CACHED)];
 
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
@@ -232,6 +234,9 @@ fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<Para
         };
         if has_client {
             add(&format!("{kind}.{name}-{kind}."), OF_CONNECTION)?;
+            if target.role == Role::Mdt {
+                add(&format!("ldlm.namespaces.{name}-mdc."), OF_LOCKS)?;
+            }
         }
     }
     if has_client {

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use client::{FileSystem, Operation};
 use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
-use types::JobName;
+use types::{JobName, MdtIndex};
 
 use super::{Node, target::Threads};
 
@@ -15,6 +15,8 @@ pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 /// Requests outstanding on one connection.
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Locks that a mount caches under: some 7 GiB of memory at most.
+pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
 
 /// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
 /// its disk I/O.
@@ -161,6 +163,10 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))?;
     for (role, ..) in client.connections() {
         register_connection(tree, node, client, role)?;
+        match role {
+            TargetRole::Mdt(mdt) => register_locks(tree, node, client, mdt)?,
+            TargetRole::Ost(_) => {}
+        }
     }
     Ok(())
 }
@@ -201,6 +207,27 @@ fn register_connection(
     let doc = "requests to this target outstanding at once";
     let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
     tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)
+}
+
+/// Locks of an MDT under which this mount caches names and attributes: Lustre's `ldlm.namespaces`.
+fn register_locks(
+    tree: &ParameterTree,
+    node: &Node,
+    client: &Arc<FileSystem>,
+    mdt: MdtIndex,
+) -> Result<(), ParameterError> {
+    let prefix = format!("ldlm.namespaces.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
+    let (counted, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
+    let get = move || counted.cached_locks(mdt).map(|(count, _)| count.to_string()).unwrap_or_default();
+    let doc = "locks of this target under which names and attributes are cached";
+    tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(doc, get))?;
+    let get = move || shown.cached_locks(mdt).map(|(_, most)| most.to_string()).unwrap_or_default();
+    let set = move |text: &str| {
+        let value = parse_number(text, &LOCKS_CACHED)? as usize;
+        changed.set_cached_locks_max(mdt, value).map_err(|error| error.to_string())
+    };
+    let doc = "locks and missing names that are cached of this target at most; 0: nothing is cached";
+    tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))
 }
 
 fn client_statistics(client: &FileSystem) -> String {

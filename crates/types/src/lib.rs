@@ -4,6 +4,7 @@
 //! sent in messages (serde) and stored in journals (each store encodes them by its own byte tables,
 //! with the cursors of [`record`]).
 
+pub mod access_list;
 pub mod accounted;
 pub mod attributes;
 pub mod counted;
@@ -14,6 +15,7 @@ pub mod id;
 mod job_name;
 pub mod limits;
 pub mod mode;
+pub mod permission;
 pub mod record;
 pub mod size;
 pub mod space;

@@ -140,7 +140,8 @@ impl GivenUp {
             && self.target.import().state() != ImportState::Closed
         {
             let mut late_outcome = None;
-            let outcome = self.target.call(Question::with_late_outcome(request.clone(), &mut late_outcome)).await;
+            let question = Question::with_late_outcome(request.clone(), &mut late_outcome);
+            let outcome = self.target.ask_mdt(&self.seams, &self.client_state.opens, question).await;
             if !matches!(outcome, Err(FsError::Unreachable { .. })) {
                 return;
             }

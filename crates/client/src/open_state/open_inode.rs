@@ -157,6 +157,11 @@ impl OpenInode {
         self.state.lock().opens.iter().map(|(id, (flags, _))| (*id, *flags)).collect()
     }
 
+    /// Whether any registered open is for writing.
+    pub(super) fn is_written(&self) -> bool {
+        self.state.lock().opens.values().any(|(flags, _)| flags.has(open_flag::WRITE))
+    }
+
     /// Number of registered opens.
     pub(super) fn open_count(&self) -> usize {
         self.state.lock().opens.len()

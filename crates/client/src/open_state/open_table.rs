@@ -62,6 +62,11 @@ impl OpenTable {
         self.table.lock().inodes.get(&inode).cloned()
     }
 
+    /// Whether this client has an inode open for writing, up to the end of the close.
+    pub fn is_written(&self, inode: InodeNumber) -> bool {
+        self.table.lock().inodes.get(&inode).is_some_and(|open| open.is_written())
+    }
+
     /// Registers an open that was asked for in `incarnation`; `Stale` if that has ended. `created`:
     /// the file is new, so nothing of it is anywhere else. `lost`: the last loss of uncommitted
     /// changes, which is history for this open. `current`: as in [`OpenInode::adopt`]; if not, the

@@ -173,7 +173,16 @@ mod tests {
             flags: 0,
             project: 0,
         };
-        Entry { attributes, size_unknown: None, accounted: at(1), quiet: None, changes: 3, records: 0, map_version: 0 }
+        Entry {
+            attributes,
+            size_unknown: None,
+            accounted: at(1),
+            quiet: None,
+            changes: 3,
+            records: 0,
+            map_version: 0,
+            access_list: false,
+        }
     }
 
     /// The change of an object that changed seven times before.

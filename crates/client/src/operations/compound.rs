@@ -53,7 +53,8 @@ impl FileSystem {
             let answered = loop {
                 attempts += 1;
                 let request = MdtRequest::Compound(compound.clone());
-                let question = Question { request, bulk: data.clone(), late_outcome: Some(&mut late_outcome) };
+                let late_outcome = Some(&mut late_outcome);
+                let question = Question { late_outcome, ..Question::with_bulk(request, data.clone()) };
                 match this.ask_until_ready(at, question, &Interruption::default()).await {
                     Err(FsError::Transfer) if attempts < ATTEMPTS => {}
                     answered => break answered,

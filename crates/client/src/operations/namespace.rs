@@ -24,6 +24,11 @@ impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
     pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         self.count(Operation::Lookup);
+        let found = self
+            .cached(parent, |cache, opens| cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode)));
+        if let Some(found) = found {
+            return found;
+        }
         let lookup = Lookup { parent, name: name.to_vec() };
         let entry = self.call(parent, MdtRequest::Lookup(credentials.clone(), lookup)).await.and_then(entry)?;
         self.complete(&entry).await
@@ -34,6 +39,10 @@ impl FileSystem {
     pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
+        let known = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
+        if let Some(attributes) = known {
+            return Ok(attributes);
+        }
         let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
         self.complete(&entry).await
     }
@@ -84,6 +93,9 @@ impl FileSystem {
     /// access(2): `mask` of 4 read, 2 write, 1 execute.
     pub async fn access(&self, credentials: &Credentials, inode: InodeNumber, mask: u32) -> FsResult<()> {
         self.count(Operation::Access);
+        if let Some(decided) = self.cached(inode, |cache, _| cache.access(credentials, inode, mask)) {
+            return decided;
+        }
         self.call(inode, MdtRequest::Access(credentials.clone(), inode, mask)).await.and_then(done)
     }
 
@@ -164,6 +176,10 @@ impl FileSystem {
     /// Target of a symbolic link.
     pub async fn read_link(&self, inode: InodeNumber) -> FsResult<Vec<u8>> {
         self.count(Operation::Readlink);
+        let now = self.seams.clock.wall();
+        if let Some(target) = self.cached(inode, |cache, _| cache.target(inode, now)) {
+            return Ok(target);
+        }
         match self.call(inode, MdtRequest::ReadLink(inode)).await?.reply {
             MdtReply::Target(target) => Ok(target),
             reply => Err(unexpected(reply)),
@@ -205,6 +221,9 @@ impl FileSystem {
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
         self.count(Operation::Getxattr);
+        if let Some(value) = self.cached(inode, |cache, _| cache.xattr(inode, name)) {
+            return value;
+        }
         match self.call(inode, MdtRequest::GetXattr(credentials.clone(), inode, name.to_vec())).await?.reply {
             MdtReply::Value(value) => Ok(value),
             reply => Err(unexpected(reply)),

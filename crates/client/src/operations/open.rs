@@ -176,7 +176,7 @@ impl FileSystem {
     /// file's exclusive data lock or the end of a migration, or for an MDT that recovers or does
     /// not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
-        self.ask_open_unless(at, request, &Interruption::default(), &mut None).await
+        Ok(self.ask_until_ready(at, request.into(), &Interruption::default()).await?.reply)
     }
 
     /// As [`FileSystem::ask_open`], until that is raised; `late_outcome` as in [`Question`].
@@ -203,8 +203,8 @@ impl FileSystem {
         let clock = &*self.seams.clock;
         loop {
             let begun = clock.now();
-            let (request, bulk) = (question.request.clone(), question.bulk.clone());
-            let again = Question { request, bulk, late_outcome: question.late_outcome.as_deref_mut() };
+            let (request, bulk, wanted) = (question.request.clone(), question.bulk.clone(), question.wanted);
+            let again = Question { request, bulk, late_outcome: question.late_outcome.as_deref_mut(), wanted };
             let answered = self.call(at, again).await?;
             match interruption.ends_at(answered.reply)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,

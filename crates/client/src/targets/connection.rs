@@ -20,7 +20,7 @@ use rpc::{
 };
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::OBJECTS_PER_REQUEST_MAX};
 
-use crate::targets::uncommitted::Uncommitted;
+use crate::{cache::target_cache::TargetCache, targets::uncommitted::Uncommitted};
 
 /// Name of a target: `stria-OST0003`.
 pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
@@ -98,6 +98,7 @@ pub(crate) struct TargetConnection {
     restarts: Arc<Restarts>,
     known: Mutex<Known>,
     uncommitted: Uncommitted,
+    cache: TargetCache,
 }
 
 impl TargetConnection {
@@ -105,7 +106,15 @@ impl TargetConnection {
         let known = Known { addresses: map.addresses.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
         let (import, known) = (RwLock::new(import), Mutex::new(known));
-        Self { role: map.role, import, active, restarts, known, uncommitted: Uncommitted::default() }
+        Self {
+            role: map.role,
+            import,
+            active,
+            restarts,
+            known,
+            uncommitted: Uncommitted::default(),
+            cache: TargetCache::default(),
+        }
     }
 
     pub fn role(&self) -> TargetRole {
@@ -152,7 +161,7 @@ impl TargetConnection {
         moved
     }
 
-    fn check_active(&self, import: &Import) -> FsResult<()> {
+    pub(super) fn check_active(&self, import: &Import) -> FsResult<()> {
         match self.is_active() {
             true => Ok(()),
             false => {
@@ -228,6 +237,11 @@ impl TargetConnection {
             OstReply::Done => Ok(era),
             reply => Err(unexpected(reply)),
         }
+    }
+
+    /// Of an MDT: what is cached of its inodes.
+    pub fn cache(&self) -> &TargetCache {
+        &self.cache
     }
 
     /// Changes at this target that nothing made durable yet.

@@ -1,6 +1,7 @@
 //! The targets of the cluster map: connections, recovery after a restart, and changes that are not
 //! durable yet.
 
+pub(crate) mod cached_call;
 pub(crate) mod connection;
 pub(crate) mod recovery;
 pub(crate) mod target_table;

@@ -28,11 +28,11 @@ use std::sync::{Arc, Weak};
 use layout::Layout;
 use rpc::{
     Import, Recovery,
-    message::{MdtReply, MdtRequest, mdt::Reclaim},
+    message::{ClientReply, ClientRequest, MdtReply, MdtRequest, mdt::Reclaim},
 };
-use rt::BoxFuture;
+use rt::{BoxFuture, Seams};
 use types::{
-    ClientId, FsResult, InodeNumber, MdtIndex, OstIndex,
+    ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex,
     limits::{BODY_BYTES_MAX, RECLAIM_ENTRIES_MAX},
 };
 
@@ -71,17 +71,19 @@ pub(crate) struct MdtRecovery {
     targets: Weak<TargetTable>,
     client_state: Arc<ClientState>,
     restarts: Arc<Restarts>,
+    seams: Seams,
 }
 
 impl MdtRecovery {
     pub fn new(
+        seams: Seams,
         mdt: MdtIndex,
         client: ClientId,
         targets: Weak<TargetTable>,
         client_state: Arc<ClientState>,
         restarts: Arc<Restarts>,
     ) -> Self {
-        Self { mdt, client, targets, client_state, restarts }
+        Self { mdt, client, targets, client_state, restarts, seams }
     }
 
     async fn reclaim(&self, import: &Import, has_lost: bool, reclaim: Reclaim) -> FsResult<()> {
@@ -133,6 +135,16 @@ impl Recovery for MdtRecovery {
         if let Some(targets) = self.targets.upgrade() {
             targets.begin_new_incarnation(self.client);
         }
+    }
+
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        let target = self.targets.upgrade().and_then(|targets| targets.mdt(self.mdt).ok());
+        let reply = match target {
+            Some(target) => target.called_back(&self.seams, &request),
+            // The mount ends, and all its locks with it.
+            None => Err(FsError::NotFound),
+        };
+        Box::pin(std::future::ready(reply))
     }
 }
 

@@ -127,7 +127,10 @@ impl TargetTable {
         let client = principal.client();
         let client_state = connector.client_state.clone();
         let recovery: Arc<dyn Recovery> = match entry.role {
-            TargetRole::Mdt(mdt) => Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), client_state, restarts)),
+            TargetRole::Mdt(mdt) => {
+                let seams = connector.seams.clone();
+                Arc::new(MdtRecovery::new(seams, mdt, client, self.this.clone(), client_state, restarts))
+            }
             TargetRole::Ost(ost) => Arc::new(OstRecovery::new(ost, client, self.this.clone(), client_state, restarts)),
         };
         Import::new(

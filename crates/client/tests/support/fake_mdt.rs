@@ -17,6 +17,7 @@ use rpc::{
     Answer, Call, Handler, SessionEvent,
     message::{
         MdtReply, MdtRequest, Reply, Request,
+        lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId,
             Opened, RenewLayout, SizeUpdate, open_flag,
@@ -27,7 +28,7 @@ use rt::BoxFuture;
 use tokio::sync::watch;
 use types::{
     Accounted, Attributes, ClientId, DataChanges, DataTimes, FileKind, FsError, FsResult, Generation, InodeNumber,
-    OstIndex, ProtocolError, SetTime, Slot, SpaceUsage, Timestamp, Xid,
+    LockHandle, OstIndex, ProtocolError, SetTime, Slot, SpaceUsage, Timestamp, Xid,
 };
 
 #[derive(Clone)]
@@ -43,7 +44,8 @@ impl Inode {
     fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout.clone() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records, map_version: 0 }
+        let (attributes, map_version, access_list) = (self.attributes, 0, false);
+        Entry { attributes, size_unknown, accounted, quiet: None, changes, records, map_version, access_list }
     }
 
     /// A change begins; the epoch that the one who changes is given.
@@ -94,9 +96,65 @@ pub struct FakeMdt {
     pub loses_answer: AtomicBool,
     /// Answers to requests of this name are held back.
     held: watch::Sender<Option<&'static str>>,
+    /// Locks that it granted; `None`: it grants none.
+    granted: Mutex<Option<Locks>>,
+}
+
+/// Locks under which clients cache, by handle. Nobody withdraws them but a test.
+#[derive(Default)]
+struct Locks {
+    last: u64,
+    held: BTreeMap<LockHandle, (ClientId, InodeNumber, u32)>,
+}
+
+impl Locks {
+    /// Everything that is wanted and not held, of the inode that is named and the one that is shown.
+    fn grant(&mut self, client: ClientId, wanted: &Enqueue, shown: Option<InodeNumber>) -> Vec<Granted> {
+        let Resource::Inode(named, InodeBits(bits)) = wanted.resource else { return Vec::new() };
+        let of_shown = shown.map(|inode| (inode, bits & !inode_bit::DIRECTORY));
+        let mut granted = Vec::new();
+        for (inode, bits) in [(named, bits & inode_bit::DIRECTORY)].into_iter().chain(of_shown) {
+            let same = self.held.values().filter(|(of, about, _)| (*of, *about) == (client, inode));
+            let bits = bits & !same.fold(0, |held, (.., bits)| held | bits);
+            if bits != 0 {
+                self.last += 1;
+                let handle = LockHandle(self.last);
+                self.held.insert(handle, (client, inode, bits));
+                let resource = Resource::Inode(inode, InodeBits(bits));
+                granted.push(Granted { handle, resource, mode: CacheMode::Read });
+            }
+        }
+        granted
+    }
 }
 
 impl FakeMdt {
+    /// Grants locks from now on.
+    pub fn grant_locks(&self) {
+        *self.granted.lock() = Some(Locks::default());
+    }
+
+    /// The locks of a client on an inode.
+    pub fn locks_on(&self, client: ClientId, inode: InodeNumber) -> Vec<LockHandle> {
+        let locks = self.granted.lock();
+        let held = locks.iter().flat_map(|locks| &locks.held);
+        held.filter(|(_, (of, about, _))| (*of, *about) == (client, inode)).map(|(handle, _)| *handle).collect()
+    }
+
+    fn grant(&self, client: ClientId, wanted: Option<&Enqueue>, reply: &FsResult<MdtReply>) -> Vec<Granted> {
+        let shown = match reply {
+            Ok(MdtReply::Entry(entry)) => Some(entry.attributes.inode),
+            Ok(MdtReply::Created(created)) => Some(created.entry.attributes.inode),
+            Ok(MdtReply::Opened(opened)) => Some(opened.entry.attributes.inode),
+            Ok(_) => None,
+            Err(_) => return Vec::new(),
+        };
+        match (&mut *self.granted.lock(), wanted) {
+            (Some(locks), Some(wanted)) => locks.grant(client, wanted, shown),
+            (None, _) | (_, None) => Vec::new(),
+        }
+    }
+
     /// Files of this MDT have `stripe_count` stripes on OSTs 0, 1, ... of `ost_count`.
     pub fn new(stripe_bytes: u64, stripe_count: u16, ost_count: u16) -> Self {
         let mut state = State {
@@ -112,7 +170,15 @@ impl FakeMdt {
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
         let (state, loses_answer) = (Mutex::new(state), AtomicBool::new(false));
-        Self { stripe_bytes, stripe_count, ost_count, state, loses_answer, held: watch::Sender::new(None) }
+        Self {
+            stripe_bytes,
+            stripe_count,
+            ost_count,
+            state,
+            loses_answer,
+            held: watch::Sender::new(None),
+            granted: Mutex::default(),
+        }
     }
 
     /// Requests handled so far, by name, without those that were told to wait.
@@ -340,9 +406,11 @@ impl State {
             MdtRequest::GetLayout(inode) => {
                 Ok(layout_reply(self.file(inode)?.layout.as_ref().ok_or(FsError::Invalid)?))
             }
-            MdtRequest::Commit | MdtRequest::Ping | MdtRequest::Disconnect | MdtRequest::ReportFull(_) => {
-                Ok(MdtReply::Done)
-            }
+            MdtRequest::CancelLocks(_)
+            | MdtRequest::Commit
+            | MdtRequest::Ping
+            | MdtRequest::Disconnect
+            | MdtRequest::ReportFull(_) => Ok(MdtReply::Done),
             request => Err(ProtocolError::Told(format!("the fake does not know {request:?}")).into()),
         }
     }
@@ -439,6 +507,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::ReportFull(_) => "report",
         MdtRequest::PlaceElsewhere(_) => "place",
         MdtRequest::GetLayout(_) => "layout",
+        MdtRequest::CancelLocks(_) => "cancel locks",
         _ => "other",
     }
 }
@@ -450,14 +519,20 @@ impl Handler for FakeMdt {
                 return Answer::new(Err(ProtocolError::misdirected("the fake", "requests to MDTs").into()));
             };
             let asked = name(&request);
+            if let (MdtRequest::CancelLocks(handles), Some(locks)) = (&request, &mut *self.granted.lock()) {
+                locks.held.retain(|handle, _| !handles.contains(handle));
+            }
             let reply = self.execute(call.client, request);
+            let granted = self.grant(call.client, call.extension.wanted.as_ref(), &reply);
             let mut held = self.held.subscribe();
             held.wait_for(|held| *held != Some(asked)).await.expect("the sender is here");
             if reply == Ok(MdtReply::Waiting) {
                 // A real MDT keeps the request for up to a second; here others get their turn.
                 tokio::task::yield_now().await;
             }
-            Answer::new(reply.map(Reply::Mdt))
+            let mut answer = Answer::new(reply.map(Reply::Mdt));
+            answer.extension.granted = granted;
+            answer
         })
     }
 

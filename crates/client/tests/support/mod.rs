@@ -23,13 +23,19 @@ use parking_lot::Mutex;
 use rpc::{
     Endpoint, Server, ServerOptions,
     message::{
+        ClientReply, ClientRequest,
+        client::Blocking,
+        lock::{CacheMode, InodeBits, Resource, inode_bit},
         mdt::{OpenFlags, open_flag},
         mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
     },
 };
-use rt::memory::{MemoryTransport, seams};
+use rt::{
+    Address, Clock, Seams,
+    memory::{MemoryTransport, seams},
+};
 use tokio::sync::watch;
-use types::{ClientId, Credentials, InodeNumber, MdtIndex, NodeKind, OstIndex};
+use types::{ClientId, Credentials, InodeNumber, LockHandle, MdtIndex, NodeKind, OstIndex};
 
 pub const ROOT: InodeNumber = InodeNumber::ROOT;
 pub const READ_WRITE: u32 = open_flag::READ | open_flag::WRITE;
@@ -93,6 +99,25 @@ impl Cluster {
             rpc::Principal::of_test(self.next_seed(), rpc::Role::Client),
         );
         FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+    }
+
+    /// A further client, on another host whose clock this is.
+    pub async fn mount_remote(&self, clock: Arc<dyn Clock>) -> Arc<FileSystem> {
+        let server = self.server.lock().clone();
+        let address = server.listen(&Address::from("servers:1")).await.expect("nobody else listens there");
+        let resolve = move |_: &MapTarget| Endpoint::Remote(address.clone());
+        let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
+        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
+        let seams = Seams { clock, ..seams(&self.network, self.next_seed()) };
+        FileSystem::mount(seams, options).await.expect("the cluster is up")
+    }
+
+    /// The MDT withdraws a lock from a client, and waits for the answer, not for the lock.
+    pub async fn withdraw(&self, client: ClientId, handle: LockHandle) {
+        let resource = Resource::Inode(ROOT, InodeBits(inode_bit::LOOKUP));
+        let blocking = ClientRequest::Blocking(Blocking { handle, resource, mode: CacheMode::Write });
+        let server = self.server.lock().clone();
+        assert_eq!(server.call_back("stria-MDT0000", client, blocking).await, Ok(ClientReply::Done));
     }
 
     /// All targets stop; [`Cluster::restart`] starts them again.

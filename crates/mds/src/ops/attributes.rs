@@ -1,11 +1,10 @@
 //! Reading attributes, access(2), readlink, and which accesses update atime.
 
 use rpc::message::{MdtReply, mdt::Entry};
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{Credentials, FsError, FsResult, InodeNumber, permission};
 
 use super::open::is_quiet;
 use crate::{
-    permission,
     tables::inode::{Inode, InodeData},
     transaction::Transaction,
 };

@@ -5,12 +5,11 @@ use rpc::message::{
     MdtReply,
     mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
 };
-use types::{Credentials, FileKind, FsError, FsResult, NodeKind};
+use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
 
 use super::open::{self, Opening};
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission,
     tables::{
         ORPHANS,
         entry::NamedInode,

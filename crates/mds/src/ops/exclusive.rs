@@ -5,12 +5,12 @@ use rpc::message::{
     MdtReply,
     mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, SizeUpdate},
 };
-use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
 use super::open::is_quiet;
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, protection, settlement,
+    protection, settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };

@@ -11,10 +11,10 @@
 
 use layout::{Backing, Component, ComponentId, ComponentSpec, Form, Layout, LayoutSpec, Location};
 use rpc::message::{MdtReply, mdt::LayoutChange};
-use types::{Credentials, FsError, FsResult, Generation, InodeNumber};
+use types::{Credentials, FsError, FsResult, Generation, InodeNumber, permission};
 
 use crate::{
-    permission, protection, settlement,
+    protection, settlement,
     tables::{
         deferred_log::DeferredOperation,
         inode::{Inode, InodeData, Link},

@@ -5,11 +5,11 @@ use rpc::message::{
     MdtReply,
     mdt::{Instantiate, LayoutInfo},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX};
+use types::{Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX, permission};
 
 use crate::{
     opens::OpenFile,
-    permission, protection,
+    protection,
     tables::inode::InodeData,
     transaction::{Transaction, creation::own_default},
 };

@@ -1,10 +1,10 @@
 //! Link: another name for an inode, or the first of an unnamed file.
 
 use rpc::message::{MdtReply, mdt};
-use types::{Credentials, FsError, FsResult, limits};
+use types::{Credentials, FsError, FsResult, limits, permission};
 
 use crate::{
-    permission, protection,
+    protection,
     tables::{ORPHANS, entry::NamedInode, inode::Link, orphan},
     transaction::{Transaction, entries::is_dots},
 };

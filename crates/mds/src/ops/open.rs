@@ -9,12 +9,12 @@ use rpc::message::{
     MdtReply,
     mdt::{Open, OpenFlags, OpenId, Opened, open_flag},
 };
-use types::{Credentials, FileKind, FsError, FsResult};
+use types::{Credentials, FileKind, FsError, FsResult, permission};
 
 use super::{attributes, exclusive};
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, protection, settlement,
+    protection, settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };

@@ -1,10 +1,9 @@
 //! All paths of an inode (fid2path).
 
 use rpc::message::MdtReply;
-use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits};
+use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits, permission};
 
 use crate::{
-    permission,
     tables::inode::{Inode, Link},
     transaction::Transaction,
 };

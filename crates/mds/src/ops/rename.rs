@@ -17,11 +17,11 @@ use rpc::message::{
     MdtReply,
     mdt::{Rename, RenameMode, SourceData, SyncFirst},
 };
-use types::{Credentials, FileKind, FsError, FsResult, limits};
+use types::{Credentials, FileKind, FsError, FsResult, limits, permission};
 
 use super::unlink::may_remove;
 use crate::{
-    permission, settlement,
+    settlement,
     tables::{
         entry::NamedInode,
         inode::{Inode, Link},

@@ -75,8 +75,16 @@ fn look_at(txn: &Transaction<'_>, inode: &Inode) -> ScannedInode {
 fn damaged(inode: InodeNumber) -> ScannedInode {
     let attributes = Attributes::zeroed(inode, FileKind::Regular);
     let accounted = Timestamp::default();
-    let entry =
-        Entry { attributes, size_unknown: None, accounted, quiet: None, changes: 0, records: 0, map_version: 0 };
+    let entry = Entry {
+        attributes,
+        size_unknown: None,
+        accounted,
+        quiet: None,
+        changes: 0,
+        records: 0,
+        map_version: 0,
+        access_list: false,
+    };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 

@@ -5,14 +5,10 @@ use types::{
     Credentials, FileKind, FsError, FsResult, InodeNumber, SetAttributes, SetTime,
     attributes::file_flag,
     mode::{PERMISSIONS, S_ISGID},
+    permission::{self, Decision},
 };
 
-use crate::{
-    permission::{self, Decision},
-    protection, settlement,
-    tables::inode::Inode,
-    transaction::Transaction,
-};
+use crate::{protection, settlement, tables::inode::Inode, transaction::Transaction};
 
 const NANOSECONDS: u32 = 1_000_000_000;
 

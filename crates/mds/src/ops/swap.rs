@@ -31,12 +31,12 @@ use rpc::message::{
     MdtReply,
     mdt::{DataVersion, SwapLayouts, SwapSide},
 };
-use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, permission};
 
 use super::{layout_changes::is_at_rest, open::is_quiet, paths};
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, protection, settlement,
+    protection, settlement,
     tables::inode::{Inode, InodeData},
     transaction::Transaction,
 };

@@ -1,10 +1,10 @@
 //! Unlink and rmdir.
 
 use rpc::message::{MdtReply, mdt::Unlink};
-use types::{Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult, permission};
 
 use crate::{
-    permission, protection,
+    protection,
     tables::inode::{Inode, Link},
     transaction::{Transaction, entries::is_dots},
 };

@@ -5,14 +5,15 @@ use rpc::message::{
     mdt::{SetXattr, XattrMode},
 };
 use types::{
-    Credentials, FileKind, FsError, FsResult, InodeNumber, limits,
+    Credentials, FileKind, FsError, FsResult, InodeNumber,
+    access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
+    limits,
     mode::{S_ISGID, S_ISVTX},
+    permission::{self, Decision},
 };
 
 use super::layout_xattrs;
 use crate::{
-    access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
-    permission::{self, Decision},
     protection,
     tables::inode::Inode,
     transaction::{Transaction, xattrs::CAPABILITIES_NAME},

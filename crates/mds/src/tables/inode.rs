@@ -200,8 +200,8 @@ impl Inode {
     pub fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout().cloned() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        let map_version = self.map_version;
-        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records, map_version }
+        let Self { attributes, map_version, access_list, .. } = *self;
+        Entry { attributes, size_unknown, accounted, quiet: None, changes, records, map_version, access_list }
     }
 
     /// Something of it changes: its ctime becomes later than anybody has seen it, also if this

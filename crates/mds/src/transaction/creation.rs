@@ -4,15 +4,15 @@
 use layout::LayoutSpec;
 use types::{
     Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind,
+    access_list::DEFAULT_NAME,
     attributes::file_flag,
     limits,
     mode::{PERMISSIONS, S_ISGID, S_ISVTX},
+    permission::{self, Decision},
 };
 
 use super::Transaction;
 use crate::{
-    access_list::DEFAULT_NAME,
-    permission::{self, Decision},
     settlement,
     tables::inode::{Inode, InodeData, Link},
 };

@@ -1,13 +1,16 @@
 //! Inodes and their links within a transaction.
 
 use rpc::message::mdt::OpenId;
-use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits};
+use types::{
+    Credentials, Damage, FsError, FsResult, InodeNumber,
+    access_list::{ACCESS_NAME, AccessList},
+    limits, permission,
+};
 
 use super::Transaction;
 use crate::{
-    access_list::{ACCESS_NAME, AccessList},
     opens::OpenKey,
-    permission, protection, settlement,
+    protection, settlement,
     tables::{
         self, INODES, LINKS, ORPHANS, XATTRS, deferred_log::DeferredOperation, inode::Inode, inode::Link, link, orphan,
     },

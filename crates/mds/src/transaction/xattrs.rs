@@ -1,13 +1,13 @@
 //! Extended attributes and access lists within a transaction.
 
-use types::{Credentials, Damage, FsResult, InodeNumber};
-
-use super::Transaction;
-use crate::{
+use types::{
+    Credentials, Damage, FsResult, InodeNumber,
     access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
     permission,
-    tables::{XATTRS, inode::Inode, xattr},
 };
+
+use super::Transaction;
+use crate::tables::{XATTRS, inode::Inode, xattr};
 
 /// What a file's program may do that its user may not, as Linux keeps it.
 pub(crate) const CAPABILITIES_NAME: &[u8] = b"security.capability";

@@ -365,6 +365,7 @@ mod tests {
             changes: 0,
             records: 0,
             map_version: 0,
+            access_list: false,
         };
         ScannedInode { entry, layout, busy, damaged: false }
     }

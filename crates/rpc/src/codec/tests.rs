@@ -68,6 +68,7 @@ fn entry() -> Entry {
         changes: 4,
         records: 5,
         map_version: 0,
+        access_list: true,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
         opcode::{self, Opcode},
     },
     handler::Answer,
-    message::{Request, RequestExtension},
+    message::{Request, RequestExtension, lock::Enqueue},
     server::{LocalLink, LocalOutcome, SlotToken, memory_of},
 };
 
@@ -113,6 +113,7 @@ impl Import {
         &self,
         mut request: Request,
         mut bulk: Bytes,
+        wanted: Option<Enqueue>,
         late: &mut Option<Caller>,
     ) -> CallResult {
         if bulk.len() > BULK_BYTES_MAX {
@@ -136,7 +137,7 @@ impl Import {
             let permit = self.permit(purpose, started).await?;
             let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
             if let Entry::Encode = entry {
-                let encoded = body.insert(codec::encode_request(&self.extension(), &request)?);
+                let encoded = body.insert(codec::encode_request(&self.extension(wanted), &request)?);
                 let bytes = memory_of(&request, encoded.bytes.len() + bulk.len());
                 // Calls of a recovery go out one at a time, before all others that hold memory.
                 if bytes > 0 && purpose != Purpose::Recovery {
@@ -151,7 +152,7 @@ impl Import {
                         .call(
                             started,
                             xid,
-                            (self.inner.principal.role().class(), self.extension()),
+                            (self.inner.principal.role().class(), self.extension(wanted)),
                             request,
                             bulk,
                             token,
@@ -161,8 +162,8 @@ impl Import {
                         LocalOutcome::Answered(answer) => {
                             self.note_error(&link, opcode, &answer.reply);
                             let Answer { reply, bulk, extension, .. } = answer;
-                            let era = link.connected().era;
-                            return reply.map(|reply| Answered { reply, bulk, extension, era });
+                            let (era, connection) = (link.connected().era, link.generation());
+                            return reply.map(|reply| Answered { reply, bulk, extension, era, connection });
                         }
                         LocalOutcome::Busy(request_back, bulk_back) => {
                             (request, bulk) = (request_back, bulk_back);
@@ -205,9 +206,9 @@ impl Import {
     }
 
     /// What is said beside a request of the present task.
-    fn extension(&self) -> RequestExtension {
+    fn extension(&self, wanted: Option<Enqueue>) -> RequestExtension {
         let Origin { uid, gid, job, .. } = trace::origin();
-        RequestExtension { uid, gid, job: job.as_str().to_owned(), ..RequestExtension::default() }
+        RequestExtension { uid, gid, job: job.as_str().to_owned(), wanted, ..RequestExtension::default() }
     }
 
     /// Takes a slot, if the import is in a state to call.

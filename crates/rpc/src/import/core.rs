@@ -62,6 +62,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const BUSY_DOUBLINGS: u32 = 8;
 /// Pings per lease.
 const PINGS_PER_LEASE: u32 = 3;
+/// This part of a lease is not used: the clocks of both sides may run at different rates.
+const LEASE_MARGIN: u32 = 4;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,8 @@ struct Outstanding {
     bulk: Bytes,
     purpose: Purpose,
     started: Instant,
+    /// The connection on which it was sent first.
+    connection: Generation,
     /// First sent on the present connection.
     sent: Instant,
     resend_at: Instant,
@@ -198,6 +202,9 @@ pub(super) struct Core {
     /// Of these, the last so many are for urgent requests.
     urgent_count: u16,
     lease: Duration,
+    /// When the last answered request was sent on the present connection: the target has heard of
+    /// this client since. `None`: none was answered yet.
+    renewed: Option<Instant>,
     pub(super) slots: Slots,
     /// Callbacks of the target in this session.
     callbacks: SlotTable,
@@ -233,6 +240,7 @@ impl Core {
             slot_count: SESSION_SLOTS_MAX,
             urgent_count: URGENT_SLOTS_MAX,
             lease: Duration::MAX,
+            renewed: None,
             slots: Slots::new(),
             callbacks: SlotTable::new(CALLBACK_SLOTS),
             callbacks_of: None,
@@ -292,6 +300,7 @@ impl Core {
             bulk,
             purpose,
             started,
+            connection: self.generation,
             sent: now,
             resend_at: now + self.resend,
             resend_after: self.resend,
@@ -391,11 +400,12 @@ impl Core {
         }
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
+        self.renewed = self.renewed.max(Some(request.sent));
         self.counters.answered(request.opcode, now.since(request.started));
         let result = match decode_result(request.opcode, &frame) {
             Ok(Ok((reply, extension))) => {
                 self.counters.acknowledged(&extension);
-                Ok(Answered { reply, bulk: frame.bulk, extension, era: self.era })
+                Ok(Answered { reply, bulk: frame.bulk, extension, era: self.era, connection: request.connection })
             }
             Ok(Err(error)) => Err(error),
             Err(error) => {
@@ -570,6 +580,7 @@ impl Core {
         }
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;
+        self.renewed = None;
         self.target_clock = None;
         self.last_sent = now;
         self.last_frame = now;
@@ -587,6 +598,12 @@ impl Core {
     /// Whether requests are outstanding in slots that the server does not grant any more.
     pub(super) fn lost_slots(&self) -> bool {
         self.outstanding.keys().next_back().is_some_and(|slot| slot.0 >= self.slot_count)
+    }
+
+    /// The target does not evict this client before, by this side's clock: a lease after the last
+    /// answered request was sent, less [`LEASE_MARGIN`].
+    pub(super) fn leased_until(&self) -> Instant {
+        self.renewed.map_or(Instant(0), |renewed| renewed + (self.lease - self.lease / LEASE_MARGIN))
     }
 
     /// Slots for ordinary calls that the server grants.

@@ -410,3 +410,32 @@ fn a_ping_that_nobody_waits_for_has_a_deadline_to_come() {
     let again = core.due(START + seconds(5));
     assert_eq!(again[0].header.deadline_ns, shown(50, 100));
 }
+
+#[test]
+fn a_lease_counts_from_when_an_answered_request_was_sent() {
+    let mut core = full();
+    assert_eq!(core.leased_until(), Instant(0), "nothing was answered yet");
+    let first = send(&mut core, START + seconds(1), Purpose::Ordinary);
+    let second = send(&mut core, START + seconds(2), Purpose::Ordinary);
+    complete(core.receive(START + seconds(20), done(&second.frame), 0));
+    assert_eq!(core.leased_until(), START + seconds(2 + 45), "a quarter of 60 s is left out");
+    complete(core.receive(START + seconds(21), done(&first.frame), 0));
+    assert_eq!(core.leased_until(), START + seconds(2 + 45));
+    core.generation = Generation(2);
+    core.connected(START + seconds(30), &greeting(7));
+    assert_eq!(core.leased_until(), Instant(0), "of another connection");
+}
+
+#[test]
+fn an_answer_says_by_which_connection_its_request_was_sent_first() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    core.disconnected(START + seconds(1));
+    core.generation = Generation(2);
+    core.connected(START + seconds(2), &greeting(7));
+    let again = core.full(START + seconds(2), 7);
+    let completion = complete(core.receive(START + seconds(3), done(&again[0]), 0));
+    assert_eq!(completion.result.unwrap().connection, Generation(1));
+    assert_eq!(sent.frame.header.connection, 1);
+    assert_eq!(core.leased_until(), START + seconds(2 + 45), "it was sent again by this one");
+}

@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use rt::{BoxFuture, Seams};
+use rt::{BoxFuture, Instant, Seams};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use types::{ClientId, FsError, FsResult, limits::SESSION_SLOTS_MAX};
 
 use super::{
     core::Core,
     driver,
-    inner::{Guarded, Inner, waiting_max},
+    inner::{Guarded, Inner, Link, waiting_max},
+    lease::Lease,
     options::{Endpoint, ImportOptions, ImportState},
     permits::Permits,
     question::{Answered, Ask, LateOutcome, Question},
@@ -154,16 +155,16 @@ impl Import {
     ///   side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
-        let Question { request, bulk, late_outcome } = question.into();
+        let Question { request, bulk, late_outcome, wanted } = question.into();
         let request = request.addressed_to(self.inner.family);
         let (mut late, known) = late_outcome.is_some().then(oneshot::channel).unzip();
-        let outcome = self.exchange(request, bulk, &mut late).await;
+        let outcome = self.exchange(request, bulk, wanted, &mut late).await;
         if let (Some(late_outcome), Some(known)) = (late_outcome, known) {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
             *late_outcome = is_open.then_some(LateOutcome(known));
         }
-        let Answered { reply, bulk, extension, era } = outcome?;
-        Ok(Answered { reply: R::reply(reply)?, bulk, extension, era })
+        let Answered { reply, bulk, extension, era, connection } = outcome?;
+        Ok(Answered { reply: R::reply(reply)?, bulk, extension, era, connection })
     }
 
     /// The target is served there now. Reconnects if that is another place.
@@ -219,6 +220,18 @@ impl Import {
     /// [`era`]: crate::message::session::Connected::losses
     pub fn era(&self) -> Option<u64> {
         self.inner.guarded.lock().core.era_known()
+    }
+
+    /// The present connection, and how long the target keeps the client's state for it at least;
+    /// `None`: calls cannot go out. Asked before anything is answered from a cache.
+    pub fn lease(&self) -> Option<Lease> {
+        let guarded = self.inner.guarded.lock();
+        let until = match guarded.link.as_ref().filter(|_| guarded.core.state == ImportState::Full)? {
+            Link::Local(link) if link.is_open() => Instant(u64::MAX),
+            Link::Local(_) => return None,
+            Link::Remote(_) => guarded.core.leased_until(),
+        };
+        Some(Lease { connection: guarded.core.generation, until })
     }
 
     /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.

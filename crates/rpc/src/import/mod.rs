@@ -42,6 +42,7 @@ mod follow;
 mod greeting;
 mod handle;
 mod inner;
+mod lease;
 mod options;
 mod permits;
 mod question;
@@ -52,6 +53,7 @@ mod trouble;
 mod waiting;
 
 pub use handle::{Import, Recovery};
+pub use lease::Lease;
 pub use options::{Endpoint, ImportOptions, ImportState};
 pub use question::{Answered, Ask, LateOutcome, Question, unexpected};
 pub use statistics::{ImportStatistics, OpcodeStatistics};

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use types::{FsError, FsResult, ProtocolError};
+use types::{FsError, FsResult, Generation, ProtocolError};
 
 use crate::{
     codec::opcode::Family,
     message::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Reply, ReplyExtension, Request,
-        kind::RequestRow,
+        kind::RequestRow, lock::Enqueue,
     },
 };
 
@@ -120,23 +120,25 @@ pub struct Question<'a, R> {
     /// Where the outcome is left of a request that may have been, or be, executed although its
     /// caller was told that the server does not answer.
     pub late_outcome: Option<&'a mut Option<LateOutcome>>,
+    /// A lock that the caller would like to have with the reply.
+    pub wanted: Option<Enqueue>,
 }
 
 impl<R: Ask> From<R> for Question<'_, R> {
     fn from(request: R) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: None }
+        Self { request, bulk: Bytes::new(), late_outcome: None, wanted: None }
     }
 }
 
 impl<'a, R: Ask> Question<'a, R> {
     /// With bulk data.
     pub fn with_bulk(request: R, bulk: Bytes) -> Self {
-        Self { request, bulk, late_outcome: None }
+        Self { request, bulk, late_outcome: None, wanted: None }
     }
 
     /// With interest in the outcome of the request.
     pub fn with_late_outcome(request: R, late_outcome: &'a mut Option<LateOutcome>) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome) }
+        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome), wanted: None }
     }
 }
 
@@ -154,6 +156,9 @@ pub struct Answered<R = Reply> {
     ///
     /// [`era`]: crate::message::session::Connected::losses
     pub era: u64,
+    /// The connection through which the request was sent first. If the reply came through another
+    /// one, locks granted beside it ended with this one.
+    pub connection: Generation,
 }
 
 /// Outcome of a call, as it reaches the caller.

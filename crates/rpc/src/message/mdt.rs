@@ -73,6 +73,9 @@ pub struct Entry {
     /// Of a directory: version of its map to shards; 0: it is not striped, as all are today.
     #[serde(default)]
     pub map_version: u64,
+    /// It has an access list that says more than its mode.
+    #[serde(default)]
+    pub access_list: bool,
 }
 
 impl Entry {

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use rt::{BoxFuture, Instant, trace};
 use tokio::sync::oneshot;
-use types::{FsError, Slot, Xid};
+use types::{FsError, Generation, Slot, Xid};
 
 use super::{
     failing::Outcome,
@@ -30,7 +30,7 @@ use crate::{
         session::{Connect, Connected},
     },
     service::Permit,
-    session::{Arrival, CallbackPath, PresentConnection},
+    session::{Arrival, CallbackPath, Phase, PresentConnection},
 };
 
 /// A client's slot, taken for an in-process call; dropped when the request no longer runs.
@@ -105,6 +105,18 @@ impl LocalLink {
     /// The answer to `Connect`.
     pub(crate) fn connected(&self) -> &Connected {
         &self.connected
+    }
+
+    /// The connection that this is.
+    pub(crate) fn generation(&self) -> Generation {
+        self.bound.generation
+    }
+
+    /// Whether the target still keeps what it knows of the client.
+    pub(crate) fn is_open(&self) -> bool {
+        let Bound { target, cell, generation, .. } = &self.bound;
+        let present = cell.with(|session| session.phase() == Phase::Open && session.generation() == *generation);
+        present && !target.is_stopping()
     }
 
     /// Completes when the target is served here no more.

@@ -5,12 +5,11 @@
 //! [`Decision::GroupsNeeded`]: if the result is the same whatever the groups are, it is returned at
 //! once.
 
-use types::{
+use crate::{
     Attributes, Credentials, FileKind, FsError, FsResult,
+    access_list::{AccessList, Tag},
     mode::{S_ISGID, S_ISVTX},
 };
-
-use crate::access_list::{AccessList, Tag};
 
 /// Permission to read.
 pub const READ: u32 = 4;
@@ -125,7 +124,7 @@ pub fn may_set_group_id(who: &Credentials, gid: u32) -> Decision {
 /// (setattr_should_drop_suidgid of Linux): set-user-id always; set-group-id if the group may
 /// execute (else it meant mandatory locking).
 pub fn without_set_id(mode: u32) -> u32 {
-    let mode = mode & !types::mode::S_ISUID;
+    let mode = mode & !crate::mode::S_ISUID;
     if mode & 0o010 != 0 { mode & !S_ISGID } else { mode }
 }
 
@@ -148,10 +147,8 @@ pub fn mode_after_write(who: &Credentials, attributes: &Attributes) -> FsResult<
 
 #[cfg(test)]
 mod tests {
-    use types::{InodeNumber, Timestamp};
-
     use super::*;
-    use crate::access_list::list;
+    use crate::{InodeNumber, Timestamp, access_list::list};
 
     fn file(uid: u32, gid: u32, mode: u32) -> Attributes {
         let time = Timestamp::default();

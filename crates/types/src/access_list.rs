@@ -5,7 +5,7 @@
 //! include/uapi/linux/posix_acl_xattr.h), little-endian: version 2 (4), then per entry tag (2),
 //! permissions (2), id (4).
 
-use types::{FsError, FsResult};
+use crate::{FsError, FsResult};
 
 /// Name of the access list among extended attributes.
 pub const ACCESS_NAME: &[u8] = b"system.posix_acl_access";

@@ -1,0 +1,374 @@
+//! One test for each race and rule.
+
+use rpc::message::{
+    lock::CacheMode,
+    mdt::{Close, Create, Created, Link, Lookup, Open, OpenFlags, OpenId, Opened, Unlink, open_flag},
+};
+use types::{NodeKind, SetAttributes};
+
+use super::*;
+
+const ROOT: InodeNumber = InodeNumber(1);
+const FILE: InodeNumber = InodeNumber(7);
+const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+const CONNECTION: ConnectionId = (ClientId(1), Generation(1));
+const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+
+fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
+    let attributes = Attributes { mode: 0o755, links: 1, size, ..Attributes::zeroed(inode, kind) };
+    Entry {
+        attributes,
+        size_unknown: None,
+        accounted: NOW,
+        quiet: None,
+        changes: 0,
+        records: 0,
+        map_version: 0,
+        access_list: false,
+    }
+}
+
+fn directory() -> Entry {
+    entry(ROOT, FileKind::Directory, 0)
+}
+
+fn file(size: u64) -> Entry {
+    entry(FILE, FileKind::Regular, size)
+}
+
+fn nobody() -> Credentials {
+    Credentials { uid: 1000, gid: 1000, groups: Some(Vec::new()) }
+}
+
+fn granted(handle: u64, inode: InodeNumber, bits: u32) -> Granted {
+    let resource = Resource::Inode(inode, InodeBits(bits));
+    Granted { handle: LockHandle(handle), resource, mode: CacheMode::Read }
+}
+
+fn look_up(name: &str) -> MdtRequest {
+    MdtRequest::Lookup(Credentials::root(), Lookup { parent: ROOT, name: name.into() })
+}
+
+fn unlink(name: &str) -> MdtRequest {
+    MdtRequest::Unlink(Credentials::root(), Unlink { parent: ROOT, name: name.into(), directory: false })
+}
+
+fn set_attributes() -> MdtRequest {
+    MdtRequest::SetAttributes(Credentials::root(), FILE, SetAttributes::default())
+}
+
+/// A cache and the steps of its questions.
+struct Client(InodeCache);
+
+impl Client {
+    /// Knows the directory and, under its name, the file.
+    fn warm() -> Self {
+        let mut client = Self::cold();
+        let directory_locks = [granted(1, ROOT, SHOWN | inode_bit::DIRECTORY)];
+        client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &directory_locks);
+        client.asks(&look_up("file"), &MdtReply::Entry(file(5)), &[granted(2, FILE, SHOWN)]);
+        assert_eq!((client.size("file"), client.0.lock_count()), (Some(5), 2));
+        client
+    }
+
+    fn cold() -> Self {
+        let mut cache = InodeCache::default();
+        cache.connect(Some(CONNECTION));
+        Self(cache)
+    }
+
+    fn ask(&mut self, request: &MdtRequest) -> Pending {
+        self.0.ask(request, NOW, |_| false)
+    }
+
+    fn answered(&mut self, pending: Pending, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
+        self.0.answer(pending, Ok(Reply { reply, granted, connection: CONNECTION }))
+    }
+
+    fn asks(&mut self, request: &MdtRequest, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
+        let pending = self.ask(request);
+        self.answered(pending, reply, granted)
+    }
+
+    fn fails(&mut self, request: &MdtRequest, error: FsError) {
+        let pending = self.ask(request);
+        self.0.answer(pending, Err(&error));
+    }
+
+    fn looked_up(&mut self, name: &str) -> Option<FsResult<Attributes>> {
+        self.0.lookup(&nobody(), (ROOT, name.as_bytes()), |_| false)
+    }
+
+    fn size(&mut self, name: &str) -> Option<u64> {
+        self.looked_up(name).map(|found| found.unwrap().size)
+    }
+}
+
+#[test]
+fn a_question_asks_for_what_is_not_held() {
+    let mut client = Client::cold();
+    let everything = SHOWN | inode_bit::DIRECTORY;
+    let wanted = |inode, bits| {
+        let resource = Resource::Inode(inode, InodeBits(bits));
+        Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true })
+    };
+    assert_eq!(client.ask(&look_up("file")).wanted, wanted(ROOT, everything));
+    let mut client = Client::warm();
+    assert_eq!(client.ask(&look_up("other")).wanted, wanted(ROOT, SHOWN), "of the other inode");
+    assert_eq!(client.ask(&MdtRequest::GetAttributes(ROOT)).wanted, None);
+    assert_eq!(client.ask(&MdtRequest::GetAttributes(FILE)).wanted, wanted(FILE, inode_bit::DIRECTORY));
+    client.0.set_locks_max(0);
+    assert_eq!(client.ask(&look_up("other")).wanted, None);
+}
+
+#[test]
+fn nothing_is_kept_without_a_lock() {
+    let mut client = Client::warm();
+    client.asks(&look_up("other"), &MdtReply::Entry(entry(InodeNumber(8), FileKind::Regular, 1)), &[]);
+    assert_eq!(client.looked_up("other"), None);
+    let only_attributes = [granted(3, InodeNumber(8), inode_bit::ATTRIBUTES)];
+    client.asks(&look_up("other"), &MdtReply::Entry(entry(InodeNumber(8), FileKind::Regular, 1)), &only_attributes);
+    assert_eq!(client.looked_up("other"), None, "its names may change");
+    assert_eq!(client.0.attributes(InodeNumber(8), |_| false).map(|attributes| attributes.size), Some(1));
+}
+
+#[test]
+fn a_withdrawn_lock_takes_everything_under_it_along() {
+    let mut client = Client::warm();
+    client.fails(&look_up("missing"), FsError::NotFound);
+    assert_eq!(client.looked_up("missing"), Some(Err(FsError::NotFound)));
+    assert!(client.0.withdraw(LockHandle(2)));
+    assert_eq!(client.looked_up("file"), None);
+    assert_eq!(client.looked_up("missing"), Some(Err(FsError::NotFound)));
+    assert!(client.0.withdraw(LockHandle(1)));
+    assert_eq!(client.looked_up("missing"), None);
+    assert!(client.0.names.is_empty() && client.0.inodes.is_empty() && client.0.recency.oldest().is_none());
+}
+
+#[test]
+fn a_withdrawal_may_overtake_the_reply_that_grants() {
+    let mut client = Client::cold();
+    client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &[granted(1, ROOT, SHOWN)]);
+    let pending = client.ask(&look_up("file"));
+    assert!(!client.0.withdraw(LockHandle(2)), "it is not known yet");
+    let other = client.ask(&look_up("other"));
+    client.answered(pending, &MdtReply::Entry(file(5)), &[granted(2, FILE, SHOWN)]);
+    assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 1));
+    assert_eq!(client.0.early.len(), 0, "the only question that can bring it was answered");
+    client.answered(other, &MdtReply::Entry(file(5)), &[granted(3, FILE, SHOWN)]);
+    assert_eq!(client.size("other"), Some(5));
+}
+
+#[test]
+fn an_answer_that_was_given_before_a_lock_was_held_is_not_kept() {
+    let mut client = Client::cold();
+    let early = client.ask(&MdtRequest::GetAttributes(FILE));
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(file(6)), &[granted(2, FILE, inode_bit::LOOKUP)]);
+    client.asks(
+        &MdtRequest::GetAttributes(FILE),
+        &MdtReply::Entry(file(6)),
+        &[granted(3, FILE, inode_bit::ATTRIBUTES)],
+    );
+    client.answered(early, &MdtReply::Entry(file(5)), &[]);
+    assert_eq!(client.0.attributes(FILE, |_| false).map(|attributes| attributes.size), Some(6));
+}
+
+#[test]
+fn an_answer_from_before_a_change_of_this_client_is_not_kept() {
+    let mut client = Client::warm();
+    let early = client.ask(&MdtRequest::GetAttributes(FILE));
+    let change = client.ask(&set_attributes());
+    assert_eq!(client.looked_up("file"), None, "the change may have happened or not");
+    let between = client.ask(&MdtRequest::GetAttributes(FILE));
+    client.answered(change, &MdtReply::Entry(file(6)), &[]);
+    assert_eq!(client.size("file"), Some(6), "the answer to a change says what it made");
+    client.answered(early, &MdtReply::Entry(file(5)), &[]);
+    client.answered(between, &MdtReply::Entry(file(5)), &[]);
+    assert_eq!(client.size("file"), Some(6));
+}
+
+#[test]
+fn locks_end_with_their_connection() {
+    let mut client = Client::warm();
+    let pending = client.ask(&look_up("file"));
+    client.0.connect(None);
+    assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 0));
+    client.0.connect(Some((ClientId(1), Generation(2))));
+    client.answered(pending, &MdtReply::Entry(file(5)), &[granted(3, FILE, SHOWN)]);
+    assert_eq!(client.0.lock_count(), 0, "it was granted to the connection before");
+}
+
+#[test]
+fn permissions_are_checked_as_the_mdt_checks_them() {
+    let mut client = Client::warm();
+    let restricted = |mode, access_list| {
+        let mut entry = directory();
+        (entry.attributes.mode, entry.access_list) = (mode, access_list);
+        MdtReply::Entry(entry)
+    };
+    let unknown_groups = Credentials { groups: None, ..nobody() };
+    for (mode, access_list, expected, expected_of_unknown) in [
+        (0o755, false, None, None),
+        (0o754, false, Some(FsError::AccessDenied), Some(FsError::GroupsNeeded)),
+        (0o700, false, Some(FsError::AccessDenied), Some(FsError::AccessDenied)),
+    ] {
+        client.asks(&MdtRequest::GetAttributes(ROOT), &restricted(mode, access_list), &[]);
+        let mut outcome = |who: &Credentials| client.0.lookup(who, (ROOT, b"file"), |_| false).unwrap().err();
+        assert_eq!((outcome(&nobody()), outcome(&unknown_groups)), (expected, expected_of_unknown), "{mode:o}");
+        assert_eq!(outcome(&Credentials::root()), None);
+    }
+    client.asks(&MdtRequest::GetAttributes(ROOT), &restricted(0o755, true), &[]);
+    assert_eq!(client.looked_up("file"), None, "the access list decides");
+    assert_eq!(client.0.access(&nobody(), ROOT, permission::EXECUTE), None);
+    assert!(client.0.lookup(&Credentials::root(), (ROOT, b"file"), |_| false).is_some(), "it does not bind the owner");
+}
+
+#[test]
+fn a_creation_keeps_what_the_directory_allows() {
+    let mut client = Client::warm();
+    client.fails(&look_up("new"), FsError::NotFound);
+    let create = |name: &str, open| {
+        let name = name.as_bytes().to_vec();
+        let create = Create { parent: ROOT, name, kind: NodeKind::Regular, mode: 0, umask: 0, layout: None, open };
+        MdtRequest::Create(Credentials::root(), create)
+    };
+    let new = entry(InodeNumber(8), FileKind::Regular, 0);
+    let created = MdtReply::Created(Created { entry: new.clone(), created: true, opened: None });
+    let pending = client.ask(&create("new", None));
+    assert_eq!(client.looked_up("new"), None);
+    assert_eq!(client.size("file"), Some(5), "other names are not concerned");
+    client.answered(pending, &created, &[granted(3, InodeNumber(8), SHOWN)]);
+    assert_eq!(client.size("new"), Some(0));
+    assert_eq!(client.0.attributes(ROOT, |_| false), None, "its times changed");
+    let writing = Some((OpenId(1), OpenFlags(open_flag::WRITE)));
+    let opened = Opened { entry: new.clone(), layout: None, epoch: 1, truncate: false, capabilities: false };
+    let created = MdtReply::Created(Created { entry: new, created: false, opened: Some(opened) });
+    client.asks(&create("new", writing), &created, &[]);
+    assert_eq!(client.looked_up("new"), None, "its size is not known while it is written");
+}
+
+#[test]
+fn a_removed_file_is_given_up_and_its_name_is_missing() {
+    let mut client = Client::warm();
+    let cancelled = client.asks(&unlink("file"), &MdtReply::Done, &[]);
+    assert_eq!(cancelled, [LockHandle(2)]);
+    assert_eq!(client.looked_up("file"), Some(Err(FsError::NotFound)));
+}
+
+#[test]
+fn the_removal_of_an_unknown_name_concerns_every_inode() {
+    let mut client = Client::warm();
+    let pending = client.ask(&unlink("another name of it"));
+    assert_eq!(client.looked_up("file"), None);
+    client.answered(pending, &MdtReply::Done, &[]);
+    assert_eq!(client.looked_up("file"), None);
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(file(5)), &[]);
+    assert_eq!(client.size("file"), Some(5));
+}
+
+#[test]
+fn the_removal_of_a_name_that_another_client_moved_concerns_every_inode() {
+    let mut client = Client::warm();
+    let other = entry(InodeNumber(8), FileKind::Regular, 1);
+    client.asks(&look_up("other"), &MdtReply::Entry(other), &[granted(3, InodeNumber(8), SHOWN)]);
+    let pending = client.ask(&unlink("file"));
+    client.0.withdraw(LockHandle(2));
+    client.answered(pending, &MdtReply::Done, &[]);
+    assert_eq!(client.looked_up("other"), None, "it may have been what was removed");
+}
+
+#[test]
+fn a_new_link_is_known_with_its_count() {
+    let mut client = Client::warm();
+    let link = Link { inode: FILE, parent: ROOT, name: b"link".to_vec() };
+    let mut linked = file(5);
+    linked.attributes.links = 2;
+    let request = MdtRequest::Link(Credentials::root(), link);
+    client.asks(&request, &MdtReply::Entry(linked), &[]);
+    assert_eq!(client.looked_up("link").unwrap().unwrap().links, 2);
+    assert_eq!(client.looked_up("file").unwrap().unwrap().links, 2);
+    client.fails(&request, FsError::NotFound);
+    assert_ne!(client.looked_up("link"), Some(Err(FsError::NotFound)), "that was said of the inode");
+}
+
+#[test]
+fn a_file_that_this_client_writes_is_not_served() {
+    let mut client = Client::warm();
+    let written = |cache: &mut InodeCache| cache.lookup(&nobody(), (ROOT, b"file"), |_| true);
+    assert_eq!(written(&mut client.0), None);
+    let open = Open { inode: FILE, open: OpenId(1), flags: OpenFlags(open_flag::WRITE) };
+    let opened = Opened { entry: file(5), layout: None, epoch: 1, truncate: false, capabilities: false };
+    client.asks(&MdtRequest::Open(Credentials::root(), open), &MdtReply::Opened(opened), &[]);
+    assert_eq!(client.looked_up("file"), None);
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(file(9)), &[]);
+    let close = Close { inode: FILE, open: OpenId(1), update: None, flock_owner: None };
+    let pending = client.0.ask(&MdtRequest::Close(close), NOW, |_| true);
+    assert_eq!(client.looked_up("file"), None);
+    client.0.answer(pending, Err(&FsError::Stale));
+    assert_eq!(client.looked_up("file"), None, "the close settled its size");
+}
+
+#[test]
+fn reading_changes_the_access_time_once() {
+    let mut client = Client::warm();
+    let mut link = entry(FILE, FileKind::Symlink, 6);
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(link.clone()), &[]);
+    client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
+    assert_eq!(client.looked_up("file"), None, "its access time changed");
+    link.attributes.atime = NOW;
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(link), &[]);
+    assert_eq!(client.0.target(FILE, NOW), Some(b"target".to_vec()));
+    let tomorrow = Timestamp { seconds: NOW.seconds + 86_400, ..NOW };
+    assert_eq!(client.0.target(FILE, tomorrow), None, "it changes again");
+    client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
+    assert_eq!(client.size("file"), Some(6), "reading it again today changes nothing");
+}
+
+#[test]
+fn extended_attributes_and_their_absence_are_kept() {
+    const NAME: &[u8] = b"security.capability";
+    let mut client = Client::warm();
+    let ask = |name: &[u8]| MdtRequest::GetXattr(Credentials::root(), FILE, name.to_vec());
+    client.fails(&ask(NAME), FsError::NoData);
+    client.fails(&ask(b"user.private"), FsError::NoData);
+    assert_eq!(client.0.xattr(FILE, NAME), Some(Err(FsError::NoData)));
+    assert_eq!(client.0.xattr(FILE, b"user.private"), None, "who may read it depends on permissions");
+    client.asks(&set_attributes(), &MdtReply::Entry(file(5)), &[]);
+    assert_eq!(client.0.xattr(FILE, NAME), None, "a new owner takes capabilities away");
+    client.asks(&ask(NAME), &MdtReply::Value(b"value".to_vec()), &[]);
+    assert_eq!(client.0.xattr(FILE, NAME), Some(Ok(b"value".to_vec())));
+}
+
+#[test]
+fn what_was_not_used_for_the_longest_time_is_given_up() {
+    let mut client = Client::warm();
+    client.0.set_locks_max(4);
+    for inode in 10..20 {
+        assert!(client.size("file").is_some(), "it is used all the time");
+        let found = entry(InodeNumber(inode), FileKind::Regular, inode);
+        client.asks(
+            &look_up(&inode.to_string()),
+            &MdtReply::Entry(found),
+            &[granted(inode, InodeNumber(inode), SHOWN)],
+        );
+        assert!(client.0.lock_count() <= 4);
+    }
+    assert_eq!((client.size("19"), client.size("10")), (Some(19), None));
+    for missing in 0..10 {
+        client.fails(&look_up(&format!("missing {missing}")), FsError::NotFound);
+    }
+    assert!(client.0.lock_count() + client.0.names.missing_count() <= 4);
+    let handles = client.0.set_locks_max(0);
+    assert_eq!((client.0.lock_count(), handles.is_empty()), (0, false));
+    let late = client.asks(&look_up("file"), &MdtReply::Entry(file(5)), &[granted(50, FILE, SHOWN)]);
+    assert_eq!(late, [LockHandle(50)], "it was asked for before the limit changed");
+}
+
+#[test]
+fn an_inode_without_a_name_is_not_kept() {
+    let mut client = Client::warm();
+    let mut gone = file(5);
+    gone.attributes.links = 0;
+    client.asks(&set_attributes(), &MdtReply::Entry(gone), &[]);
+    assert_eq!(client.0.attributes(FILE, |_| false), None);
+}

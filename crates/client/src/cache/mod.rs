@@ -1,0 +1,18 @@
+//! What this client may answer without asking an MDT: names, attributes, symbolic links and a few
+//! extended attributes, under locks that the MDT grants beside its replies and withdraws before it
+//! makes another client's change visible.
+//!
+//! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served. `target_cache`
+//! connects it to the calls and callbacks of the MDT's connection. `question` is the table of all
+//! requests: what each asks, changes and wants.
+
+mod cached_inode;
+mod compound_changes;
+mod early_cancels;
+pub(crate) mod inode_cache;
+mod name_table;
+mod own_changes;
+mod question;
+mod recency;
+mod subject;
+pub(crate) mod target_cache;

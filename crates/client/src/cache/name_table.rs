@@ -1,0 +1,258 @@
+//! Names in directories: where they lead, and which do not exist.
+//!
+//! A directory that this client made is complete: nobody else can have made a name in it, as long as
+//! this client holds the lock on its attributes, which every new name changes. So a name that is not
+//! known does not exist, except for some that were known and are not any more.
+//!
+//! Invariant: a name that leads to an inode is in the list of this inode, and the other way round,
+//! so that all of them go with the inode's lock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use types::InodeNumber;
+
+/// Names of one directory.
+#[derive(Debug, Default)]
+struct Directory {
+    present: BTreeMap<Arc<[u8]>, InodeNumber>,
+    missing: BTreeSet<Box<[u8]>>,
+    /// Of a complete directory: the names of which nothing is known.
+    unknown: Option<BTreeSet<Box<[u8]>>>,
+}
+
+/// Names of which nothing is known in a complete directory: with more of them it is complete no
+/// more.
+const UNKNOWN_MAX: usize = 1024;
+
+impl Directory {
+    /// Nothing is known of a name from now on.
+    fn forget(&mut self, name: &[u8]) {
+        if let Some(unknown) = &mut self.unknown {
+            unknown.insert(name.into());
+            if unknown.len() > UNKNOWN_MAX {
+                self.unknown = None;
+            }
+        }
+    }
+
+    /// Something is known of a name again.
+    fn learn(&mut self, name: &[u8]) {
+        if let Some(unknown) = &mut self.unknown {
+            unknown.remove(name);
+        }
+    }
+
+    fn lacks(&self, name: &[u8]) -> bool {
+        self.missing.contains(name) || self.unknown.as_ref().is_some_and(|unknown| !unknown.contains(name))
+    }
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// It leads there.
+    Leads(InodeNumber),
+    /// It does not exist.
+    Missing,
+}
+
+impl Name {
+    /// The inode to which it leads.
+    pub fn inode(self) -> Option<InodeNumber> {
+        match self {
+            Name::Leads(inode) => Some(inode),
+            Name::Missing => None,
+        }
+    }
+}
+
+/// A name, with its directory.
+type Place = (InodeNumber, Arc<[u8]>);
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct NameTable {
+    directories: BTreeMap<InodeNumber, Directory>,
+    /// Names that lead to an inode, with their directories.
+    of_inode: BTreeMap<InodeNumber, Vec<Place>>,
+    missing: usize,
+}
+
+impl NameTable {
+    /// What is known of a name.
+    pub fn find(&self, parent: InodeNumber, name: &[u8]) -> Option<Name> {
+        let directory = self.directories.get(&parent)?;
+        match directory.present.get(name) {
+            Some(inode) => Some(Name::Leads(*inode)),
+            None => directory.lacks(name).then_some(Name::Missing),
+        }
+    }
+
+    /// A name leads to an inode.
+    pub fn lead(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
+        if self.find(parent, name) == Some(Name::Leads(inode)) {
+            return;
+        }
+        self.forget(parent, name);
+        let directory = self.directories.entry(parent).or_default();
+        directory.learn(name);
+        let name: Arc<[u8]> = name.into();
+        directory.present.insert(name.clone(), inode);
+        self.of_inode.entry(inode).or_default().push((parent, name));
+    }
+
+    /// A name does not exist.
+    pub fn miss(&mut self, parent: InodeNumber, name: &[u8]) {
+        self.forget(parent, name);
+        let directory = self.directories.entry(parent).or_default();
+        directory.learn(name);
+        if !directory.lacks(name) {
+            directory.missing.insert(name.into());
+            self.missing += 1;
+        }
+    }
+
+    /// A directory is new and empty.
+    pub fn complete(&mut self, parent: InodeNumber) {
+        let is_new = self.directories.get(&parent).is_none_or(|directory| directory.present.is_empty());
+        if is_new {
+            self.directories.entry(parent).or_default().unknown = Some(BTreeSet::new());
+        }
+    }
+
+    /// Whether all names of a directory are known but some.
+    pub fn is_complete(&self, parent: InodeNumber) -> bool {
+        self.directories.get(&parent).is_some_and(|directory| directory.unknown.is_some())
+    }
+
+    /// Other clients may have made names in a directory.
+    pub fn forget_complete(&mut self, parent: InodeNumber) {
+        if let Some(directory) = self.directories.get_mut(&parent) {
+            directory.unknown = None;
+        }
+        self.tidy(parent);
+    }
+
+    /// Nothing is known of a name any more.
+    pub fn forget(&mut self, parent: InodeNumber, name: &[u8]) {
+        let Some(directory) = self.directories.get_mut(&parent) else { return };
+        directory.forget(name);
+        if directory.missing.remove(name) {
+            self.missing -= 1;
+        }
+        if let Some(inode) = directory.present.remove(name)
+            && let Some(names) = self.of_inode.get_mut(&inode)
+        {
+            names.retain(|(of, each)| (*of, &**each) != (parent, name));
+            if names.is_empty() {
+                self.of_inode.remove(&inode);
+            }
+        }
+        self.tidy(parent);
+    }
+
+    /// Nothing is known of names that lead to an inode.
+    pub fn forget_leading_to(&mut self, inode: InodeNumber) {
+        for (parent, name) in self.of_inode.remove(&inode).unwrap_or_default() {
+            if let Some(directory) = self.directories.get_mut(&parent) {
+                directory.present.remove(&name);
+                directory.forget(&name);
+            }
+            self.tidy(parent);
+        }
+    }
+
+    /// Nothing is known of names that do not exist in a directory.
+    pub fn forget_missing(&mut self, parent: InodeNumber) {
+        if let Some(directory) = self.directories.get_mut(&parent) {
+            self.missing -= std::mem::take(&mut directory.missing).len();
+        }
+        self.tidy(parent);
+    }
+
+    /// Names known not to exist.
+    pub fn missing_count(&self) -> usize {
+        self.missing
+    }
+
+    fn tidy(&mut self, parent: InodeNumber) {
+        let is_empty = |directory: &Directory| {
+            directory.present.is_empty() && directory.missing.is_empty() && directory.unknown.is_none()
+        };
+        if self.directories.get(&parent).is_some_and(is_empty) {
+            self.directories.remove(&parent);
+        }
+    }
+
+    /// Whether nothing is known.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.directories.is_empty() && self.of_inode.is_empty() && self.missing == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: InodeNumber = InodeNumber(1);
+    const OTHER: InodeNumber = InodeNumber(2);
+    const FILE: InodeNumber = InodeNumber(7);
+
+    #[test]
+    fn all_names_of_an_inode_go_together() {
+        let mut names = NameTable::default();
+        names.lead(DIRECTORY, b"one", FILE);
+        names.lead(OTHER, b"two", FILE);
+        names.lead(OTHER, b"two", FILE);
+        names.lead(OTHER, b"else", InodeNumber(8));
+        names.forget_leading_to(FILE);
+        assert_eq!((names.find(DIRECTORY, b"one"), names.find(OTHER, b"two")), (None, None));
+        assert_eq!(names.find(OTHER, b"else"), Some(Name::Leads(InodeNumber(8))));
+        names.forget(OTHER, b"else");
+        assert!(names.is_empty());
+    }
+
+    #[test]
+    fn a_new_directory_is_complete() {
+        let mut names = NameTable::default();
+        names.complete(DIRECTORY);
+        assert_eq!((names.find(DIRECTORY, b"any"), names.missing_count()), (Some(Name::Missing), 0));
+        names.forget(DIRECTORY, b"made");
+        assert_eq!(names.find(DIRECTORY, b"made"), None, "it is being made");
+        names.lead(DIRECTORY, b"made", FILE);
+        assert_eq!(names.find(DIRECTORY, b"made"), Some(Name::Leads(FILE)));
+        names.forget_leading_to(FILE);
+        assert_eq!((names.find(DIRECTORY, b"made"), names.find(DIRECTORY, b"any")), (None, Some(Name::Missing)));
+        names.miss(DIRECTORY, b"made");
+        assert_eq!((names.find(DIRECTORY, b"made"), names.missing_count()), (Some(Name::Missing), 0));
+        names.forget_complete(DIRECTORY);
+        assert!(names.is_empty());
+        names.complete(DIRECTORY);
+        for name in 0..=UNKNOWN_MAX {
+            names.forget(DIRECTORY, name.to_string().as_bytes());
+        }
+        assert!(names.is_empty(), "it is complete no more");
+    }
+
+    #[test]
+    fn a_name_leads_somewhere_or_does_not_exist() {
+        let mut names = NameTable::default();
+        names.miss(DIRECTORY, b"name");
+        names.miss(DIRECTORY, b"name");
+        assert_eq!((names.find(DIRECTORY, b"name"), names.missing_count()), (Some(Name::Missing), 1));
+        names.lead(DIRECTORY, b"name", FILE);
+        assert_eq!((names.find(DIRECTORY, b"name"), names.missing_count()), (Some(Name::Leads(FILE)), 0));
+        names.lead(DIRECTORY, b"name", OTHER);
+        names.forget_leading_to(FILE);
+        assert_eq!(names.find(DIRECTORY, b"name"), Some(Name::Leads(OTHER)));
+        names.miss(DIRECTORY, b"name");
+        names.forget_leading_to(OTHER);
+        assert_eq!(names.find(DIRECTORY, b"name"), Some(Name::Missing), "it leads there no more");
+        names.forget_missing(DIRECTORY);
+        assert!(names.is_empty());
+    }
+}

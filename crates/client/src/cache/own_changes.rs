@@ -1,0 +1,218 @@
+//! Changes that this client makes. The MDT revokes locks from everybody but the client that makes a
+//! change, so this client has to know itself what its changes make stale.
+//!
+//! Two dangers. A question that was sent before a change may be answered with the old state after
+//! the change was answered: so what an answer says is kept only if nothing of it was changed since
+//! the question was sent. And while a change is under way, nobody knows whether it has happened: so
+//! what it is about is neither served nor kept.
+//!
+//! Invariant: `last` has every change that began or ended after the oldest question under way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::InodeNumber;
+
+use super::subject::Subject;
+
+/// A moment: how many questions and changes came before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct OwnChanges {
+    now: u64,
+    /// Questions that were sent and not answered, by the moment when they were.
+    questions: BTreeSet<Moment>,
+    /// How many changes of each subject are under way.
+    under_way: BTreeMap<Subject, u32>,
+    /// When a change of each subject began or ended last.
+    last: BTreeMap<Subject, Moment>,
+    /// The same, by time.
+    by_moment: BTreeMap<Moment, Subject>,
+}
+
+impl OwnChanges {
+    fn tick(&mut self) -> Moment {
+        self.now += 1;
+        Moment(self.now)
+    }
+
+    /// A question is about to be sent.
+    pub fn asked(&mut self) -> Moment {
+        let moment = self.tick();
+        self.questions.insert(moment);
+        moment
+    }
+
+    /// A question was answered, or nobody will ever look at its answer.
+    pub fn answered(&mut self, asked: Moment) {
+        self.questions.remove(&asked);
+        let oldest = self.oldest_question();
+        while let Some(first) = self.by_moment.first_entry().filter(|first| *first.key() < oldest) {
+            let subject = first.remove();
+            self.last.remove(&subject);
+        }
+    }
+
+    /// The oldest question under way; the next one, if there is none.
+    pub fn oldest_question(&self) -> Moment {
+        self.questions.first().copied().unwrap_or(self.next_question())
+    }
+
+    /// Number of the next question.
+    pub fn next_question(&self) -> Moment {
+        Moment(self.now + 1)
+    }
+
+    /// A change of these begins: to be called before its question is [`OwnChanges::asked`].
+    pub fn begin(&mut self, subjects: &[Subject]) {
+        for subject in subjects {
+            *self.under_way.entry(subject.clone()).or_default() += 1;
+        }
+        self.note(subjects);
+    }
+
+    /// It was answered.
+    pub fn end(&mut self, subjects: &[Subject]) {
+        for subject in subjects {
+            match self.under_way.get_mut(subject) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) => drop(self.under_way.remove(subject)),
+                None => unreachable!("a change ends after it began"),
+            }
+        }
+        self.note(subjects);
+    }
+
+    /// These changed at some time before.
+    pub fn note(&mut self, subjects: &[Subject]) {
+        if self.questions.is_empty() {
+            return;
+        }
+        for subject in subjects {
+            let moment = self.tick();
+            if let Some(before) = self.last.insert(subject.clone(), moment) {
+                self.by_moment.remove(&before);
+            }
+            self.by_moment.insert(moment, subject.clone());
+        }
+    }
+
+    /// Whether a change of this, besides those of `own`, is under way.
+    fn is_changing(&self, subject: &Subject, own: &[Subject]) -> bool {
+        let count = self.under_way.get(subject).copied().unwrap_or(0);
+        let own = own.iter().filter(|each| *each == subject).count();
+        u64::from(count) > own as u64
+    }
+
+    /// Whether what was asked at that moment, in a change of `own` or in none, still holds.
+    fn holds(&self, subject: &Subject, asked: Moment, own: &[Subject]) -> bool {
+        !self.is_changing(subject, own) && self.last.get(subject).is_none_or(|last| *last < asked)
+    }
+
+    /// Whether attributes of an inode may be served, as far as permissions depend on them.
+    pub fn permissions_settled(&self, inode: InodeNumber) -> bool {
+        self.under_way.is_empty() || !self.is_changing(&Subject::Inode(inode), &[])
+    }
+
+    /// Whether all its attributes may be served.
+    pub fn attributes_settled(&self, inode: InodeNumber) -> bool {
+        self.under_way.is_empty()
+            || [Subject::AllAttributes, Subject::Inode(inode), Subject::Times(inode)]
+                .iter()
+                .all(|subject| !self.is_changing(subject, &[]))
+    }
+
+    /// Whether a name may be served.
+    pub fn name_settled(&self, parent: InodeNumber, name: &[u8]) -> bool {
+        self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
+    }
+
+    /// Whether the permissions, extended attributes and the link target of an inode in an answer may
+    /// be kept.
+    pub fn permissions_hold(&self, inode: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
+        self.holds(&Subject::Inode(inode), asked, own)
+    }
+
+    /// Whether all its attributes may be kept.
+    pub fn attributes_hold(&self, inode: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
+        [Subject::AllAttributes, Subject::Inode(inode), Subject::Times(inode)]
+            .iter()
+            .all(|subject| self.holds(subject, asked, own))
+    }
+
+    /// Whether where a name leads may be kept.
+    pub fn name_holds(&self, parent: InodeNumber, name: &[u8], asked: Moment, own: &[Subject]) -> bool {
+        self.holds(&Subject::Name(parent, name.to_vec()), asked, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: InodeNumber = InodeNumber(7);
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_kept() {
+        let mut changes = OwnChanges::default();
+        let before = changes.asked();
+        let subjects = [Subject::Times(ONE)];
+        changes.begin(&subjects);
+        let change = changes.asked();
+        assert!(!changes.attributes_settled(ONE), "nobody knows whether it has happened");
+        assert!(changes.permissions_settled(ONE), "they do not depend on times");
+        let between = changes.asked();
+        assert!(changes.attributes_hold(ONE, change, &subjects), "the change's own answer says what it made");
+        assert!(!changes.attributes_hold(ONE, between, &[]));
+        changes.end(&subjects);
+        changes.answered(change);
+        assert!(changes.attributes_settled(ONE));
+        assert!(!changes.attributes_hold(ONE, before, &[]));
+        assert!(!changes.attributes_hold(ONE, between, &[]));
+        assert!(changes.permissions_hold(ONE, before, &[]));
+        let after = changes.asked();
+        assert!(changes.attributes_hold(ONE, after, &[]));
+    }
+
+    #[test]
+    fn two_changes_at_once_leave_nothing_to_keep() {
+        let mut changes = OwnChanges::default();
+        let subjects = [Subject::Inode(ONE)];
+        changes.begin(&subjects);
+        let one = changes.asked();
+        changes.begin(&subjects);
+        let other = changes.asked();
+        assert!(!changes.attributes_hold(ONE, one, &subjects));
+        changes.end(&subjects);
+        assert!(!changes.attributes_settled(ONE), "the other one is still under way");
+        assert!(!changes.attributes_hold(ONE, other, &subjects), "which of them came first is unknown");
+        changes.end(&subjects);
+        assert!(changes.attributes_settled(ONE));
+    }
+
+    #[test]
+    fn what_no_question_can_be_about_is_forgotten() {
+        let mut changes = OwnChanges::default();
+        let oldest = changes.asked();
+        for inode in 0..100 {
+            let subjects = [Subject::Name(ONE, vec![inode])];
+            changes.begin(&subjects);
+            let asked = changes.asked();
+            changes.end(&subjects);
+            changes.answered(asked);
+        }
+        assert_eq!((changes.last.len(), changes.by_moment.len()), (100, 100));
+        changes.answered(oldest);
+        assert_eq!((changes.last.len(), changes.by_moment.len(), changes.under_way.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_removal_of_an_unknown_name_concerns_all_attributes() {
+        let mut changes = OwnChanges::default();
+        changes.begin(&[Subject::AllAttributes]);
+        assert!(!changes.attributes_settled(ONE));
+        assert!(changes.permissions_settled(ONE));
+    }
+}

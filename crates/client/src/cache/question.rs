@@ -1,0 +1,285 @@
+//! What a request to the MDT asks and changes, as far as the cache is concerned. Pure: one table of
+//! all requests.
+
+use rpc::message::{
+    MdtRequest,
+    lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
+    mdt::{Create, OpenFlags, RenameMode, open_flag},
+};
+use types::{
+    InodeNumber,
+    access_list::{ACCESS_NAME, DEFAULT_NAME},
+};
+
+use super::{
+    compound_changes,
+    name_table::{Name, NameTable},
+    subject::Subject,
+};
+
+/// What the answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nothing that is kept.
+    Nothing,
+    /// Where a name leads, and the inode.
+    Name(InodeNumber, Vec<u8>),
+    /// An inode.
+    Attributes(InodeNumber),
+    /// Target of a symbolic link.
+    Target(InodeNumber),
+    /// An extended attribute.
+    Xattr(InodeNumber, Vec<u8>),
+    /// A node that was created, or an existing file that was opened; with these flags, if it was
+    /// opened.
+    Created(InodeNumber, Vec<u8>, OpenFlags),
+    /// An open file.
+    Opened(OpenFlags),
+    /// An inode, to which this name leads now.
+    Linked(InodeNumber, Vec<u8>),
+    /// Nothing, but a name is gone; what it led to, if that was known.
+    Unlinked(InodeNumber, Vec<u8>, Option<InodeNumber>),
+    /// Nothing, but names changed; what lost its name, if that was known.
+    Renamed(Option<InodeNumber>),
+}
+
+/// A name that is removed, and what it leads to as far as this client knows.
+pub(crate) type Removal = (InodeNumber, Vec<u8>, Name);
+
+/// See the module documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub asked: Asked,
+    /// What it changes.
+    pub changes: Vec<Subject>,
+    /// Names that it removes, as far as they are known: if that is not so any more when it is
+    /// executed, other inodes are changed.
+    pub removals: Vec<Removal>,
+    /// What the client would like to cache.
+    pub wanted: Option<(InodeNumber, InodeBits)>,
+}
+
+/// What is wanted of an inode that an answer shows.
+const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+/// What is wanted with a name: its directory, too.
+const NAMED: u32 = SHOWN | inode_bit::DIRECTORY;
+
+/// Whether an open changes more than the access time.
+pub(crate) fn changes_data(flags: OpenFlags) -> bool {
+    flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE)
+}
+
+/// Extended attributes that all users may read, so that no permission has to be checked.
+pub(crate) fn is_public(name: &[u8]) -> bool {
+    name == ACCESS_NAME || name == DEFAULT_NAME || name.starts_with(b"security.")
+}
+
+/// What an open makes stale of a file: size, mode and extended attributes; or the access time.
+pub(crate) fn opened(inode: InodeNumber, flags: OpenFlags) -> Subject {
+    if changes_data(flags) { Subject::Inode(inode) } else { Subject::Times(inode) }
+}
+
+impl Question {
+    /// `names`: what is known of them. `written`: whether this client has an open for writing of an
+    /// inode.
+    pub fn of(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber) -> bool) -> Self {
+        let (asked, wanted) = asked(request, names);
+        let mut changes = changed(request, names, written);
+        let mut removals = Vec::new();
+        for (parent, name) in removed(request) {
+            match names.find(parent, name) {
+                Some(known) => {
+                    changes.extend(known.inode().map(Subject::Inode));
+                    removals.push((parent, name.to_vec(), known));
+                }
+                None => changes.push(Subject::AllAttributes),
+            }
+        }
+        let wanted = wanted.map(|(inode, bits)| (inode, InodeBits(bits)));
+        Self { asked, changes, removals, wanted }
+    }
+
+    /// What to ask for beside the request, if this much is held already.
+    pub fn enqueue(&self, held: InodeBits) -> Option<Enqueue> {
+        let (inode, InodeBits(wanted)) = self.wanted?;
+        let missing = match self.asked {
+            // Most of it is about another inode than the one that is named.
+            Asked::Name(..) | Asked::Created(..) => wanted & !(held.0 & inode_bit::DIRECTORY),
+            Asked::Nothing
+            | Asked::Attributes(_)
+            | Asked::Target(_)
+            | Asked::Xattr(..)
+            | Asked::Opened(_)
+            | Asked::Linked(..)
+            | Asked::Unlinked(..)
+            | Asked::Renamed(_) => wanted & !held.0,
+        };
+        let resource = Resource::Inode(inode, InodeBits(missing));
+        (missing != 0).then_some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true })
+    }
+}
+
+/// What a request asks, and which locks are wanted with the answer.
+fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber, u32)>) {
+    use MdtRequest as R;
+    let inode_of = |parent, name: &[u8]| names.find(parent, name).and_then(Name::inode);
+    match request {
+        R::Lookup(_, lookup) if matches!(&*lookup.name, b"." | b"..") => (Asked::Nothing, None),
+        R::Lookup(_, lookup) => (Asked::Name(lookup.parent, lookup.name.clone()), Some((lookup.parent, NAMED))),
+        // It may be a directory.
+        R::GetAttributes(inode) => (Asked::Attributes(*inode), Some((*inode, NAMED))),
+        R::SetAttributes(_, inode, _) | R::DropPrivileges(_, inode) => (Asked::Attributes(*inode), None),
+        R::ReadLink(inode) => (Asked::Target(*inode), Some((*inode, SHOWN))),
+        R::ReadDirectory(read) if read.cookie == 0 => (Asked::Nothing, Some((read.inode, inode_bit::DIRECTORY))),
+        R::GetXattr(_, inode, name) if is_public(name) => {
+            (Asked::Xattr(*inode, name.clone()), Some((*inode, inode_bit::XATTRS)))
+        }
+        R::Create(_, create) => {
+            let flags = create.open.map_or(OpenFlags::default(), |(_, flags)| flags);
+            (Asked::Created(create.parent, create.name.clone(), flags), Some((create.parent, NAMED)))
+        }
+        R::Open(_, open) if changes_data(open.flags) => (Asked::Opened(open.flags), None),
+        R::Open(_, open) => (Asked::Opened(open.flags), Some((open.inode, NAMED))),
+        R::Link(_, link) => (Asked::Linked(link.parent, link.name.clone()), None),
+        R::Unlink(_, unlink) => {
+            let victim = inode_of(unlink.parent, &unlink.name);
+            (Asked::Unlinked(unlink.parent, unlink.name.clone(), victim), None)
+        }
+        R::Rename(_, rename) => {
+            let moved = inode_of(rename.parent, &rename.name);
+            let replaced = inode_of(rename.new_parent, &rename.new_name);
+            // With an exchange both go on existing; and one file may have both names.
+            let gone = replaced.filter(|inode| rename.mode != RenameMode::Exchange && Some(*inode) != moved);
+            (Asked::Renamed(gone), None)
+        }
+        R::Access(..)
+        | R::CreateUnnamed(..)
+        | R::Close(_)
+        | R::Settle(_)
+        | R::ExclusiveBegin(..)
+        | R::ExclusiveEnd(_)
+        | R::ClearPrivileges(_)
+        | R::ReadDirectory(_)
+        | R::GetXattr(..)
+        | R::ListXattr(..)
+        | R::SetXattr(..)
+        | R::RemoveXattr(..)
+        | R::GetLayout(_)
+        | R::SetDefaultLayout(..)
+        | R::InodePaths(..)
+        | R::SetLock(_)
+        | R::CancelLock(_)
+        | R::GetLock(_)
+        | R::StatFs
+        | R::Commit
+        | R::Reclaim(_)
+        | R::Ping
+        | R::Check(..)
+        | R::ScanInodes(..)
+        | R::RepairSize(..)
+        | R::Disconnect
+        | R::Instantiate(_)
+        | R::ChangeData(_)
+        | R::ReadData(_)
+        | R::Compound(_)
+        | R::ChangeLayout(..)
+        | R::ReportFull(_)
+        | R::PlaceElsewhere(_)
+        | R::DataVersion(..)
+        | R::SwapLayouts(..)
+        | R::RenewLayout(_)
+        | R::LeaveOut(_)
+        | R::CancelLocks(_) => (Asked::Nothing, None),
+    }
+}
+
+/// What a request changes, besides the inodes that lose a name.
+fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber) -> bool) -> Vec<Subject> {
+    use MdtRequest as R;
+    match request {
+        // The access time.
+        R::ReadLink(inode) => vec![Subject::Times(*inode)],
+        R::ReadDirectory(read) if read.cookie == 0 => vec![Subject::Times(read.inode)],
+        R::Open(_, open) => vec![opened(open.inode, open.flags)],
+        R::Create(_, create) => created(create, names),
+        R::Compound(compound) => compound_changes::changed(&compound.steps, names),
+        R::Unlink(_, unlink) => named(unlink.parent, &unlink.name),
+        R::Rename(_, rename) => {
+            let (from, to) = (named(rename.parent, &rename.name), named(rename.new_parent, &rename.new_name));
+            from.into_iter().chain(to).collect()
+        }
+        R::Link(_, link) => named(link.parent, &link.name).into_iter().chain([Subject::Times(link.inode)]).collect(),
+        R::SetAttributes(_, inode, _)
+        | R::DropPrivileges(_, inode)
+        | R::ClearPrivileges(inode)
+        | R::RemoveXattr(_, inode, _)
+        | R::SetDefaultLayout(_, inode, _)
+        | R::ChangeLayout(_, inode, _) => vec![Subject::Inode(*inode)],
+        R::SetXattr(_, set) => vec![Subject::Inode(set.inode)],
+        R::ExclusiveBegin(_, begin) => vec![Subject::Inode(begin.inode)],
+        R::ExclusiveEnd(end) => vec![Subject::Inode(end.inode)],
+        R::SwapLayouts(_, swap) => vec![Subject::Inode(swap.first.inode), Subject::Inode(swap.second.inode)],
+        R::Close(close) if close.update.is_some() || written(close.inode) => vec![Subject::Times(close.inode)],
+        R::Settle(settle) => vec![Subject::Times(settle.inode)],
+        R::Instantiate(instantiate) => vec![Subject::Times(instantiate.inode)],
+        R::PlaceElsewhere(place) => vec![Subject::Times(place.inode)],
+        R::DataVersion(_, version) => vec![Subject::Times(version.inode)],
+        R::RenewLayout(renew) => vec![Subject::Times(renew.inode)],
+        R::LeaveOut(leave_out) => vec![Subject::Times(leave_out.inode)],
+        R::ChangeData(request) => {
+            request.row().changed_object().map(|object| Subject::Times(object.inode)).into_iter().collect()
+        }
+        R::RepairSize(..) | R::Check(_, true) => vec![Subject::AllAttributes],
+        R::Lookup(..)
+        | R::GetAttributes(_)
+        | R::Access(..)
+        | R::CreateUnnamed(..)
+        | R::Close(_)
+        | R::ReadDirectory(_)
+        | R::GetXattr(..)
+        | R::ListXattr(..)
+        | R::GetLayout(_)
+        | R::InodePaths(..)
+        | R::SetLock(_)
+        | R::CancelLock(_)
+        | R::GetLock(_)
+        | R::StatFs
+        | R::Commit
+        | R::Reclaim(_)
+        | R::Ping
+        | R::Check(_, false)
+        | R::ScanInodes(..)
+        | R::Disconnect
+        | R::ReadData(_)
+        | R::ReportFull(_)
+        | R::CancelLocks(_) => Vec::new(),
+    }
+}
+
+/// Names that a request removes or makes lead elsewhere.
+fn removed(request: &MdtRequest) -> Vec<(InodeNumber, &[u8])> {
+    match request {
+        MdtRequest::Unlink(_, unlink) => vec![(unlink.parent, &unlink.name)],
+        MdtRequest::Rename(_, rename) => {
+            vec![(rename.parent, &rename.name), (rename.new_parent, &rename.new_name)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A creation may open an existing file.
+fn created(create: &Create, names: &NameTable) -> Vec<Subject> {
+    let existing = match create.open {
+        Some((_, flags)) if !flags.has(open_flag::EXCLUSIVE) => {
+            let found = names.find(create.parent, &create.name).and_then(Name::inode);
+            found.map(|inode| opened(inode, flags))
+        }
+        Some(_) | None => None,
+    };
+    named(create.parent, &create.name).into_iter().chain(existing).collect()
+}
+
+/// A name, and the times of its directory.
+pub(super) fn named(parent: InodeNumber, name: &[u8]) -> Vec<Subject> {
+    vec![Subject::Name(parent, name.to_vec()), Subject::Times(parent)]
+}

@@ -1,0 +1,16 @@
+//! What a change of this client makes stale.
+
+use types::InodeNumber;
+
+/// A part of what is cached. One that is wider includes the narrower ones.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    /// Attributes of inodes that cannot be named: a name is removed that this client does not know.
+    AllAttributes,
+    /// Everything of an inode but the names that lead to it.
+    Inode(InodeNumber),
+    /// Attributes of an inode that its permissions do not depend on: times, size, links.
+    Times(InodeNumber),
+    /// Where a name in a directory leads.
+    Name(InodeNumber, Vec<u8>),
+}
