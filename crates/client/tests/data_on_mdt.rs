@@ -27,12 +27,17 @@ fn root() -> Credentials {
 
 /// New files have their first stripe on the MDT.
 async fn cluster(osts: u16) -> RealCluster {
-    let cluster = RealCluster::new(STRIPE, osts).await;
     let components = vec![
         ComponentSpec { end: STRIPE, backing: BackingSpec::Mdt },
         ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
     ];
-    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Composite(components)));
+    cluster_of(osts, LayoutSpec::Composite(components)).await
+}
+
+/// New files have this layout.
+async fn cluster_of(osts: u16, layout: LayoutSpec) -> RealCluster {
+    let cluster = RealCluster::new(STRIPE, osts).await;
+    let request = ControlRequest::SetDefaultLayout(Some(layout));
     let reply = execute(&*cluster.mount().await, &root(), (ROOT, None), request).await;
     assert!(matches!(reply, ControlReply::Done), "{reply:?}");
     cluster
@@ -137,11 +142,8 @@ async fn a_path_is_walked_with_one_request() {
 /// The open of the first request is used: nothing is opened twice.
 #[tokio::test]
 async fn a_file_that_is_elsewhere_is_read_and_written_through_the_open_that_is_there() {
-    let cluster = RealCluster::new(STRIPE, 2).await;
-    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Plain(StripeSpec::default())));
+    let cluster = cluster_of(2, LayoutSpec::Plain(StripeSpec::default())).await;
     let fs = cluster.mount().await;
-    let reply = execute(&*fs, &root(), (ROOT, None), request).await;
-    assert!(matches!(reply, ControlReply::Done), "{reply:?}");
     let new = NewFile { parent: ROOT, name: b"striped".to_vec(), mode: 0o644, umask: 0 };
     let before = requests(&fs);
     fs.create_with_data(&root(), new, Bytes::from_static(b"data")).await.unwrap();
@@ -158,11 +160,8 @@ async fn a_file_that_is_elsewhere_is_read_and_written_through_the_open_that_is_t
 /// Whenever its caller goes away: a compound that left a file open is followed by a close.
 #[tokio::test]
 async fn a_whole_file_whose_caller_is_gone_is_not_left_open() {
-    let cluster = RealCluster::new(STRIPE, 1).await;
+    let cluster = cluster_of(1, LayoutSpec::Plain(StripeSpec::default())).await;
     let fs = cluster.mount().await;
-    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Plain(StripeSpec::default())));
-    let reply = execute(&*fs, &root(), (ROOT, None), request).await;
-    assert!(matches!(reply, ControlReply::Done), "{reply:?}");
     for turns in 0..20 {
         let name = format!("file {turns}").into_bytes();
         let new = NewFile { parent: ROOT, name, mode: 0o644, umask: 0 };

@@ -214,15 +214,17 @@ impl State {
             Message::ReadReply { inode, sent, value, granted: Some(handle), .. } => {
                 client.reading.remove(inode);
                 let is_new = *sent == client.own_changes[*inode] && !client.changing.contains(inode);
-                match client.cancelled.contains(handle) {
-                    true => {}
-                    false if is_new => {
-                        drop(client.cache.insert(*inode, Cached { handle: *handle, value: Some(*value) }))
-                    }
-                    false => cancelled = Some(*handle),
+                if client.cancelled.contains(handle) {
+                    // It was given back before it came.
+                } else if is_new {
+                    client.cache.insert(*inode, Cached { handle: *handle, value: Some(*value) });
+                } else {
+                    cancelled = Some(*handle);
                 }
             }
-            Message::ReadReply { inode, .. } => drop(client.reading.remove(inode)),
+            Message::ReadReply { inode, .. } => {
+                client.reading.remove(inode);
+            }
             Message::ChangeReply { inodes, values, .. } => {
                 for inode in inodes {
                     client.changing.remove(inode);
@@ -282,12 +284,11 @@ impl State {
     }
 }
 
-/// Two independent hashes: states are too many to be kept.
-fn fingerprint(state: &State) -> (u64, u64) {
-    let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
-    state.hash(&mut first);
-    (0x5bd1_e995_u32, state).hash(&mut second);
-    (first.finish(), second.finish())
+/// States are too many to be kept. That two of some hundred thousand have the same hash is unlikely.
+fn fingerprint(state: &State) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Visits all states that can follow; returns how many there are.
@@ -310,9 +311,15 @@ fn explore(start: State) -> usize {
 }
 
 #[test]
-fn nobody_serves_what_was_changed_and_every_change_is_made() {
-    let states = explore(State::new(3, 1, 0)) + explore(State::new(2, 2, 0));
-    assert!(states > 10_000, "{states} states");
+fn nobody_serves_what_was_changed() {
+    let states = explore(State::new(3, 1, 0));
+    assert!(states > 100_000, "{states} states");
+}
+
+#[test]
+fn two_changes_at_a_time_are_made() {
+    let states = explore(State::new(2, 2, 0));
+    assert!(states > 100_000, "{states} states");
 }
 
 #[test]
@@ -405,7 +412,7 @@ fn a_million_locks_are_granted_and_go() {
         let granted = locks.grant(ClientId(number % 4), InodeNumber(number), BOTH, &mut ask);
         assert!(granted.is_some());
     }
-    assert!(LOCK_BYTES <= 80, "{LOCK_BYTES} bytes in keys and values");
+    const { assert!(LOCK_BYTES <= 80, "bytes of a lock in keys and values") };
     assert_eq!((locks.len(), locks.count_of(ClientId(3))), (1_000_000, 250_000));
     let mut ready = Vec::new();
     (0..4).for_each(|client| locks.drop_client(ClientId(client), locks.last_handle(), &mut ready));

@@ -22,15 +22,12 @@ use types::{
     access_list::{ACCESS_NAME, DEFAULT_NAME},
 };
 
-use crate::{
-
-    tables::{
-        ENTRIES, INODES, XATTRS,
-        codec::inode_of_key,
-        entry::EntryRecord,
-        inode::{Inode, InodeData},
-        xattr,
-    },
+use crate::tables::{
+    ENTRIES, INODES, XATTRS,
+    codec::inode_of_key,
+    entry::EntryRecord,
+    inode::{Inode, InodeData},
+    xattr,
 };
 
 /// See the module documentation.

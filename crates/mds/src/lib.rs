@@ -49,6 +49,7 @@ mod transfers;
 mod volatile;
 
 pub use error::OpenError;
+pub use lock::inode_locks::LockCounters;
 pub use mdt::Mdt;
 pub use options::{MdtOptions, Parameters, ProcessId};
 pub use placement::{OstReport, OstView, Refusal};

@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use layout::ResolvedCount;
-use lock::inode_locks::LockCounters;
-use mds::{Mdt, Parameters};
+use mds::{LockCounters, Mdt, Parameters};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::limits;
 

@@ -125,11 +125,8 @@ mod tests {
         let open = Step::Open { inode: StepInode::Of(1), open: OpenId(1), flags: OpenFlags(open_flag::READ) };
         let steps = [look(StepInode::Known(DIRECTORY)), look(StepInode::Of(0)), open];
         assert_eq!(changed(&steps, &NameTable::default()), [Subject::AllAttributes]);
-        let read_itself = Step::Open {
-            inode: StepInode::Known(DIRECTORY),
-            open: OpenId(1),
-            flags: OpenFlags(open_flag::READ),
-        };
+        let read_itself =
+            Step::Open { inode: StepInode::Known(DIRECTORY), open: OpenId(1), flags: OpenFlags(open_flag::READ) };
         assert_eq!(changed(&[read_itself], &NameTable::default()), [Subject::Times(DIRECTORY)]);
     }
 }

@@ -105,7 +105,7 @@ impl Cluster {
     pub async fn mount_remote(&self, clock: Arc<dyn Clock>) -> Arc<FileSystem> {
         let server = self.server.lock().clone();
         let address = server.listen(&Address::from("servers:1")).await.expect("nobody else listens there");
-        let resolve = move |_: &MapTarget| Endpoint::Remote(address.clone());
+        let resolve = move |_: &MapTarget| Endpoint::Remote(address.clone().into());
         let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
         let seams = Seams { clock, ..seams(&self.network, self.next_seed()) };

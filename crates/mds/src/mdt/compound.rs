@@ -94,7 +94,8 @@ impl Mdt {
                 let (lsn, change) = (namespace.last(), namespace.take_change());
                 Attempt::Done((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))
             };
-            let (outcome, lsn, change, lengthened) = self.load_and_run(Some(row.service), Some(call.bulk.len() as u64), transact).await?;
+            let (outcome, lsn, change, lengthened) =
+                self.load_and_run(Some(row.service), Some(call.bulk.len() as u64), transact).await?;
             self.written(lsn).await?;
             if lacks_osts {
                 refreshed = true;

@@ -98,11 +98,7 @@ mod tests {
     use rpc::message::mdt::{OpenFlags, OpenId};
     use types::ClientId;
 
-    use crate::{
-        opens::OpenFile,
-        tables::inode::tests::sample,
-        transaction::entries::tests::with_transaction,
-    };
+    use crate::{opens::OpenFile, tables::inode::tests::sample, transaction::entries::tests::with_transaction};
 
     use super::*;
 

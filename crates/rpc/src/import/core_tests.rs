@@ -433,7 +433,7 @@ fn an_answer_says_by_which_connection_its_request_was_sent_first() {
     core.disconnected(START + seconds(1));
     core.generation = Generation(2);
     core.connected(START + seconds(2), &greeting(7));
-    let again = core.full(START + seconds(2), 7);
+    let again = core.full(START + seconds(2), 7, None);
     let completion = complete(core.receive(START + seconds(3), done(&again[0]), 0));
     assert_eq!(completion.result.unwrap().connection, Generation(1));
     assert_eq!(sent.frame.header.connection, 1);

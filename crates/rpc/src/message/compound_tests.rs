@@ -45,8 +45,16 @@ fn close(inode: StepInode, written: Option<StepNumber>) -> Step {
 fn opened() -> Opened {
     let attributes = Attributes::zeroed(InodeNumber(5), FileKind::Regular);
     let accounted = Timestamp::default();
-    let entry =
-        Entry { attributes, size_unknown: None, accounted, quiet: None, changes: 0, records: 0, map_version: 0 };
+    let entry = Entry {
+        attributes,
+        size_unknown: None,
+        accounted,
+        quiet: None,
+        changes: 0,
+        records: 0,
+        map_version: 0,
+        access_list: false,
+    };
     Opened { entry, layout: None, epoch: 1, truncate: false, capabilities: false }
 }
 

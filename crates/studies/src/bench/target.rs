@@ -242,7 +242,8 @@ impl BenchTarget for NativeTarget {
 
     fn read_whole(&self, path: &str, buffer: &mut [u8]) -> io::Result<()> {
         let (parent, name) = self.split(path)?;
-        let read = self.file_system.open_and_read(&self.credentials, parent, &[name], buffer.len());
+        let path = [name];
+        let read = self.file_system.open_and_read(&self.credentials, parent, &path, buffer.len());
         fill(buffer, self.cores.block_on(read).map_err(io_error)?.1)
     }
 

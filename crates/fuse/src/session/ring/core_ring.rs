@@ -31,7 +31,7 @@ use tokio::{
 use zerocopy::FromBytes;
 
 use super::held::{Answered, Commit, HeldEntry};
-use super::memory::{EntryBlock, EntryMemory, Vectors};
+use super::memory::{EntryBlock, EntryMemory};
 use super::queues::{ENTRIES_FIRST, Queue};
 use super::submission;
 use crate::protocol::request::InHeader;
@@ -49,6 +49,8 @@ const SUBMISSIONS_MAX: u32 = 128;
 /// IORING_ENTER_GETEVENTS: also do what is deferred until we ask, which includes the delivery of
 /// requests.
 const GET_EVENTS: u32 = 1;
+/// Attempts to give the queues their first entries while the kernel is short of memory.
+const START_ATTEMPTS_MAX: usize = 1000;
 
 /// What the rings of a session have in common.
 pub struct Shared {
@@ -137,6 +139,15 @@ impl CoreRing {
         for queue in 0..this.queues.len() {
             this.add_entries(queue, 1)?;
         }
+        for _ in 0..START_ATTEMPTS_MAX {
+            if this.enter()? {
+                break;
+            }
+        }
+        if !this.ring.submission().is_empty() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        this.collect();
         match this.completions.iter().find(|(_, result)| *result < 0) {
             None => Ok(this),
             Some((entry, result)) => {
@@ -184,18 +195,15 @@ impl CoreRing {
 
     fn add_entries(&mut self, queue: usize, count: usize) -> io::Result<()> {
         let block = EntryBlock::allocate(count)?;
-        let memories: Vec<_> = EntryMemory::of(&block).collect();
-        let vectors: Vec<Vectors> = memories.iter().map(EntryMemory::vectors).collect();
-        for (memory, vectors) in memories.into_iter().zip(&vectors) {
+        for memory in EntryMemory::of(&block) {
             let (number, entry) = (self.queues[queue].number, self.entries.len());
+            let register = submission::register(self.shared.device.descriptor(), entry, memory.vectors(), number);
+            if !self.submit(&register)? {
+                // The rest of the block stays without use until the ring ends.
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
             self.entries.push(Entry { memory, queue });
             self.queues[queue].registered();
-            self.submit(&submission::register(self.shared.device.descriptor(), entry, vectors, number))?;
-        }
-        // The vectors are read when their submissions are passed on.
-        while !self.ring.submission().is_empty() {
-            self.enter()?;
-            self.collect();
         }
         Ok(())
     }
@@ -225,7 +233,10 @@ impl CoreRing {
             let (number, entries) = (self.queues[queue].number, self.queues[queue].entries());
             match self.add_entries(queue, missing) {
                 Ok(()) => tracing::debug!(number, entries, missing, "requests wait: more entries for their processor"),
-                Err(error) => tracing::warn!(number, entries, %error, "requests wait, and there is no memory for more"),
+                Err(error) => {
+                    tracing::warn!(number, entries, %error, "requests wait, and there is no memory for more");
+                    self.queues[queue].is_full();
+                }
             }
         }
     }
@@ -233,10 +244,13 @@ impl CoreRing {
     fn turn(&mut self) -> io::Result<Turn> {
         let mut served = 0;
         loop {
-            self.pass_on_answers()?;
-            self.enter()?;
+            let passed_on = self.pass_on_answers()? & self.enter()?;
             self.collect();
             if self.completions.is_empty() {
+                if !passed_on {
+                    // The kernel is short of memory; nothing would tell when it is not.
+                    return Ok(Turn::More);
+                }
                 break;
             }
             served += self.completions.len();
@@ -256,41 +270,54 @@ impl CoreRing {
         self.queues.iter().map(Queue::in_kernel).sum()
     }
 
-    fn pass_on_answers(&mut self) -> io::Result<()> {
+    /// Whether there was room for all of them; the rest stays for the next turn.
+    fn pass_on_answers(&mut self) -> io::Result<bool> {
         let mut commits = std::mem::take(&mut self.commits);
-        self.answered.take(&mut commits);
-        for Commit { entry, commit_id } in commits.drain(..) {
-            let queue = &mut self.queues[self.entries[entry].queue];
-            queue.committed();
-            let commit = submission::commit(self.shared.device.descriptor(), entry, queue.number, commit_id);
-            self.submit(&commit)?;
+        if commits.is_empty() {
+            self.answered.take(&mut commits);
+        }
+        while let Some(Commit { entry, commit_id }) = commits.last().copied() {
+            let queue = self.entries[entry].queue;
+            let number = self.queues[queue].number;
+            if !self.submit(&submission::commit(self.shared.device.descriptor(), entry, number, commit_id))? {
+                break;
+            }
+            self.queues[queue].committed();
+            commits.pop();
         }
         self.commits = commits;
-        Ok(())
+        Ok(self.commits.is_empty())
     }
 
-    /// Queues a submission; passes on those before it if there is no room.
-    fn submit(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
-        loop {
+    /// Queues a submission; passes on those before it if there is no room. False if there is none
+    /// nevertheless.
+    fn submit(&mut self, submission: &squeue::Entry128) -> io::Result<bool> {
+        for passed_on in [false, true] {
             // SAFETY: the submission names memory of an entry, which stays mapped while the kernel
             // has the entry (see `drop`), and a descriptor that `shared` keeps open.
             if unsafe { self.ring.submission().push(submission) }.is_ok() {
-                return Ok(());
+                return Ok(true);
             }
-            self.enter()?;
-            self.collect();
+            if !passed_on {
+                self.enter()?;
+                self.collect();
+            }
         }
+        Ok(false)
     }
 
-    /// Passes on submissions and lets the kernel deliver what it has for us.
-    fn enter(&mut self) -> io::Result<()> {
+    /// Passes on submissions and lets the kernel deliver what it has for us. Whether it took all
+    /// submissions.
+    fn enter(&mut self) -> io::Result<bool> {
         let submissions = self.ring.submission().len() as u32;
         // SAFETY: no argument but the numbers.
         let result = unsafe { self.ring.submitter().enter::<libc::sigset_t>(submissions, 0, GET_EVENTS, None) };
         match result {
-            // EBUSY and EAGAIN: completions are to be collected first.
-            Ok(_) => Ok(()),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            // EBUSY and EAGAIN: completions are to be collected first, or memory is short.
+            Ok(_) => Ok(self.ring.submission().is_empty()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                Ok(self.ring.submission().is_empty())
+            }
             Err(error) => Err(error),
         }
     }
@@ -315,6 +342,8 @@ impl CoreRing {
             } else {
                 let error = io::Error::from_raw_os_error(-result);
                 tracing::error!(queue = queue.number, %error, "the kernel gave an entry back without a request");
+                // What it refused once it would refuse again at once.
+                queue.is_full();
             }
         }
         self.completions = completions;

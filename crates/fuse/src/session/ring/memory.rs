@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! page 0               page 1 ... page 256
-//! | EntryHeader, free || payload, 1 MiB   |   next entry ...
+//! | EntryHeader, Vectors || payload, 1 MiB   |   next entry ...
 //! ```
 //! Anonymous memory: a page takes memory from its first use on, so an entry that was never used
 //! takes none. Most requests are small and touch two pages of their entry; an entry that has carried
@@ -19,7 +19,10 @@ const STRIDE: usize = PAGE_BYTES + DATA_BYTES_MAX;
 /// Header and payload of an entry, as REGISTER describes them to the kernel.
 pub type Vectors = [libc::iovec; 2];
 
-const _: () = assert!(size_of::<EntryHeader>() <= PAGE_BYTES);
+/// Where the vectors of an entry are.
+const VECTORS_OFFSET: usize = PAGE_BYTES / 2;
+
+const _: () = assert!(size_of::<EntryHeader>() <= VECTORS_OFFSET);
 
 /// A block of entries.
 pub struct EntryBlock {
@@ -84,12 +87,19 @@ impl EntryMemory {
         std::mem::forget(self.block.clone());
     }
 
-    /// Where the entry is.
-    pub fn vectors(&self) -> Vectors {
-        [
+    /// Where the entry is, as the kernel wants to be told: in the entry's own memory, so that it is
+    /// there whenever a submission that names it is passed on.
+    pub fn vectors(&self) -> *const Vectors {
+        let vectors = [
             libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: size_of::<EntryHeader>() },
             libc::iovec { iov_base: self.payload_start().cast(), iov_len: DATA_BYTES_MAX },
-        ]
+        ];
+        // SAFETY: within the first page and aligned; behind the header, so nobody else uses it.
+        unsafe {
+            let place = self.start.as_ptr().add(VECTORS_OFFSET).cast::<Vectors>();
+            place.write(vectors);
+            place
+        }
     }
 
     /// A copy of the header.
@@ -163,7 +173,8 @@ mod tests {
                 assert!(entries[other].payload().iter().all(|byte| *byte == 0));
             }
         }
-        let vectors = entries[2].vectors();
+        // SAFETY: it is in the block.
+        let vectors = unsafe { *entries[2].vectors() };
         assert_eq!(vectors.map(|vector| vector.iov_len), [288, DATA_BYTES_MAX]);
         assert_eq!(vectors[1].iov_base as usize - vectors[0].iov_base as usize, PAGE_BYTES);
     }

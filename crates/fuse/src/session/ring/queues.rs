@@ -3,7 +3,9 @@
 //! A queue has as many requests in service as it has entries. Requests that wait for others (a lock
 //! that somebody holds, a server that is away) keep their entries, so a queue gets more of them as
 //! soon as the kernel has fewer than [`SPARE_MIN`], until it has [`ENTRIES_MAX`]. Then requests that
-//! ask for a lock and may wait are refused (ENOLCK), and others wait in the kernel.
+//! ask for a lock and may wait are refused (ENOLCK), and others wait in the kernel. The same is done
+//! below that number if there is no memory for more, or if the kernel refuses them; the queue asks
+//! for more again once few of its entries are held.
 //!
 //! Why so early: an entry that is registered later serves requests that come after it. The kernel
 //! gives a request that found no entry to the next entry of the queue that is *answered*. If all
@@ -31,12 +33,14 @@ pub struct Queue {
     entries: usize,
     /// Entries whose request is not answered.
     held: usize,
+    /// Most entries it can have at present.
+    limit: usize,
 }
 
 impl Queue {
     /// A queue without entries.
     pub fn new(number: u16) -> Self {
-        Self { number, entries: 0, held: 0 }
+        Self { number, entries: 0, held: 0, limit: ENTRIES_MAX }
     }
 
     /// An entry was passed to the kernel for the first time.
@@ -54,6 +58,14 @@ impl Queue {
     pub fn committed(&mut self) {
         assert!(self.held > 0, "only a held entry is answered");
         self.held -= 1;
+        if self.held == 0 {
+            self.limit = ENTRIES_MAX;
+        }
+    }
+
+    /// It cannot have more entries than it has.
+    pub fn is_full(&mut self) {
+        self.limit = self.entries;
     }
 
     /// The kernel gave an entry back without a request, and will not use it again.
@@ -74,12 +86,13 @@ impl Queue {
 
     /// How many entries to add: as many again, if few are left.
     pub fn missing(&self) -> usize {
-        if self.in_kernel() >= SPARE_MIN { 0 } else { self.entries.max(1).min(ENTRIES_MAX - self.entries) }
+        let more = self.limit.saturating_sub(self.entries);
+        if self.in_kernel() >= SPARE_MIN { 0 } else { self.entries.max(1).min(more) }
     }
 
     /// Whether a request may wait for a lock.
     pub fn may_wait(&self) -> bool {
-        self.held <= ENTRIES_MAX - SPARE_MIN
+        self.held <= self.limit.saturating_sub(SPARE_MIN)
     }
 }
 
@@ -106,5 +119,20 @@ mod tests {
         queue.committed();
         queue.lost();
         assert_eq!((queue.entries(), queue.missing()), (ENTRIES_MAX - 1, 1), "what is lost is replaced");
+    }
+
+    #[test]
+    fn a_queue_without_memory_keeps_entries_for_others_and_asks_again_later() {
+        let mut queue = Queue::new(0);
+        (0..ENTRIES_FIRST).for_each(|_| queue.registered());
+        (0..=ENTRIES_FIRST - SPARE_MIN).for_each(|_| queue.received());
+        assert!(queue.missing() > 0 && queue.may_wait());
+        queue.is_full();
+        assert_eq!((queue.missing(), queue.may_wait()), (0, false));
+        queue.committed();
+        assert!(queue.may_wait());
+        (0..ENTRIES_FIRST - SPARE_MIN).for_each(|_| queue.committed());
+        (0..=ENTRIES_FIRST - SPARE_MIN).for_each(|_| queue.received());
+        assert!(queue.missing() > 0, "there may be memory again");
     }
 }

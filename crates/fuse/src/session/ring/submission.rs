@@ -47,10 +47,11 @@ impl Submission {
 
 /// Gives an entry to a queue. The vectors must stay where they are until the submission has been
 /// passed on, and the memory that they name until the command has completed.
-pub fn register(device: i32, entry: usize, vectors: &Vectors, queue: u16) -> squeue::Entry128 {
+pub fn register(device: i32, entry: usize, vectors: *const Vectors, queue: u16) -> squeue::Entry128 {
     let fuse = RingCommand { queue, ..RingCommand::default() };
     let submission = Submission::new(device, REGISTER, entry, fuse);
-    Submission { address: vectors.as_ptr() as u64, length: vectors.len() as u32, ..submission }.finish()
+    let length = size_of::<Vectors>() / size_of::<libc::iovec>();
+    Submission { address: vectors as u64, length: length as u32, ..submission }.finish()
 }
 
 /// A registration that the kernel is sure to refuse: it has no entry. It ends the waiting for
