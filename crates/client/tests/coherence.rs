@@ -313,7 +313,6 @@ fn requests(fs: &FileSystem) -> u64 {
 }
 
 #[tokio::test]
-#[ignore = "this MDT grants no locks yet"]
 async fn looking_again_needs_no_request() {
     const DEEP: &str = "a/b/c/d/e";
     let cluster = RealCluster::new(STRIPE, 2).await;

@@ -58,9 +58,18 @@ pub(crate) enum Attempt<T> {
     /// It needs what is not in memory: nothing has happened, and it is to be tried again once
     /// [`Loading`] has what it missed.
     GivenUp,
-    /// Clients cache under locks what it changes: nothing has happened, and it is to be tried again
-    /// once they have given them back.
-    Blocked(ChangeId),
+    /// Clients cache under locks what it changes, or may: nothing has happened, and it is to be tried
+    /// again later.
+    Blocked(Obstacle),
+}
+
+/// What an operation waits for.
+pub(crate) enum Obstacle {
+    /// Locks that are asked back.
+    Locks(ChangeId),
+    /// Clients of the former start that did not come back yet: what they cache nobody knows. This
+    /// tells when there is one less.
+    FormerClients(OwnedNotified),
 }
 
 impl<T> Attempt<T> {
@@ -69,7 +78,7 @@ impl<T> Attempt<T> {
         match self {
             Attempt::Done(outcome) => Attempt::Done(follow(outcome)),
             Attempt::GivenUp => Attempt::GivenUp,
-            Attempt::Blocked(change) => Attempt::Blocked(change),
+            Attempt::Blocked(obstacle) => Attempt::Blocked(obstacle),
         }
     }
 }
@@ -78,8 +87,8 @@ impl<T> Attempt<T> {
 enum Preparation {
     /// It can be made, and this is what it changes.
     Ready(CachedParts),
-    /// It waits for locks.
-    Blocked(ChangeId),
+    /// It waits.
+    Blocked(Obstacle),
 }
 
 /// An operation that is tried until it is done: what its attempts have in common.
@@ -242,12 +251,12 @@ impl Namespace {
         self.change = Change::default();
         let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
         let waits = attempts.as_deref_mut().filter(|_| !changes.is_final);
-        let outcome = outcome.and_then(|value| Ok((value, self.prepare(context.client, waits, &changes)?)));
+        let outcome = outcome.and_then(|value| Ok((value, self.prepare(context, waits, &changes)?)));
         let (outcome, cached) = match outcome {
-            Ok((_, Preparation::Blocked(change))) => {
+            Ok((_, Preparation::Blocked(obstacle))) => {
                 self.take_back(&mut changes.early_opens);
                 self.give_back(exclusive, context.client);
-                return Attempt::Blocked(change);
+                return Attempt::Blocked(obstacle);
             }
             Ok((value, Preparation::Ready(cached))) => (Ok(value), cached),
             Err(error) => {
@@ -293,9 +302,22 @@ impl Namespace {
     }
 
     /// Whether others have cached what an operation changes. If so they are asked for their locks,
-    /// and the operation waits; one that cannot wait goes on.
-    fn prepare(&mut self, client: ClientId, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
-        if self.volatile.cache.is_empty() || changes.operations.is_empty() {
+    /// and the operation waits; one that cannot wait goes on. After a restart nobody knows what the
+    /// clients of before have cached: until they are back, or their leases have ended with the
+    /// recovery, it waits too.
+    fn prepare(&mut self, context: &Context, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
+        let client = context.client;
+        if changes.operations.is_empty() {
+            return Ok(Preparation::Ready(CachedParts::default()));
+        }
+        if context.parameters.cache_locks
+            && waits.is_some()
+            && let Some(progress) = self.volatile.recovery.others_to_come(client)
+            && !self.cached_parts(changes, |_| true)?.changed().is_empty()
+        {
+            return Ok(Preparation::Blocked(Obstacle::FormerClients(progress)));
+        }
+        if self.volatile.cache.is_empty() {
             return Ok(Preparation::Ready(CachedParts::default()));
         }
         let cached = self.cached_parts(changes, |inode| self.volatile.cache.others_hold(client, inode))?;
@@ -312,7 +334,7 @@ impl Namespace {
         Ok(match self.volatile.cache.prepare(attempts.change, client, &changed) {
             Some(change) => {
                 attempts.change = Some(change);
-                Preparation::Blocked(change)
+                Preparation::Blocked(Obstacle::Locks(change))
             }
             None => Preparation::Ready(cached),
         })

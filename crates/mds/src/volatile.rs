@@ -73,12 +73,21 @@ pub(crate) struct Recovery {
     pub era: u64,
     /// Whether what nobody claimed has ended, too.
     pub ended: bool,
+    /// Rung when a client is not expected any more.
+    progress: Arc<Notify>,
 }
 
 impl Recovery {
     /// Whether a client of the former start may still come back with what it had.
     pub fn running(&self) -> bool {
         !self.expected.is_empty()
+    }
+
+    /// Whether other clients of the former start may be alive and have not come back; what tells when
+    /// there is one less.
+    pub fn others_to_come(&self, client: ClientId) -> Option<OwnedNotified> {
+        let to_come = self.expected.iter().any(|expected| *expected != client && !self.gone.contains(expected));
+        to_come.then(|| self.progress.clone().notified_owned())
     }
 
     /// Whether the client has a session that lasted over the restart: what it says of before is
@@ -90,6 +99,7 @@ impl Recovery {
     /// The client has reclaimed everything: it is not evicted for being late any more.
     pub fn client_recovered(&mut self, client: ClientId) {
         if self.expected.remove(&client) {
+            self.progress.notify_waiters();
             let is_new = self.recovered.insert(client);
             assert!(is_new, "a client that is still expected has not recovered");
         }
@@ -110,7 +120,9 @@ impl Recovery {
 
     /// Nothing of this client is known any more.
     pub fn forget(&mut self, client: ClientId) {
-        self.expected.remove(&client);
+        if self.expected.remove(&client) {
+            self.progress.notify_waiters();
+        }
         self.gone.remove(&client);
         self.recovered.remove(&client);
         let of_client: Vec<_> =

@@ -367,9 +367,9 @@ async fn replies_that_are_too_large_together_end_a_compound() {
     assert_eq!((reply.replies.len(), reply.error), (1, Some(FsError::TooBig)));
 }
 
-/// As many opens and ends of opens as there can be, of one name and of many.
+/// Opens and ends of opens by the rules: each id opens once, and is closed once or not.
 #[tokio::test]
-async fn opens_and_closes_in_any_order_leave_what_they_say() {
+async fn opens_and_closes_of_many_files_leave_what_they_say() {
     let fixture = fixture().await;
     let file = known(make_file(&fixture, "file", b"data").await.attributes.inode);
     let other_inode = fixture.file(ROOT, "other").await;
@@ -379,21 +379,21 @@ async fn opens_and_closes_in_any_order_leave_what_they_say() {
         open(file, id, WRITE),
         write(file, 0, b"DATA"),
         close(file, id, Some(1)),
-        open(file, id, WRITE),
-        open(other, id, WRITE),
         open(file, OpenId(51), WRITE),
-        close(file, id, None),
-        close(file, id, None),
-        open(other, id, READ),
+        open(other, OpenId(52), WRITE),
+        open(other, OpenId(53), READ),
+        close(other, OpenId(52), None),
     ];
     let (reply, _) = ask_as(&fixture, ALICE, request(root(), steps), b"DATA").await.unwrap();
-    assert_eq!((reply.replies.len(), reply.error), (9, None));
+    assert_eq!((reply.replies.len(), reply.error), (7, None));
     assert_eq!(fixture.mdt.open_files(), 2);
-    // An open of a name that is in use replaces the older one.
-    let steps = vec![open(other, id, WRITE), open(other, OpenId(52), WRITE), lookup(known(other_inode), "name")];
+    let steps = vec![open(other, OpenId(54), WRITE), lookup(known(other_inode), "name")];
     let reply = ask(&fixture, steps).await;
-    assert_eq!((reply.replies.len(), reply.error), (2, Some(FsError::NotDirectory)));
+    assert_eq!((reply.replies.len(), reply.error), (1, Some(FsError::NotDirectory)));
     assert_eq!(fixture.mdt.open_files(), 3, "the steps before it remain");
+    let reply = ask(&fixture, vec![open(file, OpenId(53), READ)]).await;
+    assert_eq!((reply.replies.len(), reply.error), (0, Some(FsError::Invalid)), "the id is in use");
+    assert_eq!(fixture.mdt.open_files(), 3);
     assert_eq!(fixture.check(false).await, []);
 }
 

@@ -9,7 +9,7 @@ use common::*;
 use lock::inode_locks::LockCounters;
 use parking_lot::Mutex;
 use rpc::{
-    Call, Endpoint, Handler, Import, ImportOptions, Recovery, Server, ServerOptions,
+    Call, Endpoint, Handler, Import, ImportOptions, Question, Recovery, Server, ServerOptions,
     message::{
         ClientReply, ClientRequest, MdtReply, MdtRequest, Request, RequestExtension,
         lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
@@ -211,4 +211,67 @@ async fn a_client_comes_back_while_others_wait_for_it() {
     for service in ["mdt", "mdt_recovery"] {
         assert_eq!(second.service(service).statistics().waiting_max, 0, "{service}");
     }
+}
+
+fn set_xattr(inode: InodeNumber) -> MdtRequest {
+    let (name, value, mode) = (b"user.a".to_vec(), b"1".to_vec(), XattrMode::Any);
+    MdtRequest::SetXattr(root(), SetXattr { inode, name, value, mode })
+}
+
+/// A change of which the caller may be gone when it is answered.
+fn change(import: &Import, request: MdtRequest) -> tokio::task::JoinHandle<FsResult<MdtReply>> {
+    let import = import.clone();
+    tokio::spawn(async move { call(&import, request).await })
+}
+
+#[tokio::test]
+async fn clients_that_end_while_each_waits_for_the_other_hold_nobody_up() {
+    let fs = Fixture::new().await;
+    let server = serve(&fs);
+    let asked = Arc::new(Asked::default());
+    let alice = connect(&fs, &server, ALICE, Some(asked.clone()));
+    let bob = connect(&fs, &server, BOB, Some(asked.clone()));
+    let other = connect(&fs, &server, ClientId(3), None);
+    let mut changes = Vec::new();
+    for (number, (holder, waits)) in [(&alice, &bob), (&bob, &alice)].into_iter().enumerate() {
+        let file = create_open(&other, &format!("{number}"), OpenId(1000 + number as u64)).await;
+        call(holder, MdtRequest::Ping).await.unwrap();
+        let resource = Resource::Inode(file, InodeBits(inode_bit::XATTRS));
+        let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+        let look = Question { wanted, ..MdtRequest::GetAttributes(file).into() };
+        assert_eq!(holder.call(look).await.unwrap().extension.granted.len(), 1);
+        changes.push((file, change(waits, set_xattr(file))));
+    }
+    eventually("both wait", async || asked.0.lock().len() == 2).await;
+    let parameters = mds::Parameters { lock_timeout: Duration::from_millis(10), ..fs.mdt.parameters() };
+    fs.mdt.set_parameters(parameters);
+    for (file, _) in &changes {
+        done(call(&other, set_xattr(*file)).await.unwrap()).unwrap();
+    }
+}
+
+/// Nobody knows what a client of before has cached.
+#[tokio::test]
+async fn after_a_restart_changes_wait_for_the_clients_of_before_and_reads_do_not() {
+    let mut fs = Fixture::new().await;
+    let first = serve(&fs);
+    let (early, late) = (Returning::new(), Returning::new());
+    let (alice, bob) =
+        (connect(&fs, &first, ALICE, Some(early.clone())), connect(&fs, &first, BOB, Some(late.clone())));
+    let file = create_open(&alice, "f", OpenId(1000)).await;
+    call(&bob, MdtRequest::Ping).await.unwrap();
+    early.may.add_permits(1);
+    fs.restart().await;
+    let second = serve(&fs);
+    first.stop().await;
+    for import in [&alice, &bob] {
+        import.set_address(Endpoint::Local(second.clone()));
+    }
+    let waiting = change(&alice, set_xattr(file));
+    eventually("it waits", async || second.service("mdt").statistics().in_flight == 1).await;
+    let lookup = Lookup { parent: ROOT, name: b"f".to_vec() };
+    entry(call(&alice, MdtRequest::Lookup(root(), lookup)).await.unwrap()).unwrap();
+    assert!(!waiting.is_finished());
+    late.may.add_permits(1);
+    done(waiting.await.unwrap().unwrap()).unwrap();
 }

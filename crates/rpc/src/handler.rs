@@ -215,6 +215,12 @@ pub trait Handler: Send + Sync + 'static {
         let _ = client;
     }
 
+    /// The session of a client has begun to end, with this event to follow once its running requests
+    /// have: what others wait for must not wait for these. Must not wait.
+    fn session_ending(&self, event: SessionEvent) {
+        let _ = event;
+    }
+
     /// Told of each milestone of a session.
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()>;
 }

@@ -16,7 +16,7 @@ pub use auth::{Key, Keyring, Principal, Role, Secret};
 pub use handler::{Answer, Call, Clients, Handler, SessionEvent};
 pub use histogram::Histogram;
 pub use import::{
-    Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Question,
+    Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Lease, Question,
     Recovery, unexpected,
 };
 pub use server::{Server, ServerOptions};

@@ -1,6 +1,6 @@
 //! The addresses at which one process can be reached.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::Ipv6Addr, sync::Arc};
 
 use types::limits::ADDRESSES_PER_TARGET_MAX;
 
@@ -17,6 +17,10 @@ impl Addresses {
     pub fn parse(text: &str) -> Option<Self> {
         let mut addresses: Vec<Address> = Vec::new();
         for part in text.split(',') {
+            if part.parse::<Ipv6Addr>().is_ok() {
+                // Without brackets its groups would be hosts and ports.
+                return None;
+            }
             let mut rest = Some(part);
             while let Some(part) = rest {
                 let (first, others) = split_first(part);
@@ -32,11 +36,19 @@ impl Addresses {
         Some(Self(addresses.into()))
     }
 
-    /// Those that a cluster map names. Of an empty list, one that nobody has.
+    /// Those that a cluster map names, each once. Of an empty list, one that nobody has.
     pub fn of_texts<T: AsRef<str>>(texts: &[T]) -> Self {
         match texts {
             [] => Address::from("").into(),
-            texts => Self(texts.iter().map(|text| Address::from(text.as_ref())).collect()),
+            texts => {
+                let mut addresses: Vec<Address> = Vec::new();
+                for address in texts.iter().map(|text| Address::from(text.as_ref())) {
+                    if !addresses.contains(&address) {
+                        addresses.push(address);
+                    }
+                }
+                Self(addresses.into())
+            }
         }
     }
 

@@ -109,6 +109,11 @@ impl InodeCache {
         self.recency.clear();
     }
 
+    /// Whether what is cached came through a session of this mount under another id.
+    pub fn is_of_other_session(&self, client: ClientId) -> bool {
+        self.connection.is_some_and(|(present, _)| present != client)
+    }
+
     /// How many locks and missing names are kept at most.
     pub fn locks_max(&self) -> usize {
         self.locks_max

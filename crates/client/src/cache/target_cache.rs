@@ -7,13 +7,13 @@
 
 use parking_lot::Mutex;
 use rpc::{
-    Answered, Import,
+    Answered, Import, Lease,
     message::{MdtReply, MdtRequest},
 };
 use rt::Clock;
 use types::{FsResult, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
 
-use super::inode_cache::{ConnectionId, InodeCache, Pending, Reply};
+use super::inode_cache::{InodeCache, Pending, Reply};
 use crate::open_state::open_table::OpenTable;
 
 /// Locks to be given back.
@@ -31,8 +31,15 @@ pub(crate) struct TargetCache {
     cancels: Mutex<Cancels>,
 }
 
-fn connection(import: &Import) -> Option<ConnectionId> {
-    import.lease().map(|lease| (import.client(), lease.connection))
+/// Drops what was cached through another connection than the present one. With the cache locked, so
+/// that it never goes back to an earlier one; the import of an earlier session has no say.
+fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
+    let lease = import.lease();
+    let connection = lease.map(|lease| (import.client(), lease.connection));
+    if connection.is_some() || !cache.is_of_other_session(import.client()) {
+        cache.connect(connection);
+    }
+    lease
 }
 
 impl TargetCache {
@@ -43,11 +50,10 @@ impl TargetCache {
         clock: &dyn Clock,
         query: impl FnOnce(&mut InodeCache) -> Option<T>,
     ) -> Option<T> {
-        let lease = import.lease();
+        let mut cache = self.cache.lock();
+        let lease = connect(&mut cache, import);
         // Read after the lease: this process may be stopped in between.
         let now = clock.now();
-        let mut cache = self.cache.lock();
-        cache.connect(lease.map(|lease| (import.client(), lease.connection)));
         if lease?.until <= now {
             return None;
         }
@@ -56,17 +62,15 @@ impl TargetCache {
 
     /// A request that is about to be sent through this connection or a later one.
     pub fn ask(&self, import: &Import, request: &MdtRequest, clock: &dyn Clock, opens: &OpenTable) -> Pending {
-        let connection = connection(import);
         let mut cache = self.cache.lock();
-        cache.connect(connection);
+        connect(&mut cache, import);
         cache.ask(request, clock.wall(), |inode| opens.is_written(inode))
     }
 
     /// It was answered, or has failed.
     pub fn answer(&self, import: &Import, pending: Pending, outcome: &FsResult<Answered<MdtReply>>) {
-        let connection = connection(import);
         let mut cache = self.cache.lock();
-        cache.connect(connection);
+        connect(&mut cache, import);
         let reply = outcome.as_ref().map(|answered| Reply {
             reply: &answered.reply,
             granted: &answered.extension.granted,
@@ -84,9 +88,8 @@ impl TargetCache {
 
     /// The MDT withdraws a lock.
     pub fn withdraw(&self, import: &Import, handle: LockHandle) {
-        let connection = connection(import);
         let mut cache = self.cache.lock();
-        cache.connect(connection);
+        connect(&mut cache, import);
         cache.withdraw(handle);
         drop(cache);
         self.cancel(vec![handle]);

@@ -30,12 +30,43 @@ struct Sent {
 
 impl Sent {
     async fn call(mut self, question: Question<'_, MdtRequest>) -> FsResult<Answered<MdtReply>> {
+        let Question { request, bulk, late_outcome, wanted } = question;
+        let mut late = None;
+        let matters = late_outcome.is_some() || self.pending.as_ref().is_some_and(Pending::is_change);
+        let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted };
         let outcome = self.target.call_by(&self.import, question).await;
         let pending = self.pending.take().expect("a request is answered once");
-        self.target.cache().answer(&self.import, pending, &outcome);
-        self.target.give_locks_back(&self.seams);
+        match late {
+            // It may still be executed: what it changes is not served before that is known.
+            Some(late) if pending.is_change() => {
+                let (target, import, seams) = (self.target.clone(), self.import.clone(), self.seams.clone());
+                let failed = outcome.clone();
+                let late = late.after(&*self.seams.spawn, move || answered(&target, &import, &seams, pending, &failed));
+                if let Some(wanted) = late_outcome {
+                    *wanted = Some(late);
+                }
+            }
+            late => {
+                answered(&self.target, &self.import, &self.seams, pending, &outcome);
+                if let Some(wanted) = late_outcome {
+                    *wanted = late;
+                }
+            }
+        }
         outcome
     }
+}
+
+/// Tells the cache what became of a request.
+fn answered(
+    target: &Arc<TargetConnection>,
+    import: &Import,
+    seams: &Seams,
+    pending: Pending,
+    outcome: &FsResult<Answered<MdtReply>>,
+) {
+    target.cache().answer(import, pending, outcome);
+    target.give_locks_back(seams);
 }
 
 impl Drop for Sent {

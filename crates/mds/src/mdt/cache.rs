@@ -23,6 +23,7 @@ use rpc::{
     },
 };
 use rt::beat;
+use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::Mdt;
@@ -111,6 +112,20 @@ impl Mdt {
             for client in blockers {
                 self.evict_holder(&clients, client);
             }
+        }
+    }
+
+    /// Waits until one client less of the former start is expected. Fails as
+    /// [`Mdt::locks_given_back`].
+    pub(super) async fn client_back(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
+        let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
+        let _parked = service.and_then(|service| clients.park(service));
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            biased;
+            () = progress => Ok(()),
+            _ = stopping.wait_for(|stopping| *stopping) => Err(FsError::NoDevice),
+            () = clients.stopped() => Err(FsError::NoDevice),
         }
     }
 

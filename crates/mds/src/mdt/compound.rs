@@ -89,7 +89,7 @@ impl Mdt {
                 let outcome = match outcome {
                     Attempt::Done(outcome) => outcome,
                     Attempt::GivenUp => return Attempt::GivenUp,
-                    Attempt::Blocked(change) => return Attempt::Blocked(change),
+                    Attempt::Blocked(obstacle) => return Attempt::Blocked(obstacle),
                 };
                 let (lsn, change) = (namespace.last(), namespace.take_change());
                 Attempt::Done((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))

@@ -104,6 +104,15 @@ impl Handler for Mdt {
         self.drop_cache_locks(client);
     }
 
+    /// Its requests may wait for locks of a client that ends, too, whose requests wait for its.
+    fn session_ending(&self, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened { .. } => {}
+            SessionEvent::Evicted(client) => self.drop_cache_locks_after_lease(client),
+            SessionEvent::Closed(client) => self.drop_cache_locks(client),
+        }
+    }
+
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             match event {
@@ -250,7 +259,7 @@ impl Mdt {
                 let outcome = match outcome {
                     Attempt::Done(outcome) => outcome,
                     Attempt::GivenUp => return Attempt::GivenUp,
-                    Attempt::Blocked(change) => return Attempt::Blocked(change),
+                    Attempt::Blocked(obstacle) => return Attempt::Blocked(obstacle),
                 };
                 let mut granted = Vec::new();
                 if let Ok((reply, _)) = &outcome {

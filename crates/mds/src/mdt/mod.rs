@@ -38,7 +38,7 @@ use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
 use self::{ost_proxy::OstProxy, revoker::Revoker};
 use crate::{
     error::store_error,
-    namespace::{Attempt, Attempts, Namespace},
+    namespace::{Attempt, Attempts, Namespace, Obstacle},
     options::{MdtOptions, Parameters},
     placement::OstView,
     pools::{Spill, SpillError},
@@ -200,7 +200,8 @@ impl Mdt {
     /// Parameters without what this MDT cannot do.
     fn possible(&self, parameters: Parameters) -> Parameters {
         let bytes_on_mdt_max = parameters.bytes_on_mdt_max.min(self.bytes_on_mdt_limit());
-        Parameters { bytes_on_mdt_max, ..parameters }
+        let cache_locks = parameters.cache_locks && self.revoker.clients().is_some();
+        Parameters { bytes_on_mdt_max, cache_locks, ..parameters }
     }
 
     /// Waits until the kernel has everything up to `lsn`.
@@ -259,7 +260,8 @@ impl Mdt {
                     let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
-                Attempt::Blocked(change) => self.locks_given_back(service, change).await?,
+                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(service, change).await?,
+                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.client_back(service, progress).await?,
             }
         }
     }

@@ -115,6 +115,10 @@ impl Execution<'_> {
 
     fn execute(&mut self, txn: &mut Transaction<'_>, step: &Step, inode: InodeNumber) -> FsResult<StepReply> {
         let who = &self.compound.who;
+        if step.opens().is_some_and(|(open, _)| txn.is_open_of_caller(open)) {
+            // What it replaces could not be restored if the compound failed.
+            return Err(FsError::Invalid);
+        }
         let reply = match step {
             Step::Lookup { name, .. } => lookup::run(txn, who, &Lookup { parent: inode, name: name.clone() }),
             Step::GetAttributes { .. } => attributes::get(txn, inode),

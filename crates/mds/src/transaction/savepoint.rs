@@ -3,6 +3,7 @@
 //!
 //! Volatile state is not restored: as with an operation alone, what it changes directly persists.
 
+use rpc::message::mdt::OpenId;
 use types::{FileKind, InodeNumber};
 
 use super::{Changes, Transaction, versions::Versions};
@@ -82,6 +83,11 @@ impl Transaction<'_> {
         }
     }
 
+    /// Whether the caller has an open of this id.
+    pub fn is_open_of_caller(&self, open: OpenId) -> bool {
+        self.volatile.opens.get(OpenKey { client: self.context.client, open }).is_some()
+    }
+
     /// Whether an earlier step of this compound opened it.
     pub fn opened_early(&self, key: OpenKey) -> bool {
         self.changes.early_opens.iter().any(|early| early.key == key)
@@ -95,7 +101,7 @@ impl Transaction<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rpc::message::mdt::{OpenFlags, OpenId};
+    use rpc::message::mdt::OpenFlags;
     use types::ClientId;
 
     use crate::{opens::OpenFile, tables::inode::tests::sample, transaction::entries::tests::with_transaction};

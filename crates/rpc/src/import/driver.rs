@@ -87,6 +87,8 @@ async fn keep_connected(inner: &Arc<Inner>) {
         let places = inner.places();
         // Of several addresses all are tried before the import pauses, or believes a refusal.
         let others_left = failures % places != 0;
+        // An address through which nothing more comes may still let a handshake pass.
+        let silent = matches!(&end, End::Lost(Cause::NoAnswer));
         let mut end = Some(end);
         while let Some(now) = end.take() {
             match now {
@@ -97,7 +99,7 @@ async fn keep_connected(inner: &Arc<Inner>) {
                 End::Refused(error) => inner.refuse(error),
                 End::Lost(cause) => inner.lost(cause, worked),
             }
-            if !worked {
+            if !worked || silent {
                 inner.try_next_address();
             }
             let pause = if others_left { Duration::ZERO } else { inner.backoff(failures / places) };

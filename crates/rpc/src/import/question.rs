@@ -1,6 +1,7 @@
 //! One call: the request, and its result.
 
 use bytes::Bytes;
+use rt::Spawn;
 use tokio::sync::oneshot;
 use types::{FsError, FsResult, Generation, ProtocolError};
 
@@ -176,5 +177,20 @@ impl LateOutcome {
     /// all; `None`: it was executed or never will be, and it is unknown which.
     pub async fn known(self) -> Option<FsResult<Answered>> {
         self.0.await.ok()
+    }
+
+    /// The same, for the next in line: `first` is done as soon as it is known.
+    pub fn after(self, spawn: &dyn Spawn, first: impl FnOnce() + Send + 'static) -> Self {
+        let (tell, told) = oneshot::channel();
+        let work = async move {
+            let known = self.0.await;
+            first();
+            if let Ok(known) = known {
+                // The next in line may have lost interest.
+                let _ = tell.send(known);
+            }
+        };
+        spawn.spawn("late outcome", Box::pin(work));
+        Self(told)
     }
 }

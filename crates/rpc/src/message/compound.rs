@@ -296,8 +296,9 @@ impl Compound {
 
     /// Fails if it cannot be executed whatever the MDT has: it has too many steps or bytes of data
     /// (`TooBig`); it has none, refers to a step that is not before the one that refers to it or
-    /// that finds no inode, truncates, or reads data and changes names or data (`Invalid`: the
-    /// reply that is stored with a change has no data).
+    /// that finds no inode, truncates, opens by one id twice, closes what it has not opened or has
+    /// closed, or reads data and changes names or data (`Invalid`: the reply that is stored with a
+    /// change has no data).
     pub fn check(&self) -> FsResult<()> {
         let bytes_max = COMPOUND_DATA_BYTES_MAX as u64;
         if self.steps.len() > COMPOUND_STEPS_MAX || self.bytes_written() > bytes_max || self.bytes_read() > bytes_max {
@@ -317,15 +318,14 @@ impl Compound {
             StepInode::Of(number) => before.get(usize::from(number)).is_some_and(Step::finds_inode),
         };
         let is_write = |number: StepNumber| matches!(before.get(usize::from(number)), Some(Step::Write { .. }));
-        let reports = match step {
-            Step::Close { open, written, .. } => {
-                written.is_none_or(is_write)
-                    && before.iter().any(|step| step.opens().is_some_and(|(id, _)| id == *open))
-            }
+        let opened = |id: OpenId| before.iter().any(|step| step.opens().is_some_and(|(open, _)| open == id));
+        let closed = |id: OpenId| before.iter().any(|step| matches!(step, Step::Close { open, .. } if *open == id));
+        let closes = match step {
+            Step::Close { open, written, .. } => written.is_none_or(is_write) && opened(*open) && !closed(*open),
             _ => true,
         };
-        let truncates = step.opens().is_some_and(|(_, flags)| flags.has(open_flag::TRUNCATE));
-        refers && reports && !truncates
+        let opens = step.opens().is_none_or(|(id, flags)| !opened(id) && !flags.has(open_flag::TRUNCATE));
+        refers && closes && opens
     }
 }
 

@@ -172,3 +172,15 @@ fn opens_are_left_unless_a_later_step_ends_them() {
     assert_eq!((left(steps(), 0), left(steps(), 1), left(steps(), 2)), (0, 1, 0));
     assert_eq!(left(vec![close(KNOWN, None), open(KNOWN, 1)], 2), 1);
 }
+
+/// Else a step would end an open that is older than the compound, or what a failed compound did could
+/// not be taken back.
+#[test]
+fn what_a_compound_closes_it_has_opened_once() {
+    let read = || open(KNOWN, open_flag::READ);
+    assert_eq!(check(vec![read(), close(KNOWN, None)]), Ok(()));
+    assert_eq!(check(vec![close(KNOWN, None)]), Err(FsError::Invalid));
+    assert_eq!(check(vec![read(), read()]), Err(FsError::Invalid));
+    assert_eq!(check(vec![read(), close(KNOWN, None), close(KNOWN, None)]), Err(FsError::Invalid));
+    assert_eq!(check(vec![read(), close(KNOWN, None), read()]), Err(FsError::Invalid));
+}

@@ -271,6 +271,7 @@ impl ServedTarget {
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
         cell.end_callbacks();
+        self.handler.session_ending(event);
         cell.until(|session| (session.running() == 0).then_some(())).await;
         tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         self.tell(event).await;

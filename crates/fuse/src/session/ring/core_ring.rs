@@ -106,6 +106,8 @@ pub struct CoreRing {
 
 struct Entry {
     memory: EntryMemory,
+    /// The request whose answer was passed on last, until the kernel has taken it.
+    commit_id: Option<u64>,
     /// Index in `queues`.
     queue: usize,
 }
@@ -202,7 +204,7 @@ impl CoreRing {
                 // The rest of the block stays without use until the ring ends.
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            self.entries.push(Entry { memory, queue });
+            self.entries.push(Entry { memory, commit_id: None, queue });
             self.queues[queue].registered();
         }
         Ok(())
@@ -283,6 +285,7 @@ impl CoreRing {
                 break;
             }
             self.queues[queue].committed();
+            self.entries[entry].commit_id = Some(commit_id);
             commits.pop();
         }
         self.commits = commits;
@@ -331,9 +334,16 @@ impl CoreRing {
         let mut completions = std::mem::take(&mut self.completions);
         for (entry, result) in completions.drain(..) {
             let queue = &mut self.queues[self.entries[entry].queue];
+            let passed_on = self.entries[entry].commit_id.take();
             if result >= 0 {
                 queue.received();
                 self.serve(entry);
+                continue;
+            }
+            if let (Some(commit_id), libc::ENOMEM | libc::EAGAIN) = (passed_on, -result) {
+                // The kernel had no memory to take the answer: it is passed on again.
+                queue.received();
+                self.commits.push(Commit { entry, commit_id });
                 continue;
             }
             queue.lost();
@@ -351,7 +361,7 @@ impl CoreRing {
 
     /// Serves the request in an entry.
     fn serve(&mut self, entry: usize) {
-        let Entry { memory, queue } = &self.entries[entry];
+        let Entry { memory, queue, .. } = &self.entries[entry];
         // SAFETY: the entry's command has just completed with a request, once.
         let held = unsafe { HeldEntry::new(memory.clone(), entry, self.answered.clone()) };
         let (mut entry_header, queue) = (held.header(), &self.queues[*queue]);
