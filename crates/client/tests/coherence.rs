@@ -341,6 +341,8 @@ async fn looking_again_needs_no_request() {
     let before = requests(&fs);
     assert_eq!(fs.lookup(&root(), directory, b"new").await, Err(FsError::NotFound));
     assert_eq!(requests(&fs) - before, 0);
+    let too_long = [b'x'; types::limits::NAME_BYTES_MAX + 1];
+    assert_eq!(fs.lookup(&root(), directory, &too_long).await, Err(FsError::NameTooLong), "not just missing");
     make(&other, &format!("{DEEP}/new"), NodeKind::Regular).await.unwrap();
     assert!(fs.lookup(&root(), directory, b"new").await.is_ok());
     assert!(requests(&fs) > before);

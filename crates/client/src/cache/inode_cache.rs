@@ -20,7 +20,7 @@ use rpc::message::{
 };
 use types::{
     Attributes, ClientId, Credentials, FileKind, FsError, FsResult, Generation, InodeNumber, LockHandle, Timestamp,
-    permission,
+    limits::NAME_BYTES_MAX, permission,
 };
 
 use super::{
@@ -325,7 +325,8 @@ impl InodeCache {
         written: impl Fn(InodeNumber) -> bool,
     ) -> Option<FsResult<Attributes>> {
         let directory = self.permissions(parent)?;
-        if matches!(name, b"." | b"..") || directory.permissions().kind != FileKind::Directory {
+        let is_special = matches!(name, b"." | b"..") || name.len() > NAME_BYTES_MAX;
+        if is_special || directory.permissions().kind != FileKind::Directory {
             return None;
         }
         if let Err(error) = directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied) {
