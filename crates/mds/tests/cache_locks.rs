@@ -190,7 +190,8 @@ async fn who_changes_keeps_its_locks() {
     assert_eq!(test.look_up(ALICE, ROOT, "other").await.len(), 1, "it still has the directory");
 }
 
-/// What each change asks BOB for, who has cached a directory with two files and a directory in it.
+/// BOB has cached a directory that contains two files and a directory. This is what each change asks
+/// him to give back.
 #[tokio::test]
 async fn changes_ask_for_what_they_change() {
     type Asked = &'static [(&'static str, u32)];

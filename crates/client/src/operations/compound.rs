@@ -15,8 +15,8 @@ use types::{FsError, FsResult, InodeNumber};
 
 use crate::{FileSystem, Interruption, OpenFile, cancellation::finish::finish, targets::connection::unexpected};
 
-/// How often a compound is sent again whose data arrive damaged.
-const ATTEMPTS: usize = 4;
+/// How often a compound is sent whose data arrive damaged, in either direction.
+pub(crate) const ATTEMPTS: usize = 4;
 
 /// What came of a compound.
 pub(crate) struct CompoundOutcome {

@@ -23,15 +23,15 @@ use types::{
 };
 
 use crate::{
-    FileSystem, NewFile, OpenFile, ReadData, WriteOptions, operations::compound::CompoundOutcome,
-    statistics::Operation, targets::connection::unexpected,
+    FileSystem, NewFile, OpenFile, ReadData, WriteOptions,
+    operations::compound::{ATTEMPTS, CompoundOutcome},
+    statistics::Operation,
+    targets::connection::unexpected,
 };
 
 /// The largest number of bytes sent with a creation, or requested with an open, before it is known
 /// that they are on the MDT.
 pub const WHOLE_FILE_BYTES_MAX: usize = COMPOUND_DATA_BYTES_MAX;
-/// How often data that arrive damaged are requested again.
-const ATTEMPTS: usize = 4;
 /// Steps of a compound that opens, reads and closes a file, besides those of its path.
 const READ_STEPS: usize = 3;
 

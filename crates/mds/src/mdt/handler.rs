@@ -40,7 +40,7 @@ impl Handler for Mdt {
             }
             self.cancel_locks(call.client, &call.extension.cancels);
             match self.serve(&call).await {
-                Ok(Served { reply, bulk, change, granted }) => {
+                Ok(Served { reply, bulk, told: Told { change, granted } }) => {
                     let told = change.told(self.era.count(), self.store.last_durable());
                     let extension = ReplyExtension { granted, ..told };
                     Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
@@ -127,6 +127,7 @@ impl Handler for Mdt {
                         tracing::error!(target = %self.target, %client, %error, "cannot record a session");
                     }
                 }
+                // Once more for those of requests that still ran when the session began to end.
                 SessionEvent::Evicted(client) => {
                     self.drop_cache_locks_after_lease(client);
                     recovery::end_session_at_last(&self, client, Ending::Evicted).await;
@@ -143,18 +144,17 @@ impl Handler for Mdt {
 /// What a client is told beside a reply.
 #[derive(Default)]
 pub(super) struct Told {
+    /// What the request changed.
     pub(super) change: Change,
-    pub(super) granted: Vec<Granted>,
+    /// Locks that the client has from now on.
+    granted: Vec<Granted>,
 }
 
 /// What a request brought.
 pub(super) struct Served {
     reply: MdtReply,
     bulk: Bytes,
-    /// What it changed, as far as its client can be told.
-    change: Change,
-    /// Locks that its client has from now on.
-    granted: Vec<Granted>,
+    told: Told,
 }
 
 impl From<MdtReply> for Served {
@@ -165,7 +165,7 @@ impl From<MdtReply> for Served {
 
 impl From<(MdtReply, Bytes)> for Served {
     fn from((reply, bulk): (MdtReply, Bytes)) -> Self {
-        Self { reply, bulk, change: Change::default(), granted: Vec::new() }
+        Self { reply, bulk, told: Told::default() }
     }
 }
 
@@ -186,8 +186,7 @@ impl Mdt {
             Answering::ReadData(question) => return self.read_data(call, question).await.map(Served::from),
             Answering::Compound(compound) => {
                 let (reply, bulk) = self.compound(call, compound, &row, &mut told).await?;
-                let Told { change, granted } = told;
-                return Ok(Served { reply, bulk, change, granted });
+                return Ok(Served { reply, bulk, told });
             }
             Answering::Operation => self.run(call, request, &row, &mut told).await?,
             Answering::Space => MdtReply::Space(self.space().await?),
@@ -220,8 +219,7 @@ impl Mdt {
         if row.durable {
             self.durable().await?;
         }
-        let Told { change, granted } = told;
-        Ok(Served { reply, bulk: Bytes::new(), change, granted })
+        Ok(Served { reply, bulk: Bytes::new(), told })
     }
 
     /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST

@@ -94,7 +94,8 @@ impl EntryMemory {
             libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: size_of::<EntryHeader>() },
             libc::iovec { iov_base: self.payload_start().cast(), iov_len: DATA_BYTES_MAX },
         ];
-        // SAFETY: within the first page and aligned; behind the header, so nobody else uses it.
+        // SAFETY: the place is aligned and in the first page, after the header. Nothing else uses
+        // these bytes.
         unsafe {
             let place = self.start.as_ptr().add(VECTORS_OFFSET).cast::<Vectors>();
             place.write(vectors);
