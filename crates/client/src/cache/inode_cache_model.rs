@@ -84,6 +84,7 @@ impl Mdt {
             records: 0,
             map_version: 0,
             access_list: false,
+            no_public_xattrs: false,
         };
         self.nodes.insert(inode, Node { entry, changed_by: None });
     }

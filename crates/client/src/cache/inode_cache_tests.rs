@@ -25,6 +25,7 @@ fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
         records: 0,
         map_version: 0,
         access_list: false,
+        no_public_xattrs: false,
     }
 }
 

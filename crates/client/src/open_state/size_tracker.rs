@@ -182,6 +182,7 @@ mod tests {
             records: 0,
             map_version: 0,
             access_list: false,
+            no_public_xattrs: false,
         }
     }
 

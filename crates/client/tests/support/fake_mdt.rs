@@ -44,8 +44,17 @@ impl Inode {
     fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout.clone() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        let (attributes, map_version, access_list) = (self.attributes, 0, false);
-        Entry { attributes, size_unknown, accounted, quiet: None, changes, records, map_version, access_list }
+        Entry {
+            attributes: self.attributes,
+            size_unknown,
+            accounted,
+            quiet: None,
+            changes,
+            records,
+            map_version: 0,
+            access_list: false,
+            no_public_xattrs: false,
+        }
     }
 
     /// A change begins; the epoch that the one who changes is given.
@@ -388,6 +397,7 @@ impl State {
                     kind: FileKind::Regular,
                     cookie: position as u64 + 1,
                     entry: read.attributes.then(|| self.entry(*inode).expect("a name leads to an inode")),
+                    lock: None,
                 };
                 let entries = self.names.iter().enumerate().skip(read.cookie as usize).map(entry);
                 let entries: Vec<_> = entries.take(read.entries_max as usize).collect();

@@ -58,6 +58,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
         kind: FileKind::Directory,
         cookie,
         entry: None,
+        lock: None,
     };
     let both = [dot(b".", directory.number(), COOKIE_SELF), dot(b"..", parent, COOKIE_PARENT)];
     both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
@@ -97,7 +98,14 @@ fn names(
             bytes += ATTRIBUTES_BYTES + entry.size_unknown.as_ref().map_or(0, Layout::bytes_estimate);
         }
         let cookie = found.position.0;
-        page.push(DirectoryEntry { name: target.name, inode: target.inode, kind: target.kind, cookie, entry });
+        page.push(DirectoryEntry {
+            name: target.name,
+            inode: target.inode,
+            kind: target.kind,
+            cookie,
+            entry,
+            lock: None,
+        });
         Ok(true)
     })?;
     Ok(complete)

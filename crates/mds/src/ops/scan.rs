@@ -84,6 +84,7 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
         records: 0,
         map_version: 0,
         access_list: false,
+        no_public_xattrs: false,
     };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }

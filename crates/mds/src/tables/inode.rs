@@ -200,8 +200,19 @@ impl Inode {
     pub fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout().cloned() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        let Self { attributes, map_version, access_list, .. } = *self;
-        Entry { attributes, size_unknown, accounted, quiet: None, changes, records, map_version, access_list }
+        let Self { attributes, map_version, access_list, default_list, xattrs, .. } = *self;
+        let no_public_xattrs = !access_list && !default_list && !xattrs;
+        Entry {
+            attributes,
+            size_unknown,
+            accounted,
+            quiet: None,
+            changes,
+            records,
+            map_version,
+            access_list,
+            no_public_xattrs,
+        }
     }
 
     /// Something of it changes: its ctime becomes later than anybody has seen it, also if this

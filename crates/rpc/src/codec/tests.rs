@@ -69,6 +69,7 @@ fn entry() -> Entry {
         records: 5,
         map_version: 0,
         access_list: true,
+        no_public_xattrs: true,
     }
 }
 
@@ -341,6 +342,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         kind: FileKind::Fifo,
         cookie: i64::MAX as u64,
         entry: Some(entry()),
+        lock: Some((LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))),
     };
     let info = LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None };
     vec![
@@ -366,6 +368,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Version(u64::MAX),
         R::NotReclaimed(NotReclaimed { lost: vec![INODE], undone: vec![InodeNumber(9)] }),
         R::SyncFirst(SyncFirst { inode: INODE, layout: layout() }),
+        R::Absent,
     ]
 }
 

@@ -411,7 +411,8 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Compound(_)
             | MdtReply::Version(_)
             | MdtReply::NotReclaimed(_)
-            | MdtReply::SyncFirst(_)) => return Err(other),
+            | MdtReply::SyncFirst(_)
+            | MdtReply::Absent) => return Err(other),
         })
     }
 }

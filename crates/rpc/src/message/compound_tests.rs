@@ -54,6 +54,7 @@ fn opened() -> Opened {
         records: 0,
         map_version: 0,
         access_list: false,
+        no_public_xattrs: false,
     };
     Opened { entry, layout: None, epoch: 1, truncate: false, capabilities: false }
 }

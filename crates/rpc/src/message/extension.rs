@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 use types::{InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
 
-use super::lock::{Enqueue, Granted};
+use super::{
+    lock::{Enqueue, Granted},
+    mdt::Entry,
+};
 
 /// Beside a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,13 @@ pub struct ReplyExtension {
     /// Bytes of data that the client may cache and be sure to write: added to what it had.
     #[serde(default)]
     pub space: u64,
+    /// Inodes that the request changed and that the reply does not show, as they are after the
+    /// change: those of which the client has the lock on attributes, and which are known to this
+    /// target. A reply that is repeated shows none. At most [`VERSIONS_PER_CHANGE_MAX`].
+    ///
+    /// [`VERSIONS_PER_CHANGE_MAX`]: types::limits::VERSIONS_PER_CHANGE_MAX
+    #[serde(default)]
+    pub changed: Vec<Entry>,
 }
 
 /// A change of a target, and all that is needed to make it again.
@@ -166,7 +176,7 @@ mod tests {
         let range = LockRange { start: 0, end: 9 };
         let resource = Resource::Object(ObjectId::default(), range);
         let granted = vec![Granted { handle: LockHandle(13), resource, mode: CacheMode::Write }];
-        ReplyExtension { change: Some(change()), committed: Lsn(8), granted, space: 4096 }
+        ReplyExtension { change: Some(change()), committed: Lsn(8), granted, space: 4096, changed: Vec::new() }
     }
 
     #[test]
@@ -182,7 +192,7 @@ mod tests {
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "1f010e0901010302030406010701020a0608010a0d0103000000020009018020");
+        assert_eq!(hex(extension), "20010e0901010302030406010701020a0608010a0d010300000002000901802000");
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }

@@ -1,6 +1,7 @@
 //! Requests to a metadata target.
 
 use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
+use lock::InodeBits;
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{
@@ -76,6 +77,11 @@ pub struct Entry {
     /// It has an access list that says more than its mode.
     #[serde(default)]
     pub access_list: bool,
+    /// It has neither an access list nor an extended attribute that everybody may read (those of the
+    /// name space `security`): a client that has the lock on its extended attributes knows that they
+    /// do not exist.
+    #[serde(default)]
+    pub no_public_xattrs: bool,
 }
 
 impl Entry {
@@ -535,6 +541,9 @@ pub struct DirectoryEntry {
     pub cookie: u64,
     /// The inode, if requested (never for `.` and `..`).
     pub entry: Option<Entry>,
+    /// A lock on these parts of the inode, which the client holds from now on.
+    #[serde(default)]
+    pub lock: Option<(LockHandle, InodeBits)>,
 }
 
 /// How [`SetXattr`] treats an existing attribute.
@@ -842,4 +851,8 @@ pub enum MdtReply {
     /// Nothing was done yet: the objects of this layout are to be asked first
     /// ([`SetAttributes::seen`]).
     AskObjects(Layout),
+    /// What was looked up does not exist: the name ([`Lookup`]; for the caller
+    /// [`NotFound`](types::FsError::NotFound)), or the extended attribute
+    /// ([`NoData`](types::FsError::NoData)). No error, because errors grant no locks.
+    Absent,
 }
