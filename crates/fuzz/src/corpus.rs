@@ -425,8 +425,13 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         sequence: Some(Sequence { source: MdtIndex(1), number: 2, era: 3 }),
     };
     let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write };
-    let reply =
-        ReplyExtension { change: Some(change), committed: types::Lsn(8), granted: vec![granted], space: 1 << 20, changed: Vec::new() };
+    let reply = ReplyExtension {
+        change: Some(change),
+        committed: types::Lsn(8),
+        granted: vec![granted],
+        space: 1 << 20,
+        changed: Vec::new(),
+    };
     let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
     let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });
     let messages = [codec::encode(&request), codec::encode(&reply), codec::encode(&blocking), codec::encode(&glimpsed)];

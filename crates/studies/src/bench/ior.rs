@@ -62,7 +62,7 @@ impl Ior {
             offset: &|rank, record| self.offset(run.workers, rank, record),
         };
         let write = records.write(run, &data)?;
-        super::drop_caches();
+        super::drop_caches(super::CacheKind::Pages);
         let read = records.read(run)?;
         for rank in 0..files {
             run.target.unlink(&self.path(rank))?;

@@ -2,16 +2,25 @@
 //!
 //! easy: every worker has a directory of its own with empty files. hard: all share one directory
 //! with files of 3901 bytes, written at creation and read in a phase of their own. Rates are
-//! operations per second over all workers.
+//! operations per second over all workers. Files are five names deep, because each component of a
+//! path can cost a request. "stat again" finds what the phase before it has left in caches; before
+//! "stat cold" those of the kernel are dropped.
 
 use std::{fmt::Write, io};
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, target::BenchTarget, workers};
+use super::{CacheKind, Measurement, Run, drop_caches, target::BenchTarget, workers};
 
 /// Bytes of a file of the hard variant.
 const HARD_BYTES: usize = 3901;
+
+/// Directory of the easy variant's own directories.
+const EASY_DIRECTORY: &str = "mdtest/a/b";
+/// The shared directory of the hard variant.
+const HARD_DIRECTORY: &str = "mdtest/a/b/c";
+/// What is made, in this order.
+const DIRECTORIES: [&str; 4] = ["mdtest", "mdtest/a", EASY_DIRECTORY, HARD_DIRECTORY];
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +44,10 @@ impl Mdtest {
     }
 
     fn path(self, rank: usize, file: usize) -> String {
-        let mut path = String::with_capacity(32);
+        let mut path = String::with_capacity(48);
         match self.hard {
-            true => write!(path, "mdtest/file.{rank}.{file}"),
-            false => write!(path, "mdtest/dir.{rank}/file.{file}"),
+            true => write!(path, "{HARD_DIRECTORY}/file.{rank}.{file}"),
+            false => write!(path, "{EASY_DIRECTORY}/dir.{rank}/file.{file}"),
         }
         .expect("writing to a string");
         path
@@ -46,28 +55,37 @@ impl Mdtest {
 
     /// Runs all phases and removes everything again.
     pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
-        run.target.make_directory("mdtest")?;
+        for directory in DIRECTORIES {
+            run.target.make_directory(directory)?;
+        }
         if !self.hard {
             for rank in 0..run.workers {
-                run.target.make_directory(&format!("mdtest/dir.{rank}"))?;
+                run.target.make_directory(&format!("{EASY_DIRECTORY}/dir.{rank}"))?;
             }
         }
         if let Some(bytes) = self.on_mdt.filter(|_| self.hard) {
-            run.target.keep_on_mdt("mdtest", bytes)?;
+            run.target.keep_on_mdt(HARD_DIRECTORY, bytes)?;
         }
         let contents = Bytes::from(vec![0x5a; HARD_BYTES]);
         let mut results = vec![self.phase(run, "create", |target, path| self.create(target, path, &contents))?];
-        results.push(self.phase(run, "stat", |target, path| target.stat(path).map(drop))?);
+        for phase in ["stat", "stat again", "stat cold"] {
+            if phase == "stat cold" {
+                drop_caches(CacheKind::All);
+            }
+            results.push(self.phase(run, phase, |target, path| target.stat(path).map(drop))?);
+        }
         if self.hard {
             results.push(self.phase(run, "read", |target, path| self.read(target, path))?);
         }
         results.push(self.phase(run, "remove", |target, path| target.unlink(path))?);
         if !self.hard {
             for rank in 0..run.workers {
-                run.target.remove_directory(&format!("mdtest/dir.{rank}"))?;
+                run.target.remove_directory(&format!("{EASY_DIRECTORY}/dir.{rank}"))?;
             }
         }
-        run.target.remove_directory("mdtest")?;
+        for directory in DIRECTORIES.into_iter().rev() {
+            run.target.remove_directory(directory)?;
+        }
         Ok(results)
     }
 

@@ -40,8 +40,8 @@ use target::BenchTarget;
 /// Benchmarks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Metadata rates: create, stat, read, remove (easy: own directories; hard: one shared,
-    /// 3901-byte files)
+    /// Metadata rates: create, stat (also again, and with the kernel's caches dropped), read,
+    /// remove (easy: own directories; hard: one shared, 3901-byte files)
     Mdtest {
         /// Common options.
         #[command(flatten)]
@@ -96,7 +96,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 8192)]
         records: u64,
     },
-    /// Unpack, walk and remove a source tree (through mounts only)
+    /// A source tree with tar, find, ls -lR and rm -rf (through mounts only)
     Tree {
         /// Common options.
         #[command(flatten)]
@@ -420,14 +420,27 @@ pub fn fdatasync_rate(directory: &Path) -> io::Result<f64> {
     Ok(f64::from(ROUNDS) / elapsed.as_secs_f64())
 }
 
-/// Empties the kernel's page cache, so that reads come from the disk; only root can do so; for
-/// other users a message says that cached data may be read.
-pub fn drop_caches() {
+/// Which caches of the kernel are emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheKind {
+    /// Pages of files.
+    Pages,
+    /// Names and attributes too.
+    All,
+}
+
+/// Empties the kernel's caches, so that the file system is asked again; only root can do so; for
+/// other users a message says that cached data may be used.
+pub fn drop_caches(kind: CacheKind) {
     static TOLD: Once = Once::new();
+    let number = match kind {
+        CacheKind::Pages => "1",
+        CacheKind::All => "3",
+    };
     rustix::fs::sync();
-    if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
+    if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", number) {
         TOLD.call_once(|| {
-            progress::tell(format_args!("reads may be served from the page cache, which cannot be emptied: {error}"));
+            progress::tell(format_args!("cached data may be used: the kernel's caches cannot be emptied: {error}"));
         });
     }
 }

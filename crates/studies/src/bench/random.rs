@@ -44,7 +44,7 @@ impl RandomIo {
             offset: &|_, record| shuffled(record, self.records) * RECORD_BYTES as u64,
         };
         let write = records.write(run, &Bytes::from(vec![2; RECORD_BYTES]))?;
-        super::drop_caches();
+        super::drop_caches(super::CacheKind::Pages);
         let read = records.read(run)?;
         (0..run.workers).try_for_each(|rank| run.target.unlink(&path(rank)))?;
         Ok(vec![write, read])

@@ -1,27 +1,40 @@
-//! A source tree: unpacked with tar, walked with attributes, removed; the work of every build and
-//! check-out.
+//! A source tree, as people work with it: unpacked with tar, searched with find, listed with
+//! `ls -lR`, removed with `rm -rf`. find and ls run twice: as after the unpacking, and with the
+//! kernel's caches dropped.
 
-use std::{io, path::Path, process::Command, time::Instant};
+use std::{
+    io,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
-use super::{Measurement, Run};
+use super::{CacheKind, Measurement, Run, drop_caches};
 
-/// Runs the three phases below `directory` with the archive of a tree of `entries` names.
+/// Runs all phases below `directory` with the archive of a tree of `entries` names.
 pub fn run(run: &Run<'_>, directory: &Path, archive: &Path, entries: u64) -> io::Result<Vec<Measurement>> {
-    let place = directory.join("tree");
-    std::fs::create_dir(&place)?;
+    // Deep, because each component of a path can cost a request.
+    let place = directory.join("home/user/project/tree");
+    std::fs::create_dir_all(&place)?;
+    let place = place.canonicalize()?;
     let mut results = Vec::new();
-    let mut phase = |name: &'static str, work: &dyn Fn() -> io::Result<()>| -> io::Result<()> {
+    let mut phase = |name: &'static str, program: &str, arguments: &[&Path]| -> io::Result<()> {
         let (cpu, start) = (run.cpu(), Instant::now());
-        work()?;
+        let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("{program}: {status}")));
+        }
         results.push(run.measurement("tree", name, entries, 0, start.elapsed(), cpu));
         Ok(())
     };
-    phase("untar", &|| {
-        let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&place).status()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("tar: {status}"))) }
-    })?;
-    phase("walk", &|| walk(&place).map(drop))?;
-    phase("remove", &|| std::fs::remove_dir_all(&place))?;
+    phase("untar", "tar", &[Path::new("-xf"), archive, Path::new("-C"), &place])?;
+    phase("find", "find", &[&place])?;
+    phase("ls -lR", "ls", &[Path::new("-lR"), &place])?;
+    drop_caches(CacheKind::All);
+    phase("find, cold", "find", &[&place])?;
+    drop_caches(CacheKind::All);
+    phase("ls -lR, cold", "ls", &[Path::new("-lR"), &place])?;
+    phase("rm -rf", "rm", &[Path::new("-rf"), &place])?;
     Ok(results)
 }
 

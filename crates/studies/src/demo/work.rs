@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lfs::channel::{self, Errno};
 use types::{SplitMix64, counted};
 
-use crate::bench::{drop_caches, tree};
+use crate::bench::{CacheKind, drop_caches, tree};
 
 /// Name of the large file.
 pub const LARGE_NAME: &str = "large.bin";
@@ -120,7 +120,7 @@ impl Work {
         rates.copy_tree = per_second(self.files.len() as f64, copied);
         let written = timed(|| self.write_large(&place.join(LARGE_NAME)))?;
         rates.write_large = per_second(self.large_bytes as f64 / f64::from(1 << 20), written);
-        drop_caches();
+        drop_caches(CacheKind::Pages);
         let mut names = 0;
         let walked = timed(|| {
             names = tree::walk(&tree)?;

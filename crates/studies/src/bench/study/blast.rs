@@ -25,7 +25,7 @@ use types::SplitMix64;
 
 use super::job::io_error;
 use crate::{
-    bench::{drop_caches, leftovers::Place, workers},
+    bench::{CacheKind, drop_caches, leftovers::Place, workers},
     study::{Job, Outcome, Segment, Striping},
 };
 
@@ -137,7 +137,7 @@ impl Database {
     }
 
     fn search_copy(&self, place: &Path, job: &Job) -> io::Result<Duration> {
-        drop_caches();
+        drop_caches(CacheKind::Pages);
         workers::run(job.tasks as usize, |rank| {
             let query = self.directory.path().join(format!("query.{rank}"));
             fs::write(&query, format!(">query{rank}\n{}\n", self.queries[rank % self.queries.len()]))?;

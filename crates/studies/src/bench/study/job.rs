@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     bench::{
-        drop_caches,
+        CacheKind, drop_caches,
         target::{BenchTarget, PosixTarget, TargetFile},
         workers,
     },
@@ -196,7 +196,7 @@ pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     })?;
     let synced = at_once(&opened, |file, _| file.sync())?;
     close_all(opened)?;
-    drop_caches();
+    drop_caches(CacheKind::Pages);
     let opened = open_all(job, files)?;
     let read = at_once(&opened, |file, rank| {
         let mut buffer = vec![0; job.transfer_bytes as usize];

@@ -29,7 +29,7 @@ use super::{
     nfdump,
 };
 use crate::{
-    bench::{drop_caches, target::TargetFile},
+    bench::{CacheKind, drop_caches, target::TargetFile},
     study::{
         Job, Outcome,
         e1::scheduled,
@@ -154,7 +154,7 @@ pub fn run(
     files: &Files,
     schedule: Schedule,
 ) -> io::Result<(Vec<Outcome>, BTreeMap<u32, Model>)> {
-    drop_caches();
+    drop_caches(CacheKind::Pages);
     let parts: Vec<u64> = (0..bytes.div_ceil(CALL_BYTES)).map(|call| call * CALL_BYTES).collect();
     let index = Mutex::new(Index::new());
     let indexed = each(job, files, schedule, &parts, |file, offset| {
@@ -172,7 +172,7 @@ pub fn run(
             "no flow comes from one of the private addresses that are modelled",
         ));
     }
-    drop_caches();
+    drop_caches(CacheKind::Pages);
     let models = Mutex::new(BTreeMap::new());
     let modelled = each(job, files, schedule, &hosts, |file, (host, offsets)| {
         let model = model(file, offsets)?;
