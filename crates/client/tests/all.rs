@@ -11,6 +11,7 @@ mod leave_out;
 mod locks;
 mod model;
 mod moving;
+mod own_sizes;
 mod power_loss;
 mod real_servers;
 mod semantics;

@@ -85,6 +85,7 @@ impl Mdt {
             map_version: 0,
             access_list: false,
             no_public_xattrs: false,
+            epoch: None,
         };
         self.nodes.insert(inode, Node { entry, changed_by: None });
     }

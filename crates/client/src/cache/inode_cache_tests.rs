@@ -26,6 +26,7 @@ fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
         map_version: 0,
         access_list: false,
         no_public_xattrs: false,
+        epoch: None,
     }
 }
 

@@ -100,6 +100,27 @@ impl FileSystem {
         Ok(data_attributes.complete(entry))
     }
 
+    /// As [`FileSystem::complete`], but without asking the objects of a file that this client alone
+    /// writes. `begun`: changes begun before the MDT was asked ([`FileSystem::changes_begun`]).
+    pub(crate) async fn complete_since(&self, entry: &Entry, begun: Option<u64>) -> FsResult<Attributes> {
+        let open = self.client_state.opens.find(entry.attributes.inode);
+        match (&entry.size_unknown, entry.epoch, begun, open) {
+            (Some(_), Some(epoch), Some(begun), Some(open)) => {
+                let alone = open.state().tracker.alone(epoch, begun);
+                if let Some(known) = alone {
+                    return Ok(entry.completed(known.size, known.blocks, &known.data_changes()));
+                }
+            }
+            _ => {}
+        }
+        self.complete(entry).await
+    }
+
+    /// Changes that this client began of a file that it has open; `None`: it has not.
+    pub(crate) fn changes_begun(&self, inode: InodeNumber) -> Option<u64> {
+        Some(self.client_state.opens.find(inode)?.state().tracker.begun())
+    }
+
     /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does
     /// not know: who died while writing leaves such files. The next to look asks the MDT alone.
     async fn settle_found(&self, entry: &Entry, data_attributes: DataAttributes) {

@@ -129,6 +129,13 @@ impl SizeTracker {
         self.known.filter(|known| known.epoch == epoch && self.in_flight == 0).map(|known| known.size)
     }
 
+    /// The data attributes that this client alone determines, if `epoch` is the file's and nothing
+    /// was changed since [`SizeTracker::begun`] was `begun`: so they are those of the moment at which
+    /// the MDT told the epoch.
+    pub fn alone(&self, epoch: u64, begun: u64) -> Option<SizeUpdate> {
+        self.update().filter(|known| known.epoch == epoch && self.begun == begun)
+    }
+
     /// The data attributes to close with; `None` if they are not known exactly.
     pub fn update(&self) -> Option<SizeUpdate> {
         let known = self.known.filter(|_| self.in_flight == 0)?;
@@ -183,6 +190,7 @@ mod tests {
             map_version: 0,
             access_list: false,
             no_public_xattrs: false,
+            epoch: None,
         }
     }
 

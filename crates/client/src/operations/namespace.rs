@@ -43,8 +43,9 @@ impl FileSystem {
         if let Some(attributes) = known {
             return Ok(attributes);
         }
+        let begun = self.changes_begun(inode);
         let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
-        self.complete(&entry).await
+        self.complete_since(&entry, begun).await
     }
 
     /// Changes attributes other than the size.
@@ -57,13 +58,14 @@ impl FileSystem {
     ) -> FsResult<Attributes> {
         self.count(Operation::Setattr);
         file.map_or(Ok(()), |file| file.open.check())?;
+        let begun = self.changes_begun(inode);
         let entry = self.set_attributes_seen(credentials, inode, changes).await?;
         if let Some(open) = self.client_state.opens.find(inode) {
             let mut state = open.state();
             let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
             state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
         }
-        self.complete(&entry).await
+        self.complete_since(&entry, begun).await
     }
 
     /// One request, with what the objects say if a time that is set must account for it.

@@ -54,6 +54,7 @@ impl Inode {
             map_version: 0,
             access_list: false,
             no_public_xattrs: false,
+            epoch: None,
         }
     }
 

@@ -85,6 +85,7 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
         map_version: 0,
         access_list: false,
         no_public_xattrs: false,
+        epoch: None,
     };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }

@@ -212,6 +212,7 @@ impl Inode {
             map_version,
             access_list,
             no_public_xattrs,
+            epoch: (!self.size_known).then_some(self.epoch),
         }
     }
 

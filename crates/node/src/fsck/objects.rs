@@ -367,6 +367,7 @@ mod tests {
             map_version: 0,
             access_list: false,
             no_public_xattrs: false,
+            epoch: None,
         };
         ScannedInode { entry, layout, busy, damaged: false }
     }

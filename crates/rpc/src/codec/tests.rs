@@ -70,6 +70,7 @@ fn entry() -> Entry {
         map_version: 0,
         access_list: true,
         no_public_xattrs: true,
+        epoch: None,
     }
 }
 

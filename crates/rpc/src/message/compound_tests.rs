@@ -55,6 +55,7 @@ fn opened() -> Opened {
         map_version: 0,
         access_list: false,
         no_public_xattrs: false,
+        epoch: None,
     };
     Opened { entry, layout: None, epoch: 1, truncate: false, capabilities: false }
 }

@@ -82,6 +82,10 @@ pub struct Entry {
     /// do not exist.
     #[serde(default)]
     pub no_public_xattrs: bool,
+    /// With `size_unknown`: the file's write epoch. The client to which it was given is still the
+    /// only one to change the file, and need not ask the objects.
+    #[serde(default)]
+    pub epoch: Option<u64>,
 }
 
 impl Entry {
