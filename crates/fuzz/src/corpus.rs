@@ -399,7 +399,12 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let read = StepReply::Read(ReadDone { checksums: vec![1, 2], size: 9 });
     let replies = vec![StepReply::Done, StepReply::Target(b"target".to_vec()), read, StepReply::Waiting];
     let compound = CompoundReply { replies, error: Some(FsError::NotFound) };
-    let further = [MdtReply::Findings(vec![finding]), MdtReply::Names(vec![vec![7; 9]]), MdtReply::Compound(compound)];
+    let further = [
+        MdtReply::Findings(vec![finding]),
+        MdtReply::Names(vec![vec![7; 9]]),
+        MdtReply::Compound(compound),
+        MdtReply::Absent,
+    ];
     let mdt = stored.map(|(_, reply)| reply).chain(further);
     let tagged = |tag: u8, body: Bytes| [&[tag], &body[..]].concat();
     mdt.map(|reply| tagged(0, codec::encode(&reply).expect("small")))

@@ -9,13 +9,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use lock::{ChangeId, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_locks::LockCounters};
-use rpc::message::lock::{CacheMode, Granted, Resource};
+use lock::{ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_locks::LockCounters};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{
     ClientId, InodeNumber, LockHandle, Timestamp,
     limits::{CACHE_LOCKS_MAX, CACHE_LOCKS_PER_CLIENT_MAX},
 };
+
+use crate::lock_deadlines::{Due, LockDeadlines};
+
+/// Locks of a client that is gone, removed without releasing the namespace's mutex: about a
+/// millisecond. A client may have a million.
+const LOCKS_PER_STEP: usize = 1024;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct CacheLocks {
     waiters: BTreeMap<ChangeId, Arc<Notify>>,
     /// Locks to be asked back.
     asked: Vec<Revocation>,
+    /// Locks that were asked back.
+    deadlines: LockDeadlines,
 }
 
 impl CacheLocks {
@@ -33,15 +40,32 @@ impl CacheLocks {
         // A grant takes longer than a nanosecond.
         let now_ns = u64::try_from(now.seconds).unwrap_or(0).saturating_mul(1_000_000_000);
         let first = LockHandle(now_ns.saturating_add(now.nanoseconds.into()).max(1));
-        let limits = LockLimits { per_client: CACHE_LOCKS_PER_CLIENT_MAX, total: CACHE_LOCKS_MAX };
-        Self { locks: InodeLocks::new(first, limits), waiters: BTreeMap::new(), asked: Vec::new() }
+        Self::limited(first, LockLimits { per_client: CACHE_LOCKS_PER_CLIENT_MAX, total: CACHE_LOCKS_MAX })
+    }
+
+    /// None yet, and never more than these.
+    pub fn limited(first: LockHandle, limits: LockLimits) -> Self {
+        Self {
+            locks: InodeLocks::new(first, limits),
+            waiters: BTreeMap::new(),
+            asked: Vec::new(),
+            deadlines: LockDeadlines::default(),
+        }
     }
 
     /// Grants what can be granted at once.
-    pub fn grant(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<Granted> {
-        let granted = self.locks.grant(client, inode, bits, &mut self.asked)?;
-        let resource = Resource::Inode(granted.inode, granted.bits);
-        Some(Granted { handle: granted.handle, resource, mode: CacheMode::Read })
+    pub fn grant(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
+        self.locks.grant(client, inode, bits, &mut self.asked)
+    }
+
+    /// How many more locks a client may be granted.
+    pub fn room(&self, client: ClientId) -> usize {
+        self.locks.room(client)
+    }
+
+    /// What a client has of an inode.
+    pub fn held_by(&self, inode: InodeNumber, client: ClientId) -> InodeBits {
+        self.locks.held_by(inode, client)
     }
 
     /// Whether nobody has a lock.
@@ -94,11 +118,6 @@ impl CacheLocks {
         Some(self.waiters.entry(change).or_default().clone().notified_owned())
     }
 
-    /// The clients that a change waits for.
-    pub fn blockers(&self, change: ChangeId) -> Vec<ClientId> {
-        self.locks.blockers(change).into_iter().collect()
-    }
-
     /// A client gives locks back.
     pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
         let mut ready = Vec::new();
@@ -106,11 +125,13 @@ impl CacheLocks {
         self.wake(&ready);
     }
 
-    /// A client has none of its locks up to this one any more.
-    pub fn drop_client(&mut self, client: ClientId, last: LockHandle) {
+    /// A client has none of its locks up to this one any more: removes some of them, and returns
+    /// whether there are more.
+    pub fn drop_some(&mut self, client: ClientId, last: LockHandle) -> bool {
         let mut ready = Vec::new();
-        self.locks.drop_client(client, last, &mut ready);
+        let has_more = self.locks.drop_client(client, last, LOCKS_PER_STEP, &mut ready);
         self.wake(&ready);
+        has_more
     }
 
     /// An inode is gone, and everything known of it.
@@ -128,9 +149,33 @@ impl CacheLocks {
         }
     }
 
-    /// Takes the locks that are to be asked back.
+    /// Takes the locks that are to be asked back. Their holders have a limited time from now on.
     pub fn take_asked(&mut self) -> Vec<Revocation> {
-        std::mem::take(&mut self.asked)
+        let asked = std::mem::take(&mut self.asked);
+        asked.iter().for_each(|revocation| self.deadlines.asked(*revocation, |handle| self.locks.exists(handle)));
+        asked
+    }
+
+    /// An eighth of the time that clients have to give locks back has passed: what is due.
+    pub fn tick(&mut self) -> Due {
+        self.deadlines.tick(|handle| self.locks.exists(handle))
+    }
+
+    /// Whether no client is to give a lock back.
+    pub fn nothing_asked(&self) -> bool {
+        self.deadlines.is_empty()
+    }
+
+    /// Rung when a client is asked for a lock.
+    pub fn asked_for(&self) -> Arc<Notify> {
+        self.deadlines.wakeup()
+    }
+
+    /// A client is about to give back a lock of which it was reminded.
+    pub fn is_busy(&mut self, handle: LockHandle) {
+        if self.locks.exists(handle) {
+            self.deadlines.is_busy(handle);
+        }
     }
 
     /// The last handle that was given.

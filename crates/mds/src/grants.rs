@@ -5,12 +5,16 @@
 //! known, anybody has it open for writing, or an append or truncation is in progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
 //! nothing during a recovery. Layouts, opens and data are not granted yet.
+//!
+//! A page of a directory brings a lock on each inode that it shows, in its entry. Once a limit of
+//! locks is reached the rest of the page gets none: each refused grant asks for the oldest ones
+//! back, and a page must not ask for a client's whole cache.
 
-use lock::{InodeBits, inode_bit};
+use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
     MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::Entry,
+    mdt::{DirectoryEntry, Entry},
 };
 use types::{ClientId, FileKind, InodeNumber};
 
@@ -22,41 +26,81 @@ const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
 /// What can be granted of an inode that a reply shows.
 const SHOWN: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS);
 
-/// Grants the locks that a client wants with this reply. To be called together with the operation,
-/// under the namespace's mutex: what the reply shows is what the locks protect.
+/// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
+/// those of a page of a directory. To be called together with the operation, under the namespace's
+/// mutex: what the reply shows is what the locks protect. `is_named`: whether an inode has a name.
 pub(crate) fn with_reply(
     volatile: &mut Volatile,
     client: ClientId,
     wanted: Enqueue,
     request: &MdtRequest,
-    reply: &MdtReply,
+    reply: &mut MdtReply,
+    is_named: impl Fn(InodeNumber) -> bool,
 ) -> Vec<Granted> {
     let Resource::Inode(number, wanted_bits) = wanted.resource else { return Vec::new() };
     if wanted.mode != CacheMode::Read || volatile.recovery.running() {
         return Vec::new();
     }
-    let Some((named, possible)) = about(request, reply) else { return Vec::new() };
+    let Some((named, possible)) = about(request, reply, is_named) else { return Vec::new() };
     if named != number {
         return Vec::new();
     }
     let mut granted = Vec::new();
     for (inode, bits) in possible {
-        let bits = bits & wanted_bits;
-        let bits = if bits.meets(ATTRIBUTES) && !is_still(volatile, inode) { bits & !ATTRIBUTES } else { bits };
-        granted.extend(volatile.cache.grant(client, inode, bits));
+        let bits = exact(volatile, inode, bits & wanted_bits);
+        let lock = volatile.cache.grant(client, inode, bits);
+        granted.extend(lock.map(|GrantedBits { handle, inode, bits }| {
+            let resource = Resource::Inode(inode, bits);
+            Granted { handle, resource, mode: CacheMode::Read }
+        }));
+    }
+    if let MdtReply::Directory(page, _) = reply {
+        in_page(volatile, client, wanted_bits, page);
     }
     granted
 }
 
+/// Grants what is wanted of the inodes that a page shows.
+fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
+    if !wanted.meets(SHOWN) {
+        return;
+    }
+    for found in page {
+        let Some(entry) = &found.entry else { continue };
+        let (inode, bits) = shown(entry);
+        let bits = exact(volatile, inode, bits & wanted);
+        match volatile.cache.grant(client, inode, bits) {
+            Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
+            None if volatile.cache.room(client) == 0 => return,
+            None => {}
+        }
+    }
+}
+
+/// Without attributes, unless they are exact as long as nobody asks this MDT.
+fn exact(volatile: &Volatile, inode: InodeNumber, bits: InodeBits) -> InodeBits {
+    if bits.meets(ATTRIBUTES) && !is_still(volatile, inode) { bits & !ATTRIBUTES } else { bits }
+}
+
 /// Whether nobody may change the data of an inode without asking this MDT first.
-fn is_still(volatile: &Volatile, inode: InodeNumber) -> bool {
+pub(crate) fn is_still(volatile: &Volatile, inode: InodeNumber) -> bool {
     !volatile.opens.written_by_others(inode, None) && volatile.exclusive.holder(inode).is_none()
 }
 
+/// Parts of inodes that can be granted.
+type Possible = Vec<(InodeNumber, InodeBits)>;
+
 /// The inode that a request names, and what its reply shows of which inodes; `None`: it is none with
 /// which locks are granted.
-fn about(request: &MdtRequest, reply: &MdtReply) -> Option<(InodeNumber, Vec<(InodeNumber, InodeBits)>)> {
+fn about(
+    request: &MdtRequest,
+    reply: &MdtReply,
+    is_named: impl Fn(InodeNumber) -> bool,
+) -> Option<(InodeNumber, Possible)> {
     use MdtRequest as R;
+    // Of an inode whose attributes the reply does not show.
+    let unseen =
+        |inode: InodeNumber, bits| Some((inode, if is_named(inode) { vec![(inode, bits)] } else { Vec::new() }));
     match (request, reply) {
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) if is_dots(&lookup.name) => {
             // Not found by a name.
@@ -64,16 +108,16 @@ fn about(request: &MdtRequest, reply: &MdtReply) -> Option<(InodeNumber, Vec<(In
             Some((lookup.parent, vec![(inode, bits & !InodeBits(inode_bit::LOOKUP))]))
         }
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) => Some((lookup.parent, child(lookup.parent, entry))),
+        (R::Lookup(_, lookup), MdtReply::Absent) => unseen(lookup.parent, DIRECTORY),
         (R::Create(_, create), MdtReply::Created(created)) => {
             Some((create.parent, child(create.parent, &created.entry)))
         }
         (R::GetAttributes(inode), MdtReply::Entry(entry)) => Some((*inode, vec![itself(entry)])),
         (R::Open(_, open), MdtReply::Opened(opened)) => Some((open.inode, vec![itself(&opened.entry)])),
-        (R::ReadDirectory(read), MdtReply::Directory(..)) => Some((read.inode, vec![(read.inode, DIRECTORY | XATTRS)])),
-        (R::ReadLink(inode), MdtReply::Target(_)) => Some((*inode, vec![(*inode, ATTRIBUTES | XATTRS)])),
-        (R::GetXattr(_, inode, _), MdtReply::Value(_)) | (R::ListXattr(_, inode), MdtReply::Names(_)) => {
-            Some((*inode, vec![(*inode, XATTRS)]))
-        }
+        (R::ReadDirectory(read), MdtReply::Directory(..)) => unseen(read.inode, DIRECTORY | XATTRS),
+        (R::ReadLink(inode), MdtReply::Target(_)) => unseen(*inode, ATTRIBUTES | XATTRS),
+        (R::GetXattr(_, inode, _), MdtReply::Value(_) | MdtReply::Absent)
+        | (R::ListXattr(_, inode), MdtReply::Names(_)) => unseen(*inode, XATTRS),
         _ => None,
     }
 }
@@ -100,4 +144,46 @@ fn itself(entry: &Entry) -> (InodeNumber, InodeBits) {
 /// Of a directory and of the inode that was found in it.
 fn child(parent: InodeNumber, entry: &Entry) -> Vec<(InodeNumber, InodeBits)> {
     vec![(parent, DIRECTORY), shown(entry)]
+}
+
+#[cfg(test)]
+mod tests {
+    use lock::LockLimits;
+    use types::{LockHandle, Timestamp};
+
+    use super::*;
+    use crate::{cache_locks::CacheLocks, tables::inode::tests::sample};
+
+    const CLIENT: ClientId = ClientId(1);
+
+    fn page(inodes: std::ops::Range<u64>) -> Vec<DirectoryEntry> {
+        let found = |number: u64| {
+            let mut inode = sample(FileKind::Directory);
+            inode.attributes.inode = InodeNumber(number);
+            let (inode, entry) = (inode.number(), Some(inode.entry()));
+            DirectoryEntry {
+                name: b"name".to_vec(),
+                inode,
+                kind: FileKind::Directory,
+                cookie: number,
+                entry,
+                lock: None,
+            }
+        };
+        inodes.map(found).collect()
+    }
+
+    /// Each grant that a limit refuses asks for some of the oldest locks back.
+    #[test]
+    fn a_page_at_the_limit_does_not_ask_for_everything_back() {
+        let mut volatile = Volatile::new(Timestamp::default(), 0, 10);
+        volatile.cache = CacheLocks::limited(LockHandle(1), LockLimits { per_client: 100, total: 1000 });
+        let mut pages = [page(0..60), page(60..160)];
+        pages.iter_mut().for_each(|page| in_page(&mut volatile, CLIENT, SHOWN, page));
+        let locked = pages.iter().flatten().filter(|found| found.lock.is_some()).count();
+        assert_eq!((locked, volatile.cache.room(CLIENT)), (100, 0));
+        assert_eq!(volatile.cache.take_asked().len(), 16);
+        in_page(&mut volatile, CLIENT, SHOWN, &mut page(0..60));
+        assert_eq!(volatile.cache.take_asked().len(), 0, "it has them");
+    }
 }

@@ -10,7 +10,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kv::{Batch, Loading, Lsn, Store};
 use lock::ChangeId;
-use rpc::stored_reply;
+use rpc::{
+    message::{
+        MdtReply, MdtRequest,
+        lock::{Enqueue, Granted},
+        mdt::Entry,
+    },
+    stored_reply,
+};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
@@ -18,9 +25,10 @@ use crate::{
     audit::Touched,
     cached_parts::CachedParts,
     error::store_error,
-    invariants,
+    grants, invariants,
     opens::EarlyOpen,
     options::ProcessId,
+    settlement, shown_changes,
     tables::{
         COUNTERS, DEFERRED_LOG, INODES, REPLIES, SESSIONS,
         codec::client_of_key,
@@ -171,6 +179,30 @@ impl Namespace {
     /// What the last operation changed: nothing, unless it succeeded.
     pub fn take_change(&mut self) -> Change {
         std::mem::take(&mut self.change)
+    }
+
+    /// Grants a client locks with a reply, see [`grants::with_reply`].
+    pub fn grant(
+        &mut self,
+        client: ClientId,
+        wanted: Enqueue,
+        request: &MdtRequest,
+        reply: &mut MdtReply,
+    ) -> Vec<Granted> {
+        let stored = |inode| self.store.get(INODES, &Inode::key(inode)).ok().flatten();
+        let is_named = |inode| stored(inode).and_then(|value| Brief::of(&value).ok()).is_some_and(|of| of.links > 0);
+        grants::with_reply(&mut self.volatile, client, wanted, request, reply, is_named)
+    }
+
+    /// What a client is shown of its change beside the reply, see [`shown_changes::beside`].
+    pub fn shown_beside(&self, context: &Context, change: &Change, reply: Option<&MdtReply>) -> Vec<Entry> {
+        let stored = |number| {
+            let value = self.store.get(INODES, &Inode::key(number)).ok()??;
+            let mut inode = Inode::decode(number, &value).ok()?;
+            settlement::doubt(&mut inode, context.era);
+            Some(inode)
+        };
+        shown_changes::beside(&self.volatile, context.client, change, reply, stored)
     }
 
     /// An inode as the tables have it.

@@ -62,6 +62,13 @@ impl Removed {
         self.queue.front().map(|(deadline, _)| *deadline)
     }
 
+    /// Those whose time is over, at most [`BATCH`].
+    pub fn due(&self, now: Instant) -> Vec<InodeNumber> {
+        let due = self.queue.iter().take_while(|(deadline, _)| *deadline <= now);
+        let kept = due.filter(|(deadline, number)| self.deadlines.get(number) == Some(deadline));
+        kept.map(|(_, number)| *number).take(BATCH).collect()
+    }
+
     /// Takes out those whose time is over, at most [`BATCH`].
     pub fn take_due(&mut self, now: Instant) -> Vec<InodeNumber> {
         let mut due = Vec::new();

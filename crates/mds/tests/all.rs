@@ -2,6 +2,7 @@
 //! again.
 
 mod cache_locks;
+mod cache_news;
 mod check;
 mod common;
 mod compounds;
@@ -14,6 +15,7 @@ mod hostile;
 mod layout_changes;
 mod leave_out;
 mod load_first;
+mod lock_ends;
 mod model;
 mod namespace;
 mod panics;

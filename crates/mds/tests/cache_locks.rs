@@ -6,109 +6,16 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{holders::Holders, *};
+use common::{caching::*, holders::Holders, *};
 use rpc::{
     Call, Handler,
     message::{
-        MdtReply, MdtRequest, Request, RequestExtension,
-        lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit::*},
-        mdt::{Close, Link, Lookup, Open, OpenFlags, Rename, RenameMode, SetXattr, SourceData, Unlink, XattrMode},
+        MdtRequest, Request, RequestExtension,
+        lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit::*},
+        mdt::{Close, Link, Open, OpenFlags, Rename, RenameMode, SetXattr, SourceData, Unlink, XattrMode},
     },
 };
-use tokio::task::JoinHandle;
-use types::{ClientId, FsResult, InodeNumber, LockHandle, NodeKind, SetAttributes, Slot};
-
-const CAROL: ClientId = ClientId(0xc);
-const ALL: u32 = LOOKUP | ATTRIBUTES | DIRECTORY | XATTRS | LAYOUT | OPEN | DATA;
-const SHOWN: u32 = LOOKUP | ATTRIBUTES | XATTRS;
-const LONG: Duration = Duration::from_secs(3600);
-
-struct Test {
-    fs: Fixture,
-    holders: Arc<Holders>,
-}
-
-impl Test {
-    async fn new() -> Arc<Self> {
-        Self::with_lease(LONG).await
-    }
-
-    async fn with_lease(lease: Duration) -> Arc<Self> {
-        let fs = Fixture::new().await;
-        let mut parameters = fs.mdt.parameters();
-        parameters.lock_timeout = LONG;
-        fs.mdt.set_parameters(parameters);
-        for client in [BOB, CAROL] {
-            fs.begin(client).await;
-        }
-        let holders = Holders::of(&fs.mdt, fs.seams.clock.clone(), lease);
-        Arc::new(Self { fs, holders })
-    }
-
-    async fn send(
-        &self,
-        client: ClientId,
-        request: MdtRequest,
-        extension: RequestExtension,
-    ) -> (FsResult<MdtReply>, Vec<Granted>) {
-        let xid = self.fs.next_xid(client);
-        let call = Call { extension, ..Call::plain(client, Slot(0), xid, Request::Mdt(request), Bytes::new()) };
-        let answer = self.fs.mdt.clone().handle(call).await;
-        let reply = answer.reply.map(|reply| match reply {
-            rpc::message::Reply::Mdt(reply) => reply,
-            other => panic!("an MDT answered {other:?}"),
-        });
-        (reply, answer.extension.granted)
-    }
-
-    /// Asks for locks beside a request that names this inode.
-    async fn wanting(&self, client: ClientId, request: MdtRequest, inode: InodeNumber, bits: u32) -> Vec<Granted> {
-        let resource = Resource::Inode(inode, InodeBits(bits));
-        let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
-        let (reply, granted) = self.send(client, request, RequestExtension { wanted, ..Default::default() }).await;
-        reply.expect("it succeeds");
-        granted
-    }
-
-    async fn look_up(&self, client: ClientId, parent: InodeNumber, name: &str) -> Vec<Granted> {
-        self.wanting(client, lookup(parent, name), parent, ALL).await
-    }
-
-    async fn stat(&self, client: ClientId, inode: InodeNumber) -> Vec<Granted> {
-        self.wanting(client, MdtRequest::GetAttributes(inode), inode, ALL).await
-    }
-
-    async fn cancel(&self, client: ClientId, handles: Vec<LockHandle>) {
-        done(self.fs.call(client, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
-    }
-
-    /// A request of ALICE under way.
-    fn begin(self: &Arc<Self>, request: MdtRequest) -> JoinHandle<FsResult<MdtReply>> {
-        let test = self.clone();
-        tokio::spawn(async move { test.fs.call(ALICE, request).await })
-    }
-
-    fn set_timeout(&self, lock_timeout: Duration) {
-        let parameters = mds::Parameters { lock_timeout, ..self.fs.mdt.parameters() };
-        self.fs.mdt.set_parameters(parameters);
-    }
-}
-
-fn lookup(parent: InodeNumber, name: &str) -> MdtRequest {
-    MdtRequest::Lookup(root(), Lookup { parent, name: name.into() })
-}
-
-fn chmod(inode: InodeNumber, mode: u32) -> MdtRequest {
-    MdtRequest::SetAttributes(root(), inode, SetAttributes { mode: Some(mode), ..SetAttributes::default() })
-}
-
-fn resources(granted: &[Granted]) -> Vec<(InodeNumber, u32)> {
-    let resource = |granted: &Granted| match granted.resource {
-        Resource::Inode(inode, bits) => (inode, bits.0),
-        Resource::Object(..) => panic!("an MDT has no objects"),
-    };
-    granted.iter().map(resource).collect()
-}
+use types::{InodeNumber, LockHandle, NodeKind, Slot};
 
 #[tokio::test]
 async fn locks_come_with_replies_once() {

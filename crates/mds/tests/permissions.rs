@@ -65,6 +65,7 @@ async fn set_xattr_as(
 async fn xattr(fs: &Fixture, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
     match fs.call(ALICE, MdtRequest::GetXattr(who.clone(), inode, name.to_vec())).await? {
         MdtReply::Value(value) => Ok(value),
+        MdtReply::Absent => Err(FsError::NoData),
         other => panic!("{other:?}"),
     }
 }

@@ -144,7 +144,7 @@ const NUMBERS: [Number; 13] = [
     },
     Number {
         name: "mdt.ldlm_timeout",
-        doc: "seconds after which a client is evicted that does not give back a lock that it was asked for",
+        doc: "seconds a client has to give back a lock before it is evicted; up to five times as many if it is busy",
         range: 1..=3600,
         unit: 1,
         size_bytes: None,

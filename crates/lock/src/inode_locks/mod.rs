@@ -174,6 +174,12 @@ impl InodeLocks {
         Some(GrantedBits { handle, inode, bits })
     }
 
+    /// How many more locks a client may have.
+    pub fn room(&self, client: ClientId) -> usize {
+        let of_client = self.limits.per_client.saturating_sub(self.count_of(client));
+        of_client.min(self.limits.total.saturating_sub(self.locks.len()))
+    }
+
     /// Whether a client may have one more lock; if not, some are asked back.
     fn has_room(&mut self, client: ClientId, ask: &mut Vec<Revocation>) -> bool {
         let of_client = self.counts.get(&client).copied().unwrap_or(0);
@@ -271,11 +277,6 @@ impl InodeLocks {
         self.changes.waits_for(change).next().is_none()
     }
 
-    /// The clients whose locks a change waits for.
-    pub fn blockers(&self, change: ChangeId) -> BTreeSet<ClientId> {
-        self.changes.waits_for(change).filter_map(|handle| self.locks.get(&handle)).map(|lock| lock.client).collect()
-    }
-
     /// A change was made, or given up.
     pub fn end(&mut self, change: ChangeId) {
         self.changes.end(change);
@@ -289,12 +290,20 @@ impl InodeLocks {
         }
     }
 
-    /// All locks of a client with handles up to `last` are gone. Adds the changes that need not wait
-    /// any more to `ready`.
-    pub fn drop_client(&mut self, client: ClientId, last: LockHandle, ready: &mut Vec<ChangeId>) {
+    /// Locks of a client with handles up to `last` are gone: removes `count` of them, and returns
+    /// whether there are more, which the caller removes later. Meanwhile they are in the way of
+    /// changes, and of new locks on the same parts, which is safe: the client uses them no more. Adds
+    /// the changes that need not wait any more to `ready`.
+    pub fn drop_client(&mut self, client: ClientId, last: LockHandle, count: usize, ready: &mut Vec<ChangeId>) -> bool {
         let of_client = self.of_clients.range((client, FIRST)..=(client, last));
-        let handles: Vec<LockHandle> = of_client.map(|(_, handle)| *handle).collect();
+        let handles: Vec<LockHandle> = of_client.take(count).map(|(_, handle)| *handle).collect();
         handles.into_iter().for_each(|handle| self.remove(handle, ready));
+        self.of_clients.range((client, FIRST)..=(client, last)).next().is_some()
+    }
+
+    /// Whether a lock exists.
+    pub fn exists(&self, handle: LockHandle) -> bool {
+        self.locks.contains_key(&handle)
     }
 
     /// All locks on an inode that does not exist any more are gone.

@@ -5,28 +5,24 @@
 //! of its service's threads. What ends the wait is a cancel, which has slots and a service of its
 //! own, a new connection of the holder, or the end of its session.
 //!
-//! A client that does not give a lock back within [`Parameters::lock_timeout`] is evicted; it may
-//! be alive. It serves from its cache until its lease ends, so its locks are kept until then.
-//!
 //! [`Attempt::Blocked`]: crate::namespace::Attempt::Blocked
-//! [`Parameters::lock_timeout`]: crate::options::Parameters::lock_timeout
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use lock::{ChangeId, Revocation};
+use parking_lot::MutexGuard;
 use rpc::{
     Clients,
     message::{
-        ClientRequest,
+        ClientReply, ClientRequest,
         client::Blocking,
         lock::{CacheMode, Resource},
     },
 };
-use rt::beat;
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
-use super::Mdt;
+use super::{Mdt, check::yield_now};
 use crate::namespace::Attempts;
 
 /// Pause after a client had no slot for a callback.
@@ -54,20 +50,25 @@ impl Mdt {
 
     /// Asks clients to give locks back; waits for nothing.
     pub(super) fn ask_back(&self, asked: Vec<Revocation>) {
-        if asked.is_empty() {
+        self.call_back_for(asked, false);
+    }
+
+    /// One callback for each of these locks. `again`: they were asked for before.
+    pub(super) fn call_back_for(&self, revocations: Vec<Revocation>, again: bool) {
+        if revocations.is_empty() {
             return;
         }
         let (Some(clients), Some(mdt)) = (self.revoker.clients(), self.me.upgrade()) else { return };
-        for revocation in asked {
+        for revocation in revocations {
             let (mdt, clients) = (mdt.clone(), clients.clone());
-            let ask = async move { mdt.ask_for_lock(&*clients, revocation).await };
+            let ask = async move { mdt.ask_for_lock(&*clients, revocation, again).await };
             self.seams.spawn.spawn("lock_callback", Box::pin(ask));
         }
     }
 
     /// One callback. The lock comes back with another request: this only makes sure that the client
     /// has heard, or is gone.
-    async fn ask_for_lock(&self, clients: &dyn Clients, revocation: Revocation) {
+    async fn ask_for_lock(&self, clients: &dyn Clients, revocation: Revocation, again: bool) {
         let Revocation { client, handle, inode, bits } = revocation;
         let turns = self.revoker.turns_of(client);
         let _turn = turns.acquire().await;
@@ -77,6 +78,7 @@ impl Mdt {
                 // It has no such lock, and will not take it for granted: it keeps nothing.
                 Err(FsError::NotFound) => return self.cancel_locks(client, &[handle]),
                 Err(FsError::Busy) if self.pause(BUSY_PAUSE).await => {}
+                Ok(ClientReply::StillBusy) if again => return self.namespace().volatile.cache.is_busy(handle),
                 // Its locks go with its session, or with the server.
                 Ok(_) | Err(FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
                 Err(error) => {
@@ -87,37 +89,22 @@ impl Mdt {
         }
     }
 
-    /// Waits until a change waits for no lock any more; clients that do not give theirs back are
-    /// evicted. Fails with `NoDevice` if the MDT or its server stops before: clients do not reach it
-    /// any more.
+    /// Waits until a change waits for no lock any more: clients that do not give theirs back are
+    /// evicted (module [`super::lock_deadlines`]). Fails with `NoDevice` if the MDT or its server
+    /// stops before: clients do not reach it any more.
     pub(super) async fn locks_given_back(&self, service: Option<&'static str>, change: ChangeId) -> FsResult<()> {
         let Some(waiter) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
-        let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
-        let _parked = service.and_then(|service| clients.park(service));
-        let (clock, spawn) = (&*self.seams.clock, &*self.seams.spawn);
-        let mut waiter = pin!(waiter);
-        let mut is_late = false;
-        let mut overdue = pin!(beat::running_for(clock, spawn, self.parameters().lock_timeout));
-        let mut stopping = self.stopping.subscribe();
-        let mut stopped = clients.stopped();
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut waiter => return Ok(()),
-                _ = stopping.wait_for(|stopping| *stopping) => return Err(FsError::NoDevice),
-                () = &mut stopped => return Err(FsError::NoDevice),
-                () = &mut overdue, if !is_late => is_late = true,
-            }
-            let blockers = self.namespace().volatile.cache.blockers(change);
-            for client in blockers {
-                self.evict_holder(&clients, client);
-            }
-        }
+        self.unless_stopped(service, waiter).await
     }
 
     /// Waits until one client less of the former start is expected. Fails as
     /// [`Mdt::locks_given_back`].
     pub(super) async fn client_back(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
+        self.unless_stopped(service, progress).await
+    }
+
+    /// Waits for clients, as none of the threads of its service.
+    async fn unless_stopped(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
         let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
         let _parked = service.and_then(|service| clients.park(service));
         let mut stopping = self.stopping.subscribe();
@@ -127,17 +114,6 @@ impl Mdt {
             _ = stopping.wait_for(|stopping| *stopping) => Err(FsError::NoDevice),
             () = clients.stopped() => Err(FsError::NoDevice),
         }
-    }
-
-    /// Ends the session of a client that does not give a lock back.
-    fn evict_holder(&self, clients: &Arc<dyn Clients>, client: ClientId) {
-        tracing::warn!(target = %self.name(), %client, "evicted: the client did not give back a lock in time");
-        let clients = clients.clone();
-        let evict = async move {
-            // Without a session it has been evicted, and its locks go with its lease.
-            let _ = clients.evict(client).await;
-        };
-        self.seams.spawn.spawn("lock_eviction", Box::pin(evict));
     }
 
     /// A client gives locks back.
@@ -150,9 +126,32 @@ impl Mdt {
     /// A client serves nothing any more from what it was granted so far.
     pub(super) fn drop_cache_locks(&self, client: ClientId) {
         self.revoker.forget(client);
-        let cache = &mut self.namespace().volatile.cache;
-        let last = cache.last_handle();
-        cache.drop_client(client, last);
+        let last = self.namespace().volatile.cache.last_handle();
+        self.drop_locks_up_to(client, last);
+    }
+
+    /// Removes locks of a client, which uses them no more: some now, the others soon, since there may
+    /// be a million, and nobody reaches the namespace meanwhile. Its later locks stay, so it may
+    /// connect again before they are gone. Locks that do not exist for their client any more only
+    /// hold changes up until then, and are not granted again.
+    fn drop_locks_up_to(&self, client: ClientId, last: LockHandle) {
+        let drop_some = move |mdt: &Mdt| {
+            let mut namespace = mdt.namespace();
+            let has_more = namespace.volatile.cache.drop_some(client, last);
+            MutexGuard::unlock_fair(namespace);
+            has_more
+        };
+        if !drop_some(self) {
+            return;
+        }
+        let Some(mdt) = self.me.upgrade() else { return };
+        let drop_all = async move {
+            yield_now().await;
+            while drop_some(&mdt) {
+                yield_now().await;
+            }
+        };
+        self.seams.spawn.spawn("lock_drop", Box::pin(drop_all));
     }
 
     /// The session of a client was ended here: it may serve from its cache until its lease ends.
@@ -167,7 +166,7 @@ impl Mdt {
         let last = self.namespace().volatile.cache.last_handle();
         let drop_them = async move {
             clock.sleep_until(lease_end).await;
-            mdt.namespace().volatile.cache.drop_client(client, last);
+            mdt.drop_locks_up_to(client, last);
         };
         self.seams.spawn.spawn("lease_end", Box::pin(drop_them));
     }

@@ -43,7 +43,7 @@ async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: 
 }
 
 /// Lets other tasks of this core run.
-async fn yield_now() {
+pub(super) async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {
         if yielded {

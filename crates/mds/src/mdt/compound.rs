@@ -6,12 +6,12 @@ use rpc::{
     Call,
     message::{Compound, CompoundReply, MdtReply, Step, StepReply},
 };
-use types::{FsError, FsResult, MdtIndex, ProtocolError};
+use types::{FsError, FsResult, MdtIndex, ProtocolError, limits::COMPOUND_REPLY_BYTES_MAX};
 
 use super::{Mdt, handler::Told};
 use crate::{
     data::{NewData, StoredData},
-    namespace::{Attempt, Attempts, Namespace},
+    namespace::{Attempts, Namespace},
     ops::{
         compound::{self, Executed},
         row::{MdtRow, counter_of_step},
@@ -54,6 +54,17 @@ fn completed(mut reply: CompoundReply, found: &[(usize, StoredData)], mdt: MdtIn
 }
 
 impl Mdt {
+    /// Most bytes that the batch of a compound has besides those of one creation: its data, its
+    /// stored reply, and the layouts and targets of links of what it creates.
+    fn bytes_limit(&self, compound: &Compound) -> u64 {
+        let creates = |step: &&Step| matches!(step, Step::Create { .. });
+        let creations = compound.steps.iter().filter(creates).count() as u64;
+        let records = COMPOUND_REPLY_BYTES_MAX as u64 + creations * kv::VALUE_BYTES_MAX as u64;
+        // Few layouts are as heavy as that.
+        let bytes_written = compound.bytes_written();
+        (bytes_written + records).min(self.moved_bytes_limit()).max(bytes_written)
+    }
+
     /// Executes a compound, with fresh news of the OSTs' space if a step fails for lack of it;
     /// `told`: what its client is told beside the reply.
     pub(super) async fn compound(
@@ -86,16 +97,16 @@ impl Mdt {
                     lengthened = txn.lengthened();
                     Ok((reply, found))
                 });
-                let outcome = match outcome {
-                    Attempt::Done(outcome) => outcome,
-                    Attempt::GivenUp => return Attempt::GivenUp,
-                    Attempt::Blocked(obstacle) => return Attempt::Blocked(obstacle),
-                };
-                let (lsn, change) = (namespace.last(), namespace.take_change());
-                Attempt::Done((outcome, lsn, change, lengthened.map(|before| before.unwrap_or(lsn))))
+                outcome.map(|outcome| {
+                    let (lsn, change) = (namespace.last(), namespace.take_change());
+                    // The steps show inodes as they were in between.
+                    let changed = namespace.shown_beside(&context, &change, None);
+                    let told = Told { change, changed, ..Told::default() };
+                    (outcome, lsn, told, lengthened.map(|before| before.unwrap_or(lsn)))
+                })
             };
-            let (outcome, lsn, change, lengthened) =
-                self.load_and_run(Some(row.service), Some(call.bulk.len() as u64), transact).await?;
+            let (outcome, lsn, news, lengthened) =
+                self.load_and_run(Some(row.service), Some(self.bytes_limit(compound)), transact).await?;
             self.written(lsn).await?;
             if lacks_osts {
                 refreshed = true;
@@ -103,7 +114,7 @@ impl Mdt {
                 continue;
             }
             let (executed, _) = outcome?;
-            told.change = change;
+            *told = news;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
             }

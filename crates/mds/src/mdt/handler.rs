@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rpc::{
     Answer, Call, Clients, Handler, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, ReplyExtension, Request, lock::Granted},
+    message::{MdtReply, MdtRequest, Reply, ReplyExtension, Request, lock::Granted, mdt::Entry},
     stored_reply,
 };
 use rt::{BoxFuture, clock};
@@ -17,15 +17,13 @@ use super::{
     recovery::{self, Ending},
 };
 use crate::{
-    grants,
-    namespace::{Attempt, Attempts, Namespace},
+    namespace::{Attempts, Namespace},
     ops::{
         self,
         row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
     },
     tables::REPLIES,
     transaction::versions::Change,
-    volatile::Volatile,
 };
 
 /// Service threads for requests that wait: there they take memory, as in a queue, and little else.
@@ -40,9 +38,9 @@ impl Handler for Mdt {
             }
             self.cancel_locks(call.client, &call.extension.cancels);
             match self.serve(&call).await {
-                Ok(Served { reply, bulk, told: Told { change, granted } }) => {
+                Ok(Served { reply, bulk, told: Told { change, granted, changed } }) => {
                     let told = change.told(self.era.count(), self.store.last_durable());
-                    let extension = ReplyExtension { granted, ..told };
+                    let extension = ReplyExtension { granted, changed, ..told };
                     Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
                 }
                 // No operation fails with it: the MDT stops, and clients cannot give locks back.
@@ -147,7 +145,9 @@ pub(super) struct Told {
     /// What the request changed.
     pub(super) change: Change,
     /// Locks that the client has from now on.
-    granted: Vec<Granted>,
+    pub(super) granted: Vec<Granted>,
+    /// Inodes that it changed and the reply does not show.
+    pub(super) changed: Vec<Entry>,
 }
 
 /// What a request brought.
@@ -254,22 +254,20 @@ impl Mdt {
                     lengthened = txn.lengthened();
                     Ok(reply)
                 });
-                let outcome = match outcome {
-                    Attempt::Done(outcome) => outcome,
-                    Attempt::GivenUp => return Attempt::GivenUp,
-                    Attempt::Blocked(obstacle) => return Attempt::Blocked(obstacle),
-                };
-                let mut granted = Vec::new();
-                if let Ok((reply, _)) = &outcome {
-                    namespace.volatile.invitations.note(call.client, reply);
-                    granted = self.grants(&mut namespace.volatile, call, request, reply);
-                }
-                if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
-                    namespace.volatile.recovery.client_recovered(call.client);
-                }
-                let (lsn, change) = (namespace.last(), namespace.take_change());
-                let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
-                Attempt::Done((outcome, lsn, Told { change, granted }, lacks_osts, lengthened))
+                outcome.map(|mut outcome| {
+                    let mut told = Told { change: namespace.take_change(), ..Told::default() };
+                    if let Ok((reply, _)) = &mut outcome {
+                        namespace.volatile.invitations.note(call.client, reply);
+                        told.granted = self.grants(namespace, call, request, reply);
+                        told.changed = namespace.shown_beside(&context, &told.change, Some(reply));
+                    }
+                    if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
+                        namespace.volatile.recovery.client_recovered(call.client);
+                    }
+                    let lsn = namespace.last();
+                    let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
+                    (outcome, lsn, told, lacks_osts, lengthened)
+                })
             };
             let (outcome, lsn, news, lacks_osts, lengthened) =
                 self.load_and_run(Some(row.service), Some(data_bytes), transact).await?;
@@ -300,12 +298,18 @@ impl Mdt {
     }
 
     /// The locks that a client gets with a reply, because it wants them.
-    fn grants(&self, volatile: &mut Volatile, call: &Call, request: &MdtRequest, reply: &MdtReply) -> Vec<Granted> {
+    fn grants(
+        &self,
+        namespace: &mut Namespace,
+        call: &Call,
+        request: &MdtRequest,
+        reply: &mut MdtReply,
+    ) -> Vec<Granted> {
         let Some(wanted) = call.extension.wanted else { return Vec::new() };
         if !self.parameters().cache_locks || self.revoker.clients().is_none() {
             return Vec::new();
         }
-        grants::with_reply(volatile, call.client, wanted, request, reply)
+        namespace.grant(call.client, wanted, request, reply)
     }
 
     /// The stored reply, if this is the repetition of a mutation that a former start of this MDT

@@ -10,7 +10,7 @@ use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-use super::{Mdt, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
+use super::{Mdt, lock_deadlines, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -109,6 +109,7 @@ impl Mdt {
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
         mdt.spawn("mdt_locks", recovery::expire_locks(mdt.clone()));
+        mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));
         mdt.spawn("mdt_removed", removed::run(mdt.clone()));
         Ok(mdt)
     }

@@ -14,6 +14,7 @@ mod data;
 mod handler;
 mod inspection;
 mod life_cycle;
+mod lock_deadlines;
 mod moves;
 mod ost_proxy;
 mod recovery;

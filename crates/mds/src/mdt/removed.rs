@@ -44,6 +44,8 @@ async fn end_due(mdt: &Mdt) -> FsResult<()> {
         let ended = mdt
             .transact(mdt.principal.client(), |txn| {
                 txn.must_not_wait();
+                // As long as something of them is not in memory nothing is taken out.
+                txn.need_inodes(txn.volatile.removed.due(now).into_iter())?;
                 due = txn.volatile.removed.take_due(now);
                 due.iter().try_for_each(|number| txn.reap(*number).map(drop))
             })

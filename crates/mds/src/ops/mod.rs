@@ -39,7 +39,7 @@ use row::MdtRow;
 /// Runs one request whose row says [`row::Answering::Operation`].
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
     match request {
-        MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),
+        MdtRequest::Lookup(who, lookup) => or_absent(lookup::run(txn, who, lookup), &FsError::NotFound),
         MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
         MdtRequest::SetAttributes(who, inode, changes) => setattr::run(txn, who, *inode, changes),
         MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
@@ -57,6 +57,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::Link(who, link) => link::run(txn, who, link),
         MdtRequest::ReadLink(inode) => attributes::read_link(txn, *inode),
         MdtRequest::ReadDirectory(read) => readdir::run(txn, read),
+        MdtRequest::GetXattr(who, inode, name) if xattrs::is_public(name) => {
+            or_absent(xattrs::get(txn, who, *inode, name), &FsError::NoData)
+        }
         MdtRequest::GetXattr(who, inode, name) => xattrs::get(txn, who, *inode, name),
         MdtRequest::ListXattr(who, inode) => xattrs::list(txn, who, *inode),
         MdtRequest::SetXattr(who, set) => xattrs::set(txn, who, set),
@@ -90,6 +93,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
             unreachable!("answered by the handler, outside of a transaction")
         }
     }
+}
+
+/// With `absence`, the error for what does not exist, as a reply: locks come with replies only.
+fn or_absent(outcome: FsResult<MdtReply>, absence: &FsError) -> FsResult<MdtReply> {
+    outcome.or_else(|error| if error == *absence { Ok(MdtReply::Absent) } else { Err(error) })
 }
 
 /// Whether what this request waited for in its handler is not wanted any more.

@@ -58,6 +58,11 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
     if name.len() == prefix.len() || name.contains(&0) { Err(FsError::Invalid) } else { Ok(*space) }
 }
 
+/// Whether everybody may read the attribute, so that its absence is the same for all.
+pub(crate) fn is_public(name: &[u8]) -> bool {
+    matches!(space_of(name), Ok(Space::List | Space::Security))
+}
+
 pub(crate) fn get(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
     if layout_xattrs::is_layout(name) {

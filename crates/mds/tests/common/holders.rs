@@ -27,6 +27,8 @@ pub struct Holders {
     evicted: Mutex<Vec<(ClientId, Instant)>>,
     /// Clients that keep nothing.
     keep_nothing: Mutex<Vec<ClientId>>,
+    /// Clients that say that they are busy.
+    busy: Mutex<Vec<ClientId>>,
     stopped: watch::Sender<bool>,
 }
 
@@ -39,6 +41,7 @@ impl Holders {
             heard: watch::Sender::default(),
             evicted: Mutex::default(),
             keep_nothing: Mutex::default(),
+            busy: Mutex::default(),
             stopped: watch::Sender::new(false),
         });
         mdt.served(holders.clone());
@@ -66,6 +69,10 @@ impl Holders {
         self.keep_nothing.lock().push(client);
     }
 
+    pub fn is_busy(&self, client: ClientId) {
+        self.busy.lock().push(client);
+    }
+
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
@@ -75,8 +82,11 @@ impl Clients for Holders {
     fn call_back(&self, client: ClientId, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
         let ClientRequest::Blocking(blocking) = request else { panic!("an MDT asks for locks only: {request:?}") };
         self.heard.send_modify(|heard| heard.push((client, blocking)));
-        let answer =
-            if self.keep_nothing.lock().contains(&client) { Err(FsError::NotFound) } else { Ok(ClientReply::Done) };
+        let answer = match () {
+            () if self.keep_nothing.lock().contains(&client) => Err(FsError::NotFound),
+            () if self.busy.lock().contains(&client) => Ok(ClientReply::StillBusy),
+            () => Ok(ClientReply::Done),
+        };
         Box::pin(std::future::ready(answer))
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod caching;
 pub mod gate;
 pub mod holders;
 pub mod ost;
@@ -34,7 +35,7 @@ use rt::{
     Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
-use types::{ClientId, Credentials, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
+use types::{ClientId, Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
 
 /// A client in the process of the MDT, under this id.
 pub fn principal(client: ClientId) -> rpc::Principal {
@@ -254,7 +255,10 @@ impl Fixture {
 
     pub async fn lookup(&self, who: &Credentials, parent: InodeNumber, name: &str) -> FsResult<Entry> {
         let lookup = Lookup { parent, name: name.as_bytes().to_vec() };
-        entry(self.call(ALICE, MdtRequest::Lookup(who.clone(), lookup)).await?)
+        match self.call(ALICE, MdtRequest::Lookup(who.clone(), lookup)).await? {
+            MdtReply::Absent => Err(FsError::NotFound),
+            reply => entry(reply),
+        }
     }
 
     pub async fn stat(&self, inode: InodeNumber) -> FsResult<Entry> {

@@ -16,7 +16,8 @@ pub enum ClientRequest {
     /// Does the client answer? -> Done
     Ping,
     /// Another client wants something that this lock forbids: give all of it back, even if it is not
-    /// known, because the reply that grants it is under way. -> Done; `NotFound` gives it back, too
+    /// known, because the reply that grants it is under way. -> Done; `NotFound` gives it back, too;
+    /// StillBusy
     Blocking(Blocking),
     /// A lock that the client waits for is granted. -> Done
     Completion(Granted),
@@ -42,6 +43,9 @@ pub enum ClientReply {
     Done,
     /// What the client knows.
     Glimpse(Glimpsed),
+    /// The client was asked for this lock before and is about to give it back: a cache above it
+    /// takes its time. It is asked again, and the target is patient for longer.
+    StillBusy,
 }
 
 /// See [`ClientRequest::Glimpse`].

@@ -247,7 +247,8 @@ mod tests {
             assert_eq!(codec::decode(&encoded), Ok(request));
         }
         let glimpse = ClientReply::Glimpse(Glimpsed { size: 5, mtime: Some(Timestamp { seconds: 1, nanoseconds: 2 }) });
-        for (reply, bytes) in [(ClientReply::Done, "00"), (glimpse, "01050501020202")] {
+        let published = [(ClientReply::Done, "00"), (glimpse, "01050501020202"), (ClientReply::StillBusy, "02")];
+        for (reply, bytes) in published {
             let encoded = codec::encode(&reply).unwrap();
             assert_eq!(hex(&encoded), bytes);
             assert_eq!(codec::decode(&encoded), Ok(reply));

@@ -860,3 +860,17 @@ pub enum MdtReply {
     /// ([`NoData`](types::FsError::NoData)). No error, because errors grant no locks.
     Absent,
 }
+
+impl MdtReply {
+    /// Whether it grants locks by itself, besides those that go beside it.
+    pub fn grants_locks(&self) -> bool {
+        matches!(self, MdtReply::Directory(page, _) if page.iter().any(|found| found.lock.is_some()))
+    }
+
+    /// Removes these locks.
+    pub fn take_locks(&mut self) {
+        if let MdtReply::Directory(page, _) = self {
+            page.iter_mut().for_each(|found| found.lock = None);
+        }
+    }
+}

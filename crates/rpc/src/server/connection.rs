@@ -28,8 +28,9 @@ use super::{
     budget::{BYTES_MAX, Budget, Share, URGENT_BYTES_MAX, memory_of},
     failing::Outcome,
     greeting::Greeting,
+    kept::{keep, keep_error, keep_for_copies},
     overdue,
-    served_target::{Bound, ServedTarget, is_disconnect, keep, keep_error, keep_for_copies},
+    served_target::{Bound, ServedTarget, is_disconnect},
     shared::Shared,
     unproven,
 };

@@ -19,6 +19,7 @@ mod clients;
 mod connection;
 mod failing;
 mod greeting;
+mod kept;
 mod local;
 mod options;
 mod overdue;

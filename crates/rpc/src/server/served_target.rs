@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, beat::all_cores_ran_within, contain::Panicked, trace};
 use tokio::sync::{oneshot, watch};
@@ -22,24 +21,20 @@ use types::{ClientId, FsError, FsResult, Generation, Refusal, Slot, TooMany};
 
 use super::{
     failing::{Failure, Outcome},
+    kept::keep,
     overdue::Overdue,
     shared::Shared,
 };
 use crate::{
     auth::{Role, Ticket},
-    codec::{
-        self,
-        opcode::{self, Opcode},
-    },
+    codec::opcode::{self, Opcode},
     handler::{Answer, Call, Handler, SessionEvent},
     message::{
-        ClientRequest, ReplyExtension, Request, bounds,
+        ClientRequest, Request, bounds,
         session::{Connect, Connected, urgent_slots},
     },
     service::{Admission, Parked, Permit, QueueFull},
-    session::{
-        CallbackResult, ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect,
-    },
+    session::{CallbackResult, ConnectPlan, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect},
 };
 
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
@@ -558,62 +553,7 @@ impl ServedTarget {
     }
 }
 
-/// The answer as it goes out.
-pub(super) fn keep(Answer { reply, bulk, extension, .. }: Answer) -> KeptReply {
-    let encoded = match &reply {
-        Ok(reply) => codec::encode_reply(&extension, reply),
-        Err(error) => return keep_error(error),
-    };
-    match encoded {
-        Ok(body) => KeptReply { error: false, body, bulk },
-        Err(error) => keep_error(&FsError::from(error)),
-    }
-}
-
-/// The answer as it goes out, and as it is kept for copies of its request. Only the former grants
-/// locks: a copy may come through a later connection, on which the client has none.
-pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
-    if answer.extension.granted.is_empty() {
-        let reply = keep(answer);
-        return (reply.clone(), reply);
-    }
-    let granted_nothing = ReplyExtension { granted: Vec::new(), ..answer.extension.clone() };
-    let kept = keep(Answer { extension: granted_nothing, ..answer.clone() });
-    (keep(answer), kept)
-}
-
-/// An error as it goes out.
-pub(super) fn keep_error(error: &FsError) -> KeptReply {
-    let body = codec::encode(error).or_else(|_| codec::encode(&FsError::TooBig));
-    KeptReply { error: true, body: body.expect("a bare error fits any frame").into(), bulk: Bytes::new() }
-}
-
 /// Whether this request is a client's `Disconnect`.
 pub(super) fn is_disconnect(request: &Request) -> bool {
     opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
-}
-
-#[cfg(test)]
-mod tests {
-    use types::{InodeNumber, LockHandle};
-
-    use super::*;
-    use crate::message::{
-        MdtReply, Reply,
-        lock::{CacheMode, Granted, InodeBits, Resource, inode_bit},
-    };
-
-    #[test]
-    fn a_copy_of_a_reply_grants_nothing() {
-        let resource = Resource::Inode(InodeNumber(7), InodeBits(inode_bit::LOOKUP));
-        let granted = vec![Granted { handle: LockHandle(5), resource, mode: CacheMode::Read }];
-        let extension = ReplyExtension { granted, committed: types::Lsn(9), ..ReplyExtension::default() };
-        let answer = Answer { extension: extension.clone(), ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) };
-        let told = |kept: &KeptReply| -> ReplyExtension {
-            codec::decode_extension(&kept.body.bytes[..usize::from(kept.body.extension_bytes)]).unwrap()
-        };
-        let (reply, kept) = keep_for_copies(answer);
-        assert_eq!(told(&reply), extension);
-        assert_eq!(told(&kept), ReplyExtension { granted: Vec::new(), ..extension });
-    }
 }

@@ -1,0 +1,65 @@
+//! Reminds clients of locks that they were asked for, and evicts those that do not give them back
+//! (module [`crate::lock_deadlines`]), whether or not a change waits for them.
+//!
+//! An evicted client may be alive. It serves from its cache until its lease ends, so its locks are
+//! kept until then.
+
+use std::sync::Arc;
+
+use lock::Revocation;
+use rt::{Beat, beat::all_cores_ran_within};
+use types::ClientId;
+
+use super::Mdt;
+use crate::lock_deadlines::{Due, TICKS};
+
+/// Watches the time of all locks that were asked for.
+pub(crate) async fn run(mdt: Arc<Mdt>) {
+    let asked = mdt.namespace().volatile.cache.asked_for();
+    let mut stopping = mdt.stopping.subscribe();
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = asked.notified() => {}
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = watch(&mdt) => {}
+        }
+    }
+}
+
+/// Until no client is to give a lock back.
+async fn watch(mdt: &Arc<Mdt>) {
+    let (clock, spawn) = (&*mdt.seams.clock, &*mdt.seams.spawn);
+    while !mdt.namespace().volatile.cache.nothing_asked() {
+        let interval = mdt.parameters().lock_timeout / TICKS;
+        let mut beat = Beat::new(clock.now(), interval);
+        while !beat.tick(clock).await.may_judge {}
+        // What arrived in time is read before anybody is evicted.
+        all_cores_ran_within(clock, spawn, interval).await;
+        let Due { remind, evict } = mdt.namespace().volatile.cache.tick();
+        mdt.remind(remind);
+        evict.into_iter().for_each(|client| mdt.evict_holder(client));
+    }
+}
+
+impl Mdt {
+    /// Asks clients once more for locks.
+    fn remind(&self, revocations: Vec<Revocation>) {
+        self.call_back_for(revocations, true);
+    }
+
+    /// Ends the session of a client that does not give a lock back.
+    fn evict_holder(&self, client: ClientId) {
+        let Some(clients) = self.revoker.clients() else { return };
+        tracing::warn!(target = %self.name(), %client, "evicted: the client did not give back a lock in time");
+        let evict = async move {
+            // Without a session it has been evicted, and its locks go with its lease.
+            let _ = clients.evict(client).await;
+        };
+        self.seams.spawn.spawn("lock_eviction", Box::pin(evict));
+    }
+}
