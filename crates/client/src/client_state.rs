@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use layout::Layout;
@@ -18,7 +21,7 @@ use rpc::{
 use rt::Entropy;
 use types::{ClientId, InodeNumber, MdtIndex};
 
-use crate::{locks::held_locks::HeldLocks, open_state::open_table::OpenTable};
+use crate::{locks::held_locks::HeldLocks, open_state::open_table::OpenTable, upper_cache::Above};
 
 /// See the module documentation.
 pub(crate) struct ClientState {
@@ -28,6 +31,8 @@ pub(crate) struct ClientState {
     pub locks: HeldLocks,
     /// Exclusive data locks.
     pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
+    /// The cache above this client.
+    pub above: Arc<Above>,
     /// Losses of undurable changes by OSTs that this client has noticed.
     era_noticed: AtomicU64,
 }
@@ -49,6 +54,7 @@ impl ClientState {
             era_noticed: AtomicU64::new(0),
             locks: HeldLocks::default(),
             exclusives: Mutex::default(),
+            above: Arc::default(),
         }
     }
 

@@ -24,7 +24,10 @@ use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex};
 
 use crate::{
-    cache::inode_cache::InodeCache,
+    cache::{
+        inode_cache::{ConnectionId, InodeCache},
+        served::{Served, ServedLock},
+    },
     client_state::ClientState,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
@@ -35,6 +38,7 @@ use crate::{
         connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
     },
+    upper_cache::{Keepable, UpperCache},
 };
 
 /// A mounted file system.
@@ -197,12 +201,45 @@ impl FileSystem {
         Ok((target.cache().lock_count(), target.cache().locks_max()))
     }
 
+    /// The locks under which this client serves from its cache of an MDT at this moment, and the id
+    /// by which the MDT knows it; `None`: it would serve nothing. For simulations.
+    pub fn served_locks(&self, mdt: MdtIndex) -> Option<(ClientId, Vec<ServedLock>)> {
+        let target = self.targets.mdt(mdt).ok().filter(|target| target.is_active())?;
+        let locks = |cache: &InodeCache, connection: ConnectionId| (connection.0, cache.served_locks(connection));
+        target.cache().look(&target.import(), &*self.seams.clock, locks)
+    }
+
+    /// What it would serve; the same.
+    pub fn served(&self, mdt: MdtIndex) -> Option<Served> {
+        let target = self.targets.mdt(mdt).ok().filter(|target| target.is_active())?;
+        let opens = &self.client_state.opens;
+        let look = |cache: &InodeCache, connection| cache.served(connection, |inode| opens.is_written(inode));
+        target.cache().look(&target.import(), &*self.seams.clock, look)
+    }
+
     /// Changes how many are kept at most (`lru_size`); 0: nothing is cached.
     pub fn set_cached_locks_max(&self, mdt: MdtIndex, locks_max: usize) -> FsResult<()> {
         let target = self.targets.mdt(mdt)?;
-        target.cache().set_locks_max(locks_max);
-        target.give_locks_back(&self.seams);
+        target.set_locks_max(&self.seams, locks_max);
         Ok(())
+    }
+
+    /// Whether names and attributes of an MDT are cached at all.
+    pub fn is_caching(&self, mdt: MdtIndex) -> bool {
+        self.targets.mdt(mdt).is_ok_and(|target| target.cache().locks_max() > 0)
+    }
+
+    /// Sets the cache above this client: at most one, before it is given anything to keep.
+    pub fn set_upper_cache(&self, cache: Weak<dyn UpperCache>) {
+        self.client_state.above.set(cache);
+    }
+
+    /// What the upper cache may keep of an inode at this moment; `name`: the directory and name
+    /// through which it was found, if that is to be kept, too. `None`: nothing. To be asked after
+    /// the upper cache has noted that it may keep something.
+    pub fn keepable(&self, inode: InodeNumber, name: Option<(InodeNumber, &[u8])>) -> Option<Keepable> {
+        let target = self.targets.mdt_of(inode).ok()?;
+        target.keepable(&*self.seams.clock, &self.client_state.opens, inode, name)
     }
 
     /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error

@@ -49,7 +49,9 @@ mod placement;
 mod requests;
 mod statistics;
 mod targets;
+mod upper_cache;
 
+pub use cache::served::{Served, ServedLock};
 pub use cancellation::interruption::Interruption;
 pub use file_system::FileSystem;
 pub use job_ids::{JobIds, JobSource};
@@ -61,3 +63,4 @@ pub use requests::{
     WriteOptions,
 };
 pub use statistics::{Count, Operation, Statistics};
+pub use upper_cache::{Keepable, UpperCache};

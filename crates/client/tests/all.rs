@@ -17,3 +17,4 @@ mod real_servers;
 mod semantics;
 mod support;
 mod times;
+mod upper_cache;

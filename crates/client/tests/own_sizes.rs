@@ -114,3 +114,40 @@ async fn looks_beside_writes_show_what_was_written_before() {
     writer.await.unwrap();
     assert_eq!(size(&fs, &file).await, 200_000);
 }
+
+/// From creation to the first look after the close: one request to create, one to close.
+#[tokio::test]
+async fn a_new_file_is_looked_at_without_requests() {
+    let cluster = RealCluster::new(STRIPE, 2).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let root = Credentials::root();
+    let before = requests(&fs);
+    let flags = OpenFlags(open_flag::READ | open_flag::WRITE);
+    let made = fs.create_open(&root, ROOT, b"new", 0o644, 0, flags).await.unwrap();
+    let inode = made.attributes.inode;
+    assert_eq!(fs.get_attributes(inode, Some(&made.file)).await.unwrap(), made.attributes);
+    write(&fs, &made.file, 0, 70_000).await;
+    let seen = fs.get_attributes(inode, Some(&made.file)).await.unwrap();
+    assert_eq!(seen.size, 70_000);
+    fs.close(made.file, None).await.unwrap();
+    let closed = fs.get_attributes(inode, None).await.unwrap();
+    assert_eq!((closed.size, closed.mtime), (70_000, seen.mtime));
+    assert_eq!(fs.lookup(&root, ROOT, b"new").await.unwrap(), closed);
+    let of = |requests: &[(String, u64)]| requests.iter().map(|(_, calls)| calls).sum::<u64>();
+    let after = requests(&fs);
+    assert_eq!(of(&after) - of(&before), 2, "{before:?} {after:?}");
+    let shown = |seen: Attributes| Attributes { atime: Timestamp::default(), ..seen };
+    assert_eq!(shown(other.get_attributes(inode, None).await.unwrap()), shown(closed));
+
+    // Another client's changes are seen in between.
+    let file = open(&fs, inode).await;
+    let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    other.set_attributes(&root, inode, mode, None).await.unwrap();
+    assert_eq!(fs.get_attributes(inode, Some(&file)).await.unwrap().mode & 0o777, 0o600);
+    let second = open(&other, inode).await;
+    write(&other, &second, 0, 80_000).await;
+    assert_eq!(fs.get_attributes(inode, Some(&file)).await.unwrap().size, 80_000);
+    other.close(second, None).await.unwrap();
+    fs.close(file, None).await.unwrap();
+    assert_eq!(fs.get_attributes(inode, None).await.unwrap().size, 80_000);
+}

@@ -16,9 +16,11 @@
 //! [`Mount::ended`] or a signal, [`Mount::unmount`], and only then unmount the `FileSystem` itself.
 
 mod adapter;
+mod kernel_cache;
 pub mod mount;
 pub mod protocol;
 pub mod session;
 
 pub use adapter::Adapter;
+pub use kernel_cache::{Count as KernelCacheCount, KernelCache, Statistics as KernelCacheStatistics};
 pub use mount::{Mount, MountError, MountOptions, MountSource, Unmounted};

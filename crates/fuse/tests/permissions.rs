@@ -1,5 +1,5 @@
-//! What the kernel does about permissions on a mount: device files, the option
-//! `default_permissions`, programs that may be executed but not read. Needs root and `/dev/fuse`.
+//! What the kernel does about permissions on a mount: device files, special files, access lists,
+//! sticky directories, programs that may be executed but not read. Needs root and `/dev/fuse`.
 
 mod cluster;
 
@@ -62,8 +62,8 @@ fn device_files_are_devices_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_kernel_checks_special_files_with_default_permissions() {
-    let cluster = Cluster::mounted_with("dev,default_permissions");
+fn the_kernel_checks_special_files() {
+    let cluster = Cluster::mounted_with("dev");
     let (zero, fifo) = (cluster.path("zero"), cluster.path("fifo"));
     make_node(&zero, FileType::CharacterDevice, makedev(1, 5), 0o600);
     make_node(&fifo, FileType::Fifo, 0, 0o600);
@@ -76,8 +76,8 @@ fn the_kernel_checks_special_files_with_default_permissions() {
 }
 
 #[test]
-fn the_kernel_obeys_access_lists_with_default_permissions() {
-    let cluster = Cluster::mounted_with("default_permissions");
+fn the_kernel_obeys_access_lists() {
+    let cluster = Cluster::mounted();
     let (directory, file) = (cluster.path("d"), cluster.path("d/f"));
     fs::create_dir(&directory).unwrap();
     fs::write(&file, b"text").unwrap();
@@ -101,13 +101,13 @@ fn the_kernel_obeys_access_lists_with_default_permissions() {
     assert!(!may(&read), "the directory is closed again");
 }
 
-/// Without `default_permissions` the kernel does not know of sticky directories.
+/// With `no_default_permissions` the kernel does not know of sticky directories.
 #[test]
-fn links_in_sticky_directories_are_not_followed_with_default_permissions() {
+fn links_in_sticky_directories_are_not_followed() {
     let switch = "/proc/sys/fs/protected_symlinks";
     let before = fs::read_to_string(switch).unwrap();
     fs::write(switch, "1").unwrap();
-    let cluster = Cluster::mounted_with("default_permissions");
+    let cluster = Cluster::mounted();
     let directory = cluster.path("tmp");
     fs::create_dir(&directory).unwrap();
     set_mode(&directory, 0o1777);
@@ -123,7 +123,7 @@ fn links_in_sticky_directories_are_not_followed_with_default_permissions() {
 
 #[test]
 fn programs_are_executed_by_users_who_may_not_read_them() {
-    for options in ["", "default_permissions"] {
+    for options in ["", "no_default_permissions"] {
         let cluster = Cluster::mounted_with(options);
         let program = cluster.path("echo");
         fs::copy("/bin/echo", &program).unwrap();

@@ -78,7 +78,7 @@ impl Handler for Toy {
                 let pieces = vec![Bytes::from_static(first), Bytes::from_static(second)];
                 responder.send(Ok(Answer { head: Vec::new(), pieces }));
             }
-            Operation::Forget(_) | Operation::BatchForget(_) | Operation::Interrupt(_) => responder.forget(),
+            Operation::Forget(_) | Operation::BatchForget { .. } | Operation::Interrupt(_) => responder.forget(),
             Operation::Statx(_) => responder.refuse(Errno::NO_SUCH_OPERATION),
             _ => responder.send(Ok(Answer::done())),
         }

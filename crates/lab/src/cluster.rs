@@ -424,6 +424,11 @@ impl Cluster {
         clients.get(&client).map(|host| (host.file_system.clone(), host.seams.clone()))
     }
 
+    /// The file systems as mounted by all clients.
+    pub fn file_systems(&self) -> Vec<(u16, Arc<FileSystem>)> {
+        self.0.clients.lock().iter().map(|(client, host)| (*client, host.file_system.clone())).collect()
+    }
+
     /// Runs `work` as a task of a client's process; `None` if the process is not there or dies
     /// before it completes.
     pub async fn on_client<T: Send + 'static>(

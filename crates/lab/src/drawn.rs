@@ -43,7 +43,7 @@ impl Drawn {
         let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
         let faults = faults.unwrap_or_else(|| match mode {
             Mode::Impatient => FaultPlan::of_impatient_seed(seed),
-            Mode::Serial | Mode::Concurrent | Mode::Power => FaultPlan::of_seed(seed),
+            Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Contended => FaultPlan::of_seed(seed),
         });
         let mut settings = settings(seed);
         if mode == Mode::Impatient {

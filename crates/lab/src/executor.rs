@@ -64,11 +64,16 @@ impl State {
     }
 }
 
+/// Looks at the world between two steps.
+type Observer = Box<dyn FnMut() + Send>;
+
 /// One simulated world. Cheap to clone.
 #[derive(Clone)]
 pub struct Simulation {
     state: Arc<Mutex<State>>,
     order: Arc<Random>,
+    /// See [`Simulation::observe`].
+    observer: Arc<Mutex<Option<Observer>>>,
 }
 
 /// Why a run ended without its result.
@@ -104,7 +109,13 @@ impl Simulation {
     /// An empty world whose interleavings follow `seed`.
     pub fn new(seed: u64) -> Self {
         let state = State { now: Instant(1), ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)), order: Arc::new(Random::for_purpose(seed, "task order")) }
+        let order = Arc::new(Random::for_purpose(seed, "task order"));
+        Self { state: Arc::new(Mutex::new(state)), order, observer: Arc::default() }
+    }
+
+    /// From now on this is called after each step. It must change nothing of the world.
+    pub fn observe(&self, observer: impl FnMut() + Send + 'static) {
+        *self.observer.lock() = Some(Box::new(observer));
     }
 
     /// Virtual time.
@@ -183,6 +194,8 @@ impl Simulation {
         drop(tasks);
         let timers = std::mem::take(&mut self.state.lock().timers);
         drop(timers);
+        let observer = self.observer.lock().take();
+        drop(observer);
     }
 
     /// Completes at `deadline`.
@@ -217,6 +230,8 @@ impl Simulation {
             }
             if !self.poll_one() {
                 self.advance(end, limits)?;
+            } else if let Some(observer) = &mut *self.observer.lock() {
+                observer();
             }
         }
     }

@@ -29,11 +29,13 @@ pub enum Mode {
     Power,
     /// Callers who do not wait for as long as faults last ([`workload::impatient`]).
     Impatient,
+    /// Clients that fight over few names ([`workload::contended`]).
+    Contended,
 }
 
 impl Mode {
     /// All of them, by turns.
-    pub const ALL: [Mode; 4] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient];
+    pub const ALL: [Mode; 5] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient, Mode::Contended];
 
     /// The mode of a seed whose mode nobody chose.
     pub fn of_seed(seed: u64) -> Mode {
@@ -57,6 +59,7 @@ impl fmt::Display for Mode {
             Mode::Concurrent => "concurrent",
             Mode::Power => "power",
             Mode::Impatient => "impatient",
+            Mode::Contended => "contended",
         })
     }
 }
@@ -155,6 +158,7 @@ async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64
             Mode::Concurrent => workload::concurrent::run(&cluster, faults, operations).await,
             Mode::Power => workload::power::run(&cluster, faults, operations).await,
             Mode::Impatient => workload::impatient::run(&cluster, faults, operations).await,
+            Mode::Contended => workload::contended::run(&cluster, faults, operations).await,
         }?;
         check(&cluster).await?;
         Ok((faults, watch.looks()))

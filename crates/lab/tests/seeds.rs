@@ -52,8 +52,14 @@ fn what_failed_is_not_done_later() {
 }
 
 #[test]
+fn clients_that_fight_over_names_agree_on_one_order() {
+    hold(Mode::Contended);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_log() {
-    for (seed, mode) in [(3, Mode::Serial), (4, Mode::Concurrent), (5, Mode::Power), (6, Mode::Impatient)] {
+    let modes = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient, Mode::Contended];
+    for (seed, mode) in (3..).zip(modes) {
         let log = || run_seed(options(seed, mode)).map(|report| report.log).map_err(|failure| failure.to_string());
         assert_eq!(log(), log(), "seed {seed}");
     }

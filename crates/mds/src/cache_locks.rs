@@ -73,6 +73,11 @@ impl CacheLocks {
         self.locks.is_empty()
     }
 
+    /// What a client may cache of an inode by this lock.
+    pub fn held_by_lock(&self, inode: InodeNumber, client: ClientId, handle: LockHandle) -> InodeBits {
+        self.locks.held_by_lock(inode, client, handle)
+    }
+
     /// Whether clients other than this one have cached something of an inode.
     pub fn others_hold(&self, client: ClientId, inode: InodeNumber) -> bool {
         !self.locks.held_by_others(inode, client).is_empty()

@@ -1,8 +1,9 @@
 //! Which locks a client gets with a reply: what it asked for, of the inodes that request and reply
 //! are about, as far as it can keep it.
 //!
-//! Attributes are granted only where this MDT alone knows them: not while a file's size is not
-//! known, anybody has it open for writing, or an append or truncation is in progress. Nothing is
+//! Attributes are granted only where this MDT and that client alone know them: not while a file's
+//! size is not known, another client has it open for writing, or an append or truncation is in
+//! progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
 //! nothing during a recovery. Layouts, opens and data are not granted yet.
 //!
@@ -47,7 +48,7 @@ pub(crate) fn with_reply(
     }
     let mut granted = Vec::new();
     for (inode, bits) in possible {
-        let bits = exact(volatile, inode, bits & wanted_bits);
+        let bits = exact(volatile, client, inode, bits & wanted_bits);
         let lock = volatile.cache.grant(client, inode, bits);
         granted.extend(lock.map(|GrantedBits { handle, inode, bits }| {
             let resource = Resource::Inode(inode, bits);
@@ -68,7 +69,7 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
     for found in page {
         let Some(entry) = &found.entry else { continue };
         let (inode, bits) = shown(entry);
-        let bits = exact(volatile, inode, bits & wanted);
+        let bits = exact(volatile, client, inode, bits & wanted);
         match volatile.cache.grant(client, inode, bits) {
             Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
             None if volatile.cache.room(client) == 0 => return,
@@ -78,13 +79,14 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
 }
 
 /// Without attributes, unless they are exact as long as nobody asks this MDT.
-fn exact(volatile: &Volatile, inode: InodeNumber, bits: InodeBits) -> InodeBits {
-    if bits.meets(ATTRIBUTES) && !is_still(volatile, inode) { bits & !ATTRIBUTES } else { bits }
+fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
+    if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits }
 }
 
-/// Whether nobody may change the data of an inode without asking this MDT first.
-pub(crate) fn is_still(volatile: &Volatile, inode: InodeNumber) -> bool {
-    !volatile.opens.written_by_others(inode, None) && volatile.exclusive.holder(inode).is_none()
+/// Whether nobody but this client may change the data of an inode without asking this MDT first.
+pub(crate) fn is_still(volatile: &Volatile, client: ClientId, inode: InodeNumber) -> bool {
+    let own = volatile.opens.of_inode(inode, client).writers;
+    volatile.opens.writers(inode).opens == own && volatile.exclusive.holder(inode).is_none()
 }
 
 /// Parts of inodes that can be granted.

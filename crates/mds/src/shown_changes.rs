@@ -29,7 +29,8 @@ pub(crate) fn beside(
     let wanted = change.inodes.iter().filter(|version| version.before != 0 && version.after != 0);
     let wanted = wanted.map(|version| version.inode).filter(|inode| Some(*inode) != in_reply);
     let held = wanted.filter(|inode| volatile.cache.held_by(*inode, client).meets(ATTRIBUTES));
-    let exact = |inode: &Inode| inode.size_known && inode.attributes.links > 0 && is_still(volatile, inode.number());
+    let exact =
+        |inode: &Inode| inode.size_known && inode.attributes.links > 0 && is_still(volatile, client, inode.number());
     let mut entries: Vec<Entry> = held.filter_map(stored).filter(exact).map(|inode| inode.entry()).collect();
     entries.sort_by_key(|entry| entry.attributes.kind != FileKind::Directory);
     entries

@@ -20,7 +20,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "allow access by all users: default if root mounts; others need user_allow_other in /etc/fuse.conf",
     ),
     ("noallow_other", "allow access only by the user who mounts, not even by root"),
-    ("default_permissions", "also let the kernel check permissions and ACLs, including those of FIFOs and devices"),
+    (
+        "default_permissions, no_default_permissions",
+        "let the kernel check permissions and ACLs too, including those of FIFOs and devices, and cache names and \
+         attributes (default), or not",
+    ),
     (
         "io_uring=HOW",
         "how requests come from the kernel: auto (default: over io_uring if the kernel offers it, else over \

@@ -13,7 +13,7 @@ use types::{
     permission::{self, Decision},
 };
 
-use super::own_changes::Moment;
+use super::{own_changes::Moment, question::is_public};
 
 /// Extended attributes of one inode that are kept, and the bytes of a value.
 const XATTRS_MAX: usize = 8;
@@ -59,15 +59,31 @@ impl CachedAttributes {
     }
 }
 
+/// What the MDT knows of a file whose data only this client changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    /// As it was told last.
+    pub entry: Entry,
+    /// The write epoch in which the MDT told it.
+    pub write_epoch: u64,
+    known_in: Epoch,
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct CachedInode {
     locks: Vec<Held>,
     pub attributes: Option<CachedAttributes>,
+    /// Of a file that this client alone has open for writing.
+    base: Option<Box<Base>>,
     /// Target of a symbolic link.
     pub target: Option<Vec<u8>>,
     /// Extended attributes; `None`: it does not exist.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// There is no extended attribute that everybody may read.
+    no_public_xattrs: bool,
+    /// Names of all extended attributes, as users other than root and as root sees them.
+    xattr_names: [Option<Box<[Vec<u8>]>>; 2],
     /// When it was used last: see [`super::recency`].
     pub used: u64,
 }
@@ -84,10 +100,11 @@ impl CachedInode {
         self.locks.retain(|lock| lock.handle != handle);
         let gone = before & !self.bits().0;
         if gone & inode_bit::ATTRIBUTES != 0 {
-            (self.attributes, self.target) = (None, None);
+            (self.attributes, self.target, self.base) = (None, None, None);
+            self.xattr_names = [None, None];
         }
         if gone & inode_bit::XATTRS != 0 {
-            self.xattrs.clear();
+            self.forget_xattrs();
         }
         InodeBits(gone)
     }
@@ -97,15 +114,20 @@ impl CachedInode {
         self.locks.iter().map(|lock| lock.handle)
     }
 
+    /// All locks, and what is covered by each.
+    pub fn locks(&self) -> impl Iterator<Item = (LockHandle, InodeBits)> + '_ {
+        self.locks.iter().map(|lock| (lock.handle, InodeBits(lock.bits)))
+    }
+
     /// What is covered by locks.
     pub fn bits(&self) -> InodeBits {
         InodeBits(self.locks.iter().fold(0, |bits, lock| bits | lock.bits))
     }
 
     /// What is covered by locks that were held when a question was asked, or that came with its
-    /// answer.
+    /// answer, in order.
     pub fn bits_since(&self, asked: Moment, granted: &[LockHandle]) -> u32 {
-        let covers = |lock: &&Held| lock.since <= asked || granted.contains(&lock.handle);
+        let covers = |lock: &&Held| lock.since <= asked || granted.binary_search(&lock.handle).is_ok();
         self.locks.iter().filter(covers).fold(0, |bits, lock| bits | lock.bits)
     }
 
@@ -119,8 +141,19 @@ impl CachedInode {
         }
     }
 
+    /// Keeps what the MDT says of a file in a write epoch.
+    pub fn keep_base(&mut self, entry: &Entry, write_epoch: u64, known_in: Epoch) {
+        self.base = Some(Box::new(Base { entry: entry.clone(), write_epoch, known_in }));
+    }
+
+    /// What the MDT knows of the file besides its data, if that is known in this epoch.
+    pub fn base(&self, epoch: Epoch) -> Option<&Base> {
+        self.base.as_deref().filter(|base| base.known_in == epoch)
+    }
+
     /// Times, size and links are not known any more.
     pub fn forget_times(&mut self) {
+        self.base = None;
         if let Some(attributes) = &mut self.attributes {
             attributes.exact = None;
         }
@@ -128,8 +161,31 @@ impl CachedInode {
 
     /// Nothing is known any more; the locks stay.
     pub fn forget(&mut self) {
-        (self.attributes, self.target) = (None, None);
+        (self.attributes, self.target, self.base) = (None, None, None);
+        self.forget_xattrs();
+    }
+
+    fn forget_xattrs(&mut self) {
         self.xattrs.clear();
+        self.no_public_xattrs = false;
+        self.xattr_names = [None, None];
+    }
+
+    /// It has no extended attribute that everybody may read.
+    pub fn keep_no_public_xattrs(&mut self) {
+        self.no_public_xattrs = true;
+    }
+
+    /// Keeps the names of all extended attributes, if they are few.
+    pub fn keep_xattr_names(&mut self, is_root: bool, names: &[Vec<u8>]) {
+        if names.len() <= XATTRS_MAX && names.iter().all(|name| name.len() <= XATTR_VALUE_BYTES_MAX) {
+            self.xattr_names[usize::from(is_root)] = Some(names.into());
+        }
+    }
+
+    /// Names of all extended attributes, if they are known.
+    pub fn xattr_names(&self, is_root: bool) -> Option<&[Vec<u8>]> {
+        self.xattr_names[usize::from(is_root)].as_deref()
     }
 
     /// Keeps an extended attribute, or that it does not exist, if it is small.
@@ -142,6 +198,9 @@ impl CachedInode {
 
     /// An extended attribute, if it is known; `Some(None)`: it does not exist.
     pub fn xattr(&self, name: &[u8]) -> Option<Option<&[u8]>> {
-        self.xattrs.get(name).map(Option::as_deref)
+        match self.xattrs.get(name) {
+            Some(known) => Some(known.as_deref()),
+            None => (self.no_public_xattrs && is_public(name)).then_some(None),
+        }
     }
 }

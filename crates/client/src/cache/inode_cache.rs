@@ -1,12 +1,12 @@
 //! The cache of one MDT's names and attributes: pure.
 //!
-//! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock, before
-//! anybody else can see a change. What this client changes itself it has to drop on its own
+//! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock,
+//! before anybody else can see a change. What this client changes itself it has to drop on its own
 //! ([`OwnChanges`]). Locks belong to a connection: all of them end with it.
 //!
 //! Life cycle of a question: [`InodeCache::ask`] before it is sent, [`InodeCache::answer`] with its
-//! outcome. An answer is kept under locks that came with it, or that were held from before the
-//! question was sent: then the MDT gave it while they were held.
+//! outcome. What is served is in `queries`. An answer is kept under locks that came with it, or
+//! that were held from before the question was sent: then the MDT gave it while they were held.
 //!
 //! Memory: about 700 bytes for each inode with one name (estimated from the structures), and about
 //! 100 for each name that does not exist. Each of both counts as one of the limit.
@@ -14,21 +14,23 @@
 use std::collections::BTreeMap;
 
 use rpc::message::{
-    MdtReply, MdtRequest,
-    lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
+    MdtReply, MdtRequest, ReplyExtension,
+    lock::{Enqueue, InodeBits, Resource, inode_bit},
     mdt::Entry,
 };
-use types::{
-    Attributes, ClientId, Credentials, FileKind, FsError, FsResult, Generation, InodeNumber, LockHandle, Timestamp,
-    limits::NAME_BYTES_MAX, permission,
-};
+use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 
 use super::{
-    cached_inode::{CachedAttributes, CachedInode, Epoch},
+    cached_inode::{CachedInode, Epoch},
+    cancels::Released,
     early_cancels::EarlyCancels,
+    keeper::Keeper,
+    listings::Listings,
     name_table::{Name, NameTable},
     own_changes::{Moment, OwnChanges},
-    question::{Asked, Question, changes_data, opened},
+    own_versions::{OwnVersions, inodes_of},
+    queries::is_access_fresh,
+    question::{Asked, Question, Renamed, opened},
     recency::Recency,
     subject::Subject,
 };
@@ -55,10 +57,18 @@ impl Pending {
     }
 }
 
+/// What becomes of an answer.
+pub(crate) struct Answered {
+    /// Locks to be given back.
+    pub released: Vec<Released>,
+    /// It changed attributes of an inode that could not be named before.
+    pub has_doubts: bool,
+}
+
 /// A reply, and what came with it.
 pub(crate) struct Reply<'a> {
     pub reply: &'a MdtReply,
-    pub granted: &'a [Granted],
+    pub beside: &'a ReplyExtension,
     /// The connection through which the request was sent first.
     pub connection: ConnectionId,
 }
@@ -68,14 +78,16 @@ pub(crate) struct Reply<'a> {
 pub(crate) struct InodeCache {
     /// 0: nothing is cached.
     locks_max: usize,
-    connection: Option<ConnectionId>,
-    inodes: BTreeMap<InodeNumber, CachedInode>,
+    pub(super) connection: Option<ConnectionId>,
+    pub(super) inodes: BTreeMap<InodeNumber, CachedInode>,
     handles: BTreeMap<LockHandle, InodeNumber>,
-    names: NameTable,
-    changes: OwnChanges,
+    pub(super) names: NameTable,
+    pub(super) listings: Listings,
+    pub(super) changes: OwnChanges,
+    pub(super) versions: OwnVersions,
     early: EarlyCancels,
     recency: Recency,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
 }
 
 impl Default for InodeCache {
@@ -86,7 +98,9 @@ impl Default for InodeCache {
             inodes: BTreeMap::new(),
             handles: BTreeMap::new(),
             names: NameTable::default(),
+            listings: Listings::default(),
             changes: OwnChanges::default(),
+            versions: OwnVersions::default(),
             early: EarlyCancels::default(),
             recency: Recency::default(),
             epoch: 0,
@@ -105,6 +119,8 @@ impl InodeCache {
         self.inodes.clear();
         self.handles.clear();
         self.names = NameTable::default();
+        self.listings = Listings::default();
+        self.versions.doubt_all();
         self.early.clear();
         self.recency.clear();
     }
@@ -125,46 +141,43 @@ impl InodeCache {
     }
 
     /// Changes the limit; returns locks to be given back.
-    pub fn set_locks_max(&mut self, locks_max: usize) -> Vec<LockHandle> {
+    pub fn set_locks_max(&mut self, locks_max: usize) -> Vec<Released> {
         self.locks_max = locks_max;
         self.shrink()
     }
 
-    fn inode(&mut self, inode: InodeNumber) -> &mut CachedInode {
+    pub(super) fn inode(&mut self, inode: InodeNumber) -> &mut CachedInode {
         self.inodes.get_mut(&inode).expect("what is kept is under a lock")
     }
 
     /// Gives up the inodes that were not used for the longest time.
-    fn shrink(&mut self) -> Vec<LockHandle> {
-        let mut cancelled = Vec::new();
-        while self.handles.len() + self.names.missing_count() > self.locks_max {
+    fn shrink(&mut self) -> Vec<Released> {
+        let mut released = Vec::new();
+        while self.handles.len() + self.names.missing_count() + self.listings.weight() > self.locks_max {
             let Some(oldest) = self.recency.oldest() else { break };
-            cancelled.extend(self.give_up(oldest));
+            released.extend(self.give_up(oldest));
         }
-        cancelled
+        released
     }
 
     /// All locks of an inode, which are to be given back.
-    fn give_up(&mut self, inode: InodeNumber) -> Vec<LockHandle> {
+    fn give_up(&mut self, inode: InodeNumber) -> Vec<Released> {
         let handles: Vec<_> = self.inodes.get(&inode).into_iter().flat_map(CachedInode::handles).collect();
-        for handle in &handles {
-            self.revoke(*handle);
-        }
-        handles
+        handles.into_iter().filter_map(|handle| self.revoke(handle)).collect()
     }
 
     /// The MDT withdraws a lock: nothing is served under it from now on. It is to be given back
-    /// whether it is known or not. True if it was.
-    pub fn withdraw(&mut self, handle: LockHandle) -> bool {
+    /// whether it is known or not.
+    pub fn withdraw(&mut self, handle: LockHandle) -> Option<Released> {
         let known = self.revoke(handle);
-        if !known && self.changes.oldest_question() != self.changes.next_question() {
+        if known.is_none() && self.changes.oldest_question() != self.changes.next_question() {
             self.early.note(handle, self.changes.next_question());
         }
         known
     }
 
-    fn revoke(&mut self, handle: LockHandle) -> bool {
-        let Some(number) = self.handles.remove(&handle) else { return false };
+    fn revoke(&mut self, handle: LockHandle) -> Option<Released> {
+        let number = self.handles.remove(&handle)?;
         let inode = self.inodes.get_mut(&number).expect("a lock that is held is about an inode in the table");
         let InodeBits(gone) = inode.revoke(handle);
         if gone & inode_bit::LOOKUP != 0 {
@@ -175,12 +188,16 @@ impl InodeCache {
         }
         if gone & inode_bit::ATTRIBUTES != 0 {
             self.names.forget_complete(number);
+            self.versions.doubt(number);
+        }
+        if gone & (inode_bit::DIRECTORY | inode_bit::ATTRIBUTES) != 0 {
+            self.listings.forget(number);
         }
         if inode.bits() == InodeBits(0) {
             self.recency.remove(inode.used);
             self.inodes.remove(&number);
         }
-        true
+        Some(Released { handle, inode: number, parts: InodeBits(gone) })
     }
 
     /// A question that is about to be sent. `written`: whether this client has an inode open for
@@ -189,6 +206,7 @@ impl InodeCache {
         let mut question = Question::of(request, &self.names, written);
         question.changes.retain(|subject| !self.is_fresh(request, subject, wall));
         self.changes.begin(&question.changes);
+        self.versions.begin(&inodes_of(&question.changes));
         self.forget(&question.changes);
         let asked = self.changes.asked();
         let held = |(inode, _)| self.inodes.get(&inode).map_or(InodeBits(0), CachedInode::bits);
@@ -212,6 +230,7 @@ impl InodeCache {
             match subject {
                 Subject::AllAttributes => self.epoch += 1,
                 Subject::Inode(inode) => {
+                    self.listings.forget(*inode);
                     if let Some(inode) = self.inodes.get_mut(inode) {
                         inode.forget();
                     }
@@ -222,35 +241,51 @@ impl InodeCache {
                     }
                 }
                 Subject::Name(parent, name) => self.names.forget(*parent, name),
+                Subject::Names(directory) => self.listings.forget(*directory),
             }
         }
     }
 
     /// A question was answered, or failed with an error (whatever it asked for has happened by now,
-    /// or never will). Returns locks to be given back.
-    pub fn answer(&mut self, pending: Pending, outcome: Result<Reply<'_>, &FsError>) -> Vec<LockHandle> {
+    /// or never will).
+    pub fn answer(&mut self, pending: Pending, outcome: Result<Reply<'_>, &FsError>) -> Answered {
         let Pending { question, asked, .. } = pending;
-        let mut cancelled = Vec::new();
-        if self.is_removal_uncertain(&question, asked) {
+        let mut released = Vec::new();
+        let is_certain = !self.is_removal_uncertain(&question, asked);
+        let has_doubts = !is_certain || question.changes.contains(&Subject::AllAttributes);
+        if has_doubts {
+            self.versions.doubt_all();
+        }
+        if !is_certain {
             self.forget(&[Subject::AllAttributes]);
             self.changes.note(&[Subject::AllAttributes]);
         }
-        match outcome {
-            Ok(reply) => {
-                let granted = self.take_grants(&reply, &mut cancelled);
-                let found = found_changed(&question, reply.reply);
-                self.forget(&found);
-                Keeper { cache: self, question: &question, asked, granted: &granted }.keep(reply.reply);
-                self.changes.note(&found);
-                cancelled.extend(self.without_names(&question, reply.reply));
-            }
-            Err(error) => Keeper { cache: self, question: &question, asked, granted: &[] }.keep_absence(error),
+        let mut granted = Vec::new();
+        let (mut shown, mut beside) = (None, None);
+        if let Ok(reply) = &outcome {
+            granted = self.take_grants(reply, &mut released);
+            let found = found_changed(&question, reply.reply);
+            self.forget(&found);
+            inodes_of(&found).into_iter().for_each(|inode| self.versions.doubt(inode));
+            self.changes.note(&found);
+            (shown, beside) = (shown_by(reply.reply), Some(reply.beside));
+        }
+        let mut keeper = Keeper { cache: self, question: &question, asked, granted: &granted, is_certain };
+        match &outcome {
+            Ok(reply) => keeper.keep(reply.reply),
+            Err(error) => keeper.keep_absence(error),
+        }
+        for inode in inodes_of(&question.changes) {
+            keeper.keep_changed(inode, shown, beside);
+        }
+        if let Ok(reply) = &outcome {
+            released.extend(self.without_names(&question, reply));
         }
         self.changes.end(&question.changes);
         self.changes.answered(asked);
         self.early.answered(self.changes.oldest_question());
-        cancelled.extend(self.shrink());
-        cancelled
+        released.extend(self.shrink());
+        Answered { released, has_doubts }
     }
 
     /// Nobody will know the outcome of a question. What it may still change is not served any more.
@@ -274,118 +309,53 @@ impl InodeCache {
     }
 
     /// Inodes that lost a name, and probably their last: their locks are given back.
-    fn without_names(&mut self, question: &Question, reply: &MdtReply) -> Vec<LockHandle> {
-        match (&question.asked, reply) {
-            (Asked::Unlinked(_, _, Some(inode)) | Asked::Renamed(Some(inode)), MdtReply::Done) => self.give_up(*inode),
-            _ => Vec::new(),
-        }
+    fn without_names(&mut self, question: &Question, reply: &Reply<'_>) -> Vec<Released> {
+        let gone = match (&question.asked, reply.reply) {
+            (Asked::Unlinked(_, _, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
+            _ => None,
+        };
+        let has_others = |inode: &InodeNumber| {
+            reply.beside.changed.iter().any(|entry| entry.attributes.inode == *inode && entry.attributes.links > 0)
+        };
+        gone.filter(|inode| !has_others(inode)).map_or(Vec::new(), |inode| self.give_up(inode))
     }
 
-    /// Takes over the locks that came with a reply; returns those that are held from now on.
-    fn take_grants(&mut self, reply: &Reply<'_>, cancelled: &mut Vec<LockHandle>) -> Vec<LockHandle> {
+    /// Takes over the locks that came with a reply; returns those that are held from now on, in
+    /// order.
+    fn take_grants(&mut self, reply: &Reply<'_>, released: &mut Vec<Released>) -> Vec<LockHandle> {
         // Locks of another connection ended with it.
         if self.connection != Some(reply.connection) {
             return Vec::new();
         }
         let since = self.changes.next_question();
-        let mut held = Vec::with_capacity(reply.granted.len());
-        for Granted { handle, resource, .. } in reply.granted {
+        let mut held = Vec::with_capacity(reply.beside.granted.len());
+        for (handle, resource) in granted_by(reply) {
             match resource {
-                _ if self.early.contains(*handle) || self.handles.contains_key(handle) => {}
+                _ if self.early.contains(handle) || self.handles.contains_key(&handle) => {}
                 Resource::Inode(number, bits) if self.locks_max > 0 => {
-                    let inode = self.inodes.entry(*number).or_default();
-                    inode.grant(*handle, *bits, since);
-                    self.recency.use_now(*number, &mut inode.used);
-                    self.handles.insert(*handle, *number);
-                    held.push(*handle);
+                    let inode = self.inodes.entry(number).or_default();
+                    inode.grant(handle, bits, since);
+                    self.recency.use_now(number, &mut inode.used);
+                    self.handles.insert(handle, number);
+                    held.push(handle);
                 }
-                Resource::Inode(..) | Resource::Object(..) => cancelled.push(*handle),
+                Resource::Inode(inode, _) => {
+                    released.push(Released { handle, inode, parts: InodeBits(0) });
+                }
+                Resource::Object(object, _) => {
+                    released.push(Released { handle, inode: object.inode, parts: InodeBits(0) });
+                }
             }
         }
+        held.sort_unstable();
         held
     }
 
-    fn used(&mut self, number: InodeNumber) {
+    pub(super) fn used(&mut self, number: InodeNumber) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             self.recency.use_now(number, &mut inode.used);
         }
     }
-
-    /// What is known of an inode's permissions.
-    fn permissions(&self, inode: InodeNumber) -> Option<CachedAttributes> {
-        let known = self.inodes.get(&inode)?.attributes?;
-        self.changes.permissions_settled(inode).then_some(known)
-    }
-
-    /// The answer to a lookup, if it is known. `written` as in [`InodeCache::ask`].
-    pub fn lookup(
-        &mut self,
-        who: &Credentials,
-        (parent, name): (InodeNumber, &[u8]),
-        written: impl Fn(InodeNumber) -> bool,
-    ) -> Option<FsResult<Attributes>> {
-        let directory = self.permissions(parent)?;
-        let is_special = matches!(name, b"." | b"..") || name.len() > NAME_BYTES_MAX;
-        if is_special || directory.permissions().kind != FileKind::Directory {
-            return None;
-        }
-        if let Err(error) = directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied) {
-            return Some(Err(error));
-        }
-        let known = self.names.find(parent, name).filter(|_| self.changes.name_settled(parent, name))?;
-        self.used(parent);
-        match known {
-            Name::Leads(inode) => self.attributes(inode, written).map(Ok),
-            Name::Missing => Some(Err(FsError::NotFound)),
-        }
-    }
-
-    /// All attributes of an inode, if they are known. `written` as in [`InodeCache::ask`].
-    pub fn attributes(&mut self, number: InodeNumber, written: impl Fn(InodeNumber) -> bool) -> Option<Attributes> {
-        let known = *self.inodes.get(&number)?.attributes.as_ref()?.exact(self.epoch)?;
-        if !self.changes.attributes_settled(number) || written(number) {
-            return None;
-        }
-        self.used(number);
-        Some(known)
-    }
-
-    /// The answer to access(2), if it is known.
-    pub fn access(&mut self, who: &Credentials, inode: InodeNumber, mask: u32) -> Option<FsResult<()>> {
-        // Whether something can be written depends on more than permissions.
-        if mask & !(permission::READ | permission::EXECUTE) != 0 {
-            return None;
-        }
-        let decision = self.permissions(inode)?.access(who, mask)?;
-        self.used(inode);
-        Some(decision.or(FsError::AccessDenied))
-    }
-
-    /// The target of a symbolic link, if it is known and reading it does not change the access time.
-    pub fn target(&mut self, number: InodeNumber, wall: Timestamp) -> Option<Vec<u8>> {
-        let attributes = self.attributes(number, |_| false)?;
-        let target = self.inodes.get(&number)?.target.clone()?;
-        is_access_fresh(&attributes, wall).then_some(target)
-    }
-
-    /// The value of an extended attribute that everybody may read, or that it does not exist.
-    pub fn xattr(&mut self, number: InodeNumber, name: &[u8]) -> Option<FsResult<Vec<u8>>> {
-        if !self.changes.permissions_settled(number) {
-            return None;
-        }
-        let value = self.inodes.get(&number)?.xattr(name)?.map(<[u8]>::to_vec);
-        self.used(number);
-        Some(value.ok_or(FsError::NoData))
-    }
-}
-
-/// Whether reading something does not change its access time (relatime, as the MDT decides it), with
-/// room for clocks that differ.
-fn is_access_fresh(attributes: &Attributes, wall: Timestamp) -> bool {
-    const FRESH_SECONDS: u64 = 12 * 60 * 60;
-    attributes.atime > attributes.mtime
-        && attributes.atime > attributes.ctime
-        && wall.seconds.abs_diff(attributes.atime.seconds) < FRESH_SECONDS
 }
 
 /// What a question changed that could not be named before it was answered: a file that was found by
@@ -399,103 +369,22 @@ fn found_changed(question: &Question, reply: &MdtReply) -> Vec<Subject> {
     }
 }
 
-/// Keeps what one answer says.
-struct Keeper<'a> {
-    cache: &'a mut InodeCache,
-    question: &'a Question,
-    asked: Moment,
-    granted: &'a [LockHandle],
+/// The locks that came with a reply: beside it, or with the names of a directory.
+fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Resource)> + 'a {
+    let page = match reply.reply {
+        MdtReply::Directory(page, _) => page.as_slice(),
+        _ => &[],
+    };
+    let of_page =
+        page.iter().filter_map(|found| found.lock.map(|(handle, bits)| (handle, Resource::Inode(found.inode, bits))));
+    reply.beside.granted.iter().map(|granted| (granted.handle, granted.resource)).chain(of_page)
 }
 
-impl Keeper<'_> {
-    /// Whether the answer was given while this client had these bits.
-    fn covers(&self, inode: InodeNumber, bits: u32) -> bool {
-        let inode = self.cache.inodes.get(&inode);
-        inode.is_some_and(|inode| inode.bits_since(self.asked, self.granted) & bits == bits)
-    }
-
-    /// Whether nothing of the inode but its times can have changed since.
-    fn holds(&self, inode: InodeNumber) -> bool {
-        self.cache.changes.permissions_hold(inode, self.asked, &self.question.changes)
-    }
-
-    fn keep(&mut self, reply: &MdtReply) {
-        match (&self.question.asked, reply) {
-            (Asked::Name(parent, name) | Asked::Linked(parent, name), MdtReply::Entry(entry)) => {
-                self.keep_name(*parent, name, entry);
-                self.keep_entry(entry, true);
-            }
-            (Asked::Attributes(_), MdtReply::Entry(entry)) => self.keep_entry(entry, true),
-            (Asked::Created(parent, name, flags), MdtReply::Created(created)) => {
-                self.keep_name(*parent, name, &created.entry);
-                self.keep_entry(&created.entry, !changes_data(*flags));
-                if created.created && created.entry.attributes.kind == FileKind::Directory {
-                    self.keep_complete(created.entry.attributes.inode);
-                }
-            }
-            (Asked::Opened(flags), MdtReply::Opened(opened)) => self.keep_entry(&opened.entry, !changes_data(*flags)),
-            (Asked::Target(inode), MdtReply::Target(target)) => self.keep_target(*inode, target),
-            (Asked::Xattr(inode, name), MdtReply::Value(value)) => self.keep_xattr(*inode, name, Some(value)),
-            (Asked::Unlinked(parent, name, _), MdtReply::Done) => self.keep_missing(*parent, name),
-            _ => {}
-        }
-    }
-
-    fn keep_absence(&mut self, error: &FsError) {
-        match (&self.question.asked, error) {
-            (Asked::Name(parent, name), FsError::NotFound) => self.keep_missing(*parent, name),
-            (Asked::Xattr(inode, name), FsError::NoData) => self.keep_xattr(*inode, name, None),
-            _ => {}
-        }
-    }
-
-    fn keep_name(&mut self, parent: InodeNumber, name: &[u8], entry: &Entry) {
-        let inode = entry.attributes.inode;
-        if self.covers(inode, inode_bit::LOOKUP)
-            && self.cache.changes.name_holds(parent, name, self.asked, &self.question.changes)
-        {
-            self.cache.names.lead(parent, name, inode);
-        }
-    }
-
-    fn keep_missing(&mut self, parent: InodeNumber, name: &[u8]) {
-        let complete = self.cache.names.is_complete(parent) && self.covers(parent, inode_bit::ATTRIBUTES);
-        if (complete || self.covers(parent, inode_bit::DIRECTORY))
-            && self.cache.changes.name_holds(parent, name, self.asked, &self.question.changes)
-        {
-            self.cache.names.miss(parent, name);
-        }
-    }
-
-    /// A new directory has no names that this client does not know.
-    fn keep_complete(&mut self, inode: InodeNumber) {
-        if self.covers(inode, inode_bit::ATTRIBUTES)
-            && self.cache.changes.attributes_hold(inode, self.asked, &self.question.changes)
-        {
-            self.cache.names.complete(inode);
-        }
-    }
-
-    /// An inode without a name may be gone at any time.
-    fn keep_entry(&mut self, entry: &Entry, exact: bool) {
-        let inode = entry.attributes.inode;
-        if entry.attributes.links > 0 && self.covers(inode, inode_bit::ATTRIBUTES) && self.holds(inode) {
-            let exact = exact && self.cache.changes.attributes_hold(inode, self.asked, &self.question.changes);
-            let exact = exact.then_some(self.cache.epoch);
-            self.cache.inode(inode).keep(entry, exact);
-        }
-    }
-
-    fn keep_target(&mut self, inode: InodeNumber, target: &[u8]) {
-        if self.covers(inode, inode_bit::ATTRIBUTES) && self.holds(inode) {
-            self.cache.inode(inode).target = Some(target.to_vec());
-        }
-    }
-
-    fn keep_xattr(&mut self, inode: InodeNumber, name: &[u8], value: Option<&[u8]>) {
-        if self.covers(inode, inode_bit::XATTRS) && self.holds(inode) {
-            self.cache.inode(inode).keep_xattr(name, value);
-        }
+/// The inode that a reply shows.
+fn shown_by(reply: &MdtReply) -> Option<&Entry> {
+    match reply {
+        MdtReply::Entry(entry) => Some(entry),
+        _ => None,
     }
 }
 

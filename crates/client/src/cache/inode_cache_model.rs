@@ -2,6 +2,9 @@
 //! of the cache's client arrive and are answered in any order; changes of the other client wait
 //! until all locks in their way were given back.
 //!
+//! Replies to changes tell versions and show the inodes that were changed beside them, unless they
+//! are repeated.
+//!
 //! Property: what the cache serves is what the MDT would answer at this moment. The exception is
 //! an inode that this client's own request has changed, as long as its answer is under way: the
 //! request may have named the inode by a name that led elsewhere before.
@@ -9,10 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rpc::message::{
-    lock::CacheMode,
-    mdt::{Create, Created, Link, Lookup, Rename, RenameMode, SourceData, Unlink},
+    extension::{Change, InodeVersion},
+    lock::{CacheMode, Granted},
+    mdt::{
+        Create, Created, DirectoryEntry, Link, Lookup, OpenId, ReadDirectory, Rename, RenameMode, SourceData, Unlink,
+    },
 };
-use types::{NodeKind, SetAttributes, SplitMix64};
+use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, SplitMix64};
 
 use super::*;
 
@@ -21,12 +27,16 @@ const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
 const CONNECTION: ConnectionId = (ClientId(1), Generation(1));
 const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
 
+/// What is granted of an inode that a page shows.
+const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+
 /// A part of an inode that a change concerns.
 type Part = (InodeNumber, u32);
 
 #[derive(Clone, Debug)]
 struct Node {
     entry: Entry,
+    version: u64,
     /// The request of this client that changed it last.
     changed_by: Option<u64>,
 }
@@ -64,7 +74,8 @@ impl Mdt {
         let granted = [Granted { handle, resource, mode: CacheMode::Read }];
         let entry = self.nodes[&DIRECTORIES[1]].entry.clone();
         let reply = MdtReply::Created(Created { entry, created: true, opened: None });
-        cache.answer(pending, Ok(Reply { reply: &reply, granted: &granted, connection: CONNECTION }));
+        let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
+        cache.answer(pending, Ok(Reply { reply: &reply, beside: &beside, connection: CONNECTION }));
         assert!(cache.names.is_complete(DIRECTORIES[1]));
     }
 
@@ -87,7 +98,7 @@ impl Mdt {
             no_public_xattrs: false,
             epoch: None,
         };
-        self.nodes.insert(inode, Node { entry, changed_by: None });
+        self.nodes.insert(inode, Node { entry, version: 1, changed_by: None });
     }
 
     fn find(&self, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
@@ -129,6 +140,7 @@ impl Mdt {
         node.entry.attributes.size += 1;
         node.entry.attributes.links = (i64::from(node.entry.attributes.links) + links) as u32;
         node.changed_by = by;
+        node.version += 1;
         if node.entry.attributes.links == 0 {
             self.nodes.remove(&inode);
         }
@@ -142,6 +154,13 @@ impl Mdt {
                 Ok(MdtReply::Entry(entry(self, inode)?))
             }
             MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(entry(self, *inode)?)),
+            MdtRequest::ReadDirectory(read) => {
+                let rest: Vec<_> =
+                    self.listing(read.inode).into_iter().filter(|found| found.cookie > read.cookie).collect();
+                let count = rest.len().min(read.entries_max as usize);
+                let end = count == rest.len();
+                Ok(MdtReply::Directory(rest.into_iter().take(count).collect(), end))
+            }
             MdtRequest::SetAttributes(_, inode, _) => {
                 entry(self, *inode)?;
                 self.change(*inode, by, 0);
@@ -194,6 +213,57 @@ impl Mdt {
         }
     }
 
+    /// The names of a directory, in the order of their cookies.
+    fn listing(&self, directory: InodeNumber) -> Vec<DirectoryEntry> {
+        let found = |(name, inode): (&[u8], InodeNumber)| DirectoryEntry {
+            name: name.to_vec(),
+            inode,
+            kind: FileKind::Regular,
+            cookie: u64::from(name[0]),
+            entry: self.nodes.get(&inode).map(|node| node.entry.clone()),
+            lock: None,
+        };
+        let names = NAMES.iter().filter_map(|name| Some((*name, self.find(directory, name)?)));
+        names.map(found).collect()
+    }
+
+    /// Grants locks on some inodes of a page.
+    fn grant_page(&mut self, page: &mut [DirectoryEntry], dice: &mut SplitMix64) {
+        let concerned = self.waiting.as_ref().map(|request| self.concerned(request)).unwrap_or_default();
+        for found in page {
+            let bits = self.grantable(found.inode, SHOWN, &concerned) & dice.next_u64() as u32;
+            if bits != 0 {
+                let handle = LockHandle(self.number());
+                self.locks.insert(handle, (found.inode, bits));
+                found.lock = Some((handle, InodeBits(bits)));
+            }
+        }
+    }
+
+    /// Bits of an inode that neither the client holds nor a change concerns.
+    fn grantable(&self, inode: InodeNumber, bits: u32, concerned: &[Part]) -> u32 {
+        let taken = self.locks.values().chain(concerned).filter(|part| part.0 == inode);
+        bits & !taken.fold(0, |all, part| all | part.1)
+    }
+
+    /// What comes beside the reply to a change: versions, and inodes of whose attributes the client
+    /// has the lock.
+    fn beside(&self, number: u64, before: &BTreeMap<InodeNumber, u64>) -> ReplyExtension {
+        let changed = |(inode, node): &(&InodeNumber, &Node)| {
+            node.changed_by == Some(number) && before.get(inode) != Some(&node.version)
+        };
+        let version = |(inode, node): (&InodeNumber, &Node)| InodeVersion {
+            inode: *inode,
+            before: before.get(inode).copied().unwrap_or(0),
+            after: node.version,
+        };
+        let versions = self.nodes.iter().filter(changed).map(version).collect();
+        let held = |inode: &InodeNumber| self.grantable(*inode, inode_bit::ATTRIBUTES, &[]) == 0;
+        let shown = self.nodes.iter().filter(changed).filter(|(inode, _)| held(inode));
+        let changed = shown.map(|(_, node)| node.entry.clone()).collect();
+        ReplyExtension { change: Some(Change { versions, ..Change::default() }), changed, ..ReplyExtension::default() }
+    }
+
     /// Grants some of what is wanted and not held, unless the change that waits is in the way.
     fn grant(&mut self, wanted: Enqueue, shown: Option<InodeNumber>, dice: &mut SplitMix64) -> Vec<Granted> {
         let Resource::Inode(named, InodeBits(bits)) = wanted.resource else { return Vec::new() };
@@ -201,9 +271,7 @@ impl Mdt {
         let mut granted = Vec::new();
         let of_shown = shown.map(|inode| (inode, bits & !inode_bit::DIRECTORY));
         for (inode, bits) in [(named, bits & inode_bit::DIRECTORY)].into_iter().chain(of_shown) {
-            let taken = |parts: &[Part]| parts.iter().filter(|part| part.0 == inode).fold(0, |all, part| all | part.1);
-            let held = taken(&self.locks.values().copied().collect::<Vec<_>>());
-            let grantable = bits & !held & !taken(&concerned) & dice.next_u64() as u32;
+            let grantable = self.grantable(inode, bits, &concerned) & dice.next_u64() as u32;
             if grantable != 0 {
                 let handle = LockHandle(self.number());
                 self.locks.insert(handle, (inode, grantable));
@@ -220,7 +288,7 @@ struct InFlight {
     number: u64,
     request: MdtRequest,
     pending: Pending,
-    answer: Option<(FsResult<MdtReply>, Vec<Granted>)>,
+    answer: Option<(FsResult<MdtReply>, ReplyExtension)>,
 }
 
 struct World {
@@ -234,6 +302,9 @@ struct World {
     /// On their way to the MDT.
     cancels: Vec<LockHandle>,
     served: usize,
+    listed: usize,
+    /// Directories whose attributes were known after a change of this client, without a question.
+    brought: usize,
 }
 
 impl World {
@@ -252,6 +323,8 @@ impl World {
             withdrawn: BTreeSet::new(),
             cancels: Vec::new(),
             served: 0,
+            listed: 0,
+            brought: 0,
         }
     }
 
@@ -295,8 +368,15 @@ impl World {
     }
 
     fn question(&mut self) -> MdtRequest {
-        if self.below(3) == 0 {
-            return MdtRequest::GetAttributes(self.some_inode());
+        match self.below(6) {
+            0 | 1 => return MdtRequest::GetAttributes(self.some_inode()),
+            2 => {
+                let (inode, name) = self.name();
+                let cookie = if self.below(3) == 0 { u64::from(name[0]) } else { 0 };
+                let (open, entries_max) = (OpenId(1), 1 + self.below(3) as u32);
+                return MdtRequest::ReadDirectory(ReadDirectory { inode, open, cookie, entries_max, attributes: true });
+            }
+            _ => {}
         }
         let (parent, name) = self.name();
         MdtRequest::Lookup(Credentials::root(), Lookup { parent, name })
@@ -341,17 +421,34 @@ impl World {
         }
         let at = waiting[self.below(waiting.len())];
         let (number, request) = (self.requests[at].number, self.requests[at].request.clone());
-        let outcome = self.mdt.execute(&request, Some(number));
+        let before = self.mdt.nodes.iter().map(|(inode, node)| (*inode, node.version)).collect();
+        let mut outcome = self.mdt.execute(&request, Some(number));
         let shown = match &outcome {
             Ok(MdtReply::Entry(entry)) => Some(entry.attributes.inode),
             Ok(MdtReply::Created(created)) => Some(created.entry.attributes.inode),
             Ok(_) | Err(_) => None,
         };
-        let granted = match (self.requests[at].pending.wanted, &outcome) {
-            (Some(wanted), Ok(_)) => self.mdt.grant(wanted, shown, &mut self.dice),
-            _ => Vec::new(),
-        };
-        self.requests[at].answer = Some((outcome, granted));
+        let mut beside = self.mdt.beside(number, &before);
+        match (self.requests[at].pending.wanted, &mut outcome) {
+            (Some(_), Ok(MdtReply::Directory(page, _))) if self.below(4) == 0 => {
+                self.mdt.grant_page(page, &mut self.dice);
+            }
+            (Some(wanted), Ok(_)) => beside.granted = self.mdt.grant(wanted, shown, &mut self.dice),
+            _ => {}
+        }
+        if let (true, Err(FsError::NotFound), MdtRequest::Lookup(..)) = (self.below(2) == 0, &outcome, &request) {
+            outcome = Ok(MdtReply::Absent);
+            if let Some(wanted) = self.requests[at].pending.wanted {
+                beside.granted = self.mdt.grant(wanted, None, &mut self.dice);
+            }
+        }
+        if self.below(8) == 0 {
+            // It is repeated: nothing comes beside it, and the locks are of the connection before.
+            if beside.granted.is_empty() {
+                beside = ReplyExtension::default();
+            }
+        }
+        self.requests[at].answer = Some((outcome, beside));
     }
 
     fn deliver_one(&mut self) {
@@ -361,9 +458,15 @@ impl World {
         }
         let at = answered[self.below(answered.len())];
         let InFlight { number, pending, answer, .. } = self.requests.swap_remove(at);
-        let (outcome, granted) = answer.expect("it was answered");
-        let reply = outcome.as_ref().map(|reply| Reply { reply, granted: &granted, connection: CONNECTION });
-        self.cancels.extend(self.cache.answer(pending, reply));
+        let (outcome, beside) = answer.expect("it was answered");
+        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection: CONNECTION });
+        let is_change = pending.is_change();
+        let answer = self.cache.answer(pending, reply);
+        self.cancels.extend(answer.released.iter().map(|released| released.handle));
+        if is_change && outcome.is_ok() {
+            let known = |inode: &&InodeNumber| self.cache.attributes(**inode, |_| false).is_some();
+            self.brought += DIRECTORIES.iter().filter(known).count();
+        }
         for node in self.mdt.nodes.values_mut().filter(|node| node.changed_by == Some(number)) {
             node.changed_by = None;
         }
@@ -390,6 +493,18 @@ impl World {
             assert_eq!(served.as_ref().ok().map(|found| found.inode), inode, "where {name:?} in {parent} leads");
             if let Ok(found) = served {
                 self.check_attributes(&found);
+            }
+        }
+        for directory in DIRECTORIES {
+            for with_attributes in [false, true] {
+                let page = self.cache.page((directory, 0), 10, with_attributes, None, |_| false);
+                let Some((page, end)) = page else { continue };
+                self.listed += 1;
+                let served: Vec<_> = page.iter().map(|(found, _)| (found.name.to_vec(), found.inode)).collect();
+                let names = self.mdt.listing(directory);
+                let names: Vec<_> = names.iter().map(|found| (found.name.clone(), found.inode)).collect();
+                assert_eq!((served, end), (names, true), "names of {directory}");
+                page.iter().filter_map(|(_, shown)| *shown).for_each(|shown| self.check_attributes(&shown));
             }
         }
         let known: Vec<InodeNumber> = self.cache.inodes.keys().copied().collect();
@@ -422,13 +537,17 @@ impl World {
 fn what_is_served_is_what_the_mdt_would_answer() {
     const SEEDS: u64 = 500;
     const STEPS: usize = 400;
-    let mut served = 0;
+    let (mut served, mut listed, mut brought) = (0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
             world.step();
         }
         served += world.served;
+        listed += world.listed;
+        brought += world.brought;
     }
+    assert!(listed > 5_000, "only {listed} directories came from the cache");
+    assert!(brought > 1_000, "only {brought} directories were known after a change");
     assert!(served > 50_000, "only {served} answers came from the cache");
 }

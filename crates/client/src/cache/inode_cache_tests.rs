@@ -1,10 +1,11 @@
 //! One test for each race and rule.
 
 use rpc::message::{
-    lock::CacheMode,
+    extension::{Change, InodeVersion},
+    lock::{CacheMode, Granted},
     mdt::{Close, Create, Created, Link, Lookup, Open, OpenFlags, OpenId, Opened, Unlink, open_flag},
 };
-use types::{NodeKind, SetAttributes};
+use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, permission};
 
 use super::*;
 
@@ -55,6 +56,11 @@ fn unlink(name: &str) -> MdtRequest {
     MdtRequest::Unlink(Credentials::root(), Unlink { parent: ROOT, name: name.into(), directory: false })
 }
 
+/// A change of an inode whose reply does not show it.
+fn set_times(inode: InodeNumber) -> MdtRequest {
+    MdtRequest::ClearPrivileges(inode)
+}
+
 fn set_attributes() -> MdtRequest {
     MdtRequest::SetAttributes(Credentials::root(), FILE, SetAttributes::default())
 }
@@ -84,7 +90,12 @@ impl Client {
     }
 
     fn answered(&mut self, pending: Pending, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
-        self.0.answer(pending, Ok(Reply { reply, granted, connection: CONNECTION }))
+        self.told(pending, reply, ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() })
+    }
+
+    fn told(&mut self, pending: Pending, reply: &MdtReply, beside: ReplyExtension) -> Vec<LockHandle> {
+        let answer = self.0.answer(pending, Ok(Reply { reply, beside: &beside, connection: CONNECTION }));
+        answer.released.into_iter().map(|released| released.handle).collect()
     }
 
     fn asks(&mut self, request: &MdtRequest, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
@@ -139,10 +150,10 @@ fn a_withdrawn_lock_takes_everything_under_it_along() {
     let mut client = Client::warm();
     client.fails(&look_up("missing"), FsError::NotFound);
     assert_eq!(client.looked_up("missing"), Some(Err(FsError::NotFound)));
-    assert!(client.0.withdraw(LockHandle(2)));
+    assert!(client.0.withdraw(LockHandle(2)).is_some());
     assert_eq!(client.looked_up("file"), None);
     assert_eq!(client.looked_up("missing"), Some(Err(FsError::NotFound)));
-    assert!(client.0.withdraw(LockHandle(1)));
+    assert!(client.0.withdraw(LockHandle(1)).is_some());
     assert_eq!(client.looked_up("missing"), None);
     assert!(client.0.names.is_empty() && client.0.inodes.is_empty() && client.0.recency.oldest().is_none());
 }
@@ -152,7 +163,7 @@ fn a_withdrawal_may_overtake_the_reply_that_grants() {
     let mut client = Client::cold();
     client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &[granted(1, ROOT, SHOWN)]);
     let pending = client.ask(&look_up("file"));
-    assert!(!client.0.withdraw(LockHandle(2)), "it is not known yet");
+    assert!(client.0.withdraw(LockHandle(2)).is_none(), "it is not known yet");
     let other = client.ask(&look_up("other"));
     client.answered(pending, &MdtReply::Entry(file(5)), &[granted(2, FILE, SHOWN)]);
     assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 1));
@@ -373,4 +384,67 @@ fn an_inode_without_a_name_is_not_kept() {
     gone.attributes.links = 0;
     client.asks(&set_attributes(), &MdtReply::Entry(gone), &[]);
     assert_eq!(client.0.attributes(FILE, |_| false), None);
+}
+
+fn changed(inode: InodeNumber, after: u64, entry: Option<Entry>) -> ReplyExtension {
+    let versions = vec![InodeVersion { inode, before: after - 1, after }];
+    let change = Some(Change { versions, ..Change::default() });
+    ReplyExtension { change, changed: entry.into_iter().collect(), ..ReplyExtension::default() }
+}
+
+fn size_of_root(client: &mut Client) -> Option<u64> {
+    client.0.attributes(ROOT, |_| false).map(|attributes| attributes.size)
+}
+
+#[test]
+fn a_change_brings_the_attributes_of_its_directory() {
+    let mut client = Client::warm();
+    let grown = |size| Some(entry(ROOT, FileKind::Directory, size));
+    let one = client.ask(&unlink("file"));
+    let other = client.ask(&unlink("other"));
+    client.told(other, &MdtReply::Done, changed(ROOT, 9, grown(9)));
+    assert_eq!(size_of_root(&mut client), None, "another change is under way");
+    client.told(one, &MdtReply::Done, changed(ROOT, 8, grown(8)));
+    // The removal of a name that is not known leaves doubts.
+    assert_eq!(size_of_root(&mut client), None);
+    let (one, other) = (client.ask(&set_times(ROOT)), client.ask(&set_times(ROOT)));
+    client.told(other, &MdtReply::Done, changed(ROOT, 12, grown(12)));
+    client.told(one, &MdtReply::Done, changed(ROOT, 11, grown(11)));
+    assert_eq!(size_of_root(&mut client), Some(12));
+    let repeated = client.ask(&set_times(ROOT));
+    client.told(repeated, &MdtReply::Done, ReplyExtension::default());
+    assert_eq!(size_of_root(&mut client), None);
+}
+
+#[test]
+fn a_lock_that_was_withdrawn_meanwhile_leaves_a_directory_unknown() {
+    let mut client = Client::warm();
+    let pending = client.ask(&set_times(ROOT));
+    client.0.withdraw(LockHandle(1));
+    let again = [granted(3, ROOT, SHOWN | inode_bit::DIRECTORY)];
+    client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &again);
+    client.told(pending, &MdtReply::Done, changed(ROOT, 9, Some(directory())));
+    assert_eq!(size_of_root(&mut client), None, "another client may have changed it before the lock came");
+}
+
+#[test]
+fn absence_comes_with_locks() {
+    let mut client = Client::warm();
+    client.0.withdraw(LockHandle(1));
+    let again = [granted(3, ROOT, SHOWN)];
+    client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &again);
+    client.asks(&look_up("none"), &MdtReply::Absent, &[granted(4, ROOT, inode_bit::DIRECTORY)]);
+    assert_eq!(client.looked_up("none"), Some(Err(FsError::NotFound)));
+    let plain = Entry { no_public_xattrs: true, ..file(5) };
+    assert_eq!(client.0.xattr(FILE, b"security.selinux"), None);
+    client.asks(&look_up("file"), &MdtReply::Entry(plain), &[]);
+    assert_eq!(client.0.xattr(FILE, b"security.selinux"), Some(Err(FsError::NoData)));
+    assert_eq!(client.0.xattr(FILE, b"user.name"), None, "who may read it is not known");
+    let names = MdtReply::Names(vec![b"lustre.lov".to_vec()]);
+    client.asks(&MdtRequest::ListXattr(nobody(), FILE), &names, &[]);
+    assert_eq!(client.0.xattr_names(&nobody(), FILE, |_| false), Some(vec![b"lustre.lov".to_vec()]));
+    assert_eq!(client.0.xattr_names(&Credentials::root(), FILE, |_| false), None, "root sees others");
+    client.0.withdraw(LockHandle(2));
+    assert_eq!(client.0.xattr(FILE, b"security.selinux"), None);
+    assert_eq!(client.0.xattr_names(&nobody(), FILE, |_| false), None);
 }

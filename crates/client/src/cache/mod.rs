@@ -2,17 +2,24 @@
 //! extended attributes, under locks that the MDT grants beside its replies and withdraws before it
 //! makes another client's change visible.
 //!
-//! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served. `target_cache`
-//! connects it to the calls and callbacks of the MDT's connection. `question` is the table of all
-//! requests: what each asks, changes and wants.
+//! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served.
+//! `target_cache` connects it to the calls and callbacks of the MDT's connection; `cancels` has the
+//! locks that are given back. `question` is the table of all requests: what each asks, changes and
+//! wants.
 
 mod cached_inode;
+pub(crate) mod cancels;
 mod compound_changes;
 mod early_cancels;
 pub(crate) mod inode_cache;
+mod keeper;
+pub(crate) mod listings;
 mod name_table;
 mod own_changes;
+mod own_versions;
+mod queries;
 mod question;
 mod recency;
+pub(crate) mod served;
 mod subject;
 pub(crate) mod target_cache;

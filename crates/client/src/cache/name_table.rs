@@ -173,6 +173,14 @@ impl NameTable {
         self.tidy(parent);
     }
 
+    /// All names of which something is known.
+    pub fn all(&self) -> impl Iterator<Item = (InodeNumber, &[u8], Name)> {
+        self.directories.iter().flat_map(|(parent, directory)| {
+            let present = directory.present.iter().map(|(name, inode)| (*parent, &**name, Name::Leads(*inode)));
+            present.chain(directory.missing.iter().map(|name| (*parent, &**name, Name::Missing)))
+        })
+    }
+
     /// Names known not to exist.
     pub fn missing_count(&self) -> usize {
         self.missing

@@ -129,8 +129,24 @@ impl OwnChanges {
         self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
     }
 
-    /// Whether the permissions, extended attributes and the link target of an inode in an answer may
-    /// be kept.
+    /// Whether the names of a directory may be served as a whole. Which directory is above it is
+    /// one of its attributes.
+    pub fn listing_settled(&self, directory: InodeNumber) -> bool {
+        self.under_way.is_empty() || listing(directory).iter().all(|subject| !self.is_changing(subject, &[]))
+    }
+
+    /// Whether they may be kept.
+    pub fn listing_holds(&self, directory: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
+        listing(directory).iter().all(|subject| self.holds(subject, asked, own))
+    }
+
+    /// Whether attributes of inodes are changed that nobody can name, not by a change of `own`.
+    pub fn anything_changes(&self, own: &[Subject]) -> bool {
+        self.is_changing(&Subject::AllAttributes, own)
+    }
+
+    /// Whether the permissions, extended attributes and the link target of an inode in an answer
+    /// may be kept.
     pub fn permissions_hold(&self, inode: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
         self.holds(&Subject::Inode(inode), asked, own)
     }
@@ -146,6 +162,11 @@ impl OwnChanges {
     pub fn name_holds(&self, parent: InodeNumber, name: &[u8], asked: Moment, own: &[Subject]) -> bool {
         self.holds(&Subject::Name(parent, name.to_vec()), asked, own)
     }
+}
+
+/// What a listing of a directory depends on.
+fn listing(directory: InodeNumber) -> [Subject; 3] {
+    [Subject::AllAttributes, Subject::Inode(directory), Subject::Names(directory)]
 }
 
 #[cfg(test)]

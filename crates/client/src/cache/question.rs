@@ -39,8 +39,23 @@ pub(crate) enum Asked {
     Linked(InodeNumber, Vec<u8>),
     /// Nothing, but a name is gone; what it led to, if that was known.
     Unlinked(InodeNumber, Vec<u8>, Option<InodeNumber>),
-    /// Nothing, but names changed; what lost its name, if that was known.
-    Renamed(Option<InodeNumber>),
+    /// Nothing, but names changed.
+    Renamed(Renamed),
+    /// A page of a directory after a cookie.
+    Page(InodeNumber, u64),
+    /// Names of all extended attributes, as root or another user sees them.
+    XattrNames(InodeNumber, bool),
+}
+
+/// What a renaming does, as far as this client knows the names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renamed {
+    /// What lost its name.
+    pub gone: Option<InodeNumber>,
+    /// What has the new name, unless two names are exchanged.
+    pub moved: Option<InodeNumber>,
+    /// The new name.
+    pub to: (InodeNumber, Vec<u8>),
 }
 
 /// A name that is removed, and what it leads to as far as this client knows.
@@ -104,7 +119,7 @@ impl Question {
         let (inode, InodeBits(wanted)) = self.wanted?;
         let missing = match self.asked {
             // Most of it is about another inode than the one that is named.
-            Asked::Name(..) | Asked::Created(..) => wanted & !(held.0 & inode_bit::DIRECTORY),
+            Asked::Name(..) | Asked::Created(..) | Asked::Page(..) => wanted & !(held.0 & inode_bit::DIRECTORY),
             Asked::Nothing
             | Asked::Attributes(_)
             | Asked::Target(_)
@@ -112,6 +127,7 @@ impl Question {
             | Asked::Opened(_)
             | Asked::Linked(..)
             | Asked::Unlinked(..)
+            | Asked::XattrNames(..)
             | Asked::Renamed(_) => wanted & !held.0,
         };
         let resource = Resource::Inode(inode, InodeBits(missing));
@@ -130,7 +146,11 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         R::GetAttributes(inode) => (Asked::Attributes(*inode), Some((*inode, NAMED))),
         R::SetAttributes(_, inode, _) | R::DropPrivileges(_, inode) => (Asked::Attributes(*inode), None),
         R::ReadLink(inode) => (Asked::Target(*inode), Some((*inode, SHOWN))),
-        R::ReadDirectory(read) if read.cookie == 0 => (Asked::Nothing, Some((read.inode, inode_bit::DIRECTORY))),
+        R::ReadDirectory(read) => {
+            let bits = if read.attributes { NAMED } else { inode_bit::DIRECTORY };
+            (Asked::Page(read.inode, read.cookie), Some((read.inode, bits)))
+        }
+        R::ListXattr(who, inode) => (Asked::XattrNames(*inode, who.is_root()), Some((*inode, inode_bit::XATTRS))),
         R::GetXattr(_, inode, name) if is_public(name) => {
             (Asked::Xattr(*inode, name.clone()), Some((*inode, inode_bit::XATTRS)))
         }
@@ -149,8 +169,10 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
             let moved = inode_of(rename.parent, &rename.name);
             let replaced = inode_of(rename.new_parent, &rename.new_name);
             // With an exchange both go on existing; and one file may have both names.
-            let gone = replaced.filter(|inode| rename.mode != RenameMode::Exchange && Some(*inode) != moved);
-            (Asked::Renamed(gone), None)
+            let exchanges = rename.mode == RenameMode::Exchange;
+            let gone = replaced.filter(|inode| !exchanges && Some(*inode) != moved);
+            let (moved, to) = (moved.filter(|_| !exchanges), (rename.new_parent, rename.new_name.clone()));
+            (Asked::Renamed(Renamed { gone, moved, to }), None)
         }
         R::Access(..)
         | R::CreateUnnamed(..)
@@ -159,9 +181,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::ExclusiveBegin(..)
         | R::ExclusiveEnd(_)
         | R::ClearPrivileges(_)
-        | R::ReadDirectory(_)
         | R::GetXattr(..)
-        | R::ListXattr(..)
         | R::SetXattr(..)
         | R::RemoveXattr(..)
         | R::GetLayout(_)
@@ -279,7 +299,7 @@ fn created(create: &Create, names: &NameTable) -> Vec<Subject> {
     named(create.parent, &create.name).into_iter().chain(existing).collect()
 }
 
-/// A name, and the times of its directory.
+/// A name, all names of its directory, and the directory's times.
 pub(super) fn named(parent: InodeNumber, name: &[u8]) -> Vec<Subject> {
-    vec![Subject::Name(parent, name.to_vec()), Subject::Times(parent)]
+    vec![Subject::Name(parent, name.to_vec()), Subject::Names(parent), Subject::Times(parent)]
 }

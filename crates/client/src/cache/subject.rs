@@ -13,4 +13,6 @@ pub(crate) enum Subject {
     Times(InodeNumber),
     /// Where a name in a directory leads.
     Name(InodeNumber, Vec<u8>),
+    /// The names of a directory, as a whole.
+    Names(InodeNumber),
 }

@@ -1,28 +1,29 @@
 //! The cache of one MDT, as the tasks of this client share it, and the locks that are to be given
 //! back.
 //!
-//! Each use asks the connection first: nothing is served when it is broken, or when the MDT may have
-//! evicted this client because it heard nothing of it for too long (this process may have been
+//! Each use asks the connection first: nothing is served when it is broken, or when the MDT may
+//! have evicted this client because it heard nothing of it for too long (this process may have been
 //! stopped).
 
-use parking_lot::Mutex;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 use rpc::{
     Answered, Import, Lease,
     message::{MdtReply, MdtRequest},
 };
 use rt::Clock;
-use types::{FsResult, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
+use types::{FsResult, LockHandle};
 
-use super::inode_cache::{InodeCache, Pending, Reply};
+use super::{
+    cancels::{Cancels, Released},
+    inode_cache::{self, ConnectionId, InodeCache, Pending, Reply},
+};
 use crate::open_state::open_table::OpenTable;
 
-/// Locks to be given back.
-#[derive(Debug, Default)]
-struct Cancels {
-    handles: Vec<LockHandle>,
-    /// A task sends them.
-    is_sending: bool,
-}
+/// Others keep what they are given for at most this part of a lease: a process that was stopped can
+/// withdraw nothing from them.
+const VALIDITY_PER_LEASE: u32 = 3;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -50,14 +51,26 @@ impl TargetCache {
         clock: &dyn Clock,
         query: impl FnOnce(&mut InodeCache) -> Option<T>,
     ) -> Option<T> {
+        self.serve_for(import, clock, query).map(|(found, _)| found)
+    }
+
+    /// The same, and for how long others may serve it without asking, as long as its lock is not
+    /// withdrawn.
+    pub fn serve_for<T>(
+        &self,
+        import: &Import,
+        clock: &dyn Clock,
+        query: impl FnOnce(&mut InodeCache) -> Option<T>,
+    ) -> Option<(T, Duration)> {
         let mut cache = self.cache.lock();
-        let lease = connect(&mut cache, import);
+        let lease = connect(&mut cache, import)?;
         // Read after the lease: this process may be stopped in between.
         let now = clock.now();
-        if lease?.until <= now {
+        if lease.until <= now {
             return None;
         }
-        query(&mut cache)
+        let validity = lease.until.since(now).min(lease.length / VALIDITY_PER_LEASE);
+        query(&mut cache).map(|found| (found, validity))
     }
 
     /// A request that is about to be sent through this connection or a later one.
@@ -67,18 +80,25 @@ impl TargetCache {
         cache.ask(request, clock.wall(), |inode| opens.is_written(inode))
     }
 
-    /// It was answered, or has failed.
-    pub fn answer(&self, import: &Import, pending: Pending, outcome: &FsResult<Answered<MdtReply>>) {
+    /// It was answered, or has failed. `above`: there is a cache above. True if it changed
+    /// attributes of an inode that could not be named before.
+    pub fn answer(
+        &self,
+        import: &Import,
+        pending: Pending,
+        outcome: &FsResult<Answered<MdtReply>>,
+        above: bool,
+    ) -> bool {
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
         let reply = outcome.as_ref().map(|answered| Reply {
             reply: &answered.reply,
-            granted: &answered.extension.granted,
+            beside: &answered.extension,
             connection: (import.client(), answered.connection),
         });
-        let cancelled = cache.answer(pending, reply);
-        drop(cache);
-        self.cancel(cancelled);
+        let inode_cache::Answered { released, has_doubts } = cache.answer(pending, reply);
+        self.release(cache, released, above);
+        has_doubts
     }
 
     /// Nobody will know its outcome.
@@ -86,13 +106,26 @@ impl TargetCache {
         self.cache.lock().abandon(pending);
     }
 
-    /// The MDT withdraws a lock.
-    pub fn withdraw(&self, import: &Import, handle: LockHandle) {
+    /// The MDT asks for a lock: nothing is served under it from now on. What the cache above may
+    /// still have under it: nothing without a lock that is known. `above` as in
+    /// [`TargetCache::answer`].
+    pub fn withdraw(&self, import: &Import, handle: LockHandle, above: bool) -> Option<Released> {
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
-        cache.withdraw(handle);
-        drop(cache);
-        self.cancel(vec![handle]);
+        let released = cache.withdraw(handle);
+        self.cancels.lock().parts_leaving(handle, released.filter(|_| above))
+    }
+
+    /// The connection, and the cache, if it may be served from at present. Nothing changes.
+    pub fn look<T>(
+        &self,
+        import: &Import,
+        clock: &dyn Clock,
+        look: impl FnOnce(&InodeCache, ConnectionId) -> T,
+    ) -> Option<T> {
+        let cache = self.cache.lock();
+        let lease = import.lease().filter(|lease| lease.until > clock.now())?;
+        Some(look(&cache, (import.client(), lease.connection)))
     }
 
     /// How many locks are kept at most; 0: nothing is cached.
@@ -100,10 +133,11 @@ impl TargetCache {
         self.cache.lock().locks_max()
     }
 
-    /// Changes that.
-    pub fn set_locks_max(&self, locks_max: usize) {
-        let cancelled = self.cache.lock().set_locks_max(locks_max);
-        self.cancel(cancelled);
+    /// Changes that. `above` as in [`TargetCache::answer`].
+    pub fn set_locks_max(&self, locks_max: usize, above: bool) {
+        let mut cache = self.cache.lock();
+        let released = cache.set_locks_max(locks_max);
+        self.release(cache, released, above);
     }
 
     /// Locks held.
@@ -111,29 +145,16 @@ impl TargetCache {
         self.cache.lock().lock_count()
     }
 
-    fn cancel(&self, handles: Vec<LockHandle>) {
-        if !handles.is_empty() {
-            self.cancels.lock().handles.extend(handles);
+    /// With the cache locked: a callback for one of them finds what the cache above still has.
+    fn release(&self, cache: MutexGuard<'_, InodeCache>, released: Vec<Released>, above: bool) {
+        if !released.is_empty() {
+            self.cancels.lock().released(released, above);
         }
+        drop(cache);
     }
 
-    /// Whether there are locks to be given back, and no task does it yet: the caller does.
-    pub fn begin_to_cancel(&self) -> bool {
-        let mut cancels = self.cancels.lock();
-        let begins = !cancels.is_sending && !cancels.handles.is_empty();
-        cancels.is_sending |= begins;
-        begins
-    }
-
-    /// The next locks to be given back in one message; `None`: there are none, and the task that
-    /// asks ends.
-    pub fn next_cancels(&self) -> Option<Vec<LockHandle>> {
-        let mut cancels = self.cancels.lock();
-        let count = cancels.handles.len().min(LOCKS_PER_MESSAGE_MAX);
-        if count == 0 {
-            *cancels = Cancels::default();
-            return None;
-        }
-        Some(cancels.handles.drain(..count).collect())
+    /// The locks to be given back. Never to be locked before the cache.
+    pub fn cancels(&self) -> MutexGuard<'_, Cancels> {
+        self.cancels.lock()
     }
 }

@@ -116,6 +116,17 @@ impl FileSystem {
         self.complete(entry).await
     }
 
+    /// Attributes of a file that this client alone has open for writing, without any request, if the
+    /// lock on its attributes is held.
+    pub(crate) fn own_attributes(&self, inode: InodeNumber) -> Option<Attributes> {
+        let open = self.client_state.opens.find(inode)?;
+        // Before the lock is looked at: changes by others come after it.
+        let begun = open.state().tracker.begun();
+        let base = self.cached(inode, |cache, _| cache.base(inode))?;
+        let known = open.state().tracker.alone(base.write_epoch, begun)?;
+        Some(base.entry.completed(known.size, known.blocks, &known.data_changes()))
+    }
+
     /// Changes that this client began of a file that it has open; `None`: it has not.
     pub(crate) fn changes_begun(&self, inode: InodeNumber) -> Option<u64> {
         Some(self.client_state.opens.find(inode)?.state().tracker.begun())

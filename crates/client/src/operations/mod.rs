@@ -13,6 +13,7 @@ pub(crate) mod layout_changes;
 pub(crate) mod namespace;
 pub(crate) mod open;
 pub(crate) mod read;
+pub(crate) mod read_directory;
 pub(crate) mod seek;
 pub(crate) mod statfs;
 pub(crate) mod sync;

@@ -3,17 +3,14 @@
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{
-        Create, Entry, Link, Lookup, ReadDirectory, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink,
-        XattrMode,
-    },
+    mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
 };
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
 };
 
 use crate::{
-    DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile,
+    FileSystem, NewNode, OpenFile,
     open_state::open_inode::verified,
     operations::write::CAPABILITIES_NAME,
     statistics::Operation,
@@ -40,7 +37,7 @@ impl FileSystem {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
         let known = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
-        if let Some(attributes) = known {
+        if let Some(attributes) = known.or_else(|| self.own_attributes(inode)) {
             return Ok(attributes);
         }
         let begun = self.changes_begun(inode);
@@ -188,38 +185,6 @@ impl FileSystem {
         }
     }
 
-    /// Names of an open directory after `cookie` (0: from the beginning), with attributes if asked
-    /// for.
-    pub async fn read_directory(
-        &self,
-        directory: &OpenFile,
-        cookie: u64,
-        entries_max: u32,
-        attributes: bool,
-    ) -> FsResult<DirectoryPage> {
-        self.count(Operation::Readdir);
-        if directory.kind() != FileKind::Directory {
-            return Err(FsError::NotDirectory);
-        }
-        directory.open.check()?;
-        let (inode, open) = (directory.inode(), directory.id());
-        let request = ReadDirectory { inode, open, cookie, entries_max, attributes };
-        let (entries, end) = match self.call(inode, MdtRequest::ReadDirectory(request)).await?.reply {
-            MdtReply::Directory(entries, end) => (entries, end),
-            reply => return Err(unexpected(reply)),
-        };
-        let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
-        let mut completed = self.complete_all(&known).await.into_iter();
-        let item = |entry: rpc::message::mdt::DirectoryEntry| DirectoryItem {
-            attributes: entry.entry.as_ref().and_then(|_| completed.next()?.ok()),
-            name: entry.name,
-            inode: entry.inode,
-            kind: entry.kind,
-            cookie: entry.cookie,
-        };
-        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end })
-    }
-
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
         self.count(Operation::Getxattr);
@@ -235,6 +200,11 @@ impl FileSystem {
     /// Names of extended attributes.
     pub async fn list_xattr(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
         self.count(Operation::Listxattr);
+        let known =
+            self.cached(inode, |cache, opens| cache.xattr_names(credentials, inode, |inode| opens.is_written(inode)));
+        if let Some(names) = known {
+            return Ok(names);
+        }
         match self.call(inode, MdtRequest::ListXattr(credentials.clone(), inode)).await?.reply {
             MdtReply::Names(names) => Ok(names),
             reply => Err(unexpected(reply)),

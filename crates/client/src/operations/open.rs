@@ -203,8 +203,8 @@ impl FileSystem {
         let clock = &*self.seams.clock;
         loop {
             let begun = clock.now();
-            let (request, bulk, wanted) = (question.request.clone(), question.bulk.clone(), question.wanted);
-            let again = Question { request, bulk, late_outcome: question.late_outcome.as_deref_mut(), wanted };
+            let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
+            let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
             let answered = self.call(at, again).await?;
             match interruption.ends_at(answered.reply)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,

@@ -1,23 +1,21 @@
 //! Requests to an MDT, with what the cache has to know of them, and callbacks of the MDT.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rpc::{
-    Answered, Import, ImportState, Question,
+    Answered, Import, Question,
     message::{ClientReply, ClientRequest, MdtReply, MdtRequest},
 };
-use rt::{Clock, Seams, clock};
-use types::{FsError, FsResult};
+use rt::{Clock, Seams};
+use types::{FsError, FsResult, InodeNumber, LockHandle};
 
 use crate::{
     cache::inode_cache::{InodeCache, Pending},
     cancellation::finish::finish,
     open_state::open_table::OpenTable,
     targets::connection::TargetConnection,
+    upper_cache::Keepable,
 };
-
-/// Between two attempts to give locks back, each of which takes as long as callers wait.
-const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A request on its way. Dropped before it is answered: nobody knows what has become of it.
 struct Sent {
@@ -26,28 +24,40 @@ struct Sent {
     seams: Seams,
     /// `None` once it is answered.
     pending: Option<Pending>,
+    /// Locks that it gives back; none once it was executed.
+    cancels: Vec<LockHandle>,
 }
 
 impl Sent {
     async fn call(mut self, question: Question<'_, MdtRequest>) -> FsResult<Answered<MdtReply>> {
-        let Question { request, bulk, late_outcome, wanted } = question;
+        let Question { request, bulk, late_outcome, wanted, .. } = question;
         let mut late = None;
         let matters = late_outcome.is_some() || self.pending.as_ref().is_some_and(Pending::is_change);
-        let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted };
+        let cancels = self.cancels.clone();
+        let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted, cancels };
         let outcome = self.target.call_by(&self.import, question).await;
+        // Otherwise it was answered, or its connection has ended.
+        if !matches!(outcome, Err(FsError::Unreachable { .. })) {
+            self.cancels.clear();
+        }
         let pending = self.pending.take().expect("a request is answered once");
         match late {
             // It may still be executed: what it changes is not served before that is known.
             Some(late) if pending.is_change() => {
                 let (target, import, seams) = (self.target.clone(), self.import.clone(), self.seams.clone());
                 let failed = outcome.clone();
-                let late = late.after(&*self.seams.spawn, move || answered(&target, &import, &seams, pending, &failed));
+                let late = late.after(&*self.seams.spawn, move || {
+                    answered(&target, &import, &seams, pending, &failed);
+                });
                 if let Some(wanted) = late_outcome {
                     *wanted = Some(late);
                 }
             }
             late => {
-                answered(&self.target, &self.import, &self.seams, pending, &outcome);
+                let has_doubts = answered(&self.target, &self.import, &self.seams, pending, &outcome);
+                if has_doubts {
+                    self.target.withdraw_doubtful(outcome.as_ref().ok()).await;
+                }
                 if let Some(wanted) = late_outcome {
                     *wanted = late;
                 }
@@ -57,16 +67,19 @@ impl Sent {
     }
 }
 
-/// Tells the cache what became of a request.
+/// Tells the cache what became of a request; see [`TargetCache::answer`].
+///
+/// [`TargetCache::answer`]: crate::cache::target_cache::TargetCache::answer
 fn answered(
     target: &Arc<TargetConnection>,
     import: &Import,
     seams: &Seams,
     pending: Pending,
     outcome: &FsResult<Answered<MdtReply>>,
-) {
-    target.cache().answer(import, pending, outcome);
+) -> bool {
+    let has_doubts = target.cache().answer(import, pending, outcome, target.above().is_there());
     target.give_locks_back(seams);
+    has_doubts
 }
 
 impl Drop for Sent {
@@ -74,6 +87,18 @@ impl Drop for Sent {
         if let Some(pending) = self.pending.take() {
             self.target.cache().abandon(pending);
         }
+        if !self.cancels.is_empty() {
+            self.target.cache().cancels().give_back(std::mem::take(&mut self.cancels));
+            self.target.give_locks_back(&self.seams);
+        }
+    }
+}
+
+/// The error that an answer of absence is for the caller.
+fn absence(request: &MdtRequest) -> FsError {
+    match request {
+        MdtRequest::GetXattr(..) => FsError::NoData,
+        _ => FsError::NotFound,
     }
 }
 
@@ -87,6 +112,7 @@ impl TargetConnection {
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
         let Question { request, bulk, late_outcome, .. } = question.into();
+        let absence = absence(&request);
         let import = self.import();
         self.check_active(&import)?;
         if late_outcome.is_none() {
@@ -94,15 +120,18 @@ impl TargetConnection {
         }
         let pending = self.cache().ask(&import, &request, &*seams.clock, opens);
         let (wanted, is_change) = (pending.wanted, pending.is_change());
-        let sent = Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending) };
-        match late_outcome {
+        let cancels = self.cache().cancels().take_along();
+        let sent = Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending), cancels };
+        let question = Question { wanted, ..Question::with_bulk(request, bulk) };
+        let answered = match late_outcome {
             // Its caller runs in a task that comes to its end.
-            Some(_) => sent.call(Question { request, bulk, late_outcome, wanted }).await,
-            None if is_change => {
-                let question = Question { request, bulk, late_outcome: None, wanted };
-                finish(&seams.spawn, move |_| sent.call(question)).await
-            }
-            None => sent.call(Question { request, bulk, late_outcome: None, wanted }).await,
+            Some(_) => sent.call(Question { late_outcome, ..question }).await,
+            None if is_change => finish(&seams.spawn, move |_| sent.call(question)).await,
+            None => sent.call(question).await,
+        }?;
+        match answered.reply {
+            MdtReply::Absent => Err(absence),
+            _ => Ok(answered),
         }
     }
 
@@ -114,39 +143,36 @@ impl TargetConnection {
         self.cache().serve(&self.import(), clock, query)
     }
 
+    /// See [`crate::FileSystem::keepable`].
+    pub fn keepable(
+        &self,
+        clock: &dyn Clock,
+        opens: &OpenTable,
+        inode: InodeNumber,
+        name: Option<(InodeNumber, &[u8])>,
+    ) -> Option<Keepable> {
+        if !self.is_active() {
+            return None;
+        }
+        let (known, validity) = self.cache().serve_for(&self.import(), clock, |cache| {
+            let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
+            let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
+            (attributes.is_some() || name).then_some((attributes, name))
+        })?;
+        let (attributes, name) = known;
+        Some(Keepable { attributes, name, validity })
+    }
+
     /// Executes a callback of this MDT.
     pub fn called_back(self: &Arc<Self>, seams: &Seams, request: &ClientRequest) -> FsResult<ClientReply> {
         match request {
             ClientRequest::Ping => Ok(ClientReply::Done),
             ClientRequest::Blocking(blocking) => {
-                self.cache().withdraw(&self.import(), blocking.handle);
-                self.give_locks_back(seams);
+                self.withdraw(seams, blocking.handle);
                 Ok(ClientReply::Done)
             }
             // This client waits for no lock, and has none of objects.
             ClientRequest::Completion(_) | ClientRequest::Glimpse(_) => Err(FsError::NotFound),
-        }
-    }
-
-    /// Gives back the locks that are not used any more, in the background.
-    pub fn give_locks_back(self: &Arc<Self>, seams: &Seams) {
-        if self.cache().begin_to_cancel() {
-            let (this, clock) = (self.clone(), seams.clock.clone());
-            seams.spawn.spawn("lock cancels", Box::pin(async move { this.cancel_locks(&*clock).await }));
-        }
-    }
-
-    async fn cancel_locks(&self, clock: &dyn Clock) {
-        while let Some(handles) = self.cache().next_cancels() {
-            let import = self.import();
-            // As long as the MDT may wait for it. All other errors end the session, and the locks
-            // with it.
-            while let Err(FsError::Unreachable { .. }) = import.call(MdtRequest::CancelLocks(handles.clone())).await {
-                if import.state() == ImportState::Closed {
-                    break;
-                }
-                clock::sleep(clock, INTERVAL).await;
-            }
         }
     }
 }

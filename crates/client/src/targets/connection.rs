@@ -20,7 +20,7 @@ use rpc::{
 };
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::OBJECTS_PER_REQUEST_MAX};
 
-use crate::{cache::target_cache::TargetCache, targets::uncommitted::Uncommitted};
+use crate::{cache::target_cache::TargetCache, targets::uncommitted::Uncommitted, upper_cache::Above};
 
 /// Name of a target: `stria-OST0003`.
 pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
@@ -99,10 +99,12 @@ pub(crate) struct TargetConnection {
     known: Mutex<Known>,
     uncommitted: Uncommitted,
     cache: TargetCache,
+    /// The cache above this client.
+    above: Arc<Above>,
 }
 
 impl TargetConnection {
-    pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
+    pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>, above: Arc<Above>) -> Self {
         let known = Known { addresses: map.addresses.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
         let (import, known) = (RwLock::new(import), Mutex::new(known));
@@ -114,6 +116,7 @@ impl TargetConnection {
             known,
             uncommitted: Uncommitted::default(),
             cache: TargetCache::default(),
+            above,
         }
     }
 
@@ -242,6 +245,11 @@ impl TargetConnection {
     /// Of an MDT: what is cached of its inodes.
     pub fn cache(&self) -> &TargetCache {
         &self.cache
+    }
+
+    /// The cache above this client.
+    pub fn above(&self) -> &Above {
+        &self.above
     }
 
     /// Changes at this target that nothing made durable yet.

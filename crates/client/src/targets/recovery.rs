@@ -129,6 +129,10 @@ impl Recovery for MdtRecovery {
         })
     }
 
+    fn before_connect(&self) -> BoxFuture<'_, ()> {
+        self.client_state.above.withdraw_all().unwrap_or_else(|| Box::pin(std::future::ready(())))
+    }
+
     fn evicted(&self) {
         self.restarts.noticed();
         tracing::warn!(mdt = %self.mdt, client = %self.client, "evicted: open files are stale, locks are lost");

@@ -68,7 +68,9 @@ impl TargetTable {
             }
             let restarts = Arc::new(Restarts::default());
             let import = self.connect(&map.fsname, entry, restarts.clone());
-            let before = by_role.insert(entry.role, Arc::new(TargetConnection::new(entry, import, restarts)));
+            let above = self.connector.client_state.above.clone();
+            let target = TargetConnection::new(entry, import, restarts, above);
+            let before = by_role.insert(entry.role, Arc::new(target));
             assert!(before.is_none(), "a target keeps its connection as long as the mount exists");
         }
         *self.map.lock() = map;

@@ -118,7 +118,8 @@ struct Locks {
 }
 
 impl Locks {
-    /// Everything that is wanted and not held, of the inode that is named and the one that is shown.
+    /// Everything that is wanted and not held, of the inode that is named and the one that is
+    /// shown.
     fn grant(&mut self, client: ClientId, wanted: &Enqueue, shown: Option<InodeNumber>) -> Vec<Granted> {
         let Resource::Inode(named, InodeBits(bits)) = wanted.resource else { return Vec::new() };
         let of_shown = shown.map(|inode| (inode, bits & !inode_bit::DIRECTORY));
@@ -151,7 +152,23 @@ impl FakeMdt {
         held.filter(|(_, (of, about, _))| (*of, *about) == (client, inode)).map(|(handle, _)| *handle).collect()
     }
 
-    fn grant(&self, client: ClientId, wanted: Option<&Enqueue>, reply: &FsResult<MdtReply>) -> Vec<Granted> {
+    fn grant(&self, client: ClientId, wanted: Option<&Enqueue>, reply: &mut FsResult<MdtReply>) -> Vec<Granted> {
+        if let (Some(locks), Some(wanted), Ok(MdtReply::Directory(page, _))) =
+            (&mut *self.granted.lock(), wanted, &mut *reply)
+        {
+            for found in page.iter_mut().filter(|found| found.entry.is_some()) {
+                let granted = locks.grant(client, wanted, Some(found.inode));
+                let of_found = granted.iter().find_map(|granted| match granted.resource {
+                    Resource::Inode(inode, bits) if inode == found.inode => Some((granted.handle, bits)),
+                    Resource::Inode(inode, _) => {
+                        locks.held.retain(|handle, (_, about, _)| *about != inode || *handle != granted.handle);
+                        None
+                    }
+                    Resource::Object(..) => None,
+                });
+                found.lock = of_found;
+            }
+        }
         let shown = match reply {
             Ok(MdtReply::Entry(entry)) => Some(entry.attributes.inode),
             Ok(MdtReply::Created(created)) => Some(created.entry.attributes.inode),
@@ -530,11 +547,18 @@ impl Handler for FakeMdt {
                 return Answer::new(Err(ProtocolError::misdirected("the fake", "requests to MDTs").into()));
             };
             let asked = name(&request);
-            if let (MdtRequest::CancelLocks(handles), Some(locks)) = (&request, &mut *self.granted.lock()) {
-                locks.held.retain(|handle, _| !handles.contains(handle));
+            if let Some(locks) = &mut *self.granted.lock() {
+                let of_request = if let MdtRequest::CancelLocks(handles) = &request { &handles[..] } else { &[] };
+                let cancelled =
+                    |handle: &LockHandle| of_request.contains(handle) || call.extension.cancels.contains(handle);
+                locks.held.retain(|handle, _| !cancelled(handle));
             }
-            let reply = self.execute(call.client, request);
-            let granted = self.grant(call.client, call.extension.wanted.as_ref(), &reply);
+            let is_lookup = matches!(request, MdtRequest::Lookup(..));
+            let mut reply = self.execute(call.client, request);
+            if is_lookup && reply == Err(FsError::NotFound) {
+                reply = Ok(MdtReply::Absent);
+            }
+            let granted = self.grant(call.client, call.extension.wanted.as_ref(), &mut reply);
             let mut held = self.held.subscribe();
             held.wait_for(|held| *held != Some(asked)).await.expect("the sender is here");
             if reply == Ok(MdtReply::Waiting) {

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use types::{FsError, FsResult, InodeNumber};
 
 use super::{Adapter, caller::Caller, fatal};
+use crate::kernel_cache::WaitingRequest;
 use crate::protocol::Opcode;
 use crate::session::Answer;
 
@@ -63,6 +64,9 @@ where
 impl Wait {
     async fn until_killed(&self) {
         let mut registration = self.adapter.pending.register(self.unique);
+        let (opcode, thread) = (self.opcode, self.caller.thread);
+        let request = WaitingRequest { opcode, node: self.inode.0, thread };
+        let _entry = self.adapter.kernel.waiting().enter(self.unique, request);
         let long = Instant::now() + LONG;
         let mut told = false;
         let look = Instant::now() + SIGNAL_LOOK;

@@ -8,6 +8,7 @@ use types::{
     limits,
 };
 
+use crate::kernel_cache::Validity;
 use crate::protocol::flags::set_attributes as valid;
 use crate::protocol::reply::{Attr, AttributesOut, EntryOut, StatFsOut, Statx, StatxOut, StatxTime};
 use crate::protocol::request::SetAttributesIn;
@@ -16,6 +17,9 @@ use crate::protocol::request::SetAttributesIn;
 /// few requests, small enough that reading a small file through stdio does not make the kernel pin
 /// a megabyte of untouched memory.
 const IO_BLOCK_BYTES: u32 = 128 * 1024;
+/// The same of directories: glibc lists them with a buffer of this size. The kernel asks for as many
+/// entries with attributes at once as fit, some 1500.
+const DIRECTORY_BLOCK_BYTES: u32 = 256 * 1024;
 /// Unit in which statfs(2) counts; f_bsize and f_frsize alike, because programs mix them up.
 const SPACE_UNIT_BYTES: u32 = 4096;
 /// Flag with which the kernel opens programs for execution (__FMODE_EXEC); not visible to programs.
@@ -53,6 +57,10 @@ pub fn node_kind(mode: u32, device: u32) -> FsResult<NodeKind> {
     }
 }
 
+fn block_bytes(kind: FileKind) -> u32 {
+    if kind == FileKind::Directory { DIRECTORY_BLOCK_BYTES } else { IO_BLOCK_BYTES }
+}
+
 /// Attributes for the kernel. Seconds are signed on both sides; the protocol merely calls them
 /// unsigned.
 pub fn attr(attributes: &Attributes) -> Attr {
@@ -71,15 +79,23 @@ pub fn attr(attributes: &Attributes) -> Attr {
         uid: attributes.uid,
         gid: attributes.gid,
         device: attributes.device,
-        block_size: IO_BLOCK_BYTES,
+        block_size: block_bytes(attributes.kind),
         flags: 0,
     }
 }
 
-/// A name that was found or made; valid for no time.
-pub fn entry_out(attributes: &Attributes) -> EntryOut {
-    let (node, generation) = (attributes.inode.0, generation(attributes));
-    EntryOut { node, generation, attributes: attr(attributes), ..EntryOut::default() }
+/// A name that was found or made.
+pub fn entry_out(attributes: &Attributes, validity: Validity) -> EntryOut {
+    let (name, known) = (validity.name.unwrap_or_default(), validity.attributes.unwrap_or_default());
+    EntryOut {
+        node: attributes.inode.0,
+        generation: generation(attributes),
+        entry_valid: name.as_secs(),
+        attributes_valid: known.as_secs(),
+        entry_valid_nanoseconds: name.subsec_nanos(),
+        attributes_valid_nanoseconds: known.subsec_nanos(),
+        attributes: attr(attributes),
+    }
 }
 
 /// What tells a file from another one of the same number. A metadata server gives a number once;
@@ -98,19 +114,25 @@ fn generation(attributes: &Attributes) -> u64 {
     time.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-/// Attributes that are valid for no time.
-pub fn attributes_out(attributes: &Attributes) -> AttributesOut {
-    AttributesOut { attributes: attr(attributes), ..AttributesOut::default() }
+/// Attributes.
+pub fn attributes_out(attributes: &Attributes, validity: Validity) -> AttributesOut {
+    let valid = validity.attributes.unwrap_or_default();
+    AttributesOut {
+        valid: valid.as_secs(),
+        valid_nanoseconds: valid.subsec_nanos(),
+        padding: 0,
+        attributes: attr(attributes),
+    }
 }
 
 /// Attributes with the time of creation.
-pub fn statx_out(attributes: &Attributes) -> StatxOut {
+pub fn statx_out(attributes: &Attributes, validity: Validity) -> StatxOut {
     let time =
         |time: Timestamp| StatxTime { seconds: time.seconds, nanoseconds: time.nanoseconds, ..StatxTime::default() };
     let device = u64::from(attributes.device);
     let statx = Statx {
         mask: STATX_FILLED,
-        block_size: IO_BLOCK_BYTES,
+        block_size: block_bytes(attributes.kind),
         links: attributes.links,
         uid: attributes.uid,
         gid: attributes.gid,
@@ -126,7 +148,8 @@ pub fn statx_out(attributes: &Attributes) -> StatxOut {
         device_minor: libc::minor(device),
         ..Statx::default()
     };
-    StatxOut { statx, ..StatxOut::default() }
+    let valid = validity.attributes.unwrap_or_default();
+    StatxOut { valid: valid.as_secs(), valid_nanoseconds: valid.subsec_nanos(), statx, ..StatxOut::default() }
 }
 
 /// Space for statfs(2).
@@ -235,7 +258,7 @@ mod tests {
         assert_eq!(attr.atime.cast_signed(), -1);
         assert_eq!(attr.mtime, 1 << 33);
         assert_eq!(attr.mode, libc::S_IFBLK | 0o4755);
-        let statx = statx_out(&attributes()).statx;
+        let statx = statx_out(&attributes(), Validity::default()).statx;
         assert_eq!((statx.atime.seconds, statx.btime.seconds, statx.btime.nanoseconds), (-1, 9, 10));
         assert_eq!((statx.device_major, statx.device_minor), (8, 17));
     }
@@ -243,7 +266,8 @@ mod tests {
     #[test]
     fn generations_are_those_in_the_file_handles_of_users() {
         let at = |seconds, nanoseconds| {
-            entry_out(&Attributes { btime: Timestamp { seconds, nanoseconds }, ..attributes() }).generation
+            let attributes = Attributes { btime: Timestamp { seconds, nanoseconds }, ..attributes() };
+            entry_out(&attributes, Validity::default()).generation
         };
         // Never to be changed: see the function.
         assert_eq!(at(1_800_000_000, 123_456_789), 0xf235e84);
@@ -251,7 +275,7 @@ mod tests {
         assert_ne!(at(1_800_000_001, 123_456_789), 0xf235e84);
         assert!(at(-1, 999_999_999) <= u64::from(u32::MAX));
         let root = Attributes { inode: InodeNumber::ROOT, ..attributes() };
-        assert_eq!(entry_out(&root).generation, 0);
+        assert_eq!(entry_out(&root, Validity::default()).generation, 0);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Reading directories.
 
+use client::DirectoryItem;
 use types::{FsError, FsResult};
 
 use super::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
+use crate::kernel_cache::{Shown, Validity};
 use crate::protocol::directory::DirectoryBuffer;
 use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
@@ -23,6 +25,16 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
 }
 
+/// What READDIRPLUS shows of an entry. The kernel counts a lookup for each, but for `.` and `..` and
+/// those of which nothing is shown.
+fn lookup(call: &Call, item: &DirectoryItem) -> EntryOut {
+    let Some(attributes) = &item.attributes else { return EntryOut::default() };
+    if matches!(item.name.as_slice(), b"." | b"..") {
+        return entry_out(attributes, Validity::default());
+    }
+    call.entry(attributes, Shown::Found(call.inode, &item.name))
+}
+
 /// READDIR, and READDIRPLUS with attributes.
 pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let directory = call.adapter.handles.get(read.handle)?;
@@ -30,8 +42,12 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
     let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
     let mut buffer = DirectoryBuffer::new(capacity);
+    if plus {
+        call.adapter.kernel.gives_page();
+    }
     for (number, item) in page.items.iter().enumerate() {
-        let lookup = plus.then(|| item.attributes.as_ref().map_or_else(EntryOut::default, entry_out));
+        let fits = buffer.has_room_for(item.name.len(), plus);
+        let lookup = plus.then(|| if fits { lookup(&call, item) } else { EntryOut::default() });
         if !buffer.push(lookup.as_ref(), item.inode.0, item.cookie, dirent_kind(item.kind), &item.name) {
             if number == 0 {
                 // An empty answer would mean the end of the directory.

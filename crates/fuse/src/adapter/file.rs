@@ -15,8 +15,10 @@ use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
 
 use super::Call;
-use super::convert::{entry_out, open_flags};
+use super::changes;
+use super::convert::open_flags;
 use super::file_flags;
+use crate::kernel_cache::Shown;
 use crate::protocol::flags::{fsync as fsync_flag, open_reply, release as release_flag, write as write_flag};
 use crate::protocol::reply::{CopyFileRangeOut, IoctlOut, OpenOut, SeekOut, WriteOut};
 use crate::protocol::request::{
@@ -69,7 +71,7 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
         call.file_system().close(created.file, None).await?;
         return Err(FsError::Stale);
     }
-    Ok(enter_created(call, created))
+    Ok(enter_created(call, created, Shown::Made(call.inode, name)))
 }
 
 /// TMPFILE.
@@ -81,11 +83,11 @@ pub async fn create_unnamed(call: Call, create: CreateIn) -> FsResult<Answer> {
         call.file_system().create_unnamed(&credentials, call.inode, mode, create.umask, flags).await
     };
     let created = call.caller.run(open).await?;
-    Ok(enter_created(call, created))
+    Ok(enter_created(call, created, Shown::Unnamed))
 }
 
-fn enter_created(call: &Call, created: CreatedFile) -> Answer {
-    let entry = entry_out(&created.attributes);
+fn enter_created(call: &Call, created: CreatedFile, shown: Shown<'_>) -> Answer {
+    let entry = call.entry(&created.attributes, shown);
     Answer::pair(&entry, &enter(call, created.file))
 }
 
@@ -209,6 +211,7 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
         if control.changes() {
             call.adapter.writability.require()?;
         }
+        let _change = changes::begin_control(&call.adapter, call.inode.0, control);
         let execute = |credentials| async move {
             match control::execute(call.file_system(), &credentials, (call.inode, open), control.clone()).await {
                 ControlReply::Error(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),

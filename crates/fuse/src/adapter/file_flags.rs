@@ -64,6 +64,11 @@ impl Request {
         };
         Some(Request { form, sets })
     }
+
+    /// Whether it changes them.
+    pub fn sets(self) -> bool {
+        self.sets
+    }
 }
 
 impl Form {

@@ -9,15 +9,14 @@
 //! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a lock, an open or a truncation that waits is given up, and the search for space to reserve; everything, if the caller is being killed ([`attend`](attend::attend)) |
 //! | errno | [`host::errno`] | [`FsError`](types::FsError) |
 //!
-//! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. Downside: an
-//! inode that is unlinked while only a path descriptor (O_PATH) or a working directory refers to it
-//! is gone at once.
-//!
-//! Names and attributes are answered with a validity of 0 and absent names with an error, which the
-//! kernel does not cache; so changes by other clients are always visible.
+//! Node ids are inode numbers. What the kernel may cache of them is decided in
+//! [`kernel_cache`](crate::kernel_cache). Absent names are answered with an error, which the kernel
+//! does not cache. Downside: an inode that is unlinked while only a path descriptor (O_PATH) or a
+//! working directory refers to it is gone at once.
 
 mod attend;
 mod caller;
+mod changes;
 mod convert;
 mod directory;
 mod fatal;
@@ -30,20 +29,27 @@ mod namespace;
 mod programs;
 mod xattr;
 
-use std::{fmt::Display, sync::Arc, time::Instant};
+use std::{
+    fmt::Display,
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use client::FileSystem;
 use rt::{BoxFuture, trace::Origin};
-use rustix::mount::MountFlags;
-use types::{FsResult, InodeNumber};
+use types::{Attributes, FsError, FsResult, InodeNumber};
+use zerocopy::FromBytes;
 
-use crate::mount::writability::Writability;
+use crate::kernel_cache::{KernelCache, Shown, Validity};
+use crate::mount::{MountOptions, writability::Writability};
+use crate::protocol::reply::EntryOut;
+use crate::protocol::request::ForgetOne;
 use crate::protocol::{Incoming, Opcode, Operation};
-use crate::session::{Answer, Handler, Responder};
+use crate::session::{Answer, Handler, Notifications, Responder};
 use attend::{Wait, attend};
 use caller::Caller;
-use convert::AccessTimes;
+use convert::{AccessTimes, entry_out};
 use handles::Handles;
 use host::errno::Errno;
 use host::ioctl::PendingReplies;
@@ -53,6 +59,7 @@ use programs::Programs;
 /// Serves one mount from one [`FileSystem`].
 pub struct Adapter {
     file_system: Arc<FileSystem>,
+    kernel: Arc<KernelCache>,
     handles: Handles,
     /// Requests that any signal ends.
     interrupts: Interrupts,
@@ -77,24 +84,52 @@ impl Call {
     fn file_system(&self) -> &Arc<FileSystem> {
         &self.adapter.file_system
     }
+
+    /// What the kernel may keep of the attributes of an inode that it knows, and their newest state.
+    fn given(&self, attributes: &Attributes) -> (Attributes, Validity) {
+        self.adapter.kernel.give(self.file_system(), attributes, Shown::Inode, false)
+    }
+
+    /// An inode that the kernel counts as looked up.
+    fn entry(&self, attributes: &Attributes, shown: Shown<'_>) -> EntryOut {
+        let (attributes, validity) = self.adapter.kernel.give(self.file_system(), attributes, shown, true);
+        entry_out(&attributes, validity)
+    }
+
+    /// The outcome of a change of names, which the kernel takes for no change if it is an error.
+    fn settled<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
+        if let Err(FsError::Unreachable { .. } | FsError::Stale | FsError::Interrupted) = outcome {
+            self.adapter.kernel.is_uncertain();
+        }
+        outcome
+    }
 }
 
 type Work = BoxFuture<'static, FsResult<Answer>>;
 
 impl Adapter {
-    /// An adapter without open files, of a mount that was made with these flags, and of which
+    /// An adapter without open files, of a mount that was made with these options, and of which
     /// `writability` tells.
-    pub fn new(file_system: Arc<FileSystem>, flags: MountFlags, writability: Arc<Writability>) -> Arc<Self> {
+    pub fn new(file_system: Arc<FileSystem>, options: &MountOptions, writability: Arc<Writability>) -> Arc<Self> {
+        let kernel = KernelCache::new(options.default_permissions);
+        let upper: Weak<KernelCache> = Arc::downgrade(&kernel);
+        file_system.set_upper_cache(upper);
         Arc::new(Self {
             file_system,
+            kernel,
             handles: Handles::default(),
             interrupts: Interrupts::default(),
             pending: Interrupts::default(),
             control_replies: PendingReplies::default(),
             writability,
-            access_times: AccessTimes::from(flags),
+            access_times: AccessTimes::from(options.flags),
             programs: Programs::default(),
         })
+    }
+
+    /// What the kernel caches.
+    pub fn kernel_cache(&self) -> &Arc<KernelCache> {
+        &self.kernel
     }
 
     /// Identifies a request in the logs of this process and of every server that works for it: the
@@ -114,7 +149,18 @@ impl Handler for Adapter {
     ) -> Option<BoxFuture<'static, ()>> {
         let header = incoming.header;
         match incoming.operation {
-            Operation::Forget(_) | Operation::BatchForget(_) => responder.forget(),
+            Operation::Forget(forget) => {
+                self.kernel.forget(header.node, forget.lookups);
+                responder.forget();
+            }
+            Operation::BatchForget { forgets } => {
+                let mut rest = forgets;
+                while let Ok((ForgetOne { node, lookups }, further)) = ForgetOne::read_from_prefix(rest) {
+                    self.kernel.forget(node, lookups);
+                    rest = further;
+                }
+                responder.forget();
+            }
             Operation::Interrupt(interrupt) => {
                 self.interrupts.interrupt(interrupt.unique);
                 self.pending.interrupt(interrupt.unique);
@@ -129,6 +175,7 @@ impl Handler for Adapter {
                 let job = self.file_system.job_ids().of(|| self.programs.job(&caller));
                 let origin = Origin { trace, uid: header.uid, gid: header.gid, job };
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
+                let change = changes::begin(&self, header.node, &operation);
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
                 let work = attend(wait, rt::trace::scoped(origin, work));
                 let error: fn(&FsResult<Answer>) -> Option<&dyn Display> = |answer| match answer {
@@ -136,10 +183,19 @@ impl Handler for Adapter {
                     Err(error) => Some(error),
                 };
                 let work = rt::trace::observed(span, Instant::now, work, error);
-                return Some(Box::pin(async move { responder.send(work.await) }));
+                return Some(Box::pin(async move {
+                    let answer = work.await;
+                    // Before the kernel gives its locks back.
+                    drop(change);
+                    responder.send(answer);
+                }));
             }
         }
         None
+    }
+
+    fn begins(&self, notifications: Notifications) {
+        self.kernel.begin(notifications);
     }
 }
 

@@ -7,7 +7,8 @@ use rpc::message::mdt::RenameMode;
 use types::{Attributes, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
 
 use super::Call;
-use super::convert::{attributes_out, changes, entry_out, node_kind, statfs_out, statx_out};
+use super::convert::{attributes_out, changes, node_kind, statfs_out, statx_out};
+use crate::kernel_cache::{Shown, Validity};
 use crate::protocol::flags::{get_attributes as get_flag, set_attributes as valid};
 use crate::protocol::request::{
     AccessIn, GetAttributesIn, LinkIn, MakeDirectoryIn, MakeNodeIn, Rename2In, SetAttributesIn, StatxIn,
@@ -18,17 +19,23 @@ use crate::session::Answer;
 pub async fn lookup(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let look = |credentials| async move { call.file_system().lookup(&credentials, call.inode, name).await };
-    Ok(Answer::of(&entry_out(&call.caller.run(look).await?)))
+    let found = call.caller.run(look).await?;
+    // Of file handles: the name is not one of a directory.
+    let is_special = matches!(name.as_slice(), b"." | b"..");
+    let shown = if is_special { Shown::Inode } else { Shown::Found(call.inode, name) };
+    Ok(Answer::of(&call.entry(&found, shown)))
 }
 
 /// GETATTR.
 pub async fn get_attributes(call: Call, get: GetAttributesIn) -> FsResult<Answer> {
-    Ok(Answer::of(&attributes_out(&attributes(&call, get.flags, get.handle).await?)))
+    let (attributes, validity) = call.given(&attributes(&call, get.flags, get.handle).await?);
+    Ok(Answer::of(&attributes_out(&attributes, validity)))
 }
 
 /// STATX: GETATTR with the time of creation.
 pub async fn statx(call: Call, get: StatxIn) -> FsResult<Answer> {
-    Ok(Answer::of(&statx_out(&attributes(&call, get.flags, get.handle).await?)))
+    let (attributes, validity) = call.given(&attributes(&call, get.flags, get.handle).await?);
+    Ok(Answer::of(&statx_out(&attributes, validity)))
 }
 
 async fn attributes(call: &Call, flags: u32, handle: u64) -> FsResult<Attributes> {
@@ -58,7 +65,9 @@ pub async fn set_attributes(call: Call, set: SetAttributesIn) -> FsResult<Answer
         Some(after) => after,
         None => call.file_system().get_attributes(call.inode, file.as_deref()).await?,
     };
-    Ok(Answer::of(&attributes_out(&after)))
+    // Valid for no time: the kernel applies the reply even if it has been told meanwhile that the
+    // attributes are outdated.
+    Ok(Answer::of(&attributes_out(&after, Validity::default())))
 }
 
 /// Through an open file it waits only for truncations and appends that are in progress.
@@ -102,14 +111,15 @@ async fn create(call: Call, name: Vec<u8>, kind: NodeKind, mode: u32, umask: u32
     let mode = mode & types::mode::PERMISSIONS;
     let node = &NewNode { parent: call.inode, name, kind, mode, umask, layout: None };
     let create = |credentials| async move { call.file_system().create(&credentials, node.clone()).await };
-    Ok(Answer::of(&entry_out(&call.caller.run(create).await?)))
+    let made = call.caller.run(create).await?;
+    Ok(Answer::of(&call.entry(&made, Shown::Made(call.inode, &node.name))))
 }
 
 /// UNLINK.
 pub async fn unlink(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let unlink = |credentials| async move { call.file_system().unlink(&credentials, call.inode, name).await };
-    call.caller.run(unlink).await?;
+    call.settled(call.caller.run(unlink).await)?;
     Ok(Answer::done())
 }
 
@@ -117,7 +127,7 @@ pub async fn unlink(call: Call, name: Vec<u8>) -> FsResult<Answer> {
 pub async fn remove_directory(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let remove = |credentials| async move { call.file_system().remove_directory(&credentials, call.inode, name).await };
-    call.caller.run(remove).await?;
+    call.settled(call.caller.run(remove).await)?;
     Ok(Answer::done())
 }
 
@@ -134,7 +144,9 @@ pub async fn rename(call: Call, rename: Rename2In, name: Vec<u8>, new_name: Vec<
     let rename = |credentials| async move {
         call.file_system().rename(&credentials, (call.inode, name), (new_parent, new_name), mode).await
     };
-    call.caller.run(rename).await?;
+    call.settled(call.caller.run(rename).await)?;
+    let exchanged = mode == RenameMode::Exchange;
+    call.adapter.kernel.renamed((call.inode.0, name), (new_parent.0, new_name), exchanged);
     Ok(Answer::done())
 }
 
@@ -143,7 +155,8 @@ pub async fn link(call: Call, link: LinkIn, name: Vec<u8>) -> FsResult<Answer> {
     let target = InodeNumber(link.node);
     let (call, name) = (&call, &name);
     let link = |credentials| async move { call.file_system().link(&credentials, target, call.inode, name).await };
-    Ok(Answer::of(&entry_out(&call.caller.run(link).await?)))
+    let linked = call.caller.run(link).await?;
+    Ok(Answer::of(&call.entry(&linked, Shown::Made(call.inode, name))))
 }
 
 /// ACCESS: access(2), chdir(2) and the like.

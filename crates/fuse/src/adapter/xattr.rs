@@ -1,5 +1,7 @@
 //! Extended attributes. Access lists are ordinary attributes here; the MDT interprets them.
 
+use std::{path::Path, sync::LazyLock};
+
 use client::CAPABILITIES_NAME;
 use rpc::message::mdt::XattrMode;
 use types::{Credentials, FsError, FsResult};
@@ -8,6 +10,11 @@ use super::Call;
 use crate::protocol::reply::GetXattrOut;
 use crate::protocol::request::{GetXattrIn, SetXattrIn};
 use crate::session::Answer;
+
+/// The label of a file for SELinux.
+const LABEL_NAME: &[u8] = b"security.selinux";
+/// Whether the kernel has SELinux switched on.
+static HAS_LABELS: LazyLock<bool> = LazyLock::new(|| Path::new("/sys/fs/selinux").exists());
 
 /// SETXATTR.
 pub async fn set(call: Call, set: SetXattrIn, name: Vec<u8>, value: Vec<u8>) -> FsResult<Answer> {
@@ -28,7 +35,17 @@ pub async fn set(call: Call, set: SetXattrIn, name: Vec<u8>, value: Vec<u8>) -> 
 pub async fn get(call: Call, get: GetXattrIn, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let value = |credentials| async move { call.file_system().get_xattr(&credentials, call.inode, name).await };
-    sized(call.caller.run(value).await?, get.size)
+    let value = call.caller.run(value).await.map_err(|error| without_label(error, name, *HAS_LABELS))?;
+    sized(value, get.size)
+}
+
+/// `ls -l` asks for the label of each file, unless it is told once that there are none: a file
+/// without a label has none that is supported, where SELinux is switched off.
+fn without_label(error: FsError, name: &[u8], has_labels: bool) -> FsError {
+    match error {
+        FsError::NoData if name == LABEL_NAME && !has_labels => FsError::NotSupported,
+        error => error,
+    }
 }
 
 /// LISTXATTR: names, each with its NUL.
@@ -71,6 +88,14 @@ fn sized(value: Vec<u8>, capacity: u32) -> FsResult<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_absent_label_is_not_supported_without_selinux() {
+        assert_eq!(without_label(FsError::NoData, LABEL_NAME, false), FsError::NotSupported);
+        assert_eq!(without_label(FsError::NoData, LABEL_NAME, true), FsError::NoData);
+        assert_eq!(without_label(FsError::NoData, b"security.other", false), FsError::NoData);
+        assert_eq!(without_label(FsError::Stale, LABEL_NAME, false), FsError::Stale);
+    }
 
     #[test]
     fn values_are_sized_fitted_or_refused() {

@@ -29,12 +29,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::sync::watch;
 
-use crate::Adapter;
 use crate::protocol::flags::init::POSIX_ACL;
 use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::device::Device;
 use crate::session::init::READ_AHEAD_BYTES;
 use crate::session::{Handler, Session, SessionError, SessionOptions, Transport};
+use crate::{Adapter, KernelCache};
 pub use options::{MountOptions, MountSource, ParseError};
 use writability::Writability;
 
@@ -94,6 +94,7 @@ pub struct Mount {
     point: PathBuf,
     device_number: String,
     session: Option<Session>,
+    kernel_cache: Option<Arc<KernelCache>>,
 }
 
 impl Mount {
@@ -107,8 +108,10 @@ impl Mount {
         cores: Cores,
     ) -> Result<Mount, MountError> {
         let writability = Arc::new(Writability::new(options));
-        let adapter = Adapter::new(file_system, options.flags, writability.clone());
-        let mount = Self::with_handler(adapter, source, point, options, cores)?;
+        let adapter = Adapter::new(file_system, options, writability.clone());
+        let kernel_cache = adapter.kernel_cache().clone();
+        let mut mount = Self::with_handler(adapter, source, point, options, cores)?;
+        mount.kernel_cache = Some(kernel_cache);
         writability.mounted(&mount.device_number);
         Ok(mount)
     }
@@ -130,12 +133,17 @@ impl Mount {
         let entry = mount_table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
         let device_number = entry.map(|entry| entry.device).unwrap_or_default();
         raise_read_ahead(&device_number);
-        Ok(Mount { point, device_number, session: Some(session) })
+        Ok(Mount { point, device_number, session: Some(session), kernel_cache: None })
     }
 
     /// The mount point, absolute and without symbolic links.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// What the kernel caches of it; `None` if it does not serve a [`FileSystem`].
+    pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
+        self.kernel_cache.as_ref()
     }
 
     /// How requests come from the kernel.

@@ -71,7 +71,8 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Flags of mount(2) that were switched off by name (`dev` switches NODEV off).
     pub flags_off: MountFlags,
-    /// The kernel checks permissions and access lists too (`default_permissions`).
+    /// The kernel checks permissions and access lists too, and so it may cache names and attributes
+    /// (`default_permissions`, the default; `no_default_permissions`).
     pub default_permissions: bool,
     /// Change the flags of what is mounted there already, as by [`remount`](super::remount).
     pub remount: bool,
@@ -92,7 +93,7 @@ impl Default for MountOptions {
         Self {
             flags: MountFlags::empty(),
             flags_off: MountFlags::empty(),
-            default_permissions: false,
+            default_permissions: true,
             remount: false,
             allow_other: None,
             threads: None,
@@ -182,7 +183,11 @@ impl MountOptions {
             ("allow_other", None) => self.allow_other = Some(true),
             ("noallow_other", None) => self.allow_other = Some(false),
             ("default_permissions", None) => self.default_permissions = true,
-            ("remount" | "allow_other" | "noallow_other" | "default_permissions", Some(_)) => return Err(wrong()),
+            ("no_default_permissions", None) => self.default_permissions = false,
+            (
+                "remount" | "allow_other" | "noallow_other" | "default_permissions" | "no_default_permissions",
+                Some(_),
+            ) => return Err(wrong()),
             ("threads", value) => {
                 let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
                 self.threads = Some(threads.ok_or_else(wrong)?);
@@ -286,6 +291,7 @@ mod tests {
             "io_uring=yes",
             "allow_other=yes",
             "default_permissions=1",
+            "no_default_permissions=1",
         ] {
             assert_eq!(parse(text), Err(ParseError::Value(text.to_owned())));
         }

@@ -12,9 +12,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use super::flags::init::INIT_EXT;
 use super::opcode::Opcode;
 use super::request::{
-    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetAttributesIn,
-    GetXattrIn, InHeader, InitIn, InterruptIn, IoctlIn, LinkIn, LockIn, MakeDirectoryIn, MakeNodeIn, OpenIn, ReadIn,
-    ReleaseIn, Rename2In, RenameIn, SeekIn, SetAttributesIn, SetXattrIn, StatxIn, WriteIn,
+    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
+    GetAttributesIn, GetXattrIn, InHeader, InitIn, InterruptIn, IoctlIn, LinkIn, LockIn, MakeDirectoryIn, MakeNodeIn,
+    OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SeekIn, SetAttributesIn, SetXattrIn, StatxIn, WriteIn,
 };
 
 /// Why bytes are not a request.
@@ -72,7 +72,10 @@ pub enum Operation<'a> {
         name: &'a [u8],
     },
     Forget(ForgetIn),
-    BatchForget(BatchForgetIn),
+    /// As many [`ForgetOne`] as fit.
+    BatchForget {
+        forgets: &'a [u8],
+    },
     GetAttributes(GetAttributesIn),
     Statx(StatxIn),
     SetAttributes(SetAttributesIn),
@@ -218,7 +221,7 @@ impl<'a> Body<'a> {
         Some(match opcode {
             Opcode::Lookup => Operation::Lookup { name: self.name()? },
             Opcode::Forget => Operation::Forget(self.take()?),
-            Opcode::BatchForget => Operation::BatchForget(self.take()?),
+            Opcode::BatchForget => self.batch_forget()?,
             Opcode::GetAttributes => Operation::GetAttributes(self.take()?),
             Opcode::Statx => Operation::Statx(self.take()?),
             Opcode::SetAttributes => Operation::SetAttributes(self.take()?),
@@ -293,6 +296,12 @@ impl<'a> Body<'a> {
     fn set_xattr(mut self) -> Option<Operation<'a>> {
         let set: SetXattrIn = self.take()?;
         Some(Operation::SetXattr { set, name: self.name()?, value: self.bytes(set.size)? })
+    }
+
+    fn batch_forget(mut self) -> Option<Operation<'a>> {
+        let BatchForgetIn { count, .. } = self.take()?;
+        let bytes = count.checked_mul(size_of::<ForgetOne>() as u32)?;
+        Some(Operation::BatchForget { forgets: self.bytes(bytes)? })
     }
 
     fn init(mut self) -> Option<Operation<'a>> {

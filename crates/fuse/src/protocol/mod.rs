@@ -13,6 +13,7 @@
 pub mod decode;
 pub mod directory;
 pub mod flags;
+pub mod notify;
 pub mod opcode;
 pub mod reply;
 pub mod request;

@@ -59,6 +59,16 @@ pub struct BatchForgetIn {
     pub padding: u32,
 }
 
+/// `fuse_forget_one`: one of the pairs after [`BatchForgetIn`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ForgetOne {
+    /// The inode.
+    pub node: u64,
+    /// Lookups to forget.
+    pub lookups: u64,
+}
+
 /// `fuse_getattr_in`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -102,6 +102,15 @@ impl Device {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Sends a notification.
+    pub fn notify(&self, code: i32, body: &[&[u8]]) -> Result<(), Errno> {
+        let length = size_of::<OutHeader>() + body.iter().map(|part| part.len()).sum::<usize>();
+        let header = OutHeader { length: length as u32, error: code, unique: 0 };
+        let mut slices = vec![IoSlice::new(header.as_bytes())];
+        slices.extend(body.iter().map(|part| IoSlice::new(part)));
+        rustix::io::writev(&self.file, &slices).map(drop)
+    }
 }
 
 impl AsFd for Device {

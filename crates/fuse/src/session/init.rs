@@ -17,11 +17,11 @@ use super::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
 const REQUIRED: u64 = BIG_WRITES | ATOMIC_O_TRUNC | DONT_MASK | POSIX_LOCKS | FLOCK_LOCKS | MAX_PAGES;
 
 /// Features used where the kernel has them. Deliberately absent:
-/// - WRITEBACK_CACHE, AUTO_INVAL_DATA, CACHE_SYMLINKS: nothing may be cached that another client
-///   can change.
-/// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes that it
-///   asks for at each step: permission is decided at the MDT. Mounts with the option
-///   default_permissions add it ([`negotiate`]).
+/// - WRITEBACK_CACHE, AUTO_INVAL_DATA: no data may be cached that another client can change.
+/// - CACHE_SYMLINKS: targets would stay in the page cache, which is not dropped with attributes.
+///   Numbers are never reused and targets never change, but reading one changes its access time.
+/// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes: mounts add
+///   it ([`negotiate`]) unless their options say no_default_permissions.
 /// - OVER_IO_URING: depends on the choice at mount, and on what is available.
 /// - NO_OPEN_SUPPORT: every open is known to the MDT.
 /// - HANDLE_KILLPRIV (the first version) does not say whether a writer is privileged. The second

@@ -18,6 +18,7 @@ pub mod buffer;
 pub mod device;
 mod dispatch;
 pub mod init;
+pub mod notifications;
 pub mod responder;
 mod ring;
 mod transport;
@@ -36,6 +37,7 @@ use buffer::BufferPool;
 use device::{Device, Received};
 use dispatch::Dispatcher;
 use init::{Negotiated, UnsupportedKernel, negotiate};
+pub use notifications::{Notifications, Notified};
 pub use responder::{Answer, Responder};
 use ring::{IdleRings, Rings, StartError};
 pub use transport::{RingChoice, Transport};
@@ -52,6 +54,10 @@ pub trait Handler: Send + Sync + 'static {
         data: Bytes,
         responder: Responder,
     ) -> Option<BoxFuture<'static, ()>>;
+
+    /// The session begins: from now on there are requests, and the kernel can be told what is
+    /// outdated.
+    fn begins(&self, _notifications: Notifications) {}
 }
 
 /// Why a session could not start.
@@ -106,8 +112,10 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let threads = options.threads.max(1);
         let pool = BufferPool::new(2 * threads + 8);
-        let (features, idle) = initialise(&device, &pool, options, cores.count())?;
-        let (device, dispatcher) = (Arc::new(device), Dispatcher::new(handler, cores));
+        let Initialised { minor, features, rings: idle } = initialise(&device, &pool, options, cores.count())?;
+        let device = Arc::new(device);
+        handler.begins(Notifications::new(&device, minor));
+        let dispatcher = Dispatcher::new(handler, cores);
         let mut workers = Workers::new(device.clone(), dispatcher.clone(), pool.clone());
         workers.start(1)?;
         let shared = Arc::new(ring::Shared { device, dispatcher, pool, ending: workers.ending() });
@@ -155,13 +163,21 @@ impl Session {
     }
 }
 
-/// Reads and answers INIT; returns the features agreed on, and rings if io_uring is one of them.
+/// What INIT led to.
+struct Initialised {
+    minor: u32,
+    features: u64,
+    /// If io_uring is one of the features.
+    rings: Option<IdleRings>,
+}
+
+/// Reads and answers INIT.
 fn initialise(
     device: &Device,
     pool: &Arc<BufferPool>,
     options: SessionOptions,
     cores: usize,
-) -> Result<(u64, Option<IdleRings>), SessionError> {
+) -> Result<Initialised, SessionError> {
     let mut buffer = pool.take();
     loop {
         match device.receive(&mut buffer)? {
@@ -187,7 +203,7 @@ fn initialise(
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
                 tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session started");
-                return Ok((features, rings));
+                return Ok(Initialised { minor: reply.minor, features, rings });
             }
             Ok(Negotiated::TryOlder(reply)) => device.send(unique, 0, &Answer::of(&reply).head, &[])?,
             Err(error) => {

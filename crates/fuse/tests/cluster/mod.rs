@@ -1,4 +1,5 @@
 //! A mounted file system in this process: the shipped MDT, OSTs and client, over devices in memory.
+//! Any number of clients mount it.
 
 mod free;
 
@@ -9,7 +10,7 @@ use std::{
 };
 
 use client::FileSystem;
-use fuse::{Mount, MountOptions, Unmounted};
+use fuse::{KernelCache, Mount, MountOptions, Unmounted};
 use kv::MemoryCold;
 use layout::{FileSystemDefault, ResolvedCount};
 use mds::{Mdt, MdtOptions};
@@ -26,10 +27,16 @@ const LEASE: Duration = Duration::from_secs(60);
 
 /// See the module documentation. Unmounts and stops when dropped.
 pub struct Cluster {
-    mount: Option<Mount>,
-    file_system: Arc<FileSystem>,
+    seams: Seams,
     server: Arc<Server>,
     cores: Cores,
+    clients: Vec<Client>,
+}
+
+/// A client with its mount.
+pub struct Client {
+    mount: Option<Mount>,
+    file_system: Arc<FileSystem>,
     point: tempfile::TempDir,
 }
 
@@ -48,26 +55,72 @@ impl Cluster {
             entropy: Arc::new(SeededEntropy::new(1)),
             transport: Arc::new(MemoryTransport::new()),
         };
-        let (server, file_system) = cores.block_on(start(seams));
+        let server = cores.block_on(start(seams.clone()));
+        let mut cluster = Cluster { seams, server, cores, clients: Vec::new() };
+        cluster.add_client(mount_options);
+        cluster
+    }
+
+    /// Mounts it once more, as another client.
+    #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
+    pub fn with_another(mut self, mount_options: &str) -> Cluster {
+        self.add_client(mount_options);
+        self
+    }
+
+    fn add_client(&mut self, mount_options: &str) {
+        let endpoint = Endpoint::Local(self.server.clone());
+        let mut targets = vec![(TargetRole::Mdt(MdtIndex(0)), endpoint.clone())];
+        targets.extend((0..OST_COUNT).map(|index| (TargetRole::Ost(OstIndex(index)), endpoint.clone())));
+        let principal = rpc::Principal::of_test(1 + self.clients.len() as u64, rpc::Role::Client);
+        let options = client::MountOptions::fixed(FSNAME, targets, principal);
+        let file_system = self.cores.block_on(FileSystem::mount(self.seams.clone(), options)).unwrap();
         let point = tempfile::tempdir().unwrap();
         let mut options = MountOptions::default();
         options.add(mount_options).unwrap();
-        let mount = Mount::new(file_system.clone(), "test:0:/stria", point.path(), &options, cores.clone()).unwrap();
-        Cluster { mount: Some(mount), file_system, server, cores, point }
+        let mount =
+            Mount::new(file_system.clone(), "test:0:/stria", point.path(), &options, self.cores.clone()).unwrap();
+        self.clients.push(Client { mount: Some(mount), file_system, point });
     }
 
-    /// The mount point.
+    /// The clients, in the order in which they mounted.
+    #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// The first mount point.
+    #[allow(dead_code, reason = "tests with several clients name the client")]
     pub fn point(&self) -> &Path {
-        self.point.path()
+        self.clients[0].point.path()
     }
 
     /// A path below it.
+    #[allow(dead_code, reason = "tests with several clients name the client")]
     pub fn path(&self, name: &str) -> PathBuf {
         self.point().join(name)
     }
 }
 
-async fn start(seams: Seams) -> (Arc<Server>, Arc<FileSystem>) {
+#[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
+impl Client {
+    /// A path below the mount point.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+
+    /// The client below the mount.
+    pub fn file_system(&self) -> &Arc<FileSystem> {
+        &self.file_system
+    }
+
+    /// What the kernel caches of the mount.
+    pub fn kernel_cache(&self) -> &Arc<KernelCache> {
+        self.mount.as_ref().unwrap().kernel_cache().unwrap()
+    }
+}
+
+async fn start(seams: Seams) -> Arc<Server> {
     let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     let endpoint = Endpoint::Local(server.clone());
     let osts: Vec<_> = (0..OST_COUNT).map(OstIndex).collect();
@@ -78,11 +131,7 @@ async fn start(seams: Seams) -> (Arc<Server>, Arc<FileSystem>) {
     let mdt = start_mdt(&seams).await;
     mdt.update_map(&osts.iter().map(|index| (*index, endpoint.clone(), true)).collect::<Vec<_>>());
     server.add_target(mdt.name(), mdt.clone(), LEASE);
-    let mut targets = vec![(TargetRole::Mdt(MdtIndex(0)), endpoint.clone())];
-    targets.extend(osts.iter().map(|index| (TargetRole::Ost(*index), endpoint.clone())));
-    let options = client::MountOptions::fixed(FSNAME, targets, rpc::Principal::of_test(1, rpc::Role::Client));
-    let file_system = FileSystem::mount(seams, options).await.unwrap();
-    (server, file_system)
+    server
 }
 
 /// Files get a stripe on every OST, so that the tests cross stripes.
@@ -111,18 +160,20 @@ async fn start_ost(seams: &Seams, index: OstIndex) -> Arc<Ost> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            free::wait_until_free(self.point.path());
+        let mut unmounted = Vec::new();
+        for client in &mut self.clients {
+            if !std::thread::panicking() {
+                free::wait_until_free(client.point.path());
+            }
+            unmounted.push(client.mount.take().expect("mounted once").unmount());
+            self.cores.block_on(client.file_system.unmount());
         }
-        let unmounted = self.mount.take().expect("mounted once").unmount();
-        let stop = async {
-            self.file_system.unmount().await;
-            self.server.stop().await;
-        };
-        self.cores.block_on(stop);
+        self.cores.block_on(self.server.stop());
         self.cores.shutdown();
         if !std::thread::panicking() {
-            assert_eq!(unmounted.unwrap(), Unmounted::Clean, "a test left something open");
+            for unmounted in unmounted {
+                assert_eq!(unmounted.unwrap(), Unmounted::Clean, "a test left something open");
+            }
         }
     }
 }

@@ -13,9 +13,13 @@
 //! What is true of one server alone is asserted by the server itself (`mds::audit` after each
 //! commit); what needs requests, as reading data back, is in [`crate::checkers`].
 //!
+//! One invariant is checked after every step, because a violation of it may last for a step only:
+//! [`cached_locks`].
+//!
 //! Downside: a contradiction that lasts for less than the time between two looks is seen in some
 //! seeds only.
 
+mod cached_locks;
 mod destroyed;
 mod layout_fences;
 mod maps;
@@ -24,6 +28,7 @@ mod objects;
 mod refusals;
 #[cfg(test)]
 mod sample;
+mod served;
 mod sizes;
 mod slots;
 mod snapshot;
@@ -59,6 +64,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(space::Space),
         Box::new(versions::Versions::default()),
         Box::new(maps::Maps::default()),
+        Box::new(served::ServedIsTrue),
     ]
 }
 

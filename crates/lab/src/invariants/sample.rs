@@ -47,6 +47,7 @@ pub fn sound() -> Snapshot {
         mdt: Some(sound_mdt()),
         osts: osts.map(|(ost, process, object)| (ost, sound_ost(ProcessId(process), object))).into(),
         maps: vec![known("client0", 5), known("mds", 2)],
+        served: Vec::new(),
         lost_power: BTreeSet::new(),
     }
 }
@@ -69,6 +70,8 @@ fn sound_mdt() -> MdtState {
         fences: BTreeMap::new(),
         exclusive: BTreeMap::new(),
         reports: [(FIRST, space)].into(),
+        names: BTreeMap::new(),
+        recovering: BTreeSet::new(),
     }
 }
 

@@ -9,14 +9,16 @@ use std::{
     sync::Arc,
 };
 
+use client::Served;
 use layout::Location;
 use mds::{
     Mdt,
     tables::{
-        COUNTERS, DEFERRED_LOG, INODES, SESSIONS,
+        COUNTERS, DEFERRED_LOG, ENTRIES, INODES, SESSIONS,
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters},
         deferred_log::{self, DeferredOperation},
+        entry::EntryRecord,
         inode::Inode,
     },
 };
@@ -30,7 +32,11 @@ use oss::{
 use rpc::message::{mgs::ClusterMap, ost::ObjectAttributes};
 use types::{ClientId, Damage, FsError, FsResult, InodeNumber, ObjectId, OstIndex, SpaceUsage};
 
-use crate::{ProcessId, cluster::Cluster, server::Role};
+use crate::{
+    ProcessId,
+    cluster::{Cluster, client_host},
+    server::{MDT, Role},
+};
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +49,8 @@ pub struct Snapshot {
     pub osts: BTreeMap<OstIndex, OstState>,
     /// Cluster maps as clients and servers know them.
     pub maps: Vec<KnownMap>,
+    /// What clients serve from their caches.
+    pub served: Vec<(String, Served)>,
     /// Servers that have ever lost power, whether they are up or not.
     pub lost_power: BTreeSet<Role>,
 }
@@ -81,6 +89,10 @@ pub struct MdtState {
     pub exclusive: BTreeMap<InodeNumber, ClientId>,
     /// Space of OSTs as they reported it last.
     pub reports: BTreeMap<OstIndex, SpaceUsage>,
+    /// Names of directories, and where they lead.
+    pub names: BTreeMap<(InodeNumber, Vec<u8>), InodeNumber>,
+    /// Clients of a former start that have not come back yet.
+    pub recovering: BTreeSet<ClientId>,
 }
 
 /// An OST.
@@ -105,7 +117,9 @@ impl Snapshot {
     pub fn of(cluster: &Cluster) -> Result<Snapshot, String> {
         let known = cluster.watchers().into_iter();
         let maps = known.map(|(host, process, watcher)| KnownMap { host, process, map: watcher.map() });
-        let mut snapshot = Snapshot { maps: maps.collect(), ..Snapshot::default() };
+        let served = cluster.file_systems().into_iter();
+        let served = served.filter_map(|(client, system)| Some((client_host(client), system.served(MDT)?)));
+        let mut snapshot = Snapshot { maps: maps.collect(), served: served.collect(), ..Snapshot::default() };
         for role in cluster.roles() {
             if cluster.lost_power(role) {
                 snapshot.lost_power.insert(role);
@@ -181,11 +195,32 @@ impl MdtState {
             sessions.insert(client_of_key("session", key)?);
             Ok(())
         })?;
+        let mut names = BTreeMap::new();
+        mdt.scan_table(ENTRIES, |key, value| {
+            let (directory, _) = EntryRecord::decode_key(key)?;
+            let named = EntryRecord::decode(value)?.target;
+            names.extend(named.map(|named| ((directory, named.name), named.inode)));
+            Ok(())
+        })?;
         let regular = inodes.values().filter(|inode: &&Inode| inode.layout().is_some()).map(Inode::number);
         let exclusive = mdt.exclusive_holders(regular).into_iter().collect();
         let reports = mdt.osts().into_iter().filter_map(|(ost, view)| Some((ost, view.report?.space))).collect();
         let fences = mdt.fences();
-        Ok(Self { process, counters, inodes, data, to_destroy, to_refuse, sessions, fences, exclusive, reports })
+        let recovering = mdt.recovering_clients().into_iter().collect();
+        Ok(Self {
+            process,
+            counters,
+            inodes,
+            data,
+            to_destroy,
+            to_refuse,
+            sessions,
+            fences,
+            exclusive,
+            reports,
+            names,
+            recovering,
+        })
     }
 
     /// Every object on an OST that a layout names, with its file: also of files that were never

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Invariant, Snapshot, all};
+use super::{Invariant, Snapshot, all, cached_locks};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
@@ -33,6 +33,7 @@ impl Watch {
     /// From now on all invariants are checked again and again.
     pub fn begin(cluster: &Cluster) -> Watch {
         let watch = Watch::default();
+        cached_locks::watch(cluster);
         let (looks, simulation, cluster) = (watch.looks.clone(), cluster.simulation().clone(), cluster.clone());
         let random = Random::for_purpose(cluster.seed(), "invariants");
         let task = async move {

@@ -1,6 +1,7 @@
 //! Workloads: what clients do while faults happen, and what must be true afterwards.
 
 pub mod concurrent;
+pub mod contended;
 pub mod impatient;
 pub mod power;
 pub mod serial;

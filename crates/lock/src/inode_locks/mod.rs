@@ -219,6 +219,11 @@ impl InodeLocks {
         holdings.fold(InodeBits::NONE, |bits, (_, holding)| bits | holding.bits)
     }
 
+    /// What a client has of an inode by this lock.
+    pub fn held_by_lock(&self, inode: InodeNumber, client: ClientId, handle: LockHandle) -> InodeBits {
+        self.holdings.get(&(inode, client, handle)).map_or(InodeBits::NONE, |holding| holding.bits)
+    }
+
     /// What clients other than this one have of an inode.
     pub fn held_by_others(&self, inode: InodeNumber, client: ClientId) -> InodeBits {
         self.of_others(inode, client).fold(InodeBits::NONE, |bits, (_, holding)| bits | holding.bits)

@@ -8,15 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kv::Table;
+use lock::InodeBits;
 use rpc::message::ost::ObjectAttributes;
-use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{ClientId, FsResult, InodeNumber, LockHandle, ObjectId, OstIndex};
 
 use super::Mdt;
 use crate::{
     error::store_error,
     tables::{
-        DATA,
+        DATA, INODES,
         data::{self, ObjectRecord},
+        inode::Inode,
     },
 };
 
@@ -55,6 +57,23 @@ impl Mdt {
         });
         scanned.map_err(|error| store_error(&self.target, &error))?;
         outcome
+    }
+
+    /// What a client may cache of an inode by this lock; nothing if this MDT does not know the lock.
+    pub fn cached_by_lock(&self, client: ClientId, inode: InodeNumber, handle: LockHandle) -> InodeBits {
+        self.namespace().volatile.cache.held_by_lock(inode, client, handle)
+    }
+
+    /// Whether an inode exists. What is not in memory is read.
+    pub fn has_inode(&self, inode: InodeNumber) -> bool {
+        let key = Inode::key(inode);
+        let after: Vec<u8> = key.iter().copied().chain([0]).collect();
+        let mut found = false;
+        let scanned = self.scan_range(INODES, &key, Some(&after), |_, _| {
+            found = true;
+            Ok(())
+        });
+        scanned.is_ok() && found
     }
 
     /// Evicted clients whose locks are kept, and the OSTs in use that may not refuse them yet.

@@ -8,7 +8,7 @@ use rt::{
     trace::{self, Origin},
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError, oneshot};
-use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
+use types::{FsError, FsResult, LockHandle, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::{
     core::{Purpose, busy_pause},
@@ -83,6 +83,14 @@ impl Drop for Waits<'_> {
     }
 }
 
+/// What the caller says of locks beside a request.
+pub(super) struct Beside {
+    /// One that it would like to have.
+    pub(super) wanted: Option<Enqueue>,
+    /// Those that it gives back.
+    pub(super) cancels: Vec<LockHandle>,
+}
+
 /// What a call may do now.
 enum Entry {
     Local(Arc<LocalLink>, LocalSlot, Xid),
@@ -113,7 +121,7 @@ impl Import {
         &self,
         mut request: Request,
         mut bulk: Bytes,
-        wanted: Option<Enqueue>,
+        beside: &Beside,
         late: &mut Option<Caller>,
     ) -> CallResult {
         if bulk.len() > BULK_BYTES_MAX {
@@ -137,7 +145,7 @@ impl Import {
             let permit = self.permit(purpose, started).await?;
             let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
             if let Entry::Encode = entry {
-                let encoded = body.insert(codec::encode_request(&self.extension(wanted), &request)?);
+                let encoded = body.insert(codec::encode_request(&self.extension(beside), &request)?);
                 let bytes = memory_of(&request, encoded.bytes.len() + bulk.len());
                 // Calls of a recovery go out one at a time, before all others that hold memory.
                 if bytes > 0 && purpose != Purpose::Recovery {
@@ -152,7 +160,7 @@ impl Import {
                         .call(
                             started,
                             xid,
-                            (self.inner.principal.role().class(), self.extension(wanted)),
+                            (self.inner.principal.role().class(), self.extension(beside)),
                             request,
                             bulk,
                             token,
@@ -206,9 +214,11 @@ impl Import {
     }
 
     /// What is said beside a request of the present task.
-    fn extension(&self, wanted: Option<Enqueue>) -> RequestExtension {
+    fn extension(&self, beside: &Beside) -> RequestExtension {
         let Origin { uid, gid, job, .. } = trace::origin();
-        RequestExtension { uid, gid, job: job.as_str().to_owned(), wanted, ..RequestExtension::default() }
+        let Beside { wanted, cancels } = beside;
+        let (job, wanted, cancels) = (job.as_str().to_owned(), *wanted, cancels.clone());
+        RequestExtension { uid, gid, job, wanted, cancels, ..RequestExtension::default() }
     }
 
     /// Takes a slot, if the import is in a state to call.

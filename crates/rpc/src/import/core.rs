@@ -606,6 +606,11 @@ impl Core {
         self.renewed.map_or(Instant(0), |renewed| renewed + (self.lease - self.lease / LEASE_MARGIN))
     }
 
+    /// How long the target keeps a client that is silent.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// Slots for ordinary calls that the server grants.
     pub(super) fn ordinary_slots(&self) -> u16 {
         self.slot_count - self.urgent_count - 1

@@ -162,6 +162,9 @@ async fn watch_timeout(inner: &Arc<Inner>) {
 }
 
 async fn connect_and_serve(inner: &Arc<Inner>) -> End {
+    if let Some(recovery) = &inner.recovery {
+        recovery.before_connect().await;
+    }
     let (endpoint, turn, connect, ticket) = inner.begin_connect();
     let deadline = inner.now() + inner.options.connect_timeout;
     let served = match endpoint {

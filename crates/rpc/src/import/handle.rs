@@ -8,6 +8,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use types::{ClientId, FsError, FsResult, limits::SESSION_SLOTS_MAX};
 
 use super::{
+    call::Beside,
     core::Core,
     driver,
     inner::{Guarded, Inner, Link, waiting_max},
@@ -41,6 +42,13 @@ pub trait Recovery: Send + Sync {
     /// [`FsError::Unreachable`]: types::FsError::Unreachable
     /// [`FsError::Evicted`]: types::FsError::Evicted
     fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
+
+    /// A new connection is about to begin, at which the server drops this client's locks: it does
+    /// when this completes. What was cached under them is not served any more, neither here nor in
+    /// caches above.
+    fn before_connect(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// The server evicted this client: everything that was open there is lost. Comes before any
     /// call of the new session.
@@ -155,10 +163,10 @@ impl Import {
     ///   side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
-        let Question { request, bulk, late_outcome, wanted } = question.into();
+        let Question { request, bulk, late_outcome, wanted, cancels } = question.into();
         let request = request.addressed_to(self.inner.family);
         let (mut late, known) = late_outcome.is_some().then(oneshot::channel).unzip();
-        let outcome = self.exchange(request, bulk, wanted, &mut late).await;
+        let outcome = self.exchange(request, bulk, &Beside { wanted, cancels }, &mut late).await;
         if let (Some(late_outcome), Some(known)) = (late_outcome, known) {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
             *late_outcome = is_open.then_some(LateOutcome(known));
@@ -231,7 +239,7 @@ impl Import {
             Link::Local(_) => return None,
             Link::Remote(_) => guarded.core.leased_until(),
         };
-        Some(Lease { connection: guarded.core.generation, until })
+        Some(Lease { connection: guarded.core.generation, until, length: guarded.core.lease() })
     }
 
     /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.

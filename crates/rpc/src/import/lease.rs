@@ -1,5 +1,7 @@
 //! How long a target keeps what it knows of this client in memory.
 
+use std::time::Duration;
+
 use rt::Instant;
 use types::Generation;
 
@@ -10,4 +12,6 @@ pub struct Lease {
     pub connection: Generation,
     /// The target does not evict this client before, by this side's clock, with a margin.
     pub until: Instant,
+    /// How long a lease is: less than what is left of it may be promised to others at a time.
+    pub length: Duration,
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rt::Spawn;
 use tokio::sync::oneshot;
-use types::{FsError, FsResult, Generation, ProtocolError};
+use types::{FsError, FsResult, Generation, LockHandle, ProtocolError};
 
 use crate::{
     codec::opcode::Family,
@@ -123,23 +123,26 @@ pub struct Question<'a, R> {
     pub late_outcome: Option<&'a mut Option<LateOutcome>>,
     /// A lock that the caller would like to have with the reply.
     pub wanted: Option<Enqueue>,
+    /// Locks that are given back with the request, at most
+    /// [`types::limits::LOCKS_PER_MESSAGE_MAX`].
+    pub cancels: Vec<LockHandle>,
 }
 
 impl<R: Ask> From<R> for Question<'_, R> {
     fn from(request: R) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: None, wanted: None }
+        Self { request, bulk: Bytes::new(), late_outcome: None, wanted: None, cancels: Vec::new() }
     }
 }
 
 impl<'a, R: Ask> Question<'a, R> {
     /// With bulk data.
     pub fn with_bulk(request: R, bulk: Bytes) -> Self {
-        Self { request, bulk, late_outcome: None, wanted: None }
+        Self { request, bulk, late_outcome: None, wanted: None, cancels: Vec::new() }
     }
 
     /// With interest in the outcome of the request.
     pub fn with_late_outcome(request: R, late_outcome: &'a mut Option<LateOutcome>) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome), wanted: None }
+        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome), wanted: None, cancels: Vec::new() }
     }
 }
 

@@ -91,6 +91,7 @@ mod tests {
             map_version: 0,
             access_list: false,
             no_public_xattrs: true,
+            epoch: None,
         }
     }
 

@@ -76,13 +76,18 @@ impl FileSystem {
         if transport == Transport::Tcp {
             system.start_first_time();
         }
-        for client in 0..clients {
-            let letter = char::from(b'a' + u8::try_from(client).expect("few clients"));
-            let point = system.place.mount_point(&letter.to_string());
-            system.clients.push(Client { point, daemon: None });
-            system.mount(client);
-        }
+        system.add_clients(clients);
         system
+    }
+
+    /// Mounts the file system so many times more, with the options that count now.
+    pub fn add_clients(&mut self, clients: usize) {
+        for client in self.clients.len()..self.clients.len() + clients {
+            let letter = char::from(b'a' + u8::try_from(client).expect("few clients"));
+            let point = self.place.mount_point(&letter.to_string());
+            self.clients.push(Client { point, daemon: None });
+            self.mount(client);
+        }
     }
 
     /// From its next start on, `up` has that many OSTs.
@@ -167,6 +172,11 @@ impl FileSystem {
         self.clients[client].daemon.take().expect("it is mounted").kill();
     }
 
+    /// Process of a client.
+    pub fn client_pid(&self, client: usize) -> u32 {
+        self.clients[client].daemon.as_ref().expect("it is mounted").pid()
+    }
+
     /// Kills a server (0: MGS and MDT, 1: OSTs); clients stay.
     pub fn kill_server(&mut self, server: usize) {
         self.servers[server].daemon.take().expect("it runs").kill();
@@ -244,6 +254,20 @@ impl FileSystem {
             Transport::Tcp => self.place.data("run"),
         };
         self.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed()
+    }
+
+    /// Runs `stria ctl` on each client; it must succeed.
+    pub fn ctl_of_clients(&self, command: &str) {
+        for client in 0..self.clients.len() {
+            // The sockets of all mounts of this host are in one directory.
+            let (pid, directory) = (self.client_pid(client), self.place.data(&format!("client{client}.run")));
+            std::fs::create_dir_all(&directory).expect("directory of the test");
+            let link = directory.join(format!("{pid}.sock"));
+            if !link.is_symlink() {
+                std::os::unix::fs::symlink(format!("/run/stria/{pid}.sock"), link).expect("link");
+            }
+            self.shell(&format!("stria ctl --run-dir {} {command}", directory.display())).succeed();
+        }
     }
 
     /// Files that nobody chooses a layout for have one stripe from now on, as Lustre's users expect

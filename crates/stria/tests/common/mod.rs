@@ -8,6 +8,8 @@
 
 #![allow(dead_code, unused_imports, reason = "every test binary compiles this module and uses a part of it")]
 
+pub mod agent;
+pub mod commands;
 pub mod console;
 pub mod daemon;
 pub mod file_system;
@@ -20,6 +22,7 @@ pub mod port;
 pub mod programs;
 pub mod wait;
 
+pub use agent::{Agent, User};
 pub use daemon::Daemon;
 pub use file_system::{FileSystem, Transport};
 pub use place::Place;

@@ -1,0 +1,193 @@
+//! Locks of one MDT on their way back to it. Nothing is served under them any more.
+//!
+//! ```text
+//! given up -> leaving (the cache above lets go) -> idle -> beside the next request
+//!                                                   \----> urgent -> a request of its own
+//! ```
+//!
+//! Urgent are those that the MDT asked for, those that found no request for a while, and all when
+//! many have gathered. Without a cache above nothing is ever leaving.
+//!
+//! A lock that is given back twice, or whose connection has ended, does no harm: handles are never
+//! given again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rpc::message::lock::InodeBits;
+use types::{InodeNumber, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
+
+/// A lock that was given up, and what it was about: what is not covered by any lock any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub handle: LockHandle,
+    pub inode: InodeNumber,
+    pub parts: InodeBits,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Cancels {
+    leaving: BTreeMap<LockHandle, (InodeNumber, InodeBits)>,
+    /// With the round in which they came.
+    idle: VecDeque<(u64, LockHandle)>,
+    urgent: Vec<LockHandle>,
+    round: u64,
+    /// A task sends the urgent ones.
+    is_sending: bool,
+    /// A task looks after the others.
+    is_gathering: bool,
+}
+
+impl Cancels {
+    /// Locks that this client gave up. `above`: there is a cache above, which has to let go first.
+    pub fn released(&mut self, released: impl IntoIterator<Item = Released>, above: bool) {
+        for Released { handle, inode, parts } in released {
+            if above && parts != InodeBits(0) {
+                self.leaving.insert(handle, (inode, parts));
+            } else {
+                self.idle.push_back((self.round, handle));
+            }
+        }
+        if self.idle.len() >= LOCKS_PER_MESSAGE_MAX {
+            self.hurry();
+        }
+    }
+
+    /// The MDT asks for a lock; `released`: if it was held until now. What the cache above still
+    /// may have under it, also if that is being withdrawn already.
+    pub fn parts_leaving(&mut self, handle: LockHandle, released: Option<Released>) -> Option<Released> {
+        if let Some(Released { inode, parts, .. }) = released.filter(|released| released.parts != InodeBits(0)) {
+            self.leaving.insert(handle, (inode, parts));
+        }
+        self.leaving.get(&handle).map(|(inode, parts)| Released { handle, inode: *inode, parts: *parts })
+    }
+
+    /// No lock waits for a request that takes it along.
+    pub fn hurry(&mut self) {
+        self.urgent.extend(self.idle.drain(..).map(|(_, handle)| handle));
+    }
+
+    /// The MDT waits for a lock, under which nothing is served anywhere.
+    pub fn asked_back(&mut self, handle: LockHandle) {
+        self.leaving.remove(&handle);
+        self.urgent.push(handle);
+    }
+
+    /// The cache above has let go.
+    pub fn left(&mut self, handles: impl IntoIterator<Item = LockHandle>) {
+        for handle in handles {
+            if self.leaving.remove(&handle).is_some() {
+                self.idle.push_back((self.round, handle));
+            }
+        }
+    }
+
+    /// Locks that go with a request.
+    pub fn take_along(&mut self) -> Vec<LockHandle> {
+        let count = self.idle.len().min(LOCKS_PER_MESSAGE_MAX);
+        self.idle.drain(..count).map(|(_, handle)| handle).collect()
+    }
+
+    /// The request may not have been sent.
+    pub fn give_back(&mut self, handles: Vec<LockHandle>) {
+        self.idle.extend(handles.into_iter().map(|handle| (self.round, handle)));
+    }
+
+    /// Whether a task has to be begun that sends what is urgent.
+    pub fn begin_to_send(&mut self) -> bool {
+        let begins = !self.is_sending && !self.urgent.is_empty();
+        self.is_sending |= begins;
+        begins
+    }
+
+    /// The next locks for a request of their own; empty: there are none, and the task that asks
+    /// ends.
+    pub fn next_urgent(&mut self) -> Vec<LockHandle> {
+        let count = self.urgent.len().min(LOCKS_PER_MESSAGE_MAX);
+        self.is_sending = count > 0;
+        self.urgent.drain(..count).collect()
+    }
+
+    /// Whether there are any that nobody waits for.
+    fn has_idle(&self) -> bool {
+        !self.leaving.is_empty() || !self.idle.is_empty()
+    }
+
+    /// Whether a task has to be begun that looks after what is not urgent.
+    pub fn begin_to_gather(&mut self) -> bool {
+        let begins = !self.is_gathering && self.has_idle();
+        self.is_gathering |= begins;
+        begins
+    }
+
+    /// The next round of that task: what the cache above has to let go of. What has been idle for a
+    /// whole round becomes urgent. `None`: there is nothing left, and the task ends.
+    pub fn next_round(&mut self) -> Option<Vec<Released>> {
+        self.is_gathering = self.has_idle();
+        if !self.is_gathering {
+            return None;
+        }
+        while let Some((_, handle)) = self.idle.pop_front_if(|(since, _)| *since < self.round) {
+            self.urgent.push(handle);
+        }
+        self.round += 1;
+        let released = |(handle, (inode, parts)): (&LockHandle, &(InodeNumber, InodeBits))| Released {
+            handle: *handle,
+            inode: *inode,
+            parts: *parts,
+        };
+        Some(self.leaving.iter().map(released).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(handle: u64, parts: u32) -> Released {
+        Released { handle: LockHandle(handle), inode: InodeNumber(7), parts: InodeBits(parts) }
+    }
+
+    #[test]
+    fn idle_locks_go_with_the_next_request_or_by_themselves_after_a_round() {
+        let mut cancels = Cancels::default();
+        cancels.released([lock(1, 1), lock(2, 0)], false);
+        assert!(cancels.begin_to_gather() && !cancels.begin_to_gather() && !cancels.begin_to_send());
+        assert_eq!(cancels.take_along(), [LockHandle(1), LockHandle(2)]);
+        assert_eq!(cancels.take_along(), []);
+        assert_eq!(cancels.next_round(), None);
+        cancels.released([lock(3, 1)], false);
+        assert!(cancels.begin_to_gather());
+        assert_eq!(cancels.next_round(), Some(Vec::new()));
+        assert!(!cancels.begin_to_send(), "a request may still come");
+        assert_eq!(cancels.next_round(), Some(Vec::new()));
+        assert!(cancels.begin_to_send() && !cancels.begin_to_send());
+        assert_eq!((cancels.next_urgent(), cancels.next_urgent()), (vec![LockHandle(3)], Vec::new()));
+        assert_eq!(cancels.next_round(), None);
+        cancels.asked_back(LockHandle(4));
+        assert!(cancels.begin_to_send());
+    }
+
+    #[test]
+    fn the_cache_above_lets_go_first() {
+        let mut cancels = Cancels::default();
+        cancels.released([lock(1, 1), lock(2, 1)], true);
+        assert_eq!(cancels.take_along(), []);
+        assert!(cancels.begin_to_gather());
+        assert_eq!(cancels.next_round(), Some(vec![lock(1, 1), lock(2, 1)]));
+        assert_eq!(cancels.parts_leaving(LockHandle(2), None), Some(lock(2, 1)));
+        cancels.asked_back(LockHandle(2));
+        cancels.left([LockHandle(1), LockHandle(2)]);
+        assert_eq!((cancels.take_along(), cancels.next_urgent()), (vec![LockHandle(1)], vec![LockHandle(2)]));
+        assert_eq!(cancels.parts_leaving(LockHandle(3), Some(lock(3, 1))), Some(lock(3, 1)));
+        assert_eq!(cancels.parts_leaving(LockHandle(3), None), Some(lock(3, 1)), "the MDT asks once more");
+    }
+
+    #[test]
+    fn many_idle_locks_wait_for_nothing() {
+        let mut cancels = Cancels::default();
+        cancels.released((0..LOCKS_PER_MESSAGE_MAX as u64).map(|handle| lock(handle, 1)), false);
+        assert!(cancels.begin_to_send());
+        assert_eq!(cancels.next_urgent().len(), LOCKS_PER_MESSAGE_MAX);
+    }
+}

@@ -1,0 +1,156 @@
+//! What is served from the cache: each answer is what the MDT would say at this moment, because the
+//! locks under which it is known are held, and no change of this client is under way that concerns
+//! it.
+
+use types::{
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, limits::NAME_BYTES_MAX, permission,
+};
+
+use super::{
+    cached_inode::{Base, CachedAttributes},
+    inode_cache::InodeCache,
+    listings::Listed,
+    name_table::Name,
+};
+
+/// Names of a directory, with attributes where they were asked for, and whether it ends after them.
+pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
+
+impl InodeCache {
+    /// What is known of an inode's permissions.
+    fn permissions(&self, inode: InodeNumber) -> Option<CachedAttributes> {
+        let known = self.inodes.get(&inode)?.attributes?;
+        self.changes.permissions_settled(inode).then_some(known)
+    }
+
+    /// The answer to a lookup, if it is known. `written` as in [`InodeCache::ask`].
+    pub fn lookup(
+        &mut self,
+        who: &Credentials,
+        (parent, name): (InodeNumber, &[u8]),
+        written: impl Fn(InodeNumber) -> bool,
+    ) -> Option<FsResult<Attributes>> {
+        let directory = self.permissions(parent)?;
+        let is_special = matches!(name, b"." | b"..") || name.len() > NAME_BYTES_MAX;
+        if is_special || directory.permissions().kind != FileKind::Directory {
+            return None;
+        }
+        if let Err(error) = directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied) {
+            return Some(Err(error));
+        }
+        let known = self.names.find(parent, name).filter(|_| self.changes.name_settled(parent, name))?;
+        self.used(parent);
+        match known {
+            Name::Leads(inode) => self.attributes(inode, written).map(Ok),
+            Name::Missing => Some(Err(FsError::NotFound)),
+        }
+    }
+
+    /// All attributes of an inode, if they are known. `written` as in [`InodeCache::ask`].
+    pub fn attributes(&mut self, number: InodeNumber, written: impl Fn(InodeNumber) -> bool) -> Option<Attributes> {
+        let known = *self.inodes.get(&number)?.attributes.as_ref()?.exact(self.epoch)?;
+        if !self.changes.attributes_settled(number) || written(number) {
+            return None;
+        }
+        self.used(number);
+        Some(known)
+    }
+
+    /// What the MDT knows of a file that this client alone has open for writing.
+    pub fn base(&mut self, number: InodeNumber) -> Option<Base> {
+        let base = self.inodes.get(&number)?.base(self.epoch)?.clone();
+        if !self.changes.attributes_settled(number) {
+            return None;
+        }
+        self.used(number);
+        Some(base)
+    }
+
+    /// Whether a name is known to lead to this inode.
+    pub fn leads(&self, parent: InodeNumber, name: &[u8], inode: InodeNumber) -> bool {
+        self.names.find(parent, name) == Some(Name::Leads(inode)) && self.changes.name_settled(parent, name)
+    }
+
+    /// The answer to access(2), if it is known.
+    pub fn access(&mut self, who: &Credentials, inode: InodeNumber, mask: u32) -> Option<FsResult<()>> {
+        // Whether something can be written depends on more than permissions.
+        if mask & !(permission::READ | permission::EXECUTE) != 0 {
+            return None;
+        }
+        let decision = self.permissions(inode)?.access(who, mask)?;
+        self.used(inode);
+        Some(decision.or(FsError::AccessDenied))
+    }
+
+    /// The target of a symbolic link, if it is known and reading it does not change the access
+    /// time.
+    pub fn target(&mut self, number: InodeNumber, wall: Timestamp) -> Option<Vec<u8>> {
+        let attributes = self.attributes(number, |_| false)?;
+        let target = self.inodes.get(&number)?.target.clone()?;
+        is_access_fresh(&attributes, wall).then_some(target)
+    }
+
+    /// The value of an extended attribute that everybody may read, or that it does not exist.
+    pub fn xattr(&mut self, number: InodeNumber, name: &[u8]) -> Option<FsResult<Vec<u8>>> {
+        if !self.changes.permissions_settled(number) {
+            return None;
+        }
+        let value = self.inodes.get(&number)?.xattr(name)?.map(<[u8]>::to_vec);
+        self.used(number);
+        Some(value.ok_or(FsError::NoData))
+    }
+
+    /// The names of all extended attributes as a user sees them, if they are known. `written` as in
+    /// [`InodeCache::ask`].
+    pub fn xattr_names(
+        &mut self,
+        who: &Credentials,
+        number: InodeNumber,
+        written: impl Fn(InodeNumber) -> bool,
+    ) -> Option<Vec<Vec<u8>>> {
+        if !self.changes.permissions_settled(number) || written(number) {
+            return None;
+        }
+        let names = self.inodes.get(&number)?.xattr_names(who.is_root())?.to_vec();
+        self.used(number);
+        Some(names)
+    }
+
+    /// A page of a directory, if it is known, with attributes where they were asked for. `wall`:
+    /// the present time; `None`: reading does not change the access time.
+    pub fn page(
+        &mut self,
+        (directory, cookie): (InodeNumber, u64),
+        entries_max: usize,
+        with_attributes: bool,
+        wall: Option<Timestamp>,
+        written: impl Fn(InodeNumber) -> bool,
+    ) -> Option<CachedPage> {
+        if !self.changes.listing_settled(directory) {
+            return None;
+        }
+        if let Some(wall) = wall.filter(|_| cookie == 0)
+            && !is_access_fresh(&self.attributes(directory, |_| false)?, wall)
+        {
+            return None;
+        }
+        let (page, is_end) = self.listings.page(directory, cookie, entries_max, self.epoch)?;
+        let page = page.to_vec();
+        self.used(directory);
+        let complete = |listed: Listed| {
+            let wanted = with_attributes && !matches!(&*listed.name, b"." | b"..");
+            let attributes = if wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
+            Some((listed, attributes))
+        };
+        Some((page.into_iter().map(complete).collect::<Option<_>>()?, is_end))
+    }
+}
+
+/// Whether reading something does not change its access time (relatime, as the MDT decides it),
+/// with room for clocks that differ.
+pub(super) fn is_access_fresh(attributes: &Attributes, wall: Timestamp) -> bool {
+    const FRESH_SECONDS: u64 = 12 * 60 * 60;
+    attributes.atime > attributes.mtime
+        && attributes.atime > attributes.ctime
+        && wall.seconds.abs_diff(attributes.atime.seconds) < FRESH_SECONDS
+}

@@ -1,0 +1,60 @@
+//! What a client would answer from its cache at a moment: for simulations, which compare it with the
+//! MDT.
+
+use rpc::message::lock::InodeBits;
+use types::{Attributes, ClientId, InodeNumber, LockHandle};
+
+use super::inode_cache::{ConnectionId, InodeCache};
+
+/// A lock under which a client serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedLock {
+    /// Of this inode.
+    pub inode: InodeNumber,
+    /// Its handle.
+    pub handle: LockHandle,
+    /// These parts.
+    pub bits: InodeBits,
+}
+
+/// What a client serves of one MDT without asking it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The client, as the MDT knows it.
+    pub client: ClientId,
+    /// All attributes of these inodes.
+    pub attributes: Vec<Attributes>,
+    /// Of these inodes what permissions depend on: kind, mode and owners.
+    pub permissions: Vec<Attributes>,
+    /// Names in directories, and where they lead; `None`: there is no such name.
+    pub names: Vec<(InodeNumber, Vec<u8>, Option<InodeNumber>)>,
+}
+
+impl InodeCache {
+    /// The locks held, while this is the connection; nothing changes.
+    pub fn served_locks(&self, connection: ConnectionId) -> Vec<ServedLock> {
+        if self.connection != Some(connection) {
+            return Vec::new();
+        }
+        let locks = self.inodes.iter().flat_map(|(inode, cached)| cached.locks().map(move |lock| (*inode, lock)));
+        locks.map(|(inode, (handle, bits))| ServedLock { inode, handle, bits }).collect()
+    }
+
+    /// What would be served under them. `written` as in [`InodeCache::ask`].
+    pub fn served(&self, connection: ConnectionId, written: impl Fn(InodeNumber) -> bool) -> Served {
+        let mut served = Served { client: connection.0, ..Served::default() };
+        if self.connection != Some(connection) {
+            return served;
+        }
+        for (number, attributes) in self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.attributes?)))
+        {
+            let exact = attributes.exact(self.epoch);
+            served.attributes.extend(exact.filter(|_| self.changes.attributes_settled(number) && !written(number)));
+            let is_settled = self.changes.permissions_settled(number);
+            served.permissions.extend(is_settled.then(|| *attributes.permissions()));
+        }
+        let names = self.names.all().filter(|(parent, name, _)| self.changes.name_settled(*parent, name));
+        served.names.extend(names.map(|(parent, name, known)| (parent, name.to_vec(), known.inode())));
+        served
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading directories: pages of names, from the cache if the whole listing is known.
+
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{DirectoryEntry, ReadDirectory, open_flag},
+};
+use types::{Attributes, FileKind, FsError, FsResult};
+
+use crate::{
+    DirectoryItem, DirectoryPage, FileSystem, OpenFile, cache::listings::Listed, statistics::Operation,
+    targets::connection::unexpected,
+};
+
+impl FileSystem {
+    /// Names of an open directory after `cookie` (0: from the beginning), with attributes if asked
+    /// for.
+    pub async fn read_directory(
+        &self,
+        directory: &OpenFile,
+        cookie: u64,
+        entries_max: u32,
+        attributes: bool,
+    ) -> FsResult<DirectoryPage> {
+        self.count(Operation::Readdir);
+        if directory.kind() != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        directory.open.check()?;
+        if let Some(page) = self.cached_page(directory, cookie, entries_max, attributes) {
+            return Ok(page);
+        }
+        let (inode, open) = (directory.inode(), directory.id());
+        let request = ReadDirectory { inode, open, cookie, entries_max, attributes };
+        let (entries, end) = match self.call(inode, MdtRequest::ReadDirectory(request)).await?.reply {
+            MdtReply::Directory(entries, end) => (entries, end),
+            reply => return Err(unexpected(reply)),
+        };
+        let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
+        let mut completed = self.complete_all(&known).await.into_iter();
+        let item = |entry: DirectoryEntry| DirectoryItem {
+            attributes: entry.entry.as_ref().and_then(|_| completed.next()?.ok()),
+            name: entry.name,
+            inode: entry.inode,
+            kind: entry.kind,
+            cookie: entry.cookie,
+        };
+        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end })
+    }
+
+    /// The same from the cache. If attributes of one name are missing, the MDT is asked for all.
+    fn cached_page(
+        &self,
+        directory: &OpenFile,
+        cookie: u64,
+        entries_max: u32,
+        attributes: bool,
+    ) -> Option<DirectoryPage> {
+        if !directory.flags().has(open_flag::READ) || entries_max == 0 {
+            return None;
+        }
+        let (inode, count) = (directory.inode(), entries_max as usize);
+        let changes_access_time = !directory.flags().has(open_flag::NO_ACCESS_TIME);
+        let wall = changes_access_time.then(|| self.seams.clock.wall());
+        let (page, end) = self.cached(inode, |cache, opens| {
+            cache.page((inode, cookie), count, attributes, wall, |inode| opens.is_written(inode))
+        })?;
+        let item = |(listed, attributes): (Listed, Option<Attributes>)| {
+            let Listed { name, inode, kind, cookie } = listed;
+            DirectoryItem { name: name.into_vec(), inode, kind, cookie, attributes }
+        };
+        Some(DirectoryPage { items: page.into_iter().map(item).collect(), end })
+    }
+}

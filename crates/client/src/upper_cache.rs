@@ -1,0 +1,68 @@
+//! A cache above this client: the kernel's, over a mount. It serves names and attributes without
+//! asking this client, so a lock is given back only when the cache above has let go of what is
+//! under it.
+//!
+//! Order: this client stops serving; then the upper cache withdraws; then the lock is given back.
+//! So whatever the upper cache registers before it asks what it may keep
+//! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock that ends
+//! later.
+
+use std::{sync::Weak, time::Duration};
+
+use parking_lot::RwLock;
+use rpc::message::lock::InodeBits;
+use rt::BoxFuture;
+use types::{Attributes, InodeNumber};
+
+/// A cache above this client (the kernel's, over a mount), which serves without asking.
+pub trait UpperCache: Send + Sync + 'static {
+    /// The client may not serve these parts of an inode any more: completes when the upper cache
+    /// does not either. The lock is given back only after that. Called on the runtime; must not
+    /// block its thread.
+    fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()>;
+
+    /// The same for everything: the connection is lost and a new one is about to begin (at which
+    /// the target drops this client's locks), or caching was switched off.
+    fn withdraw_all(&self) -> BoxFuture<'static, ()>;
+}
+
+/// What the upper cache may keep of an inode, decided under the cache's mutex at the moment of the
+/// call.
+#[derive(Clone, Copy, Debug)]
+pub struct Keepable {
+    /// The attributes as they are, if they are known exactly, under a lock, and this client has the
+    /// inode not open for writing.
+    pub attributes: Option<Attributes>,
+    /// Whether the name leads to this inode, under a lock (LOOKUP of the inode).
+    pub name: bool,
+    /// For how long: never beyond the lease, at most a third of it.
+    pub validity: Duration,
+}
+
+/// The upper cache, if there is one.
+#[derive(Default)]
+pub(crate) struct Above(RwLock<Option<Weak<dyn UpperCache>>>);
+
+impl Above {
+    pub fn set(&self, cache: Weak<dyn UpperCache>) {
+        *self.0.write() = Some(cache);
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        self.0.read().as_ref().is_some_and(|cache| cache.strong_count() > 0)
+    }
+
+    /// Completes when the cache above does not serve these parts of an inode; `None`: there is
+    /// none.
+    pub fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
+        let cache = self.0.read().as_ref()?.upgrade()?;
+        Some(cache.withdraw(inode, parts))
+    }
+
+    /// Completes when the cache above serves nothing; `None`: there is none.
+    pub fn withdraw_all(&self) -> Option<BoxFuture<'static, ()>> {
+        let cache = self.0.read().as_ref()?.upgrade()?;
+        Some(cache.withdraw_all())
+    }
+}

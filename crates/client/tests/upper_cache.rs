@@ -1,0 +1,168 @@
+//! A cache above the client: it lets go before a lock is given back, and before a new connection
+//! begins. And how locks are given back at all.
+
+use crate::support;
+
+use std::sync::{Arc, Weak};
+
+use client::{FileSystem, UpperCache};
+use parking_lot::Mutex;
+use rpc::message::{
+    lock::{InodeBits, inode_bit},
+    mdt::{OpenFlags, open_flag},
+};
+use rt::BoxFuture;
+use support::{Cluster, READ_WRITE, ROOT, create, others_run};
+use tokio::sync::watch;
+use types::{Credentials, FsError, InodeNumber, MdtIndex};
+
+/// What it was told to let go; it does when the test says so.
+struct Above {
+    told: Mutex<Vec<(InodeNumber, InodeBits)>>,
+    told_all: Mutex<usize>,
+    lets_go: watch::Sender<bool>,
+}
+
+impl Above {
+    fn of(fs: &FileSystem, lets_go: bool) -> Arc<Self> {
+        let (told, told_all) = (Mutex::default(), Mutex::default());
+        let above = Arc::new(Self { told, told_all, lets_go: watch::Sender::new(lets_go) });
+        let cache: Weak<Self> = Arc::downgrade(&above);
+        fs.set_upper_cache(cache);
+        above
+    }
+
+    fn has_been_told(&self, inode: InodeNumber, bit: u32) -> bool {
+        self.told.lock().iter().any(|(of, InodeBits(bits))| *of == inode && bits & bit != 0)
+    }
+
+    fn let_go(&self) -> BoxFuture<'static, ()> {
+        let mut lets_go = self.lets_go.subscribe();
+        Box::pin(async move {
+            lets_go.wait_for(|lets_go| *lets_go).await.expect("the test goes on");
+        })
+    }
+}
+
+impl UpperCache for Above {
+    fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
+        self.told.lock().push((inode, parts));
+        self.let_go()
+    }
+
+    fn withdraw_all(&self) -> BoxFuture<'static, ()> {
+        *self.told_all.lock() += 1;
+        self.let_go()
+    }
+}
+
+async fn with_file() -> (Cluster, Arc<FileSystem>, InodeNumber) {
+    let cluster = Cluster::new(65536, 1);
+    cluster.mdt.grant_locks();
+    let fs = cluster.mount().await;
+    fs.get_attributes(ROOT, None).await.unwrap();
+    let file = create(&fs, "file", READ_WRITE).await;
+    fs.close(file, None).await.unwrap();
+    let found = fs.lookup(&Credentials::root(), ROOT, b"file").await.unwrap();
+    (cluster, fs, found.inode)
+}
+
+#[tokio::test]
+async fn what_is_known_may_be_kept_until_it_is_withdrawn_and_the_lock_follows() {
+    let (cluster, fs, inode) = with_file().await;
+    let above = Above::of(&fs, false);
+    let keepable = fs.keepable(inode, Some((ROOT, b"file"))).unwrap();
+    assert!(keepable.name && keepable.attributes.is_some_and(|attributes| attributes.inode == inode));
+    assert!(!keepable.validity.is_zero());
+    assert!(!fs.keepable(inode, Some((ROOT, b"else"))).unwrap().name, "it was not found there");
+    let locks = cluster.mdt.locks_on(fs.client_id(), inode);
+    for lock in &locks {
+        // The MDT may ask more than once.
+        cluster.withdraw(fs.client_id(), *lock).await;
+        cluster.withdraw(fs.client_id(), *lock).await;
+    }
+    assert!(fs.keepable(inode, Some((ROOT, b"file"))).is_none(), "it is not served from that moment on");
+    others_run().await;
+    assert!(above.has_been_told(inode, inode_bit::LOOKUP) && above.has_been_told(inode, inode_bit::ATTRIBUTES));
+    assert_eq!(cluster.mdt.locks_on(fs.client_id(), inode), locks, "the cache above serves it still");
+    above.lets_go.send_replace(true);
+    others_run().await;
+    assert_eq!(cluster.mdt.locks_on(fs.client_id(), inode), []);
+}
+
+#[tokio::test]
+async fn nothing_may_be_kept_of_a_file_that_is_written_here() {
+    let (_cluster, fs, inode) = with_file().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let keepable = fs.keepable(inode, Some((ROOT, b"file")));
+    assert!(keepable.is_none_or(|keepable| keepable.attributes.is_none()));
+    fs.close(file, None).await.unwrap();
+    assert!(fs.is_caching(MdtIndex(0)));
+    fs.set_cached_locks_max(MdtIndex(0), 0).unwrap();
+    assert!(!fs.is_caching(MdtIndex(0)) && fs.keepable(inode, None).is_none());
+}
+
+#[tokio::test]
+async fn a_new_connection_begins_when_the_cache_above_serves_nothing() {
+    let (cluster, fs, inode) = with_file().await;
+    let above = Above::of(&fs, false);
+    let (restarted, asked) = tokio::join!(cluster.restart(), async {
+        others_run().await;
+        while *above.told_all.lock() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(fs.keepable(inode, None).is_none());
+        let asking = tokio::spawn({
+            let fs = fs.clone();
+            async move { fs.get_attributes(inode, None).await }
+        });
+        others_run().await;
+        assert!(!asking.is_finished(), "there is no connection yet");
+        above.lets_go.send_replace(true);
+        asking.await.unwrap()
+    });
+    let () = restarted;
+    assert_eq!(asked.map(|attributes| attributes.inode), Ok(inode));
+}
+
+#[tokio::test]
+async fn the_lock_of_a_removed_file_goes_beside_the_next_request() {
+    let (cluster, fs, inode) = with_file().await;
+    let before = cluster.requests();
+    fs.unlink(&Credentials::root(), ROOT, b"file").await.unwrap();
+    others_run().await;
+    assert_eq!(fs.lookup(&Credentials::root(), ROOT, b"file").await, Err(FsError::NotFound));
+    let asked: usize = cluster.requests_since(&before).values().sum();
+    assert_eq!(asked, 1, "{:?}", cluster.requests_since(&before));
+    let locks = cluster.mdt.locks_on(fs.client_id(), inode);
+    assert_ne!(locks, []);
+    // The fake may give the inode's number to the next file.
+    let file = create(&fs, "another", READ_WRITE).await;
+    let now = cluster.mdt.locks_on(fs.client_id(), inode);
+    assert!(locks.iter().all(|lock| !now.contains(lock)), "{locks:?}, {now:?}");
+    fs.close(file, None).await.unwrap();
+    assert_eq!(cluster.requests_since(&before).get("cancel locks"), None);
+}
+
+#[tokio::test]
+async fn a_listing_is_read_once_until_a_name_changes() {
+    let (cluster, fs, _) = with_file().await;
+    let root = Credentials::root();
+    fs.get_attributes(ROOT, None).await.unwrap();
+    let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
+    let directory = fs.open(&root, ROOT, quiet).await.unwrap();
+    fs.get_attributes(ROOT, None).await.unwrap();
+    let first = fs.read_directory(&directory, 0, 100, true).await.unwrap();
+    assert!(first.end && first.items.iter().any(|item| item.name == b"file"));
+    let before = cluster.requests();
+    let again = fs.read_directory(&directory, 0, 100, true).await.unwrap();
+    assert_eq!((again, cluster.requests_since(&before).len()), (first.clone(), 0));
+    let last = first.items.last().unwrap().cookie;
+    let rest = fs.read_directory(&directory, last, 100, true).await.unwrap();
+    assert!(rest.end && rest.items.is_empty());
+    assert_eq!(cluster.requests_since(&before).len(), 0);
+    let file = create(&fs, "another", READ_WRITE).await;
+    let now = fs.read_directory(&directory, 0, 100, false).await.unwrap();
+    assert!(now.items.iter().any(|item| item.name == b"another"));
+    fs.close(file, None).await.unwrap();
+}

@@ -1,0 +1,291 @@
+//! What the kernel caches of names and attributes, and how it is withdrawn.
+//!
+//! The kernel serves what it was given as valid without asking. It is given only what the client
+//! may serve itself, under a lock of the MDT ([`FileSystem::keepable`]), and when the client may not
+//! any more, the kernel is told before the lock is given back ([`UpperCache`]). Absent names and
+//! listings are not given: the client answers them.
+//!
+//! Order of a reply: announce it in the [`table`], ask what may be kept, settle it in the table,
+//! answer. A withdrawal that comes after the announcement finds it; one that came before has
+//! already ended what may be kept.
+//!
+//! | reply | attributes | name |
+//! |---|---|---|
+//! | LOOKUP, READDIRPLUS | valid | valid |
+//! | GETATTR, STATX | valid | |
+//! | CREATE, MKNOD, MKDIR, SYMLINK, LINK | never: the kernel would apply them after a withdrawal | valid: they hold the lock of the directory |
+//! | SETATTR | never, for the same reason | |
+//!
+//! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what it
+//! changes, and until it is about to be answered no reply makes them valid. So no program of this
+//! host sees attributes from before a change that others may have seen. Names that a change removes
+//! stay in the kernel until it is answered: its lock keeps them there.
+//!
+//! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note 0031.
+//!
+//! Life cycle: nothing is given before the session begins, or if the kernel is older than Linux
+//! 6.16 or does not check permissions itself. When the adapter is dropped, the threads end.
+
+mod names;
+mod statistics;
+mod table;
+mod teller;
+mod waiting;
+mod withdrawal;
+
+use std::{
+    sync::{Arc, OnceLock, mpsc},
+    time::Instant,
+};
+
+use client::{FileSystem, Keepable, UpperCache};
+use parking_lot::Mutex;
+use rpc::message::lock::{InodeBits, inode_bit};
+use rt::BoxFuture;
+use types::{Attributes, InodeNumber};
+
+use crate::session::{Notifications, Notified};
+use names::{Fate, Names, PATIENCE};
+pub use statistics::{Count, Statistics};
+pub use table::Validity;
+use table::{Name, Table};
+use teller::{Job, Teller};
+pub use waiting::{Waiting, WaitingRequest};
+use withdrawal::{Finished, Parts};
+
+/// Parts of an inode that the kernel keeps with its attributes: it caches access lists, too.
+const ATTRIBUTE_PARTS: u32 = inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+
+/// A running session.
+struct Session {
+    notifications: Notifications,
+    names: Arc<Names>,
+    jobs: mpsc::Sender<Job>,
+}
+
+/// See the module documentation.
+pub struct KernelCache {
+    /// Whether the kernel checks permissions: cached names would bypass search permission otherwise.
+    is_allowed: bool,
+    table: Arc<Table>,
+    session: OnceLock<Session>,
+    waiting: Arc<Waiting>,
+    statistics: Arc<Statistics>,
+    /// When READDIRPLUS was last answered.
+    last_page: Mutex<Option<Instant>>,
+}
+
+/// What a reply shows.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown<'a> {
+    /// An inode found by its name in a directory, while no lock protects the reply.
+    Found(InodeNumber, &'a [u8]),
+    /// An inode made, or a name made for it, under the lock of the directory.
+    Made(InodeNumber, &'a [u8]),
+    /// An inode found by its number.
+    Inode,
+    /// A new inode without a name.
+    Unnamed,
+}
+
+/// A change by this mount that is not answered yet. Ends when dropped: before it is answered.
+pub struct Change {
+    cache: Arc<KernelCache>,
+    directories: Vec<u64>,
+    inodes: Vec<u64>,
+}
+
+impl KernelCache {
+    /// Nothing is given to the kernel before the session begins. `is_allowed`: or afterwards.
+    pub fn new(is_allowed: bool) -> Arc<Self> {
+        Arc::new(Self {
+            is_allowed,
+            table: Arc::default(),
+            session: OnceLock::new(),
+            waiting: Arc::default(),
+            statistics: Arc::default(),
+            last_page: Mutex::default(),
+        })
+    }
+
+    /// The session begins.
+    pub fn begin(&self, notifications: Notifications) {
+        if !self.is_allowed || !notifications.has_epochs() {
+            return;
+        }
+        let (jobs, receiver) = mpsc::channel();
+        let names = Names::new(notifications.clone(), self.statistics.clone());
+        let (table, waiting, statistics) = (self.table.clone(), self.waiting.clone(), self.statistics.clone());
+        let teller = Teller::new(notifications.clone(), table, names.clone(), waiting, statistics);
+        let thread = std::thread::Builder::new().name("fuse attributes".to_owned());
+        match thread.spawn(move || teller.run(&receiver)) {
+            Ok(_) => drop(self.session.set(Session { notifications, names, jobs })),
+            Err(error) => tracing::warn!(%error, "cannot start a thread; the kernel caches no names and attributes"),
+        }
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> &Arc<Waiting> {
+        &self.waiting
+    }
+
+    /// Counters.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Inodes and names that the kernel knows; the root is always one.
+    pub fn counts(&self) -> (usize, usize) {
+        self.table.counts()
+    }
+
+    /// What the kernel may keep of a reply that shows an inode, with the attributes that it shows.
+    /// `counts`: the kernel counts it as a lookup.
+    pub fn give(
+        &self,
+        file_system: &FileSystem,
+        attributes: &Attributes,
+        shown: Shown<'_>,
+        counts: bool,
+    ) -> (Attributes, Validity) {
+        if self.session.get().is_none() {
+            return (*attributes, Validity::default());
+        }
+        let (inode, now) = (attributes.inode, Instant::now());
+        let (place, protects_attributes) = match shown {
+            Shown::Found(parent, name) => (Some((parent, name)), true),
+            Shown::Made(parent, name) => (Some((parent, name)), false),
+            Shown::Inode => (None, true),
+            Shown::Unnamed => (None, false),
+        };
+        let name = place.map(|(parent, name)| Arc::new(Name::new(parent.0, name)));
+        self.table.prepare(inode.0, counts, name.as_ref(), now);
+        let keepable = file_system.keepable(inode, place);
+        let (mut may, mut newest) = (Validity::default(), None);
+        if let Some(Keepable { attributes, name, validity }) = keepable {
+            newest = attributes.filter(|_| protects_attributes);
+            may = Validity { attributes: newest.map(|_| validity), name: name.then_some(validity) };
+        }
+        let validity = self.table.settle(inode.0, name.as_ref(), may, now);
+        if validity.attributes.is_some() {
+            self.statistics.add(Count::AttributesGiven);
+        }
+        if validity.name.is_some() {
+            self.statistics.add(Count::NamesGiven);
+        }
+        (newest.unwrap_or(*attributes), validity)
+    }
+
+    /// A reply to READDIRPLUS is about to be sent.
+    pub fn gives_page(&self) {
+        *self.last_page.lock() = Some(Instant::now());
+    }
+
+    /// The kernel forgets lookups of an inode.
+    pub fn forget(&self, node: u64, lookups: u64) {
+        if self.session.get().is_some() {
+            self.table.forget(node, lookups);
+        }
+    }
+
+    /// The inode to which a name leads in the kernel's cache, if the kernel knows the name.
+    pub fn named(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        self.table.named(parent, name)
+    }
+
+    /// A change by this mount is about to begin. `directories`: those whose locks the kernel holds
+    /// until it is answered; `inodes`: those whose attributes it changes.
+    pub fn begin_change(self: &Arc<Self>, directories: Vec<u64>, inodes: Vec<u64>) -> Option<Change> {
+        let session = self.session.get()?;
+        let now = Instant::now();
+        for directory in &directories {
+            let finished = session.names.begin_change(*directory);
+            if !finished.is_empty() {
+                session.send(Job::Epoch(finished, None));
+            }
+        }
+        for inode in &inodes {
+            if self.table.begin_change(*inode, now) {
+                self.statistics.add(Count::AttributesDropped);
+                if session.notifications.attributes(*inode) == Notified::Done {
+                    self.table.dropped(*inode);
+                }
+            }
+        }
+        Some(Change { cache: self.clone(), directories, inodes })
+    }
+
+    /// This mount has renamed something, and is about to answer.
+    pub fn renamed(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchanged: bool) {
+        if self.session.get().is_some() {
+            let (from, to) = (Name::new(from.0, from.1), Name::new(to.0, to.1));
+            self.table.renamed(&from, &to, exchanged, Instant::now());
+        }
+    }
+
+    /// It is not known what has become of a change of names by this mount, which is about to be
+    /// answered with an error: the kernel would keep the names.
+    pub fn is_uncertain(&self) {
+        if let Some(session) = self.session.get() {
+            session.notifications.epoch();
+            self.statistics.add(Count::Epochs);
+        }
+    }
+}
+
+impl Session {
+    fn send(&self, job: Job) {
+        if self.jobs.send(job).is_err() {
+            tracing::error!("the thread that withdraws attributes from the kernel has ended");
+        }
+    }
+}
+
+impl UpperCache for KernelCache {
+    fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
+        let (mut complete, now) = (Parts::default(), Instant::now());
+        if let Some(session) = self.session.get() {
+            let valid = self.table.valid(inode.0, now);
+            let attributes = parts.0 & ATTRIBUTE_PARTS != 0 && valid.attributes;
+            let fate = match parts.0 & inode_bit::LOOKUP {
+                0 if !attributes => None,
+                0 => Some(Fate::Expired),
+                _ => Some(Fate::Dropped),
+            };
+            let names = fate.into_iter().flat_map(|fate| valid.names.iter().map(move |name| (name, fate)));
+            let withdraw =
+                |(name, fate): (&Arc<Name>, Fate)| session.names.withdraw(name.clone(), fate, now, complete.add());
+            let uncovered: Vec<Finished> = names.filter_map(withdraw).collect();
+            let has_names = fate == Some(Fate::Dropped) && !valid.names.is_empty();
+            if !uncovered.is_empty() {
+                session.send(Job::Epoch(uncovered, None));
+            }
+            // With a name always: it makes the thread look after it.
+            if attributes || has_names {
+                session.send(Job::Attributes(vec![inode.0], complete.add()));
+            }
+        }
+        complete.complete()
+    }
+
+    fn withdraw_all(&self) -> BoxFuture<'static, ()> {
+        let (mut complete, now) = (Parts::default(), Instant::now());
+        if let Some(session) = self.session.get() {
+            session.send(Job::Attributes(self.table.all_with_attributes(now), complete.add()));
+            // Requests that wait for the connection hold locks of directories, so no name can be
+            // dropped by itself. A page of a listing that the kernel is still processing would
+            // escape; it has had long enough after that time.
+            let not_before = self.last_page.lock().map(|page| page + PATIENCE).filter(|end| *end > now);
+            session.send(Job::Epoch(vec![complete.add()], not_before));
+        }
+        complete.complete()
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        let Some(session) = self.cache.session.get() else { return };
+        self.directories.iter().for_each(|directory| session.names.end_change(*directory));
+        self.inodes.iter().for_each(|inode| self.cache.table.end_change(*inode));
+    }
+}

@@ -1,0 +1,245 @@
+//! Withdraws names from the kernel, and never waits for a lock that a change of this mount holds.
+//!
+//! The kernel drops a name under the lock of its directory. A change in that directory, or of it,
+//! holds the same lock until it is answered, and may be waiting for another client, which may be
+//! waiting for us. So:
+//!
+//! | when a name is withdrawn | |
+//! |---|---|
+//! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
+//! | none is known | a thread tells the kernel to drop the name |
+//! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
+//! | and nothing happens for [`PATIENCE`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
+//!
+//! One name of a directory is dropped at a time, so a thread hangs for each directory at most, and
+//! another one is started whenever all of them may hang.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    statistics::{Count, Statistics},
+    table::Name,
+    withdrawal::Finished,
+};
+use crate::session::Notifications;
+
+/// See the module documentation.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Threads at most: directories in which changes began while a name was dropped.
+const THREADS_MAX: usize = 256;
+/// A thread without work for so long ends.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// What is to become of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It may lead elsewhere: the kernel drops it.
+    Dropped,
+    /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up again
+    /// and gets the new ones with it: it checks chmod(2) and sticky directories by the owner that it
+    /// knows, however old. Where a change holds the lock it is left alone: the MDT checks, too.
+    Expired,
+}
+
+impl Fate {
+    /// Of a withdrawal that cannot wait for the lock of the directory any longer: gives `finished` back
+    /// if all names are to be declared outdated.
+    fn hand_over(self, finished: Finished) -> Option<Finished> {
+        match self {
+            Fate::Dropped => Some(finished),
+            Fate::Expired => {
+                finished.tell();
+                None
+            }
+        }
+    }
+}
+
+/// A name to be withdrawn.
+#[derive(Debug)]
+struct Withdrawal {
+    name: Arc<Name>,
+    fate: Fate,
+    since: Instant,
+    /// `None` once the withdrawal is complete, in another way.
+    finished: Option<Finished>,
+}
+
+/// Withdrawals of names of one directory.
+#[derive(Debug, Default)]
+struct Directory {
+    queue: VecDeque<Withdrawal>,
+    /// What a thread tells the kernel at this moment.
+    running: Option<Withdrawal>,
+}
+
+impl Directory {
+    fn all(&mut self) -> impl Iterator<Item = &mut Withdrawal> {
+        self.running.iter_mut().chain(&mut self.queue)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Directories with changes of this mount that are not answered, and how many.
+    changing: HashMap<u64, usize>,
+    withdrawals: HashMap<u64, Directory>,
+    /// Directories for which no thread works.
+    ready: VecDeque<u64>,
+    threads: usize,
+    idle: usize,
+    has_ended: bool,
+}
+
+/// Names that took too long.
+#[derive(Debug, Default)]
+pub struct Overdue {
+    pub names: Vec<Arc<Name>>,
+    pub finished: Vec<Finished>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Names {
+    state: Mutex<State>,
+    work: Condvar,
+    notifications: Notifications,
+    statistics: Arc<Statistics>,
+}
+
+impl Names {
+    pub fn new(notifications: Notifications, statistics: Arc<Statistics>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), work: Condvar::new(), notifications, statistics })
+    }
+
+    /// Withdraws a name. If all names are to be declared outdated for that, gives `finished` back.
+    pub fn withdraw(
+        self: &Arc<Self>,
+        name: Arc<Name>,
+        fate: Fate,
+        now: Instant,
+        finished: Finished,
+    ) -> Option<Finished> {
+        let mut state = self.state.lock();
+        let parent = name.parent;
+        if state.changing.contains_key(&parent) {
+            return fate.hand_over(finished);
+        }
+        let directory = state.withdrawals.entry(parent).or_default();
+        let is_new = directory.running.is_none() && directory.queue.is_empty();
+        directory.queue.push_back(Withdrawal { name, fate, since: now, finished: Some(finished) });
+        if is_new {
+            state.ready.push_back(parent);
+            self.employ(&mut state);
+        }
+        None
+    }
+
+    /// Sees to it that there is a thread for the directory that became ready.
+    fn employ(self: &Arc<Self>, state: &mut State) {
+        if state.idle >= state.ready.len() || state.threads >= THREADS_MAX {
+            self.work.notify_one();
+            return;
+        }
+        let this = self.clone();
+        match std::thread::Builder::new().name("fuse names".to_owned()).spawn(move || this.work()) {
+            Ok(_) => state.threads += 1,
+            Err(error) => tracing::error!(%error, "cannot start a thread that withdraws names from the kernel"),
+        }
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(parent) = state.ready.pop_front() {
+                let directory = state.withdrawals.get_mut(&parent).expect("it is ready");
+                directory.running = directory.queue.pop_front();
+                let Some((name, fate)) = directory.running.as_ref().map(|running| (running.name.clone(), running.fate))
+                else {
+                    state.withdrawals.remove(&parent);
+                    continue;
+                };
+                drop(state);
+                self.notifications.name(name.parent, &name.bytes, fate == Fate::Expired);
+                self.statistics.add(Count::NamesDropped);
+                state = self.state.lock();
+                let directory = state.withdrawals.get_mut(&parent).expect("a thread works for it");
+                if let Some(Withdrawal { finished: Some(finished), .. }) = directory.running.take() {
+                    finished.tell();
+                }
+                state.ready.push_back(parent);
+                continue;
+            }
+            if state.has_ended {
+                break;
+            }
+            state.idle += 1;
+            let timed_out = self.work.wait_for(&mut state, IDLE_MAX).timed_out();
+            state.idle -= 1;
+            if timed_out && state.ready.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// A change in a directory, or of it, begins: it holds the directory's lock until it is answered.
+    /// Returns the withdrawals for which all names are to be declared outdated.
+    pub fn begin_change(&self, parent: u64) -> Vec<Finished> {
+        let mut state = self.state.lock();
+        *state.changing.entry(parent).or_default() += 1;
+        let directory = state.withdrawals.get_mut(&parent);
+        let waiting = directory.into_iter().flat_map(Directory::all);
+        waiting.filter_map(|waiting| waiting.fate.hand_over(waiting.finished.take()?)).collect()
+    }
+
+    /// It is about to be answered.
+    pub fn end_change(&self, parent: u64) {
+        let mut state = self.state.lock();
+        if let Some(count) = state.changing.get_mut(&parent) {
+            *count -= 1;
+            if *count == 0 {
+                state.changing.remove(&parent);
+            }
+        }
+    }
+
+    /// Withdrawals that have taken longer than [`PATIENCE`].
+    pub fn overdue(&self, now: Instant) -> Overdue {
+        let mut overdue = Overdue::default();
+        for directory in self.state.lock().withdrawals.values_mut() {
+            for withdrawal in directory.all() {
+                if now.saturating_duration_since(withdrawal.since) >= PATIENCE
+                    && let Some(finished) = withdrawal.finished.take()
+                    && let Some(finished) = withdrawal.fate.hand_over(finished)
+                {
+                    overdue.names.push(withdrawal.name.clone());
+                    overdue.finished.push(finished);
+                }
+            }
+        }
+        overdue
+    }
+
+    /// Whether there are withdrawals.
+    pub fn is_busy(&self) -> bool {
+        !self.state.lock().withdrawals.is_empty()
+    }
+
+    /// The threads end as soon as they have nothing to do.
+    pub fn end(&self) {
+        self.state.lock().has_ended = true;
+        self.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

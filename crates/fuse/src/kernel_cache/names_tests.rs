@@ -1,0 +1,136 @@
+//! The kernel is a pipe here: full, it lets notifications hang as long as a lock would.
+
+use std::{
+    io::{PipeReader, Read, Write},
+    os::fd::{AsRawFd, OwnedFd},
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use rt::BoxFuture;
+
+use super::*;
+use crate::kernel_cache::withdrawal::Parts;
+use crate::protocol::notify::MINOR_OF_EPOCHS;
+use crate::session::device::Device;
+
+fn is_done(future: &mut BoxFuture<'static, ()>) -> bool {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+}
+
+struct Kernel {
+    names: Arc<Names>,
+    _device: Arc<Device>,
+    reader: PipeReader,
+    filled: usize,
+}
+
+impl Kernel {
+    fn new(hangs: bool) -> Self {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        // SAFETY: the descriptor is open, and the command takes no argument.
+        let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+        let filled = if hangs { usize::try_from(size).unwrap() } else { 0 };
+        writer.write_all(&vec![0; filled]).unwrap();
+        let device = Arc::new(Device::from_descriptor(OwnedFd::from(writer)));
+        let notifications = Notifications::new(&device, MINOR_OF_EPOCHS);
+        Self { names: Names::new(notifications, Arc::default()), _device: device, reader, filled }
+    }
+
+    fn withdraw(
+        &self,
+        parent: u64,
+        bytes: &[u8],
+        fate: Fate,
+        since: Instant,
+    ) -> (BoxFuture<'static, ()>, Option<Finished>) {
+        let mut parts = Parts::default();
+        let refused = self.names.withdraw(Arc::new(Name::new(parent, bytes)), fate, since, parts.add());
+        (parts.complete(), refused)
+    }
+
+    /// The lock is free.
+    fn go_on(&mut self) {
+        self.reader.read_exact(&mut vec![0; self.filled]).unwrap();
+        while self.names.is_busy() {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn names_are_dropped_by_threads() {
+    let mut kernel = Kernel::new(false);
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+    assert!(refused.is_none());
+    kernel.go_on();
+    assert!(is_done(&mut withdrawn));
+    let mut message = [0; 16 + 16 + 2];
+    kernel.reader.read_exact(&mut message).unwrap();
+    assert_eq!(&message[32..], b"x\0");
+}
+
+#[test]
+fn under_a_change_all_names_are_outdated_instead() {
+    let kernel = Kernel::new(false);
+    assert!(kernel.names.begin_change(5).is_empty());
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+    assert!(!is_done(&mut withdrawn));
+    refused.unwrap().tell();
+    assert!(is_done(&mut withdrawn));
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Expired, Instant::now());
+    assert!(refused.is_none() && is_done(&mut withdrawn), "the MDT checks, too");
+    kernel.names.end_change(5);
+    assert!(kernel.withdraw(5, b"x", Fate::Dropped, Instant::now()).1.is_none());
+}
+
+#[test]
+fn a_change_that_arrives_while_the_kernel_waits_completes_what_waits_for_it() {
+    let mut kernel = Kernel::new(true);
+    let now = Instant::now();
+    let mut withdrawn: Vec<_> =
+        [b"x", b"y"].map(|name| kernel.withdraw(5, name, Fate::Dropped, now).0).into_iter().collect();
+    let (mut of_other_directory, _) = kernel.withdraw(6, b"z", Fate::Dropped, now);
+    let finished = kernel.names.begin_change(5);
+    assert_eq!(finished.len(), 2);
+    assert!(!withdrawn.iter_mut().any(is_done));
+    finished.into_iter().for_each(Finished::tell);
+    assert!(withdrawn.iter_mut().all(is_done) && !is_done(&mut of_other_directory));
+    kernel.names.end_change(5);
+    kernel.go_on();
+    assert!(is_done(&mut of_other_directory));
+}
+
+#[test]
+fn what_takes_too_long_is_found_once() {
+    let mut kernel = Kernel::new(true);
+    let now = Instant::now();
+    let (mut withdrawn, _) = kernel.withdraw(5, b"x", Fate::Dropped, now);
+    assert!(kernel.names.overdue(now).names.is_empty());
+    let overdue = kernel.names.overdue(now + PATIENCE);
+    assert_eq!(*overdue.names[0], Name::new(5, b"x"));
+    overdue.finished.into_iter().for_each(Finished::tell);
+    assert!(is_done(&mut withdrawn));
+    assert!(kernel.names.overdue(now + PATIENCE).names.is_empty());
+    kernel.go_on();
+}
+
+#[test]
+fn threads_are_as_many_as_directories_in_which_the_kernel_waits() {
+    // Fewer than a pipe has pages: each of these messages takes one.
+    const HANG: usize = 12;
+    let mut kernel = Kernel::new(true);
+    let withdrawn: Vec<_> =
+        (0..HANG as u64).map(|parent| kernel.withdraw(parent, b"x", Fate::Dropped, Instant::now()).0).collect();
+    let begun = Instant::now();
+    let hang = |kernel: &Kernel| {
+        let state = kernel.names.state.lock();
+        state.withdrawals.values().filter(|directory| directory.running.is_some()).count()
+    };
+    while hang(&kernel) < HANG {
+        assert!(begun.elapsed() < Duration::from_secs(30), "only {} hang", hang(&kernel));
+        thread::yield_now();
+    }
+    kernel.go_on();
+    assert!(withdrawn.into_iter().all(|mut withdrawn| is_done(&mut withdrawn)));
+}

@@ -1,0 +1,161 @@
+//! The thread that tells the kernel what is outdated, but for names: attributes of inodes, and all
+//! names together. Neither waits for a lock that a request may hold.
+//!
+//! An inode that the kernel does not know yet, because the first reply about it is on its way,
+//! cannot be outdated: the kernel is told again until it knows the inode, or has forgotten it. After
+//! [`PATIENCE`] the reply has long been processed, so the kernel has dropped it.
+//!
+//! It is also the watchdog of withdrawals.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    names::{Names, Overdue, PATIENCE},
+    statistics::{Count, Statistics},
+    table::Table,
+    waiting::Waiting,
+    withdrawal::Finished,
+};
+use crate::session::{Notifications, Notified};
+
+/// Pause before the kernel is told again.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How often names that are being withdrawn are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What to tell.
+#[derive(Debug)]
+pub enum Job {
+    /// The attributes of these inodes are outdated.
+    Attributes(Vec<u64>, Finished),
+    /// All names are outdated. Not before this moment, if one is given.
+    Epoch(Vec<Finished>, Option<Instant>),
+}
+
+/// Inodes that the kernel did not know.
+#[derive(Debug)]
+struct Unknown {
+    nodes: Vec<u64>,
+    since: Instant,
+    finished: Finished,
+}
+
+/// See the module documentation.
+pub struct Teller {
+    pub notifications: Notifications,
+    pub table: Arc<Table>,
+    pub names: Arc<Names>,
+    pub waiting: Arc<Waiting>,
+    pub statistics: Arc<Statistics>,
+    unknown: Vec<Unknown>,
+    epochs: Vec<(Vec<Finished>, Instant)>,
+}
+
+impl Teller {
+    pub fn new(
+        notifications: Notifications,
+        table: Arc<Table>,
+        names: Arc<Names>,
+        waiting: Arc<Waiting>,
+        statistics: Arc<Statistics>,
+    ) -> Self {
+        Self { notifications, table, names, waiting, statistics, unknown: Vec::new(), epochs: Vec::new() }
+    }
+
+    /// The life of the thread: until nobody can send it anything.
+    pub fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            let pause = if !self.unknown.is_empty() || !self.epochs.is_empty() {
+                Some(PAUSE)
+            } else if self.names.is_busy() {
+                Some(LOOK)
+            } else {
+                None
+            };
+            let job = match pause {
+                Some(pause) => jobs.recv_timeout(pause),
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(job) => self.execute(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.look(Instant::now());
+        }
+        self.names.end();
+    }
+
+    fn execute(&mut self, job: Job) {
+        match job {
+            Job::Attributes(nodes, finished) => self.tell(Unknown { nodes, since: Instant::now(), finished }),
+            Job::Epoch(finished, Some(not_before)) => self.epochs.push((finished, not_before)),
+            Job::Epoch(finished, None) => self.epoch(finished),
+        }
+    }
+
+    /// Tells the kernel of these inodes; keeps those that it may not know yet.
+    fn tell(&mut self, mut told: Unknown) {
+        told.nodes.retain(|node| {
+            self.statistics.add(Count::AttributesDropped);
+            self.notifications.attributes(*node) == Notified::Unknown && self.table.knows(*node)
+        });
+        if told.nodes.is_empty() {
+            told.finished.tell();
+        } else {
+            self.unknown.push(told);
+        }
+    }
+
+    fn epoch(&self, finished: Vec<Finished>) {
+        self.notifications.epoch();
+        self.statistics.add(Count::Epochs);
+        finished.into_iter().for_each(Finished::tell);
+    }
+
+    /// Continues what could not be done at once, and reports what takes too long.
+    fn look(&mut self, now: Instant) {
+        for unknown in std::mem::take(&mut self.unknown) {
+            if now.saturating_duration_since(unknown.since) < PATIENCE {
+                self.tell(unknown);
+                continue;
+            }
+            self.statistics.add(Count::Overdue);
+            tracing::warn!(nodes = ?unknown.nodes, "the kernel has not known inodes for a second that it was given");
+            unknown.finished.tell();
+        }
+        for (finished, not_before) in std::mem::take(&mut self.epochs) {
+            if now >= not_before {
+                self.epoch(finished);
+            } else {
+                self.epochs.push((finished, not_before));
+            }
+        }
+        let Overdue { names, finished } = self.names.overdue(now);
+        if finished.is_empty() {
+            return;
+        }
+        let directories: BTreeSet<u64> = names.iter().map(|name| name.parent).collect();
+        for directory in directories {
+            let first = names.iter().find(|name| name.parent == directory);
+            let name = first.map(|name| String::from_utf8_lossy(&name.bytes).into_owned()).unwrap_or_default();
+            let requests = self.waiting.describe(directory);
+            self.statistics.add(Count::Overdue);
+            tracing::warn!(
+                directory = %types::InodeNumber(directory),
+                name,
+                requests,
+                "the kernel has not dropped a name for a second; all names are declared outdated instead. Requests \
+                 of the directory that are not answered are listed"
+            );
+        }
+        self.epoch(finished);
+    }
+}

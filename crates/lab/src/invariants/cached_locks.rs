@@ -1,0 +1,59 @@
+//! Nobody serves from a cache under a lock that the MDT does not know as granted.
+//!
+//! This is what makes caches coherent: the MDT changes nothing that others hold locks on. It is
+//! checked after every step of the simulation, since the moment between the end of a lock and the
+//! end of what is served under it may be a single step.
+//!
+//! Holds at every moment, whatever fails: a client stops serving before it gives a lock back, when
+//! its connection breaks, and when its lease ends by its own clock, before the MDT drops the locks.
+//! Two cases are none:
+//!
+//! - After its restart the MDT knows no locks. It makes no change before the clients of its former
+//!   start have come back, or their leases have ended; until then such a client serves what it knew.
+//! - An inode that is gone has no locks. Nothing of it can change any more.
+
+use client::ServedLock;
+use mds::Mdt;
+use rpc::message::lock::InodeBits;
+use types::ClientId;
+
+use crate::{
+    cluster::{Cluster, client_host},
+    server::{MDT, Role},
+    workload::Verdict,
+};
+
+/// Checks after every step from now on; a violation ends the run.
+pub(super) fn watch(cluster: &Cluster) {
+    let observed = cluster.clone();
+    cluster.simulation().observe(move || {
+        if let Err(violation) = check(&observed) {
+            let name = "nobody serves from a cache whose lock the MDT does not know";
+            observed.fail(format!("invariant \"{name}\" is violated: {violation}"));
+        }
+    });
+}
+
+fn check(cluster: &Cluster) -> Verdict {
+    let clients = cluster.file_systems();
+    let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map_or(Ok(()), |mdt| check_all(mdt, &clients));
+    cluster.inspect(Role::Mds, look).unwrap_or(Ok(()))
+}
+
+fn check_all(mdt: &Mdt, clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -> Verdict {
+    for (number, file_system) in clients {
+        let Some((client, locks)) = file_system.served_locks(MDT) else { continue };
+        let Some((lock, known)) = unknown(client, &locks, mdt) else { continue };
+        if mdt.recovering_clients().contains(&client) || !mdt.has_inode(lock.inode) {
+            continue;
+        }
+        return Err(format!("{} ({client}) serves under {lock:?}, the MDT knows {known:?}", client_host(*number)));
+    }
+    Ok(())
+}
+
+/// The first lock of a client that the MDT does not know in full, and what it knows.
+fn unknown(client: ClientId, locks: &[ServedLock], mdt: &Mdt) -> Option<(ServedLock, InodeBits)> {
+    let known = |lock: &ServedLock| mdt.cached_by_lock(client, lock.inode, lock.handle);
+    locks.iter().map(|lock| (*lock, known(lock))).find(|(lock, known)| !(lock.bits & !*known).is_empty())
+}

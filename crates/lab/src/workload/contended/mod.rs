@@ -1,0 +1,268 @@
+//! Contended mode: all clients fight over three names in each of two directories while servers die
+//! and the network fails. They create, remove, rename, link, look, list and change modes, as fast as
+//! they can, and mostly look: so each answer is about what others change at the same time, and many
+//! come from caches.
+//!
+//! What clients were told must fit one order of all operations ([`history`]). The states that are
+//! possible at the end of a round are where the next one begins, with caches as they are.
+
+mod history;
+mod state;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use client::{FileSystem, NewNode};
+use parking_lot::Mutex;
+use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
+use rt::Entropy;
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
+
+use self::{
+    history::{Event, History, explain},
+    state::{Operation, Outcome, Place, Shown, State},
+};
+use crate::{
+    Random, Simulation,
+    checkers::finishes,
+    cluster::{Cluster, client_host},
+    faults::{Chaos, FaultPlan, spread},
+};
+
+const DIRECTORIES: u8 = 2;
+const NAMES: u8 = 3;
+/// Operations of a client in one round: the search for an order goes through all positions.
+const ROUND: u64 = 8;
+/// One operation in so many comes after a pause, so that faults and ends of leases hit what is
+/// cached.
+const PAUSE_RARITY: u64 = 12;
+const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(5));
+const MODES: [u32; 3] = [0o600, 0o644, 0o666];
+/// A round that takes longer than this under faults gets a calm network and all servers.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn name_of(name: u8) -> Vec<u8> {
+    format!("n{name}").into_bytes()
+}
+
+/// One client.
+struct Fighter {
+    file_system: Arc<FileSystem>,
+    directories: Vec<InodeNumber>,
+    random: Random,
+    /// Files that this client has seen, the last ones.
+    known: Mutex<Vec<InodeNumber>>,
+    /// Counts what happens, in the order in which it does.
+    moments: Arc<AtomicU64>,
+    simulation: Simulation,
+}
+
+/// Runs the workload; returns the number of faults.
+pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
+    // A client that dies leaves an operation of which nobody knows whether it happened.
+    let plan = FaultPlan { client_dies: false, ..plan };
+    let directories = make_directories(cluster).await?;
+    let moments = Arc::new(AtomicU64::new(0));
+    let fighter = |client: u16| {
+        let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
+        let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
+        let (directories, moments) = (directories.clone(), moments.clone());
+        let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
+        (client, Arc::new(Fighter { file_system, directories, random, known, moments, simulation }))
+    };
+    let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
+    let mut possible: BTreeSet<State> = [State::default()].into();
+    let (mut chaos, mut faults) = (Chaos::begin(cluster, plan), 0);
+    for number in 0..operations.div_ceil(ROUND) {
+        let mut round = Box::pin(play(cluster, &fighters));
+        let history = match cluster.within(TIMEOUT, round.as_mut()).await {
+            Some(history) => history?,
+            None => {
+                faults += chaos.end().await?;
+                let history = finishes(cluster, &format!("round {number}"), round).await??;
+                chaos = Chaos::begin(cluster, plan);
+                history
+            }
+        };
+        let (after, explained) = explain(&history, &possible);
+        if after.is_empty() {
+            return Err(format!(
+                "round {number}: no order explains more than {explained} of these answers\n  before: {possible:?}\n{}",
+                told(&history, &directories)
+            ));
+        }
+        cluster.log().event("lab", format_args!("round {number}: {} states are possible", after.len()));
+        possible = after;
+    }
+    faults += chaos.end().await?;
+    Ok(faults)
+}
+
+async fn make_directories(cluster: &Cluster) -> Result<Vec<InodeNumber>, String> {
+    let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
+    let make = async move {
+        let mut made = Vec::new();
+        for directory in 0..DIRECTORIES {
+            let (parent, name) = (InodeNumber::ROOT, format!("d{directory}").into_bytes());
+            let node = NewNode { parent, name, kind: NodeKind::Directory, mode: 0o755, umask: 0, layout: None };
+            made.push(file_system.create(&root(), node).await?.inode);
+        }
+        FsResult::Ok(made)
+    };
+    let made = cluster.on_client(0, make).await.ok_or("a client died before anything began")?;
+    made.map_err(|error| format!("mkdir: {error}"))
+}
+
+/// One round of all clients at once.
+async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Result<History, String> {
+    let begin = |(client, fighter): (&u16, &Arc<Fighter>)| {
+        let (fighter, log, host) = (fighter.clone(), cluster.log().clone(), client_host(*client));
+        let part = async move {
+            let mut events = Vec::new();
+            for _ in 0..ROUND {
+                if fighter.random.below(PAUSE_RARITY) == 0 {
+                    let pause = spread(&fighter.random, PAUSE.0, PAUSE.1);
+                    fighter.simulation.sleep(pause).await;
+                }
+                let event = fighter.next().await;
+                log.event(&host, format_args!("{:?} -> {:?}", event.operation, event.outcome));
+                events.push(event);
+            }
+            events
+        };
+        cluster.begin_on_client(*client, part)
+    };
+    let parts: Vec<_> = fighters.iter().map(begin).collect();
+    let mut history = Vec::new();
+    for part in parts {
+        history.push(part.await.ok_or("a client died in a workload that kills none")?);
+    }
+    Ok(history)
+}
+
+/// A history in words, in the order in which operations began.
+fn told(history: &History, directories: &[InodeNumber]) -> String {
+    let mut events: Vec<(usize, &Event)> = history
+        .iter()
+        .enumerate()
+        .flat_map(|(client, events)| events.iter().map(move |event| (client, event)))
+        .collect();
+    events.sort_by_key(|(_, event)| event.begun);
+    let mut text = format!("  directories: {directories:?}\n");
+    for (client, Event { operation, outcome, begun, ended }) in events {
+        let _ = writeln!(text, "  client{client} {begun}..{ended} {operation:?} -> {outcome:?}");
+    }
+    text
+}
+
+impl Fighter {
+    async fn next(&self) -> Event {
+        let operation = self.choose();
+        let begun = self.moments.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.execute(&operation).await.unwrap_or_else(Outcome::Failed);
+        let ended = self.moments.fetch_add(1, Ordering::Relaxed);
+        if let Outcome::Shown(shown) = &outcome {
+            let mut known = self.known.lock();
+            known.retain(|inode| *inode != shown.inode);
+            known.push(shown.inode);
+            if known.len() > usize::from(NAMES) {
+                known.remove(0);
+            }
+        }
+        Event { operation, outcome, begun, ended }
+    }
+
+    fn place(&self) -> Place {
+        (self.random.below(u64::from(DIRECTORIES)) as u8, self.random.below(u64::from(NAMES)) as u8)
+    }
+
+    fn choose(&self) -> Operation {
+        let (place, mode) = (self.place(), *self.random.pick(&MODES));
+        let known = self.known.lock().clone();
+        let inode = if known.is_empty() { None } else { Some(*self.random.pick(&known)) };
+        match (self.random.below(20), inode) {
+            (0..3, _) => Operation::Create(place, mode),
+            (3..5, _) => Operation::Unlink(place),
+            (5, _) => Operation::Rename(place, self.place()),
+            (6, _) => Operation::RenameNew(place, self.place()),
+            (7, _) => Operation::Exchange(place, self.place()),
+            (8, Some(inode)) => Operation::Link(inode, place),
+            (9, Some(inode)) => Operation::SetMode(inode, mode),
+            (10..13, Some(inode)) => Operation::Stat(inode),
+            (13..15, _) => Operation::List(place.0),
+            _ => Operation::Look(place),
+        }
+    }
+
+    fn at(&self, (directory, name): Place) -> (InodeNumber, Vec<u8>) {
+        (self.directories[usize::from(directory)], name_of(name))
+    }
+
+    async fn execute(&self, operation: &Operation) -> FsResult<Outcome> {
+        let file_system = &self.file_system;
+        match operation {
+            Operation::Create(place, mode) => {
+                let (parent, name) = self.at(*place);
+                let kind = NodeKind::Regular;
+                let node = NewNode { parent, name, kind, mode: *mode, umask: 0, layout: None };
+                file_system.create(&root(), node).await.map(shown)
+            }
+            Operation::Unlink(place) => {
+                let (parent, name) = self.at(*place);
+                file_system.unlink(&root(), parent, &name).await.map(|()| Outcome::Done)
+            }
+            Operation::Rename(from, to) => self.rename(*from, *to, RenameMode::Replace).await,
+            Operation::RenameNew(from, to) => self.rename(*from, *to, RenameMode::NoReplace).await,
+            Operation::Exchange(from, to) => self.rename(*from, *to, RenameMode::Exchange).await,
+            Operation::Link(inode, place) => {
+                let (parent, name) = self.at(*place);
+                file_system.link(&root(), *inode, parent, &name).await.map(shown)
+            }
+            Operation::Look(place) => {
+                let (parent, name) = self.at(*place);
+                file_system.lookup(&root(), parent, &name).await.map(shown)
+            }
+            Operation::Stat(inode) => file_system.get_attributes(*inode, None).await.map(shown),
+            Operation::SetMode(inode, mode) => {
+                let change = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
+                file_system.set_attributes(&root(), *inode, change, None).await.map(shown)
+            }
+            Operation::List(directory) => self.list(*directory).await.map(Outcome::Names),
+        }
+    }
+
+    async fn rename(&self, from: Place, to: Place, mode: RenameMode) -> FsResult<Outcome> {
+        let ((old_parent, old), (new_parent, new)) = (self.at(from), self.at(to));
+        let renamed = self.file_system.rename(&root(), (old_parent, &old), (new_parent, &new), mode).await;
+        renamed.map(|()| Outcome::Done)
+    }
+
+    /// In one page: it shows what there is at one moment.
+    async fn list(&self, directory: u8) -> FsResult<Vec<(u8, InodeNumber)>> {
+        let (number, flags) = (self.directories[usize::from(directory)], OpenFlags(open_flag::READ));
+        let opened = self.file_system.open(&root(), number, flags).await?;
+        let page = self.file_system.read_directory(&opened, 0, 100, true).await;
+        self.file_system.close(opened, None).await?;
+        let shown = page?.items.into_iter().filter(|item| item.name != b"." && item.name != b"..");
+        let number_of = |name: &[u8]| (0..NAMES).find(|number| name_of(*number) == name);
+        let names = shown.map(|item| Some((number_of(&item.name)?, item.inode)));
+        let mut names: Vec<_> = names.collect::<Option<_>>().ok_or(FsError::Invalid)?;
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn shown(attributes: Attributes) -> Outcome {
+    Outcome::Shown(Shown { inode: attributes.inode, mode: attributes.mode, links: attributes.links })
+}
