@@ -12,16 +12,14 @@
 //!   start have come back, or their leases have ended; until then such a client serves what it knew.
 //! - An inode that is gone has no locks. Nothing of it can change any more.
 
-use client::ServedLock;
-use mds::Mdt;
-use rpc::message::lock::InodeBits;
-use types::ClientId;
-
 use crate::{
     cluster::{Cluster, client_host},
     server::{MDT, Role},
     workload::Verdict,
 };
+use client::ServedLock;
+use mds::Mdt;
+use rpc::message::lock::InodeBits;
 
 /// Checks after every step from now on; a violation ends the run.
 pub(super) fn watch(cluster: &Cluster) {
@@ -43,7 +41,9 @@ fn check(cluster: &Cluster) -> Verdict {
 fn check_all(mdt: &Mdt, clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -> Verdict {
     for (number, file_system) in clients {
         let Some((client, locks)) = file_system.served_locks(MDT) else { continue };
-        let Some((lock, known)) = unknown(client, &locks, mdt) else { continue };
+        let Some((lock, known)) = unknown(&locks, |lock| mdt.cached_by_lock(client, lock.inode, lock.handle)) else {
+            continue;
+        };
         if mdt.recovering_clients().contains(&client) || !mdt.has_inode(lock.inode) {
             continue;
         }
@@ -52,8 +52,23 @@ fn check_all(mdt: &Mdt, clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -
     Ok(())
 }
 
-/// The first lock of a client that the MDT does not know in full, and what it knows.
-fn unknown(client: ClientId, locks: &[ServedLock], mdt: &Mdt) -> Option<(ServedLock, InodeBits)> {
-    let known = |lock: &ServedLock| mdt.cached_by_lock(client, lock.inode, lock.handle);
+/// The first lock that the MDT does not know in full, and what it knows of it.
+fn unknown(locks: &[ServedLock], known: impl Fn(&ServedLock) -> InodeBits) -> Option<(ServedLock, InodeBits)> {
     locks.iter().map(|lock| (*lock, known(lock))).find(|(lock, known)| !(lock.bits & !*known).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{InodeNumber, LockHandle};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_not_known_in_full_is_found() {
+        let lock = |bits| ServedLock { inode: InodeNumber(0x100), handle: LockHandle(7), bits: InodeBits(bits) };
+        let served = [lock(1), lock(3)];
+        assert_eq!(unknown(&served, |_| InodeBits(7)), None);
+        assert_eq!(unknown(&served, |_| InodeBits(1)), Some((lock(3), InodeBits(1))));
+        assert_eq!(unknown(&served, |_| InodeBits::NONE), Some((lock(1), InodeBits::NONE)));
+    }
 }

@@ -23,6 +23,9 @@ const SHARED_GROUP: u32 = 6000;
 const OWNER: User = User { name: "owner", id: 5001, groups: &[SHARED_GROUP] };
 const OTHER: User = User { name: "other", id: 5002, groups: &[SHARED_GROUP] };
 
+/// With so many failures a test ends early.
+const FAILURES_MAX: usize = 25;
+
 /// Which mount changes, and which one looks.
 const DIRECTIONS: [(usize, usize); 3] = [(0, 1), (1, 0), (0, 0)];
 /// Which user changes, and which one looks.
@@ -72,6 +75,9 @@ fn try_all(system: &FileSystem) {
                 let case = Case { row, number: tried, changing, looking, changer, looker };
                 failures.extend(case.run(system).err().map(|reason| format!("{case}: {reason}")));
                 tried += 1;
+                if failures.len() >= FAILURES_MAX {
+                    panic!("{FAILURES_MAX} of the first {tried} cases failed:\n{}", failures.join("\n"));
+                }
             }
         }
     }

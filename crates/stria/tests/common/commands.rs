@@ -40,7 +40,7 @@ impl Workplace {
     pub fn execute(&mut self, line: &str) -> String {
         let answer = |command: &str| {
             let words: Vec<&str> = command.split(' ').collect();
-            self.command(&words).unwrap_or_else(|errno| error_name(errno))
+            self.command(&words).unwrap_or_else(error_name)
         };
         line.split("; ").map(answer).collect::<Vec<_>>().join("; ")
     }
