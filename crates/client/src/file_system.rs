@@ -37,6 +37,7 @@ use crate::{
     targets::{
         connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
+        told_opens::depends_on_opens,
     },
     upper_cache::{Keepable, UpperCache},
 };
@@ -250,6 +251,9 @@ impl FileSystem {
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
         let target = self.targets.mdt_of(inode)?;
+        let question = question.into();
+        let inodes = depends_on_opens(&question.request);
+        target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
         target.ask_mdt(&self.seams, &self.client_state.opens, question).await.map_err(stale_if_evicted)
     }
 }

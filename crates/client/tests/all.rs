@@ -17,4 +17,5 @@ mod real_servers;
 mod semantics;
 mod support;
 mod times;
+mod unasked_opens;
 mod upper_cache;

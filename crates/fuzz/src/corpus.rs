@@ -33,8 +33,8 @@ use rpc::{
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut, Lookup, Open,
-            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, Rename, RenameMode, RenewLayout, SetLock,
-            SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
+            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode, RenewLayout,
+            SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -255,7 +255,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 mdt_era: Some(3),
             },
         ),
-        MdtRequest::ReadDirectory(ReadDirectory { inode: INODE, open, cookie: 2, entries_max: 3, attributes: true }),
+        MdtRequest::ReadDirectory(ReadDirectory {
+            inode: INODE,
+            open,
+            cookie: 2,
+            entries_max: 3,
+            attributes: true,
+            unasked: None,
+        }),
         MdtRequest::SetXattr(
             root.clone(),
             SetXattr { inode: INODE, name: name.clone(), value: vec![7; 50], mode: XattrMode::Create },
@@ -287,6 +294,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: false }),
         MdtRequest::DropPrivileges(Credentials::root(), INODE),
         MdtRequest::CancelLocks(vec![LockHandle(5), LockHandle(1 << 40)]),
+        MdtRequest::RegisterOpens(RegisterOpens { opens: vec![(INODE, open, OpenFlags(1))], complete: true }),
         MdtRequest::LeaveOut(LeaveOut {
             inode: INODE,
             open,

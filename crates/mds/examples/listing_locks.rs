@@ -74,7 +74,7 @@ impl Driver {
         let (mut cookie, mut pages, mut locks, start) = (0, 0, 0, Instant::now());
         loop {
             let (inode, open) = (InodeNumber::ROOT, OPEN);
-            let read = ReadDirectory { inode, open, cookie, entries_max: PAGE, attributes: true };
+            let read = ReadDirectory { inode, open, cookie, entries_max: PAGE, attributes: true, unasked: None };
             let resource = Resource::Inode(inode, InodeBits(bits));
             let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
             let extension = RequestExtension { wanted, ..RequestExtension::default() };

@@ -83,6 +83,16 @@ impl CacheLocks {
         !self.locks.held_by_others(inode, client).is_empty()
     }
 
+    /// Whether a client has these parts of an inode.
+    pub fn holds(&self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> bool {
+        self.locks.held_by(inode, client) & bits == bits
+    }
+
+    /// Inodes of which a client has some of these parts.
+    pub fn inodes_held_by(&self, client: ClientId, bits: InodeBits) -> Vec<InodeNumber> {
+        self.locks.inodes_of(client, bits)
+    }
+
     /// Whether clients other than this one have some of these parts.
     pub fn others_hold_some(&self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) -> bool {
         parts.iter().any(|(inode, bits)| self.locks.held_by_others(*inode, client).meets(*bits))
@@ -107,6 +117,11 @@ impl CacheLocks {
     /// Asks back what others have of these parts, and nobody waits for it.
     pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) {
         self.asked.extend(self.locks.revoke(client, parts));
+    }
+
+    /// Asks a client for its own locks on these parts.
+    pub fn ask_for_own(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) {
+        self.asked.extend(self.locks.ask_holder(client, inode, bits));
     }
 
     /// A change was made or given up.

@@ -5,7 +5,9 @@
 //! |---|---|
 //! | a name of a directory is put or removed | its `DIRECTORY`; `LOOKUP` of the inode to which the name led until then |
 //! | an inode's record | `ATTRIBUTES`, if anything that clients see of them differs; `LAYOUT`; `XATTRS` |
+//! | its layout becomes one that the former cannot have grown to | also `OPEN`: readers with the former do not find the data |
 //! | its removal, while it has a name | all |
+//! | its record among the orphans: it has no name any more | `OPEN` |
 //! | an extended attribute | `XATTRS`; of an access list also `ATTRIBUTES` |
 //!
 //! A change of nothing but the access time is kept apart: it is made by reading, and what reads
@@ -23,7 +25,7 @@ use types::{
 };
 
 use crate::tables::{
-    ENTRIES, INODES, XATTRS,
+    ENTRIES, INODES, ORPHANS, XATTRS,
     codec::inode_of_key,
     entry::EntryRecord,
     inode::{Inode, InodeData},
@@ -38,6 +40,8 @@ pub(crate) struct CachedParts {
     accessed: BTreeSet<InodeNumber>,
     /// Inodes that are removed.
     removed: Vec<InodeNumber>,
+    /// Inodes that have no name any more, and exist.
+    unnamed: Vec<InodeNumber>,
 }
 
 impl CachedParts {
@@ -53,7 +57,7 @@ impl CachedParts {
         // Of several operations on one key the last counts.
         let mut last: BTreeMap<(Table, &[u8]), &Operation> = BTreeMap::new();
         for operation in operations {
-            if [ENTRIES, INODES, XATTRS].contains(&operation.table()) {
+            if [ENTRIES, INODES, XATTRS, ORPHANS].contains(&operation.table()) {
                 last.insert((operation.table(), operation.key()), operation);
             }
         }
@@ -66,6 +70,7 @@ impl CachedParts {
             match table {
                 ENTRIES => parts.entry(key, stored(table, key)?.as_ref(), after),
                 XATTRS => parts.xattr(key),
+                ORPHANS => parts.orphan(inode.filter(|_| after.is_some())),
                 _ => {
                     parts.removed.extend(inode.filter(|_| after.is_none()));
                     if let Some(inode) = inode.filter(|inode| is_cached(*inode)) {
@@ -118,6 +123,13 @@ impl CachedParts {
         self.add(inode, InodeBits(inode_bit::XATTRS | if is_list { inode_bit::ATTRIBUTES } else { 0 }));
     }
 
+    fn orphan(&mut self, inode: Option<InodeNumber>) {
+        if let Some(inode) = inode {
+            self.add(inode, InodeBits(inode_bit::OPEN));
+            self.unnamed.push(inode);
+        }
+    }
+
     /// Parts that clients may have cached.
     pub fn changed(&self) -> Vec<(InodeNumber, InodeBits)> {
         self.changed.iter().map(|(inode, bits)| (*inode, *bits)).collect()
@@ -126,6 +138,11 @@ impl CachedParts {
     /// Attributes of which only the access time changes.
     pub fn accessed(&self) -> Vec<(InodeNumber, InodeBits)> {
         self.accessed.iter().map(|inode| (*inode, ATTRIBUTES)).collect()
+    }
+
+    /// Inodes that have no name any more, and exist until they are closed.
+    pub fn unnamed(&self) -> &[InodeNumber] {
+        &self.unnamed
     }
 
     /// Inodes that exist no more.
@@ -151,10 +168,15 @@ fn difference(before: &Inode, after: &Inode) -> InodeBits {
         (InodeData::Symlink(_), InodeData::Symlink(_)) => false,
         (before, after) => before != after,
     };
+    let grown = match (&before.data, &after.data) {
+        (InodeData::Regular(before), InodeData::Regular(after)) => before == after || after.has_grown_from(before),
+        _ => true,
+    };
     let bit = |differs: bool, bit: u32| if differs { bit } else { 0 };
     InodeBits(
         bit(attributes, inode_bit::ATTRIBUTES)
             | bit(layout || before.map_version != after.map_version, inode_bit::LAYOUT)
+            | bit(!grown, inode_bit::OPEN)
             | bit(before.xattrs != after.xattrs, inode_bit::XATTRS),
     )
 }

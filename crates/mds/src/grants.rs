@@ -5,7 +5,10 @@
 //! size is not known, another client has it open for writing, or an append or truncation is in
 //! progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
-//! nothing during a recovery. Layouts, opens and data are not granted yet.
+//! nothing during a recovery. Layouts and data are not granted yet.
+//!
+//! Opens are granted of directories wherever they are shown, and of files with an open for reading,
+//! which brings the layout; not of a file whose readers are counted because it may be moved.
 //!
 //! A page of a directory brings a lock on each inode that it shows, in its entry. Once a limit of
 //! locks is reached the rest of the page gets none: each refused grant asks for the oldest ones
@@ -15,7 +18,7 @@ use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
     MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::{DirectoryEntry, Entry},
+    mdt::{DirectoryEntry, Entry, open_flag},
 };
 use types::{ClientId, FileKind, InodeNumber};
 
@@ -26,6 +29,7 @@ const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
 /// What can be granted of an inode that a reply shows.
 const SHOWN: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS);
+const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 
 /// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
@@ -78,9 +82,11 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
     }
 }
 
-/// Without attributes, unless they are exact as long as nobody asks this MDT.
+/// Without attributes, unless they are exact as long as nobody asks this MDT; without opens that are
+/// counted.
 fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
-    if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits }
+    let bits = if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits };
+    if bits.meets(OPEN) && volatile.moves.counts(inode) { bits & !OPEN } else { bits }
 }
 
 /// Whether nobody but this client may change the data of an inode without asking this MDT first.
@@ -115,7 +121,11 @@ fn about(
             Some((create.parent, child(create.parent, &created.entry)))
         }
         (R::GetAttributes(inode), MdtReply::Entry(entry)) => Some((*inode, vec![itself(entry)])),
-        (R::Open(_, open), MdtReply::Opened(opened)) => Some((open.inode, vec![itself(&opened.entry)])),
+        (R::Open(_, open), MdtReply::Opened(opened)) => {
+            let (inode, bits) = itself(&opened.entry);
+            let reads = !bits.is_empty() && opened.layout.is_some() && !open.flags.has(open_flag::WRITE);
+            Some((open.inode, vec![(inode, if reads { bits | OPEN } else { bits })]))
+        }
         (R::ReadDirectory(read), MdtReply::Directory(..)) => unseen(read.inode, DIRECTORY | XATTRS),
         (R::ReadLink(inode), MdtReply::Target(_)) => unseen(*inode, ATTRIBUTES | XATTRS),
         (R::GetXattr(_, inode, _), MdtReply::Value(_) | MdtReply::Absent)
@@ -131,6 +141,7 @@ fn shown(entry: &Entry) -> (InodeNumber, InodeBits) {
         return (inode, InodeBits::NONE);
     }
     let bits = if entry.size_unknown.is_some() { SHOWN & !ATTRIBUTES } else { SHOWN };
+    let bits = if entry.attributes.kind == FileKind::Directory { bits | OPEN } else { bits };
     (inode, bits)
 }
 

@@ -40,6 +40,7 @@ mod options;
 pub mod pace;
 mod placement;
 mod pools;
+mod presumed_opens;
 mod protection;
 mod removed;
 mod settlement;

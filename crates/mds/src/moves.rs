@@ -63,6 +63,11 @@ impl Moves {
         self.count(inode, Count { lost_us, failures });
     }
 
+    /// Whether it matters how often a file is read.
+    pub fn counts(&self, inode: InodeNumber) -> bool {
+        self.counted.contains_key(&inode) || self.waiting.contains(&inode)
+    }
+
     fn count(&mut self, inode: InodeNumber, count: Count) {
         self.counted.insert(inode, count);
         if self.counted.len() > COUNTED_MAX {

@@ -309,6 +309,7 @@ impl Namespace {
         match &outcome {
             Ok(_) => {
                 self.volatile.cache.revoke(context.client, &cached.accessed());
+                cached.unnamed().iter().for_each(|inode| self.volatile.lost_name(context.client, *inode));
                 cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));
             }
             Err(_) => self.give_back(exclusive, context.client),
@@ -349,7 +350,7 @@ impl Namespace {
         {
             return Ok(Preparation::Blocked(Obstacle::FormerClients(progress)));
         }
-        if self.volatile.cache.is_empty() {
+        if self.volatile.cache.is_empty() && self.volatile.opens.presumed.is_empty() {
             return Ok(Preparation::Ready(CachedParts::default()));
         }
         let cached = self.cached_parts(changes, |inode| self.volatile.cache.others_hold(client, inode))?;

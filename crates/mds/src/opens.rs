@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
 use types::{ClientId, FsResult, InodeNumber, TooMany};
 
+use crate::presumed_opens::PresumedOpens;
+
 /// Names an open file among all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OpenKey {
@@ -143,6 +145,8 @@ pub(crate) struct OpenTable {
     files_written: u32,
     /// Inodes that nobody else may begin to write to, as long as this open lasts.
     held: BTreeMap<InodeNumber, OpenKey>,
+    /// What may be open besides.
+    pub presumed: PresumedOpens,
 }
 
 impl OpenTable {
@@ -156,6 +160,7 @@ impl OpenTable {
             clients: BTreeMap::new(),
             files_written: 0,
             held: BTreeMap::new(),
+            presumed: PresumedOpens::default(),
         }
     }
 
@@ -251,12 +256,12 @@ impl OpenTable {
     pub fn is_open_only_by(&self, inode: InodeNumber, open: Option<OpenKey>) -> bool {
         let opens = self.uses.get(&inode).map_or(0, |uses| uses.all.opens);
         let own = open.and_then(|key| self.files.get(&key)).is_some_and(|file| file.inode == inode);
-        opens == u32::from(own)
+        opens == u32::from(own) && !self.presumed.has_any(inode)
     }
 
     /// Whether any client has the inode open.
     pub fn is_open(&self, inode: InodeNumber) -> bool {
-        self.uses.contains_key(&inode)
+        self.uses.contains_key(&inode) || self.presumed.has_any(inode)
     }
 
     /// Whether any client except `except` has the inode open for writing.
@@ -285,7 +290,7 @@ impl OpenTable {
     /// Whether any client but this one has the inode open.
     pub fn opened_by_others(&self, inode: InodeNumber, client: ClientId) -> bool {
         let opens = self.uses.get(&inode).map_or(0, |uses| uses.all.opens);
-        opens > self.of_inode(inode, client).opens
+        opens > self.of_inode(inode, client).opens || self.presumed.has_other(inode, client)
     }
 
     /// The opens of a client, in order of their names.

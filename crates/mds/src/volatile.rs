@@ -7,9 +7,10 @@ use std::{
 };
 
 use kv::Lsn;
-use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
+use lock::{AdvisoryLocks, ExclusiveLocks, InodeBits, Wake, inode_bit};
+use rt::Instant;
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{ClientId, InodeNumber, OstIndex, Slot, Timestamp, Xid, limits};
+use types::{ClientId, InodeNumber, LockHandle, OstIndex, Slot, Timestamp, Xid, limits};
 
 use crate::{
     cache_locks::CacheLocks,
@@ -18,8 +19,11 @@ use crate::{
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
     placement::Targets,
+    presumed_opens::Until,
     removed::Removed,
 };
+
+const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 
 /// Requests that wait for a lock of an inode, each within its handler.
 #[derive(Debug, Default)]
@@ -241,6 +245,58 @@ impl Volatile {
             moves: Moves::default(),
             history: History::default(),
             lengthened: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a client may have an inode open for reading without having asked: it has the lock on
+    /// its opens, or had it a moment ago.
+    pub fn may_open_unasked(&self, client: ClientId, inode: InodeNumber) -> bool {
+        self.cache.holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
+    }
+
+    /// A client removed the last name of an inode. What it has open itself under its lock is told
+    /// with that.
+    pub fn lost_name(&mut self, client: ClientId, inode: InodeNumber) {
+        if self.cache.holds(client, inode, OPEN) {
+            self.opens.presumed.add(client, inode, Until::LockGivenBack);
+            self.cache.ask_for_own(client, inode, OPEN);
+        }
+        self.opens.presumed.lost_name(inode);
+    }
+
+    /// A client gives locks back.
+    pub fn cancel_locks(&mut self, client: ClientId, handles: &[LockHandle], now: Instant) {
+        self.cache.cancel(client, handles);
+        let ended = self.opens.presumed.lock_given_back(client, |inode| self.cache.holds(client, inode, OPEN));
+        self.end_presumptions(ended, now);
+    }
+
+    /// A client has told of all that it opened under locks of earlier connections.
+    pub fn opens_registered(&mut self, client: ClientId, now: Instant) {
+        let ended = self.opens.presumed.registered(client);
+        self.end_presumptions(ended, now);
+    }
+
+    /// The session of a client ended.
+    pub fn forget_presumptions(&mut self, client: ClientId, now: Instant) {
+        let ended = self.opens.presumed.forget(client);
+        self.end_presumptions(ended, now);
+    }
+
+    /// Inodes without a name that are ended in the background, unless they are open.
+    fn end_presumptions(&mut self, inodes: Vec<InodeNumber>, now: Instant) {
+        for inode in inodes {
+            if !self.removed.contains(inode) {
+                self.removed.add(inode, now);
+            }
+        }
+    }
+
+    /// A client's locks end with its connection: what it may have opened under them is taken to be
+    /// open until it has told.
+    pub fn presume_opens(&mut self, client: ClientId) {
+        for inode in self.cache.inodes_held_by(client, OPEN) {
+            self.opens.presumed.add(client, inode, Until::Registered);
         }
     }
 

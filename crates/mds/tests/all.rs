@@ -27,4 +27,5 @@ mod sessions;
 mod size_model;
 mod sizes;
 mod swap;
+mod unasked_opens;
 mod versions;

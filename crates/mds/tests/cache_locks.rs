@@ -28,7 +28,10 @@ async fn locks_come_with_replies_once() {
     assert_eq!(resources(&second), [(ROOT, DIRECTORY), (file, SHOWN)], "so may others");
     assert!(second[0].handle > granted[1].handle);
     assert_eq!(test.wanting(ALICE, lookup(ROOT, "file"), file, ALL).await, [], "not what the request names");
-    assert_eq!(resources(&test.wanting(ALICE, lookup(ROOT, "."), ROOT, ALL).await), [(ROOT, ATTRIBUTES | XATTRS)]);
+    assert_eq!(
+        resources(&test.wanting(ALICE, lookup(ROOT, "."), ROOT, ALL).await),
+        [(ROOT, ATTRIBUTES | XATTRS | OPEN)]
+    );
     assert_eq!(resources(&test.stat(ALICE, ROOT).await), [(ROOT, LOOKUP | DIRECTORY)]);
     test.cancel(BOB, granted.iter().map(|granted| granted.handle).collect()).await;
     assert_eq!(resources(&test.look_up(BOB, ROOT, "file").await), [(ROOT, DIRECTORY), (file, SHOWN)], "again");
@@ -136,7 +139,7 @@ async fn changes_ask_for_what_they_change() {
         (
             "rmdir",
             |at| MdtRequest::Unlink(root(), Unlink { parent: at.directory, name: b"inner".to_vec(), directory: true }),
-            &[("directory", NAMES), ("inner", SHOWN | DIRECTORY)],
+            &[("directory", NAMES), ("inner", SHOWN | DIRECTORY | OPEN)],
         ),
         (
             "rename onto another file",

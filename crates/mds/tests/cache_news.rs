@@ -112,7 +112,7 @@ async fn page(
     count: u32,
     bits: u32,
 ) -> (Vec<DirectoryEntry>, Vec<(InodeNumber, u32)>) {
-    let read = ReadDirectory { inode, open, cookie, entries_max: count, attributes: true };
+    let read = ReadDirectory { inode, open, cookie, entries_max: count, attributes: true, unasked: None };
     let (reply, granted) = test.asking(BOB, MdtRequest::ReadDirectory(read), inode, bits).await;
     let MdtReply::Directory(entries, _) = reply else { panic!("a page was answered {reply:?}") };
     (entries, resources(&granted))
@@ -252,6 +252,13 @@ async fn reading_shows_the_access_time() {
     test.fs.call(ALICE, MdtRequest::Open(root(), request)).await.unwrap();
     test.fs.file(directory, "a").await;
     test.stat(ALICE, directory).await;
-    let read = ReadDirectory { inode: directory, open: OpenId(77), cookie: 0, entries_max: 10, attributes: false };
+    let read = ReadDirectory {
+        inode: directory,
+        open: OpenId(77),
+        cookie: 0,
+        entries_max: 10,
+        attributes: false,
+        unasked: None,
+    };
     assert_eq!(inodes(&changed(&test, MdtRequest::ReadDirectory(read)).await), [directory]);
 }

@@ -178,7 +178,8 @@ async fn a_directory_that_is_not_open_for_reading_is_not_read() {
     let secret = fs.create(&root(), ROOT, "d", NodeKind::Directory, 0o700).await.unwrap();
     let open = Open { inode: secret, open: OpenId(1), flags: OpenFlags(0) };
     ask(&hostile, MdtRequest::Open(user(5), open)).await.expect("it asks for no permission");
-    let read = ReadDirectory { inode: secret, open: OpenId(1), cookie: 0, entries_max: 10, attributes: false };
+    let read =
+        ReadDirectory { inode: secret, open: OpenId(1), cookie: 0, entries_max: 10, attributes: false, unasked: None };
     assert_eq!(ask(&hostile, MdtRequest::ReadDirectory(read)).await, Err(FsError::BadHandle));
 }
 

@@ -81,7 +81,8 @@ async fn list(fs: &Fixture, directory: InodeNumber) -> usize {
     let (open, _) = fs.open(ALICE, &root(), directory, READ).await.unwrap();
     let (mut cookie, mut names) = (0, 0);
     loop {
-        let request = ReadDirectory { inode: directory, open, cookie, entries_max: 1024, attributes: true };
+        let request =
+            ReadDirectory { inode: directory, open, cookie, entries_max: 1024, attributes: true, unasked: None };
         match fs.call(ALICE, MdtRequest::ReadDirectory(request)).await.unwrap() {
             MdtReply::Directory(entries, end) => {
                 names += entries.iter().filter(|entry| entry.entry.is_some()).count();

@@ -73,7 +73,7 @@ async fn many_locks_of_one_client_go_in_steps() {
         last = Some(test.fs.file(directory, &format!("f{number}")).await);
     }
     let (open, _) = test.fs.open(BOB, &root(), directory, READ).await.unwrap();
-    let read = ReadDirectory { inode: directory, open, cookie: 0, entries_max: 4096, attributes: true };
+    let read = ReadDirectory { inode: directory, open, cookie: 0, entries_max: 4096, attributes: true, unasked: None };
     let request = MdtRequest::ReadDirectory(read);
     let (reply, granted) = test.asking(BOB, request, directory, DIRECTORY | SHOWN).await;
     let MdtReply::Directory(page, true) = reply else { panic!("all of it") };

@@ -35,6 +35,8 @@ pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
 pub const EXTENSION_BYTES_MAX: usize = 4096;
 /// Most locks that one message cancels or grants beside what it is for.
 pub const LOCKS_PER_MESSAGE_MAX: usize = 256;
+/// Most opens that a client makes known with one request.
+pub const OPENS_PER_MESSAGE_MAX: usize = 128;
 /// Most bytes of a job's name (Lustre's 32, with its zero).
 pub const JOB_NAME_BYTES_MAX: usize = 31;
 /// Most inodes of which a reply says how their versions changed: a rename over an existing name

@@ -2,8 +2,9 @@
 //!
 //! Invariant: everything here is under a lock that is held; it goes with the lock.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use layout::Layout;
 use rpc::message::{
     lock::{InodeBits, inode_bit},
     mdt::Entry,
@@ -78,6 +79,8 @@ pub(crate) struct CachedInode {
     base: Option<Box<Base>>,
     /// Target of a symbolic link.
     pub target: Option<Vec<u8>>,
+    /// Of a file: a layout by which it can be read.
+    pub layout: Option<Arc<Layout>>,
     /// Extended attributes; `None`: it does not exist.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// There is no extended attribute that everybody may read.
@@ -102,6 +105,9 @@ impl CachedInode {
         if gone & inode_bit::ATTRIBUTES != 0 {
             (self.attributes, self.target, self.base) = (None, None, None);
             self.xattr_names = [None, None];
+        }
+        if gone & inode_bit::OPEN != 0 {
+            self.layout = None;
         }
         if gone & inode_bit::XATTRS != 0 {
             self.forget_xattrs();
@@ -151,9 +157,9 @@ impl CachedInode {
         self.base.as_deref().filter(|base| base.known_in == epoch)
     }
 
-    /// Times, size and links are not known any more.
+    /// Times, size and links are not known any more; nor the layout, which changes with the data.
     pub fn forget_times(&mut self) {
-        self.base = None;
+        (self.base, self.layout) = (None, None);
         if let Some(attributes) = &mut self.attributes {
             attributes.exact = None;
         }
@@ -161,7 +167,7 @@ impl CachedInode {
 
     /// Nothing is known any more; the locks stay.
     pub fn forget(&mut self) {
-        (self.attributes, self.target, self.base) = (None, None, None);
+        (self.attributes, self.target, self.base, self.layout) = (None, None, None, None);
         self.forget_xattrs();
     }
 

@@ -8,12 +8,15 @@
 //! Urgent are those that the MDT asked for, those that found no request for a while, and all when
 //! many have gathered. Without a cache above nothing is ever leaving.
 //!
+//! Before a lock on the opens of an inode goes, the MDT has to be told of the opens that were made
+//! under it.
+//!
 //! A lock that is given back twice, or whose connection has ended, does no harm: handles are never
 //! given again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rpc::message::lock::InodeBits;
+use rpc::message::lock::{InodeBits, inode_bit};
 use types::{InodeNumber, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
 
 /// A lock that was given up, and what it was about: what is not covered by any lock any more.
@@ -24,10 +27,23 @@ pub(crate) struct Released {
     pub parts: InodeBits,
 }
 
+/// What becomes of a lock that the MDT asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawn {
+    /// The MDT asked before, and the lock is on its way.
+    Already,
+    /// What the cache above may still have under it; `None`: nothing.
+    Now(Option<Released>),
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Cancels {
     leaving: BTreeMap<LockHandle, (InodeNumber, InodeBits)>,
+    /// Locks on opens that have not been sent, with their inodes.
+    opens: BTreeMap<LockHandle, InodeNumber>,
+    /// Locks that the MDT asked for and that have not been sent.
+    asked: BTreeSet<LockHandle>,
     /// With the round in which they came.
     idle: VecDeque<(u64, LockHandle)>,
     urgent: Vec<LockHandle>,
@@ -42,6 +58,7 @@ impl Cancels {
     /// Locks that this client gave up. `above`: there is a cache above, which has to let go first.
     pub fn released(&mut self, released: impl IntoIterator<Item = Released>, above: bool) {
         for Released { handle, inode, parts } in released {
+            self.note_opens(handle, inode, parts);
             if above && parts != InodeBits(0) {
                 self.leaving.insert(handle, (inode, parts));
             } else {
@@ -53,13 +70,25 @@ impl Cancels {
         }
     }
 
-    /// The MDT asks for a lock; `released`: if it was held until now. What the cache above still
-    /// may have under it, also if that is being withdrawn already.
-    pub fn parts_leaving(&mut self, handle: LockHandle, released: Option<Released>) -> Option<Released> {
-        if let Some(Released { inode, parts, .. }) = released.filter(|released| released.parts != InodeBits(0)) {
-            self.leaving.insert(handle, (inode, parts));
+    fn note_opens(&mut self, handle: LockHandle, inode: InodeNumber, parts: InodeBits) {
+        if parts.0 & inode_bit::OPEN != 0 {
+            self.opens.insert(handle, inode);
         }
-        self.leaving.get(&handle).map(|(inode, parts)| Released { handle, inode: *inode, parts: *parts })
+    }
+
+    /// The MDT asks for a lock; `released`: if it was held until now.
+    pub fn withdrawn(&mut self, handle: LockHandle, released: Option<Released>, above: bool) -> Withdrawn {
+        if !self.asked.insert(handle) {
+            return Withdrawn::Already;
+        }
+        if let Some(Released { inode, parts, .. }) = released {
+            self.note_opens(handle, inode, parts);
+            if above && parts != InodeBits(0) {
+                self.leaving.insert(handle, (inode, parts));
+            }
+        }
+        let leaving = self.leaving.get(&handle);
+        Withdrawn::Now(leaving.map(|(inode, parts)| Released { handle, inode: *inode, parts: *parts }))
     }
 
     /// No lock waits for a request that takes it along.
@@ -82,10 +111,21 @@ impl Cancels {
         }
     }
 
-    /// Locks that go with a request.
-    pub fn take_along(&mut self) -> Vec<LockHandle> {
-        let count = self.idle.len().min(LOCKS_PER_MESSAGE_MAX);
-        self.idle.drain(..count).map(|(_, handle)| handle).collect()
+    /// Locks that go with a request: not those under which opens were made of which `is_untold` says
+    /// that the MDT does not know them.
+    pub fn take_along(&mut self, is_untold: impl Fn(InodeNumber) -> bool) -> Vec<LockHandle> {
+        let mut taken = Vec::new();
+        let opens = &self.opens;
+        self.idle.retain(|(_, handle)| {
+            let stays =
+                taken.len() >= LOCKS_PER_MESSAGE_MAX || opens.get(handle).is_some_and(|inode| is_untold(*inode));
+            if !stays {
+                taken.push(*handle);
+            }
+            stays
+        });
+        self.sent(&taken);
+        taken
     }
 
     /// The request may not have been sent.
@@ -100,12 +140,20 @@ impl Cancels {
         begins
     }
 
-    /// The next locks for a request of their own; empty: there are none, and the task that asks
-    /// ends.
-    pub fn next_urgent(&mut self) -> Vec<LockHandle> {
+    /// The next locks for a request of their own, with the inodes of those on opens; empty: there
+    /// are none, and the task that asks ends.
+    pub fn next_urgent(&mut self) -> Vec<(LockHandle, Option<InodeNumber>)> {
         let count = self.urgent.len().min(LOCKS_PER_MESSAGE_MAX);
         self.is_sending = count > 0;
-        self.urgent.drain(..count).collect()
+        self.urgent.drain(..count).map(|handle| (handle, self.opens.get(&handle).copied())).collect()
+    }
+
+    /// The MDT has these locks back, or will have.
+    pub fn sent(&mut self, handles: &[LockHandle]) {
+        for handle in handles {
+            self.opens.remove(handle);
+            self.asked.remove(handle);
+        }
     }
 
     /// Whether there are any that nobody waits for.
@@ -153,8 +201,8 @@ mod tests {
         let mut cancels = Cancels::default();
         cancels.released([lock(1, 1), lock(2, 0)], false);
         assert!(cancels.begin_to_gather() && !cancels.begin_to_gather() && !cancels.begin_to_send());
-        assert_eq!(cancels.take_along(), [LockHandle(1), LockHandle(2)]);
-        assert_eq!(cancels.take_along(), []);
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(1), LockHandle(2)]);
+        assert_eq!(cancels.take_along(|_| false), []);
         assert_eq!(cancels.next_round(), None);
         cancels.released([lock(3, 1)], false);
         assert!(cancels.begin_to_gather());
@@ -162,7 +210,7 @@ mod tests {
         assert!(!cancels.begin_to_send(), "a request may still come");
         assert_eq!(cancels.next_round(), Some(Vec::new()));
         assert!(cancels.begin_to_send() && !cancels.begin_to_send());
-        assert_eq!((cancels.next_urgent(), cancels.next_urgent()), (vec![LockHandle(3)], Vec::new()));
+        assert_eq!((cancels.next_urgent(), cancels.next_urgent()), (vec![(LockHandle(3), None)], Vec::new()));
         assert_eq!(cancels.next_round(), None);
         cancels.asked_back(LockHandle(4));
         assert!(cancels.begin_to_send());
@@ -172,15 +220,35 @@ mod tests {
     fn the_cache_above_lets_go_first() {
         let mut cancels = Cancels::default();
         cancels.released([lock(1, 1), lock(2, 1)], true);
-        assert_eq!(cancels.take_along(), []);
+        assert_eq!(cancels.take_along(|_| false), []);
         assert!(cancels.begin_to_gather());
         assert_eq!(cancels.next_round(), Some(vec![lock(1, 1), lock(2, 1)]));
-        assert_eq!(cancels.parts_leaving(LockHandle(2), None), Some(lock(2, 1)));
+        assert_eq!(cancels.withdrawn(LockHandle(2), None, true), Withdrawn::Now(Some(lock(2, 1))));
+        assert_eq!(cancels.withdrawn(LockHandle(2), None, true), Withdrawn::Already, "a reminder");
         cancels.asked_back(LockHandle(2));
         cancels.left([LockHandle(1), LockHandle(2)]);
-        assert_eq!((cancels.take_along(), cancels.next_urgent()), (vec![LockHandle(1)], vec![LockHandle(2)]));
-        assert_eq!(cancels.parts_leaving(LockHandle(3), Some(lock(3, 1))), Some(lock(3, 1)));
-        assert_eq!(cancels.parts_leaving(LockHandle(3), None), Some(lock(3, 1)), "the MDT asks once more");
+        assert_eq!(
+            (cancels.take_along(|_| false), cancels.next_urgent()),
+            (vec![LockHandle(1)], vec![(LockHandle(2), None)])
+        );
+        cancels.sent(&[LockHandle(2)]);
+        assert_eq!(cancels.withdrawn(LockHandle(2), None, true), Withdrawn::Now(None), "the MDT asks once more");
+        assert_eq!(cancels.withdrawn(LockHandle(3), Some(lock(3, 1)), true), Withdrawn::Now(Some(lock(3, 1))));
+        assert_eq!(cancels.withdrawn(LockHandle(4), Some(lock(4, 1)), false), Withdrawn::Now(None));
+    }
+
+    #[test]
+    fn locks_on_opens_go_alone_until_the_opens_are_told() {
+        let mut cancels = Cancels::default();
+        cancels.released([lock(1, inode_bit::OPEN), lock(2, 1)], false);
+        assert_eq!(cancels.take_along(|_| true), [LockHandle(2)]);
+        cancels.hurry();
+        assert_eq!(cancels.next_urgent(), [(LockHandle(1), Some(InodeNumber(7)))]);
+        cancels.asked_back(LockHandle(1));
+        assert_eq!(cancels.next_urgent(), [(LockHandle(1), Some(InodeNumber(7)))], "asked for meanwhile");
+        cancels.sent(&[LockHandle(1)]);
+        cancels.released([lock(3, inode_bit::OPEN)], false);
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(3)]);
     }
 
     #[test]

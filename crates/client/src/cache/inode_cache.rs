@@ -388,6 +388,8 @@ fn shown_by(reply: &MdtReply) -> Option<&Entry> {
     }
 }
 
+mod known_opens;
+
 #[cfg(test)]
 #[path = "inode_cache_tests.rs"]
 mod tests;

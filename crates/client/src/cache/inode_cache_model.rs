@@ -374,7 +374,14 @@ impl World {
                 let (inode, name) = self.name();
                 let cookie = if self.below(3) == 0 { u64::from(name[0]) } else { 0 };
                 let (open, entries_max) = (OpenId(1), 1 + self.below(3) as u32);
-                return MdtRequest::ReadDirectory(ReadDirectory { inode, open, cookie, entries_max, attributes: true });
+                return MdtRequest::ReadDirectory(ReadDirectory {
+                    inode,
+                    open,
+                    cookie,
+                    entries_max,
+                    attributes: true,
+                    unasked: None,
+                });
             }
             _ => {}
         }

@@ -120,16 +120,17 @@ impl Client {
 #[test]
 fn a_question_asks_for_what_is_not_held() {
     let mut client = Client::cold();
-    let everything = SHOWN | inode_bit::DIRECTORY;
+    let everything = SHOWN | inode_bit::DIRECTORY | inode_bit::OPEN;
     let wanted = |inode, bits| {
         let resource = Resource::Inode(inode, InodeBits(bits));
         Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true })
     };
     assert_eq!(client.ask(&look_up("file")).wanted, wanted(ROOT, everything));
     let mut client = Client::warm();
-    assert_eq!(client.ask(&look_up("other")).wanted, wanted(ROOT, SHOWN), "of the other inode");
-    assert_eq!(client.ask(&MdtRequest::GetAttributes(ROOT)).wanted, None);
-    assert_eq!(client.ask(&MdtRequest::GetAttributes(FILE)).wanted, wanted(FILE, inode_bit::DIRECTORY));
+    assert_eq!(client.ask(&look_up("other")).wanted, wanted(ROOT, SHOWN | inode_bit::OPEN), "of the other inode");
+    assert_eq!(client.ask(&MdtRequest::GetAttributes(ROOT)).wanted, wanted(ROOT, inode_bit::OPEN));
+    let more = inode_bit::DIRECTORY | inode_bit::OPEN;
+    assert_eq!(client.ask(&MdtRequest::GetAttributes(FILE)).wanted, wanted(FILE, more));
     client.0.set_locks_max(0);
     assert_eq!(client.ask(&look_up("other")).wanted, None);
 }

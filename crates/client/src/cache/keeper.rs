@@ -1,10 +1,12 @@
 //! What is kept of one answer of the MDT: that which was under a lock when the answer was given,
 //! and which no change of this client concerns since.
 
+use std::sync::Arc;
+
 use rpc::message::{
     MdtReply, ReplyExtension,
     lock::inode_bit,
-    mdt::{DirectoryEntry, Entry},
+    mdt::{DirectoryEntry, Entry, Opened},
 };
 use types::{FileKind, FsError, InodeNumber, LockHandle};
 
@@ -57,7 +59,10 @@ impl Keeper<'_> {
                     self.keep_complete(created.entry.attributes.inode);
                 }
             }
-            (Asked::Opened(flags), MdtReply::Opened(opened)) => self.keep_entry(&opened.entry, !changes_data(*flags)),
+            (Asked::Opened(flags), MdtReply::Opened(opened)) => {
+                self.keep_entry(&opened.entry, !changes_data(*flags));
+                self.keep_layout(opened);
+            }
             (Asked::Target(inode), MdtReply::Target(target)) => self.keep_target(*inode, target),
             (Asked::Xattr(inode, name), MdtReply::Value(value)) => self.keep_xattr(*inode, name, Some(value)),
             (Asked::Xattr(inode, name), MdtReply::Absent) => self.keep_xattr(*inode, name, None),
@@ -122,6 +127,17 @@ impl Keeper<'_> {
         }
         if entry.no_public_xattrs && self.covers(inode, inode_bit::XATTRS) {
             self.cache.inode(inode).keep_no_public_xattrs();
+        }
+    }
+
+    /// The layout of a file that was opened.
+    fn keep_layout(&mut self, opened: &Opened) {
+        let inode = opened.entry.attributes.inode;
+        let Some(layout) = &opened.layout else { return };
+        if self.covers(inode, inode_bit::OPEN)
+            && self.cache.changes.attributes_hold(inode, self.asked, &self.question.changes)
+        {
+            self.cache.inode(inode).layout = Some(Arc::new(layout.clone()));
         }
     }
 

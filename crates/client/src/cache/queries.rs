@@ -18,7 +18,7 @@ pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
 
 impl InodeCache {
     /// What is known of an inode's permissions.
-    fn permissions(&self, inode: InodeNumber) -> Option<CachedAttributes> {
+    pub(super) fn permissions(&self, inode: InodeNumber) -> Option<CachedAttributes> {
         let known = self.inodes.get(&inode)?.attributes?;
         self.changes.permissions_settled(inode).then_some(known)
     }

@@ -76,8 +76,8 @@ pub(crate) struct Question {
 
 /// What is wanted of an inode that an answer shows.
 const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
-/// What is wanted with a name: its directory, too.
-const NAMED: u32 = SHOWN | inode_bit::DIRECTORY;
+/// What is wanted with a name: its directory, too, and to open what it leads to.
+const NAMED: u32 = SHOWN | inode_bit::DIRECTORY | inode_bit::OPEN;
 
 /// Whether an open changes more than the access time.
 pub(crate) fn changes_data(flags: OpenFlags) -> bool {
@@ -209,7 +209,8 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SwapLayouts(..)
         | R::RenewLayout(_)
         | R::LeaveOut(_)
-        | R::CancelLocks(_) => (Asked::Nothing, None),
+        | R::CancelLocks(_)
+        | R::RegisterOpens(_) => (Asked::Nothing, None),
     }
 }
 
@@ -272,7 +273,8 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::Disconnect
         | R::ReadData(_)
         | R::ReportFull(_)
-        | R::CancelLocks(_) => Vec::new(),
+        | R::CancelLocks(_)
+        | R::RegisterOpens(_) => Vec::new(),
     }
 }
 

@@ -5,18 +5,24 @@
 //! have evicted this client because it heard nothing of it for too long (this process may have been
 //! stopped).
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{
     Answered, Import, Lease,
-    message::{MdtReply, MdtRequest},
+    message::{
+        MdtReply, MdtRequest,
+        lock::{Enqueue, InodeBits, Resource, inode_bit},
+    },
 };
 use rt::Clock;
 use types::{FsResult, LockHandle};
 
 use super::{
-    cancels::{Cancels, Released},
+    cancels::{Cancels, Released, Withdrawn},
     inode_cache::{self, ConnectionId, InodeCache, Pending, Reply},
 };
 use crate::open_state::open_table::OpenTable;
@@ -30,6 +36,12 @@ const VALIDITY_PER_LEASE: u32 = 3;
 pub(crate) struct TargetCache {
     cache: Mutex<InodeCache>,
     cancels: Mutex<Cancels>,
+    /// A lock on opens was ever asked for.
+    wanted_opens: AtomicBool,
+}
+
+fn wants_opens(wanted: &Enqueue) -> bool {
+    matches!(wanted.resource, Resource::Inode(_, InodeBits(bits)) if bits & inode_bit::OPEN != 0)
 }
 
 /// Drops what was cached through another connection than the present one. With the cache locked, so
@@ -77,7 +89,23 @@ impl TargetCache {
     pub fn ask(&self, import: &Import, request: &MdtRequest, clock: &dyn Clock, opens: &OpenTable) -> Pending {
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
-        cache.ask(request, clock.wall(), |inode| opens.is_written(inode))
+        let pending = cache.ask(request, clock.wall(), |inode| opens.is_written(inode));
+        if pending.wanted.is_some_and(|wanted| wants_opens(&wanted)) {
+            self.wanted_opens.store(true, Ordering::Release);
+        }
+        pending
+    }
+
+    /// Whether this client may have been granted a lock on opens.
+    pub fn has_wanted_opens(&self) -> bool {
+        self.wanted_opens.load(Ordering::Acquire)
+    }
+
+    /// The connection at present, as the cache knows it.
+    pub fn connection(&self, import: &Import) -> Option<ConnectionId> {
+        let mut cache = self.cache.lock();
+        connect(&mut cache, import);
+        cache.connection()
     }
 
     /// It was answered, or has failed. `above`: there is a cache above. True if it changed
@@ -106,14 +134,13 @@ impl TargetCache {
         self.cache.lock().abandon(pending);
     }
 
-    /// The MDT asks for a lock: nothing is served under it from now on. What the cache above may
-    /// still have under it: nothing without a lock that is known. `above` as in
+    /// The MDT asks for a lock: nothing is served under it from now on. `above` as in
     /// [`TargetCache::answer`].
-    pub fn withdraw(&self, import: &Import, handle: LockHandle, above: bool) -> Option<Released> {
+    pub fn withdraw(&self, import: &Import, handle: LockHandle, above: bool) -> Withdrawn {
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
         let released = cache.withdraw(handle);
-        self.cancels.lock().parts_leaving(handle, released.filter(|_| above))
+        self.cancels.lock().withdrawn(handle, released, above)
     }
 
     /// The connection, and the cache, if it may be served from at present. Nothing changes.

@@ -6,4 +6,5 @@ pub(crate) mod open_file;
 pub(crate) mod open_inode;
 pub(crate) mod open_table;
 pub(crate) mod record_changes;
+pub(crate) mod registered_open;
 pub(crate) mod size_tracker;

@@ -21,6 +21,7 @@ use types::{Damage, FileKind, FsError, FsResult, Generation, InodeNumber, Owner,
 use crate::open_state::{
     closed_unsynced::{self, Unsynced},
     record_changes::RecordChanges,
+    registered_open::{AtMdt, RegisteredOpen, Told},
     size_tracker::SizeTracker,
 };
 
@@ -33,8 +34,8 @@ pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
 /// Changing state of an open inode.
 #[derive(Debug)]
 pub(crate) struct OpenState {
-    /// Registered opens; `true` once a close is in progress.
-    opens: BTreeMap<OpenId, (OpenFlags, bool)>,
+    /// Registered opens.
+    opens: BTreeMap<OpenId, RegisteredOpen>,
     /// What is known of the size.
     pub tracker: SizeTracker,
     /// Objects to sync: how often their OST had lost unsynced changes before the oldest of these.
@@ -60,7 +61,7 @@ pub(crate) struct OpenState {
 impl OpenState {
     /// Opens for writing that are not being closed.
     fn writers(&self) -> usize {
-        self.opens.values().filter(|(flags, closing)| flags.has(open_flag::WRITE) && !closing).count()
+        self.opens.values().filter(|open| open.flags.has(open_flag::WRITE) && !open.closing).count()
     }
 
     /// Whether any open of this client is for writing.
@@ -124,11 +125,11 @@ impl OpenInode {
         }
     }
 
-    /// Adds an open that the MDT granted.
-    pub(super) fn register(&self, id: OpenId, flags: OpenFlags, opened: &Opened, created: bool) {
+    /// Adds an open that the MDT granted, or that was made without asking it.
+    pub(super) fn register(&self, (id, flags): (OpenId, OpenFlags), opened: &Opened, created: bool, at_mdt: AtMdt) {
         let attributes = &opened.entry.attributes;
         let mut state = self.state.lock();
-        let previous = state.opens.insert(id, (flags, false));
+        let previous = state.opens.insert(id, RegisteredOpen { flags, closing: false, at_mdt });
         assert!(previous.is_none(), "an open is registered once");
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         state.capabilities |= opened.capabilities;
@@ -154,12 +155,45 @@ impl OpenInode {
 
     /// The registered opens.
     pub(super) fn opens(&self) -> Vec<(OpenId, OpenFlags)> {
-        self.state.lock().opens.iter().map(|(id, (flags, _))| (*id, *flags)).collect()
+        self.state.lock().opens.iter().map(|(id, open)| (*id, open.flags)).collect()
+    }
+
+    /// Whether an open is registered.
+    pub(super) fn has(&self, id: OpenId) -> bool {
+        self.state.lock().opens.contains_key(&id)
+    }
+
+    /// Whether the MDT knows an open.
+    pub fn at_mdt(&self, id: OpenId) -> AtMdt {
+        self.state.lock().opens.get(&id).map_or(AtMdt::Known, |open| open.at_mdt)
+    }
+
+    /// Whether the MDT may not know one of the opens.
+    pub(super) fn has_untold(&self) -> bool {
+        self.state.lock().opens.values().any(|open| open.at_mdt != AtMdt::Known)
+    }
+
+    /// Adds opens that the MDT may not know, as long as there are less than `count`; it is told from
+    /// now on.
+    pub(super) fn begin_telling(&self, told: &mut Vec<Told>, count: usize) {
+        let mut state = self.state.lock();
+        let untold = state.opens.iter_mut().filter(|(_, open)| open.at_mdt != AtMdt::Known);
+        for (id, open) in untold.take(count.saturating_sub(told.len())) {
+            open.at_mdt = AtMdt::Telling;
+            told.push((self.inode, *id, open.flags));
+        }
+    }
+
+    /// The MDT knows an open.
+    pub(super) fn told(&self, id: OpenId) {
+        if let Some(open) = self.state.lock().opens.get_mut(&id) {
+            open.at_mdt = AtMdt::Known;
+        }
     }
 
     /// Whether any registered open is for writing.
     pub(super) fn is_written(&self) -> bool {
-        self.state.lock().opens.values().any(|(flags, _)| flags.has(open_flag::WRITE))
+        self.state.lock().opens.values().any(|open| open.flags.has(open_flag::WRITE))
     }
 
     /// Number of registered opens.
@@ -268,10 +302,10 @@ impl OpenInode {
     /// only if it was alone.
     pub fn closing(&self, id: OpenId) -> Option<SizeUpdate> {
         let mut state = self.state.lock();
-        let (flags, closing) = state.opens.get_mut(&id)?;
-        assert!(!*closing, "an open is closed once");
-        *closing = true;
-        let writes = flags.has(open_flag::WRITE);
+        let open = state.opens.get_mut(&id)?;
+        assert!(!open.closing, "an open is closed once");
+        open.closing = true;
+        let writes = open.flags.has(open_flag::WRITE);
         if writes && !state.has_writers() { state.tracker.update() } else { None }
     }
 }

@@ -15,6 +15,7 @@ use types::{FsError, FsResult, InodeNumber, MdtIndex};
 use crate::open_state::{
     closed_unsynced::{ClosedUnsynced, Unsynced},
     open_inode::{OpenInode, verified},
+    registered_open::{AtMdt, Told},
 };
 
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ struct Table {
     closed: ClosedUnsynced,
     /// Number of the mount's present life.
     incarnation: u64,
+    /// Opens of all inodes.
+    opens: usize,
 }
 
 impl Table {
@@ -41,6 +44,19 @@ impl Table {
                 unsynced.iter().for_each(|(object, era)| state.dirty(*object, *era));
             }
             None => self.closed.add(inode, unsynced),
+        }
+    }
+}
+
+impl Table {
+    fn unregister(&mut self, open: &Arc<OpenInode>, id: OpenId) {
+        let is_present = self.inodes.get(&open.inode()).is_some_and(|found| Arc::ptr_eq(found, open));
+        self.opens -= usize::from(is_present && open.has(id));
+        let Some(unsynced) = open.unregister(id) else { return };
+        if is_present {
+            assert_eq!(open.open_count(), 0, "an inode leaves the table after its last close");
+            self.inodes.remove(&open.inode());
+            self.closed.closed(open.inode(), unsynced);
         }
     }
 }
@@ -73,10 +89,10 @@ impl OpenTable {
     /// layout is still to be learned.
     pub fn register(
         &self,
-        id: OpenId,
-        flags: OpenFlags,
+        name: (OpenId, OpenFlags),
         opened: &Opened,
         created: bool,
+        at_mdt: AtMdt,
         (incarnation, lost): (u64, u64),
         current: impl FnOnce() -> bool,
     ) -> FsResult<Arc<OpenInode>> {
@@ -86,7 +102,7 @@ impl OpenTable {
         if table.incarnation != incarnation {
             return Err(FsError::Stale);
         }
-        let Table { inodes, closed, .. } = &mut *table;
+        let Table { inodes, closed, opens, .. } = &mut *table;
         let new = || Arc::new(OpenInode::new(inode, closed.take(inode), created, lost));
         let open = inodes.entry(inode).or_insert_with(new);
         assert_eq!(open.inode(), inode, "an open inode is in the table under its own number");
@@ -94,19 +110,14 @@ impl OpenTable {
         if let Some(layout) = &opened.layout {
             open.adopt(layout, current)?;
         }
-        open.register(id, flags, opened, created);
+        open.register(name, opened, created, at_mdt);
+        *opens += 1;
         Ok(open.clone())
     }
 
     /// An open has ended.
     pub fn unregister(&self, open: &Arc<OpenInode>, id: OpenId) {
-        let mut table = self.table.lock();
-        let Some(unsynced) = open.unregister(id) else { return };
-        if table.inodes.get(&open.inode()).is_some_and(|found| Arc::ptr_eq(found, open)) {
-            assert_eq!(open.open_count(), 0, "an inode leaves the table after its last close");
-            table.inodes.remove(&open.inode());
-            table.closed.closed(open.inode(), unsynced);
-        }
+        self.table.lock().unregister(open, id);
     }
 
     /// Takes what is to be synced of an inode, whether it is open or closed.
@@ -148,6 +159,7 @@ impl OpenTable {
     pub fn lost(&self) {
         let mut table = self.table.lock();
         table.incarnation += 1;
+        table.opens = 0;
         for open in std::mem::take(&mut table.inodes).into_values() {
             open.end();
         }
@@ -164,17 +176,63 @@ impl OpenTable {
         let mut table = self.table.lock();
         table.closed.take(inode);
         if let Some(open) = table.inodes.remove(&inode) {
+            table.opens -= open.open_count();
             open.end();
         }
     }
 
-    /// All opens at an MDT.
+    /// Whether the MDT may not know one of this client's opens of an inode.
+    pub fn has_untold(&self, inode: InodeNumber) -> bool {
+        self.table.lock().inodes.get(&inode).is_some_and(|open| open.has_untold())
+    }
+
+    /// Opens of these inodes that their MDT may not know, at most `count`: it is told from now on.
+    pub fn begin_telling(&self, inodes: &[InodeNumber], count: usize) -> Vec<Told> {
+        let table = self.table.lock();
+        let mut told = Vec::new();
+        let found = inodes.iter().filter_map(|inode| table.inodes.get(inode));
+        found.for_each(|open| open.begin_telling(&mut told, count));
+        told
+    }
+
+    /// The same of all inodes of an MDT.
+    pub fn begin_telling_all(&self, mdt: MdtIndex, count: usize) -> Vec<Told> {
+        let table = self.table.lock();
+        let mut told = Vec::new();
+        let of_mdt = table.inodes.values().filter(|open| open.inode().mdt() == mdt);
+        of_mdt.for_each(|open| open.begin_telling(&mut told, count));
+        told
+    }
+
+    /// The MDT knows these.
+    pub fn told(&self, opens: &[Told]) {
+        let table = self.table.lock();
+        for (inode, id, _) in opens {
+            if let Some(open) = table.inodes.get(inode) {
+                open.told(*id);
+            }
+        }
+    }
+
+    /// Ends an open that the MDT was not told of. Otherwise returns what it knows.
+    pub fn end_untold(&self, open: &Arc<OpenInode>, id: OpenId) -> AtMdt {
+        // An MDT is told of opens that were looked up with the table locked.
+        let mut table = self.table.lock();
+        let at_mdt = open.at_mdt(id);
+        if at_mdt == AtMdt::Unknown {
+            table.unregister(open, id);
+        }
+        at_mdt
+    }
+
+    /// All opens at an MDT, which knows them from now on.
     pub fn at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, OpenId, OpenFlags)> {
         let table = self.table.lock();
         let of_mdt = table.inodes.values().filter(|open| open.inode().mdt() == mdt);
         let opens_of = |open: &Arc<OpenInode>| {
             let (inode, opens) = (open.inode(), open.opens());
             assert!(!opens.is_empty(), "an inode in the table is open");
+            opens.iter().for_each(|(id, _)| open.told(*id));
             opens.into_iter().map(move |(id, flags)| (inode, id, flags))
         };
         of_mdt.flat_map(opens_of).collect()
@@ -189,6 +247,6 @@ impl OpenTable {
 
     /// Number of opens.
     pub fn len(&self) -> usize {
-        self.table.lock().inodes.values().map(|open| open.open_count()).sum()
+        self.table.lock().opens
     }
 }

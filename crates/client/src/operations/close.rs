@@ -19,7 +19,10 @@ use types::{FileKind, FsError, FsResult};
 use crate::{
     FileSystem, OpenFile,
     cancellation::finish::finish,
-    open_state::open_inode::{OpenInode, verified},
+    open_state::{
+        open_inode::{OpenInode, verified},
+        registered_open::AtMdt,
+    },
     statistics::Operation,
     targets::connection::{done, unexpected},
 };
@@ -62,6 +65,11 @@ impl FileSystem {
             };
         }
         let target = self.targets.mdt_of(inode)?;
+        match self.client_state.opens.end_untold(open, id) {
+            AtMdt::Unknown => return Ok(()),
+            AtMdt::Telling => target.told().await,
+            AtMdt::Known => {}
+        }
         let given_up = self.given_up(inode)?;
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
         let outcome = loop {

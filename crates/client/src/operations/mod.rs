@@ -12,6 +12,7 @@ pub(crate) mod copy_range;
 pub(crate) mod layout_changes;
 pub(crate) mod namespace;
 pub(crate) mod open;
+mod open_unasked;
 pub(crate) mod read;
 pub(crate) mod read_directory;
 pub(crate) mod seek;

@@ -20,6 +20,7 @@ use crate::{
     CreatedFile, FileSystem, Interruption, OpenFile,
     cancellation::finish::finish,
     locks::exclusive::Turn,
+    open_state::registered_open::AtMdt,
     operations::truncate,
     statistics::Operation,
     targets::connection::{TargetConnection, unexpected},
@@ -32,6 +33,18 @@ pub(crate) struct Before {
     restarts: u64,
     /// The last loss of uncommitted changes at the MDT.
     lost: u64,
+}
+
+impl Before {
+    /// Incarnation, and the last loss.
+    pub fn life(&self) -> (u64, u64) {
+        (self.incarnation, self.lost)
+    }
+
+    /// Whether the MDT has restarted since.
+    pub fn is_current(&self, target: &TargetConnection) -> bool {
+        target.restarts() == self.restarts
+    }
 }
 
 impl FileSystem {
@@ -146,6 +159,9 @@ impl FileSystem {
         interruption: Interruption,
     ) -> FsResult<Arc<OpenFile>> {
         self.count(Operation::Open);
+        if let Some(outcome) = self.open_unasked(credentials, inode, flags).await {
+            return outcome;
+        }
         let id = self.next_open_id();
         let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
         let this = self.clone();
@@ -232,13 +248,13 @@ impl FileSystem {
     ) -> FsResult<Arc<OpenFile>> {
         let inode = opened.entry.attributes.inode;
         let target = self.targets.mdt_of(inode)?;
-        let current = || target.restarts() == before.restarts;
+        let current = || before.is_current(&target);
         let open = match self.client_state.opens.register(
-            id,
-            flags,
+            (id, flags),
             opened,
             created,
-            (before.incarnation, before.lost),
+            AtMdt::Known,
+            before.life(),
             current,
         ) {
             Ok(open) => open,
@@ -270,7 +286,7 @@ impl FileSystem {
 
     /// The MDT restarted while it granted an open: whether the new start knows of it is unknown.
     /// Permission was checked.
-    async fn open_again(&self, file: &OpenFile, target: &TargetConnection) -> FsResult<()> {
+    pub(super) async fn open_again(&self, file: &OpenFile, target: &TargetConnection) -> FsResult<()> {
         let done = open_flag::TRUNCATE | open_flag::EXCLUSIVE | open_flag::EXECUTE;
         let flags = OpenFlags(file.flags().0 & !done);
         let open = Open { inode: file.inode(), open: file.id(), flags };

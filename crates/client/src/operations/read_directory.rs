@@ -7,8 +7,11 @@ use rpc::message::{
 use types::{Attributes, FileKind, FsError, FsResult};
 
 use crate::{
-    DirectoryItem, DirectoryPage, FileSystem, OpenFile, cache::listings::Listed, statistics::Operation,
-    targets::connection::unexpected,
+    DirectoryItem, DirectoryPage, FileSystem, OpenFile,
+    cache::listings::Listed,
+    open_state::registered_open::AtMdt,
+    statistics::Operation,
+    targets::connection::{stale_if_evicted, unexpected},
 };
 
 impl FileSystem {
@@ -30,8 +33,21 @@ impl FileSystem {
             return Ok(page);
         }
         let (inode, open) = (directory.inode(), directory.id());
-        let request = ReadDirectory { inode, open, cookie, entries_max, attributes };
-        let (entries, end) = match self.call(inode, MdtRequest::ReadDirectory(request)).await?.reply {
+        let reply = loop {
+            let is_known = directory.open.at_mdt(open) == AtMdt::Known;
+            let unasked = (!is_known).then_some(directory.flags());
+            let request = ReadDirectory { inode, open, cookie, entries_max, attributes, unasked };
+            match self.call(inode, MdtRequest::ReadDirectory(request)).await {
+                // The lock is gone under which it was opened.
+                Err(FsError::BadHandle) if !is_known => {
+                    let target = self.targets.mdt_of(inode)?;
+                    target.make_known(&self.seams.spawn, vec![inode]).await.map_err(stale_if_evicted)?;
+                    directory.open.check()?;
+                }
+                answered => break answered?.reply,
+            }
+        };
+        let (entries, end) = match reply {
             MdtReply::Directory(entries, end) => (entries, end),
             reply => return Err(unexpected(reply)),
         };

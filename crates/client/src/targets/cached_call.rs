@@ -120,7 +120,7 @@ impl TargetConnection {
         }
         let pending = self.cache().ask(&import, &request, &*seams.clock, opens);
         let (wanted, is_change) = (pending.wanted, pending.is_change());
-        let cancels = self.cache().cancels().take_along();
+        let cancels = self.cache().cancels().take_along(|inode| self.opens().has_untold(inode));
         let sent = Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending), cancels };
         let question = Question { wanted, ..Question::with_bulk(request, bulk) };
         let answered = match late_outcome {
@@ -167,10 +167,7 @@ impl TargetConnection {
     pub fn called_back(self: &Arc<Self>, seams: &Seams, request: &ClientRequest) -> FsResult<ClientReply> {
         match request {
             ClientRequest::Ping => Ok(ClientReply::Done),
-            ClientRequest::Blocking(blocking) => {
-                self.withdraw(seams, blocking.handle);
-                Ok(ClientReply::Done)
-            }
+            ClientRequest::Blocking(blocking) => Ok(self.withdraw(seams, blocking.handle)),
             // This client waits for no lock, and has none of objects.
             ClientRequest::Completion(_) | ClientRequest::Glimpse(_) => Err(FsError::NotFound),
         }

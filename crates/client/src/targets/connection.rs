@@ -20,7 +20,10 @@ use rpc::{
 };
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::OBJECTS_PER_REQUEST_MAX};
 
-use crate::{cache::target_cache::TargetCache, targets::uncommitted::Uncommitted, upper_cache::Above};
+use crate::{
+    cache::target_cache::TargetCache, client_state::ClientState, open_state::open_table::OpenTable,
+    targets::uncommitted::Uncommitted, upper_cache::Above,
+};
 
 /// Name of a target: `stria-OST0003`.
 pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
@@ -99,12 +102,13 @@ pub(crate) struct TargetConnection {
     known: Mutex<Known>,
     uncommitted: Uncommitted,
     cache: TargetCache,
-    /// The cache above this client.
-    above: Arc<Above>,
+    client_state: Arc<ClientState>,
+    /// Held by a request that tells of opens.
+    telling: tokio::sync::Mutex<()>,
 }
 
 impl TargetConnection {
-    pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>, above: Arc<Above>) -> Self {
+    pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>, client_state: Arc<ClientState>) -> Self {
         let known = Known { addresses: map.addresses.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
         let (import, known) = (RwLock::new(import), Mutex::new(known));
@@ -116,7 +120,8 @@ impl TargetConnection {
             known,
             uncommitted: Uncommitted::default(),
             cache: TargetCache::default(),
-            above,
+            client_state,
+            telling: tokio::sync::Mutex::default(),
         }
     }
 
@@ -249,7 +254,22 @@ impl TargetConnection {
 
     /// The cache above this client.
     pub fn above(&self) -> &Above {
-        &self.above
+        &self.client_state.above
+    }
+
+    /// What MDTs keep for this client.
+    pub(super) fn client_state(&self) -> &ClientState {
+        &self.client_state
+    }
+
+    /// This client's opens.
+    pub(super) fn opens(&self) -> &OpenTable {
+        &self.client_state.opens
+    }
+
+    /// See the fields.
+    pub(super) fn telling(&self) -> &tokio::sync::Mutex<()> {
+        &self.telling
     }
 
     /// Changes at this target that nothing made durable yet.

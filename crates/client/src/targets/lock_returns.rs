@@ -4,16 +4,20 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Answered, ImportState,
+    Answered, Import, ImportState,
     message::{
-        MdtReply, MdtRequest,
+        ClientReply, MdtReply, MdtRequest,
         lock::{InodeBits, inode_bit},
     },
 };
 use rt::{BoxFuture, Clock, Seams, clock};
-use types::{FsError, LockHandle, limits::VERSIONS_PER_CHANGE_MAX};
+use types::{FsError, FsResult, InodeNumber, LockHandle, limits::VERSIONS_PER_CHANGE_MAX};
 
-use crate::{cache::cancels::Released, join::join_all, targets::connection::TargetConnection};
+use crate::{
+    cache::cancels::{Released, Withdrawn},
+    join::join_all,
+    targets::connection::TargetConnection,
+};
 
 /// Between two attempts to give locks back, each of which takes as long as callers wait.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -23,8 +27,11 @@ const ROUND: Duration = Duration::from_millis(500);
 
 impl TargetConnection {
     /// The MDT asks for a lock.
-    pub(super) fn withdraw(self: &Arc<Self>, seams: &Seams, handle: LockHandle) {
-        let released = self.cache().withdraw(&self.import(), handle, self.above().is_there());
+    pub(super) fn withdraw(self: &Arc<Self>, seams: &Seams, handle: LockHandle) -> ClientReply {
+        let released = match self.cache().withdraw(&self.import(), handle, self.above().is_there()) {
+            Withdrawn::Already => return ClientReply::StillBusy,
+            Withdrawn::Now(released) => released,
+        };
         match released.and_then(|released| self.above().withdraw(released.inode, released.parts)) {
             Some(withdrawn) => {
                 let (this, seams) = (self.clone(), seams.clone());
@@ -37,6 +44,7 @@ impl TargetConnection {
             }
             None => self.asked_back(seams, handle),
         }
+        ClientReply::Done
     }
 
     /// A change of this client concerned an inode that could not be named before: the cache above
@@ -91,20 +99,33 @@ impl TargetConnection {
 
     async fn send_cancels(&self, clock: &dyn Clock) {
         loop {
-            let handles = self.cache().cancels().next_urgent();
-            if handles.is_empty() {
+            let cancelled = self.cache().cancels().next_urgent();
+            if cancelled.is_empty() {
                 return;
             }
-            let import = self.import();
-            // As long as the MDT may wait for it. All other errors end the session, and the locks
-            // with it.
-            while let Err(FsError::Unreachable { .. }) = import.call(MdtRequest::CancelLocks(handles.clone())).await {
-                if import.state() == ImportState::Closed {
-                    break;
-                }
-                clock::sleep(clock, INTERVAL).await;
+            let is_untold = |inode: &Option<InodeNumber>| inode.is_some_and(|inode| self.opens().has_untold(inode));
+            let (last, first): (Vec<_>, Vec<_>) = cancelled.into_iter().partition(|(_, inode)| is_untold(inode));
+            let untold: Vec<InodeNumber> = last.iter().filter_map(|(_, inode)| *inode).collect();
+            self.send(clock, first).await;
+            if !last.is_empty() {
+                at_last(clock, || self.import(), |_| self.tell_opens(&untold)).await;
+                self.send(clock, last).await;
             }
         }
+    }
+
+    async fn send(&self, clock: &dyn Clock, cancelled: Vec<(LockHandle, Option<InodeNumber>)>) {
+        let handles: Vec<LockHandle> = cancelled.into_iter().map(|(handle, _)| handle).collect();
+        if handles.is_empty() {
+            return;
+        }
+        let import = self.import();
+        let cancel = |import: Import| {
+            let request = MdtRequest::CancelLocks(handles.clone());
+            async move { import.call(request).await.map(drop) }
+        };
+        at_last(clock, || import.clone(), cancel).await;
+        self.cache().cancels().sent(&handles);
     }
 
     async fn gather_cancels(self: &Arc<Self>, seams: &Seams) {
@@ -121,5 +142,20 @@ impl TargetConnection {
             self.cache().cancels().left(left);
             self.give_locks_back(seams);
         }
+    }
+}
+
+/// Repeats a request as long as the MDT may wait for it. All errors but one end the session, and the
+/// locks with it.
+async fn at_last<F: Future<Output = FsResult<()>>>(
+    clock: &dyn Clock,
+    import: impl Fn() -> Import,
+    request: impl Fn(Import) -> F,
+) {
+    while let Err(FsError::Unreachable { .. }) = request(import()).await {
+        if import().state() == ImportState::Closed {
+            return;
+        }
+        clock::sleep(clock, INTERVAL).await;
     }
 }

@@ -6,4 +6,5 @@ pub(crate) mod connection;
 mod lock_returns;
 pub(crate) mod recovery;
 pub(crate) mod target_table;
+pub(crate) mod told_opens;
 pub(crate) mod uncommitted;

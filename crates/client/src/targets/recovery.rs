@@ -133,6 +133,16 @@ impl Recovery for MdtRecovery {
         self.client_state.above.withdraw_all().unwrap_or_else(|| Box::pin(std::future::ready(())))
     }
 
+    /// Locks ended with the former connection, also those under which files were opened.
+    fn resume(&self, import: &Import) -> Option<BoxFuture<'_, FsResult<()>>> {
+        let target = self.targets.upgrade()?.mdt(self.mdt).ok()?;
+        if !target.cache().has_wanted_opens() {
+            return None;
+        }
+        let (import, mdt) = (import.clone(), self.mdt);
+        Some(Box::pin(async move { target.tell_all_opens(&import, mdt).await }))
+    }
+
     fn evicted(&self) {
         self.restarts.noticed();
         tracing::warn!(mdt = %self.mdt, client = %self.client, "evicted: open files are stale, locks are lost");

@@ -68,8 +68,8 @@ impl TargetTable {
             }
             let restarts = Arc::new(Restarts::default());
             let import = self.connect(&map.fsname, entry, restarts.clone());
-            let above = self.connector.client_state.above.clone();
-            let target = TargetConnection::new(entry, import, restarts, above);
+            let client_state = self.connector.client_state.clone();
+            let target = TargetConnection::new(entry, import, restarts, client_state);
             let before = by_role.insert(entry.role, Arc::new(target));
             assert!(before.is_none(), "a target keeps its connection as long as the mount exists");
         }

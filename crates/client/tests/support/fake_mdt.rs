@@ -293,6 +293,11 @@ impl FakeMdt {
                 state.opens.extend(claimed);
                 Ok(MdtReply::Done)
             }
+            MdtRequest::RegisterOpens(register) => {
+                let opens = register.opens.into_iter().map(|(inode, open, flags)| ((client, open), (inode, flags)));
+                state.opens.extend(opens);
+                Ok(MdtReply::Done)
+            }
             MdtRequest::Settle(settle) => {
                 if !state.written(settle.inode, None) {
                     state.file(settle.inode)?.settle(&settle.update);
@@ -536,6 +541,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::PlaceElsewhere(_) => "place",
         MdtRequest::GetLayout(_) => "layout",
         MdtRequest::CancelLocks(_) => "cancel locks",
+        MdtRequest::RegisterOpens(_) => "register opens",
         _ => "other",
     }
 }

@@ -32,6 +32,7 @@ use rpc::{
 };
 use rt::{
     Address, Clock, Seams,
+    fault::FaultyTransport,
     memory::{MemoryTransport, seams},
 };
 use tokio::sync::watch;
@@ -40,6 +41,9 @@ use types::{ClientId, Credentials, InodeNumber, LockHandle, MdtIndex, NodeKind, 
 pub const ROOT: InodeNumber = InodeNumber::ROOT;
 pub const READ_WRITE: u32 = open_flag::READ | open_flag::WRITE;
 const LEASE: Duration = Duration::from_secs(60);
+
+/// Where remote clients find the servers.
+pub const SERVERS: &str = "servers:1";
 
 /// See the module documentation.
 pub struct Cluster {
@@ -103,12 +107,23 @@ impl Cluster {
 
     /// A further client, on another host whose clock this is.
     pub async fn mount_remote(&self, clock: Arc<dyn Clock>) -> Arc<FileSystem> {
+        self.mount_by(Seams { clock, ..seams(&self.network, self.next_seed()) }).await
+    }
+
+    /// A further client on another host, and its network.
+    pub async fn mount_breakable(&self) -> (Arc<FileSystem>, FaultyTransport) {
+        let seams = seams(&self.network, self.next_seed());
+        let transport = FaultyTransport::new(&seams);
+        let fs = self.mount_by(Seams { transport: Arc::new(transport.clone()), ..seams }).await;
+        (fs, transport)
+    }
+
+    async fn mount_by(&self, seams: Seams) -> Arc<FileSystem> {
         let server = self.server.lock().clone();
-        let address = server.listen(&Address::from("servers:1")).await.expect("nobody else listens there");
+        let address = server.listen(&Address::from(SERVERS)).await.expect("nobody else listens there");
         let resolve = move |_: &MapTarget| Endpoint::Remote(address.clone().into());
         let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
-        let seams = Seams { clock, ..seams(&self.network, self.next_seed()) };
         FileSystem::mount(seams, options).await.expect("the cluster is up")
     }
 

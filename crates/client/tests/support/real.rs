@@ -1,6 +1,6 @@
 //! A cluster of the shipped MDT and OSTs on devices in memory.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{FileSystem, MountOptions};
@@ -120,6 +120,14 @@ impl RealCluster {
             map: watch::Sender::new(Arc::new(map)),
             seeds: 5.into(),
         }
+    }
+
+    /// What is removed is gone with its last close, without a grace.
+    pub fn without_grace(mut self) -> Self {
+        self.options.parameters.removal_grace = Duration::ZERO;
+        let mdt = self.mdt.lock().clone();
+        mdt.set_parameters(self.options.parameters);
+        self
     }
 
     fn next_seed(&self) -> u64 {

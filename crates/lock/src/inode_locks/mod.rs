@@ -277,6 +277,26 @@ impl InodeLocks {
         ask
     }
 
+    /// Inodes of which a client has some of these parts.
+    pub fn inodes_of(&self, client: ClientId, bits: InodeBits) -> Vec<InodeNumber> {
+        let of_client = self.of_clients.range((client, FIRST)..=(client, LAST)).map(|(_, handle)| *handle);
+        let inode_of = |handle: LockHandle| {
+            let Lock { inode, .. } = self.locks[&handle];
+            self.holdings[&(inode, client, handle)].bits.meets(bits).then_some(inode)
+        };
+        of_client.filter_map(inode_of).collect()
+    }
+
+    /// Asks a client back what it has of these parts, and nobody waits for it.
+    pub fn ask_holder(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Vec<Revocation> {
+        let holdings = self.holdings.range((inode, client, FIRST)..=(inode, client, LAST));
+        let held = holdings.filter(|(_, holding)| holding.bits.meets(bits)).map(|((.., handle), _)| *handle);
+        let handles: Vec<LockHandle> = held.collect();
+        let mut ask = Vec::new();
+        self.ask_back(&handles, &mut ask);
+        ask
+    }
+
     /// Whether a change in preparation waits for no lock any more.
     pub fn is_ready(&self, change: ChangeId) -> bool {
         self.changes.waits_for(change).next().is_none()

@@ -119,14 +119,19 @@ impl Mdt {
     /// A client gives locks back.
     pub(super) fn cancel_locks(&self, client: ClientId, handles: &[LockHandle]) {
         if !handles.is_empty() {
-            self.namespace().volatile.cache.cancel(client, handles);
+            let now = self.seams.clock.now();
+            self.namespace().volatile.cancel_locks(client, handles, now);
         }
     }
 
     /// A client serves nothing any more from what it was granted so far.
     pub(super) fn drop_cache_locks(&self, client: ClientId) {
         self.revoker.forget(client);
-        let last = self.namespace().volatile.cache.last_handle();
+        let last = {
+            let volatile = &mut self.namespace().volatile;
+            volatile.presume_opens(client);
+            volatile.cache.last_handle()
+        };
         self.drop_locks_up_to(client, last);
     }
 

@@ -163,8 +163,10 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
         return Ok(());
     }
     {
+        let now = mdt.seams.clock.now();
         let mut namespace = mdt.namespace();
         let volatile = &mut namespace.volatile;
+        volatile.forget_presumptions(client, now);
         volatile.recovery.forget(client);
         volatile.invitations.forget(client);
         if ending != Ending::NotRecovered {

@@ -21,6 +21,7 @@ pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod place;
 pub(crate) mod readdir;
+mod register_opens;
 pub(crate) mod rename;
 pub(crate) mod row;
 pub(crate) mod scan;
@@ -78,6 +79,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::SwapLayouts(who, request) => swap::run(txn, who, request),
         MdtRequest::RenewLayout(request) => leave_out::renew(txn, request),
         MdtRequest::LeaveOut(request) => leave_out::run(txn, request),
+        MdtRequest::RegisterOpens(register) => register_opens::run(txn, register),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),

@@ -5,7 +5,7 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{DirectoryEntry, ReadDirectory, open_flag},
+    mdt::{DirectoryEntry, OpenFlags, ReadDirectory, open_flag},
 };
 use types::{FileKind, FsError, FsResult, limits};
 
@@ -30,8 +30,8 @@ const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
-    let key = txn.own_open(request.inode, request.open)?;
-    if !txn.volatile.opens.get(key).is_some_and(|file| file.flags.has(open_flag::READ)) {
+    let flags = flags_of_open(txn, request)?;
+    if !flags.has(open_flag::READ) {
         return Err(FsError::BadHandle);
     }
     if request.entries_max == 0 {
@@ -43,11 +43,23 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
     if page.len() < count {
         complete = names(txn, request, count, &mut page)?;
     }
-    let quiet = txn.volatile.opens.get(key).is_some_and(|file| file.flags.has(open_flag::NO_ACCESS_TIME));
+    let quiet = flags.has(open_flag::NO_ACCESS_TIME);
     if request.cookie == 0 && !quiet && attributes::note_access(txn, &mut directory) {
         txn.put_inode(&directory);
     }
     Ok(MdtReply::Directory(page, complete))
+}
+
+/// How the caller has the directory open.
+fn flags_of_open(txn: &Transaction<'_>, request: &ReadDirectory) -> FsResult<OpenFlags> {
+    match request.unasked {
+        Some(flags) if txn.volatile.may_open_unasked(txn.context.client, request.inode) => Ok(flags),
+        Some(_) => Err(FsError::BadHandle),
+        None => {
+            let key = txn.own_open(request.inode, request.open)?;
+            txn.volatile.opens.get(key).map(|file| file.flags).ok_or(FsError::BadHandle)
+        }
+    }
 }
 
 fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> Vec<DirectoryEntry> {

@@ -216,6 +216,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::RenewLayout(renew) => row(C::Layout).waiting_if(!renew.exclusive).durable(),
         R::LeaveOut(_) => row(C::Layout).durable(),
         R::DropPrivileges(..) => row(C::Setattr),
+        R::RegisterOpens(_) => row(C::Open),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
     }
 }

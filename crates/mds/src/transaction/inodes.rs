@@ -154,7 +154,9 @@ impl Transaction<'_> {
             return Ok(());
         }
         let grace = !self.context.parameters.removal_grace.is_zero();
-        if grace || self.is_open(inode.number()) || self.volatile.recovery.running() {
+        let may_be_open =
+            self.is_open(inode.number()) || self.volatile.may_open_unasked(self.context.client, inode.number());
+        if grace || may_be_open || self.volatile.recovery.running() {
             if grace {
                 self.keep_removed(inode.number());
             }

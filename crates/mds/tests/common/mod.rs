@@ -391,7 +391,7 @@ impl Fixture {
         cookie: u64,
         entries_max: u32,
     ) -> FsResult<(Vec<DirectoryEntry>, bool)> {
-        let read = ReadDirectory { inode, open, cookie, entries_max, attributes: true };
+        let read = ReadDirectory { inode, open, cookie, entries_max, attributes: true, unasked: None };
         match self.call(ALICE, MdtRequest::ReadDirectory(read)).await? {
             MdtReply::Directory(entries, complete) => Ok((entries, complete)),
             other => panic!("a directory read was answered {other:?}"),

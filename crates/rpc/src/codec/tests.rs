@@ -155,7 +155,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
         ),
         R::Link(root(), Link { inode: INODE, parent: INODE, name: name() }),
         R::ReadLink(INODE),
-        R::ReadDirectory(ReadDirectory { inode: INODE, open: OpenId(1), cookie: 2, entries_max: 3, attributes: true }),
+        R::ReadDirectory(ReadDirectory {
+            inode: INODE,
+            open: OpenId(1),
+            cookie: 2,
+            entries_max: 3,
+            attributes: true,
+            unasked: Some(OpenFlags(65)),
+        }),
         R::GetXattr(root(), INODE, name()),
         R::ListXattr(root(), INODE),
         R::SetXattr(root(), SetXattr { inode: INODE, name: name(), value: vec![0; 65536], mode: XattrMode::Replace }),
@@ -220,6 +227,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         R::DropPrivileges(root(), INODE),
         R::CancelLocks(vec![LockHandle(12), LockHandle(u64::MAX)]),
+        R::RegisterOpens(RegisterOpens { opens: vec![(INODE, OpenId(3), OpenFlags(1))], complete: true }),
     ]
 }
 

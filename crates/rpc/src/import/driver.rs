@@ -271,19 +271,27 @@ async fn repeat(inner: &Arc<Inner>, sender: &dyn Sender) -> Result<End, End> {
     }
 }
 
-/// Lets the hook reclaim, if the server restarted since the session was opened.
+/// Lets the hook reclaim, if the server restarted since the session was opened; or tell what has to
+/// be told on each new connection.
 async fn recover(inner: &Arc<Inner>, connected: &Connected) -> Result<(), End> {
-    let restarted = inner.guarded.lock().core.session.is_some_and(|session| session != connected.incarnation);
-    let Some(recovery) = inner.recovery.as_ref().filter(|_| restarted) else { return Ok(()) };
-    let has_lost = {
-        let core = &mut inner.guarded.lock().core;
-        core.state = ImportState::Recover;
-        core.has_lost()
-    };
-    tracing::info!(target = %inner.target, has_lost, "the server restarted; recovering");
-    inner.changed.notify_waiters();
+    let session = inner.guarded.lock().core.session;
+    let (Some(recovery), Some(session)) = (&inner.recovery, session) else { return Ok(()) };
     let import = Import { inner: inner.clone(), _closer: None, recovering: true };
-    match recovery.recover(&import, has_lost).await {
+    let recovering = if session == connected.incarnation {
+        let Some(resuming) = recovery.resume(&import) else { return Ok(()) };
+        inner.guarded.lock().core.state = ImportState::Recover;
+        resuming
+    } else {
+        let has_lost = {
+            let core = &mut inner.guarded.lock().core;
+            core.state = ImportState::Recover;
+            core.has_lost()
+        };
+        tracing::info!(target = %inner.target, has_lost, "the server restarted; recovering");
+        recovery.recover(&import, has_lost)
+    };
+    inner.changed.notify_waiters();
+    match recovering.await {
         Ok(()) => Ok(()),
         Err(FsError::Evicted) => Err(End::Evicted),
         Err(error) => Err(End::lost(format!("recovery failed: {error}"))),

@@ -50,6 +50,13 @@ pub trait Recovery: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
+    /// A connection to the same start of the server begins, which has dropped what it kept for the
+    /// former one: what has to be told before any other call goes out; `None`: nothing. As
+    /// [`Recovery::recover`] otherwise.
+    fn resume(&self, _import: &Import) -> Option<BoxFuture<'_, FsResult<()>>> {
+        None
+    }
+
     /// The server evicted this client: everything that was open there is lost. Comes before any
     /// call of the new session.
     fn evicted(&self) {}

@@ -12,7 +12,7 @@ use types::{
     limits::{
         CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
         FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
-        OBJECTS_PER_REQUEST_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
+        OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
@@ -95,6 +95,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             within("OSTs", place.refused.len(), OSTS_MAX)
         }
         R::CancelLocks(handles) => within("locks", handles.len(), LOCKS_PER_MESSAGE_MAX),
+        R::RegisterOpens(register) => within("opens", register.opens.len(), OPENS_PER_MESSAGE_MAX),
         R::RenewLayout(renew) if renew.generation > Layout::GENERATION_MAX => Err(FsError::Overflow),
         R::ChangeData(request) | R::ReadData(request) => check_ost(request),
         R::GetAttributes(_)

@@ -530,6 +530,10 @@ pub struct ReadDirectory {
     pub entries_max: u32,
     /// With attributes (readdirplus).
     pub attributes: bool,
+    /// The MDT was not asked for the open: the client made it with these flags, under the lock on
+    /// the directory's opens.
+    #[serde(default)]
+    pub unasked: Option<OpenFlags>,
 }
 
 /// One name of a directory.
@@ -659,6 +663,20 @@ pub struct NotReclaimed {
     /// find data written under it; otherwise another client has given the file another layout
     /// meanwhile, and nothing is lost.
     pub undone: Vec<InodeNumber>,
+}
+
+/// Opens for reading that a client made without asking, under locks on the opens of their inodes
+/// ([`inode_bit::OPEN`](super::lock::inode_bit::OPEN)): from now on the MDT knows of them. A client
+/// sends this before it gives such a lock back, and when it has connected again. Permission was
+/// checked by the client. What the MDT knows already stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterOpens {
+    /// Inodes, names and flags, at most [`OPENS_PER_MESSAGE_MAX`]; none is for writing.
+    ///
+    /// [`OPENS_PER_MESSAGE_MAX`]: types::limits::OPENS_PER_MESSAGE_MAX
+    pub opens: Vec<(InodeNumber, OpenId, OpenFlags)>,
+    /// Of locks that ended with an earlier connection, the MDT knows all opens now.
+    pub complete: bool,
 }
 
 /// Kinds of damage a check finds in a namespace.
@@ -799,6 +817,8 @@ pub enum MdtRequest {
     ///
     /// [`LOCKS_PER_MESSAGE_MAX`]: types::limits::LOCKS_PER_MESSAGE_MAX
     CancelLocks(Vec<LockHandle>),
+    /// -> Done; NotReclaimed, with what cannot be open
+    RegisterOpens(RegisterOpens),
 }
 
 /// Answers of a metadata target.

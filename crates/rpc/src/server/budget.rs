@@ -113,7 +113,10 @@ fn bulk_bytes(asked: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use layout::{ComponentId, Extent};
-    use types::{Credentials, Generation, InodeNumber, LockHandle, ObjectId, Timestamp, limits::LOCKS_PER_MESSAGE_MAX};
+    use types::{
+        Credentials, Generation, InodeNumber, LockHandle, ObjectId, Timestamp,
+        limits::{LOCKS_PER_MESSAGE_MAX, OPENS_PER_MESSAGE_MAX},
+    };
 
     use super::*;
     use crate::{
@@ -122,8 +125,8 @@ mod tests {
             MdtRequest, OstRequest, RequestExtension,
             mdt::{
                 CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
-                LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RenewLayout, SetLock, SizeUpdate,
-                SwapLayouts, SwapSide,
+                LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RegisterOpens, RenewLayout, SetLock,
+                SizeUpdate, SwapLayouts, SwapSide,
             },
             ost::Read,
         },
@@ -196,6 +199,10 @@ mod tests {
                 hole: Extent { start: 0, end: u64::MAX },
             }),
             MdtRequest::CancelLocks(vec![LockHandle(u64::MAX); LOCKS_PER_MESSAGE_MAX]),
+            MdtRequest::RegisterOpens(RegisterOpens {
+                opens: vec![(inode, open, OpenFlags(u32::MAX)); OPENS_PER_MESSAGE_MAX],
+                complete: true,
+            }),
             MdtRequest::Ping,
             MdtRequest::Disconnect,
         ];

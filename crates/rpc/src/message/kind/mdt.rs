@@ -55,11 +55,12 @@ pub enum MdtKind {
     LeaveOut,
     DropPrivileges,
     CancelLocks,
+    RegisterOpens,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 48] = [
+    pub const ALL: [MdtKind; 49] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -108,6 +109,7 @@ impl MdtKind {
         MdtKind::LeaveOut,
         MdtKind::DropPrivileges,
         MdtKind::CancelLocks,
+        MdtKind::RegisterOpens,
     ];
 
     /// What is known of all requests of this kind.
@@ -162,6 +164,7 @@ impl MdtKind {
             K::LeaveOut => ("mdt_leave_out", Effect::State, ReplySize::Small, P::Everybody),
             K::DropPrivileges => ("mdt_drop_privileges", Effect::Namespace, ReplySize::Small, P::Everybody),
             K::CancelLocks => ("mdt_cancel_locks", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::RegisterOpens => ("mdt_register_opens", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -232,6 +235,7 @@ impl MdtRequest {
             R::LeaveOut(..) => K::LeaveOut.row(),
             R::DropPrivileges(..) => K::DropPrivileges.row(),
             R::CancelLocks(..) => K::CancelLocks.row().urgent_if(true),
+            R::RegisterOpens(..) => K::RegisterOpens.row().urgent_if(true),
         }
     }
 }

@@ -1,0 +1,78 @@
+//! Opens for reading that are decided here, under a lock on the opens of the inode.
+//!
+//! Permission is decided as the MDT does. The access time must not change by the open, since nobody
+//! is told of it. The layout is that of an earlier open: others have at most added to it since,
+//! because any other change withdraws the lock; what this client changes itself forgets it.
+
+use rpc::message::{
+    lock::inode_bit,
+    mdt::{Entry, OpenFlags, Opened, open_flag},
+};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, permission};
+
+use super::{ConnectionId, InodeCache, is_access_fresh};
+
+/// What an open may have.
+const READING: u32 = open_flag::READ | open_flag::EXECUTE | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED;
+
+impl InodeCache {
+    /// The connection whose locks are held.
+    pub fn connection(&self) -> Option<ConnectionId> {
+        self.connection
+    }
+
+    /// The answer to an open for reading, if it is known. `written` as in [`InodeCache::ask`].
+    pub fn open(
+        &mut self,
+        who: &Credentials,
+        number: InodeNumber,
+        flags: OpenFlags,
+        wall: Timestamp,
+        written: impl Fn(InodeNumber) -> bool,
+    ) -> Option<FsResult<Opened>> {
+        let wanted = wanted(flags)?;
+        if self.inodes.get(&number)?.bits().0 & inode_bit::OPEN == 0 {
+            return None;
+        }
+        let known = self.permissions(number)?;
+        let (attributes, layout) = match known.permissions().kind {
+            FileKind::Directory if !flags.has(open_flag::EXECUTE) => (*known.permissions(), None),
+            FileKind::Regular => {
+                let attributes = self.attributes(number, written)?;
+                if !flags.has(open_flag::NO_ACCESS_TIME) && !is_access_fresh(&attributes, wall) {
+                    return None;
+                }
+                (attributes, Some(self.inodes.get(&number)?.layout.clone()?))
+            }
+            _ => return None,
+        };
+        if let Err(error) = known.access(who, wanted)?.or(FsError::AccessDenied) {
+            return Some(Err(error));
+        }
+        self.used(number);
+        let layout = layout.map(|layout| layout.as_ref().clone());
+        Some(Ok(Opened { entry: entry(attributes), layout, epoch: 0, truncate: false, capabilities: false }))
+    }
+}
+
+/// The permissions that an open needs; `None`: the MDT is to be asked.
+fn wanted(OpenFlags(flags): OpenFlags) -> Option<u32> {
+    let bit = |flag: u32, permission: u32| if flags & flag != 0 { permission } else { 0 };
+    let wanted = bit(open_flag::READ, permission::READ) | bit(open_flag::EXECUTE, permission::EXECUTE);
+    (flags & !READING == 0 && wanted != 0).then_some(wanted)
+}
+
+fn entry(attributes: Attributes) -> Entry {
+    Entry {
+        attributes,
+        size_unknown: None,
+        accounted: Timestamp::default(),
+        quiet: None,
+        changes: 0,
+        records: 0,
+        map_version: 0,
+        access_list: false,
+        no_public_xattrs: false,
+        epoch: None,
+    }
+}
