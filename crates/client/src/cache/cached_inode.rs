@@ -160,6 +160,8 @@ impl CachedInode {
     /// Times, size and links are not known any more; nor the layout, which changes with the data.
     pub fn forget_times(&mut self) {
         (self.base, self.layout) = (None, None);
+        // The layout is one of them.
+        self.xattr_names = [None, None];
         if let Some(attributes) = &mut self.attributes {
             attributes.exact = None;
         }

@@ -264,7 +264,8 @@ impl InodeCache {
         let (mut shown, mut beside) = (None, None);
         if let Ok(reply) = &outcome {
             granted = self.take_grants(reply, &mut released);
-            let found = found_changed(&question, reply.reply);
+            let mut found = found_changed(&question, reply.reply);
+            found.extend(told_changed(&question, reply.beside));
             self.forget(&found);
             inodes_of(&found).into_iter().for_each(|inode| self.versions.doubt(inode));
             self.changes.note(&found);
@@ -367,6 +368,15 @@ fn found_changed(question: &Question, reply: &MdtReply) -> Vec<Subject> {
         }
         _ => Vec::new(),
     }
+}
+
+/// What else a reply says it changed: an access that seemed to change nothing when it was asked for
+/// sets the access time if somebody else has changed the inode meanwhile.
+fn told_changed<'a>(question: &Question, beside: &'a ReplyExtension) -> impl Iterator<Item = Subject> + 'a {
+    let known = inodes_of(&question.changes);
+    let versions = beside.change.iter().flat_map(|change| &change.versions);
+    let others = versions.filter(move |version| version.before != 0 && !known.contains(&version.inode));
+    others.map(|version| Subject::Times(version.inode))
 }
 
 /// The locks that came with a reply: beside it, or with the names of a directory.

@@ -138,7 +138,9 @@ impl OpenInode {
             // The MDT's record changed: only now does it say that the objects are to be asked for
             // the size.
             state.record.changed();
-            let size_known = (created || opened.entry.size_unknown.is_none()).then_some(&opened.entry);
+            // The objects are truncated later, if they are to be.
+            let is_exact = (created || opened.entry.size_unknown.is_none()) && !opened.truncate;
+            let size_known = is_exact.then_some(&opened.entry);
             state.tracker.opened(opened.epoch, size_known);
         }
     }

@@ -144,7 +144,12 @@ impl FileSystem {
         size: u64,
         section: &Section,
     ) -> FsResult<DataAttributes> {
-        let begun = open.map_or(0, |open| open.state().tracker.begun());
+        // Until all objects are truncated, their size is not known.
+        let begun = open.map_or(0, |open| {
+            let mut state = open.state();
+            state.tracker.forget();
+            state.tracker.begun()
+        });
         let object = |found| {
             let object = Object::new(inode, layout, found, open).within(section.incarnation);
             section.owner.map_or(object, |owner| object.owned_by(owner))

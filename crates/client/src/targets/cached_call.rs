@@ -36,8 +36,8 @@ impl Sent {
         let cancels = self.cancels.clone();
         let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted, cancels };
         let outcome = self.target.call_by(&self.import, question).await;
-        // Otherwise it was answered, or its connection has ended.
-        if !matches!(outcome, Err(FsError::Unreachable { .. })) {
+        // Otherwise the MDT may not have them. To give them back twice does no harm.
+        if outcome.is_ok() {
             self.cancels.clear();
         }
         let pending = self.pending.take().expect("a request is answered once");
@@ -47,7 +47,11 @@ impl Sent {
                 let (target, import, seams) = (self.target.clone(), self.import.clone(), self.seams.clone());
                 let failed = outcome.clone();
                 let late = late.after(&*self.seams.spawn, move || {
-                    answered(&target, &import, &seams, pending, &failed);
+                    if answered(&target, &import, &seams, pending, &failed) {
+                        let spawn = seams.spawn.clone();
+                        let withdraw = async move { target.withdraw_doubtful(None).await };
+                        spawn.spawn("doubtful attributes", Box::pin(withdraw));
+                    }
                 });
                 if let Some(wanted) = late_outcome {
                     *wanted = Some(late);
@@ -55,7 +59,8 @@ impl Sent {
             }
             late => {
                 let has_doubts = answered(&self.target, &self.import, &self.seams, pending, &outcome);
-                if has_doubts {
+                // What was answered with an error changed nothing.
+                if has_doubts && matches!(outcome, Ok(_) | Err(FsError::Unreachable { .. })) {
                     self.target.withdraw_doubtful(outcome.as_ref().ok()).await;
                 }
                 if let Some(wanted) = late_outcome {

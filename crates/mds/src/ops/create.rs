@@ -10,6 +10,7 @@ use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
 use super::open::{self, Opening};
 use crate::{
     opens::{OpenFile, OpenKey},
+    settlement,
     tables::{
         ORPHANS,
         entry::NamedInode,
@@ -110,13 +111,18 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
 }
 
 /// The repetition of a creation whose reply a former start of this MDT stored: its open is entered
-/// again.
+/// again. If others have looked at the file meanwhile, and reported its size, somebody begins to
+/// write again.
 pub(crate) fn enter_again(
     txn: &mut Transaction<'_>,
     (open, flags): (OpenId, OpenFlags),
     opened: &Opened,
 ) -> FsResult<()> {
-    let inode = txn.inode(opened.entry.attributes.inode)?;
+    let mut inode = txn.inode(opened.entry.attributes.inode)?;
+    if flags.has(open_flag::WRITE) && inode.kind() == FileKind::Regular && inode.epoch != opened.epoch {
+        settlement::open_for_write(&mut inode, false);
+        txn.put_inode(&inode);
+    }
     let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch), began: false };
     txn.open_at_commit(OpenKey { client: txn.context.client, open }, file);
     Ok(())
