@@ -21,8 +21,14 @@ pub trait UpperCache: Send + Sync + 'static {
     /// block its thread.
     fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()>;
 
+    /// The same, of a lock that nobody waits for: it may take as long as what was kept is valid. If
+    /// the MDT asks for the lock meanwhile, [`UpperCache::withdraw`] is called, too.
+    fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
+        self.withdraw(inode, parts)
+    }
+
     /// The same for everything: the connection is lost and a new one is about to begin (at which
-    /// the target drops this client's locks), or caching was switched off.
+    /// the target drops this client's locks), or a change concerned nobody knows what.
     fn withdraw_all(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -33,6 +39,9 @@ pub struct Keepable {
     /// The attributes as they are, if they are known exactly, under a lock, and this client has the
     /// inode not open for writing.
     pub attributes: Option<Attributes>,
+    /// Permissions and owner, if they are known, under a lock: of a file that is open for writing,
+    /// too. Times, size and links may be others.
+    pub permissions: Option<Attributes>,
     /// Whether the name leads to this inode, under a lock (LOOKUP of the inode).
     pub name: bool,
     /// For how long: never beyond the lease, at most a third of it.
@@ -58,6 +67,12 @@ impl Above {
     pub fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
         let cache = self.0.read().as_ref()?.upgrade()?;
         Some(cache.withdraw(inode, parts))
+    }
+
+    /// The same, of a lock that nobody waits for.
+    pub fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
+        let cache = self.0.read().as_ref()?.upgrade()?;
+        Some(cache.let_go(inode, parts))
     }
 
     /// Completes when the cache above serves nothing; `None`: there is none.

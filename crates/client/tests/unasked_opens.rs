@@ -55,7 +55,7 @@ async fn mkdir(fs: &FileSystem, name: &str) -> InodeNumber {
 
 /// Two clients; the second has read the file.
 async fn warm() -> (RealCluster, Arc<FileSystem>, Arc<FileSystem>, InodeNumber) {
-    let cluster = RealCluster::new(STRIPE, 2).await.without_grace();
+    let cluster = RealCluster::new(STRIPE, 2).await.without_grace().with_open_locks();
     let (one, two) = (cluster.mount().await, cluster.mount().await);
     let inode = write(&one, "file").await;
     let found = two.lookup(&root(), ROOT, b"file").await.unwrap();
@@ -269,7 +269,7 @@ async fn an_access_list_is_decided_by_the_mdt() {
 
 #[tokio::test]
 async fn a_layout_is_not_replaced_under_a_reader() {
-    let cluster = RealCluster::new(STRIPE, 2).await.without_grace();
+    let cluster = RealCluster::new(STRIPE, 2).await.without_grace().with_open_locks();
     let (one, two) = (cluster.mount().await, cluster.mount().await);
     let inode = write(&one, "file").await;
     let first = open(&two, &root(), inode).await.unwrap();

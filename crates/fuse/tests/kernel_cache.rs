@@ -190,6 +190,91 @@ fn new_owners_may_change_what_they_own_at_once() {
     }
 }
 
+/// The kernel keeps names of what it creates, with the owner that it had then. Programs look before
+/// they change; these do not.
+#[test]
+fn new_owners_of_new_files_may_change_them_at_once() {
+    let cluster = pair();
+    let [a, b] = cluster.clients() else { panic!() };
+    let as_owner = |work: &(dyn Fn() -> io::Result<()> + Sync)| {
+        let in_thread = || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(5001)).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(in_thread).join().unwrap())
+    };
+    fs::create_dir(a.path("tmp")).unwrap();
+    fs::set_permissions(a.path("tmp"), Permissions::from_mode(0o1777)).unwrap();
+    for round in 0..12 {
+        let path = a.path(&format!("tmp/{round}"));
+        // Open while it is given away, or not; or a directory.
+        let open = match round % 3 {
+            0 => Some(File::create(&path).unwrap()),
+            1 => File::create(&path).map(|_| None).unwrap(),
+            _ => fs::create_dir(&path).map(|()| None).unwrap(),
+        };
+        chown(b.path(&format!("tmp/{round}")), Some(5001), None).unwrap();
+        match round / 3 % 2 {
+            0 => as_owner(&|| fs::set_permissions(&path, Permissions::from_mode(0o700))).unwrap(),
+            _ if round % 3 == 2 => as_owner(&|| fs::remove_dir(&path)).unwrap(),
+            _ => as_owner(&|| fs::remove_file(&path)).unwrap(),
+        }
+        drop(open);
+    }
+}
+
+/// The kernel keeps access lists, and that there are none, however long attributes are valid.
+#[test]
+fn access_lists_of_others_are_seen_at_once() {
+    const NAME: &str = "system.posix_acl_access";
+    // As `setfacl -m u:<id>:<permissions>` writes it: version 2; then tag, permissions and id of each entry.
+    let list = |permissions: u16, id: u32| {
+        let entry = |tag: u16, permissions: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries =
+            [entry(1, 7, none), entry(2, permissions, id), entry(4, 0, none), entry(16, 7, none), entry(32, 0, none)];
+        [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
+    };
+    let cluster = pair();
+    let [a, b] = cluster.clients() else { panic!() };
+    fs::create_dir(a.path("d")).unwrap();
+    fs::write(a.path("d/f"), b"text").unwrap();
+    fs::set_permissions(a.path("d"), Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(a.path("d/f"), Permissions::from_mode(0o644)).unwrap();
+    for (changer, viewer) in [(a, b), (b, a)] {
+        let open = File::open(viewer.path("d")).unwrap();
+        let seen = || {
+            let mut value = vec![0; 256];
+            rustix::fs::fgetxattr(&open, NAME, &mut value[..]).map(|bytes| value[..bytes].to_vec())
+        };
+        let may = || {
+            let path = viewer.path("d/f");
+            Command::new("cat").arg(path).uid(5001).gid(5001).output().unwrap().status.success()
+        };
+        for round in 0..5 {
+            assert!(!may());
+            // An answer to a change makes no attributes valid.
+            open.set_permissions(Permissions::from_mode(0o700)).unwrap();
+            assert_eq!(seen(), Err(rustix::io::Errno::NODATA), "round {round}");
+            let set = |list: &[u8]| {
+                rustix::fs::setxattr(changer.path("d"), NAME, list, rustix::fs::XattrFlags::empty()).unwrap();
+            };
+            set(&list(7, 5001));
+            assert_eq!(seen(), Ok(list(7, 5001)), "round {round}");
+            assert!(may(), "round {round}");
+            open.set_permissions(Permissions::from_mode(0o770)).unwrap();
+            assert_eq!(seen(), Ok(list(7, 5001)));
+            set(&list(7, 5002));
+            assert_eq!(seen(), Ok(list(7, 5002)), "round {round}");
+            assert!(!may(), "round {round}");
+            rustix::fs::removexattr(changer.path("d"), NAME).unwrap();
+            fs::set_permissions(changer.path("d"), Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+}
+
 /// The kernel moves what it has cached of a name to the new name.
 #[test]
 fn names_that_this_mount_renamed_are_withdrawn_under_their_new_name() {

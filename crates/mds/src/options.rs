@@ -80,6 +80,8 @@ pub struct Parameters {
     pub migration_bytes_per_second: u64,
     /// Whether clients are granted locks under which they cache (`mdt.*.cache_locks`).
     pub cache_locks: bool,
+    /// Whether these include the right to open for reading without a request (`mdt.*.open_locks`).
+    pub open_locks: bool,
     /// How long a client may keep a lock that it was asked to give back, before it is evicted
     /// (`ldlm_timeout`).
     pub lock_timeout: Duration,
@@ -98,6 +100,8 @@ impl Default for Parameters {
             // A tenth of the rate of one disk: other users of it hardly notice.
             migration_bytes_per_second: 32_000_000,
             cache_locks: true,
+            // Not proven yet (decision 0032).
+            open_locks: false,
             // Lustre's.
             lock_timeout: Duration::from_secs(20),
             // Several hundred times the interval between two requests for one path on a busy host.

@@ -27,6 +27,7 @@ struct Test {
 impl Test {
     async fn new() -> Arc<Self> {
         let fs = Fixture::new().await;
+        fs.mdt.set_parameters(mds::Parameters { open_locks: true, ..fs.mdt.parameters() });
         fs.begin(BOB).await;
         let holders = Holders::of(&fs.mdt, fs.seams.clock.clone(), std::time::Duration::from_secs(3600));
         Arc::new(Self { fs, holders })

@@ -22,7 +22,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 13] = [
+const NUMBERS: [Number; 14] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -141,6 +141,15 @@ const NUMBERS: [Number; 13] = [
         size_bytes: None,
         get: |parameters| u64::from(parameters.cache_locks),
         set: |parameters, value| parameters.cache_locks = value == 1,
+    },
+    Number {
+        name: "mdt.open_locks",
+        doc: "1: locks let clients open files and directories for reading without a request; 0: not from now on",
+        range: 0..=1,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.open_locks),
+        set: |parameters, value| parameters.open_locks = value == 1,
     },
     Number {
         name: "mdt.ldlm_timeout",

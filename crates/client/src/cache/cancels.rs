@@ -40,6 +40,8 @@ pub(crate) enum Withdrawn {
 #[derive(Debug, Default)]
 pub(crate) struct Cancels {
     leaving: BTreeMap<LockHandle, (InodeNumber, InodeBits)>,
+    /// Those of which the cache above has not been told.
+    untold: BTreeSet<LockHandle>,
     /// Locks on opens that have not been sent, with their inodes.
     opens: BTreeMap<LockHandle, InodeNumber>,
     /// Locks that the MDT asked for and that have not been sent.
@@ -61,6 +63,7 @@ impl Cancels {
             self.note_opens(handle, inode, parts);
             if above && parts != InodeBits(0) {
                 self.leaving.insert(handle, (inode, parts));
+                self.untold.insert(handle);
             } else {
                 self.idle.push_back((self.round, handle));
             }
@@ -168,7 +171,7 @@ impl Cancels {
         begins
     }
 
-    /// The next round of that task: what the cache above has to let go of. What has been idle for a
+    /// The next round of that task: what the cache above has to be told to let go of. What has been idle for a
     /// whole round becomes urgent. `None`: there is nothing left, and the task ends.
     pub fn next_round(&mut self) -> Option<Vec<Released>> {
         self.is_gathering = self.has_idle();
@@ -184,7 +187,9 @@ impl Cancels {
             inode: *inode,
             parts: *parts,
         };
-        Some(self.leaving.iter().map(released).collect())
+        let untold = std::mem::take(&mut self.untold);
+        let untold = untold.iter().filter_map(|handle| self.leaving.get_key_value(handle));
+        Some(untold.map(released).collect())
     }
 }
 

@@ -56,6 +56,11 @@ impl InodeCache {
         Some(known)
     }
 
+    /// Permissions and owner of an inode, if they are known: the rest may be outdated.
+    pub fn permissions_of(&self, inode: InodeNumber) -> Option<Attributes> {
+        self.permissions(inode).map(|known| *known.permissions())
+    }
+
     /// What the MDT knows of a file that this client alone has open for writing.
     pub fn base(&mut self, number: InodeNumber) -> Option<Base> {
         let base = self.inodes.get(&number)?.base(self.epoch)?.clone();

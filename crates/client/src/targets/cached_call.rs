@@ -162,10 +162,11 @@ impl TargetConnection {
         let (known, validity) = self.cache().serve_for(&self.import(), clock, |cache| {
             let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
             let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
-            (attributes.is_some() || name).then_some((attributes, name))
+            let permissions = cache.permissions_of(inode);
+            (permissions.is_some() || name).then_some((attributes, permissions, name))
         })?;
-        let (attributes, name) = known;
-        Some(Keepable { attributes, name, validity })
+        let (attributes, permissions, name) = known;
+        Some(Keepable { attributes, permissions, name, validity })
     }
 
     /// Executes a callback of this MDT.

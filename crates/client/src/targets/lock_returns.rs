@@ -53,8 +53,14 @@ impl TargetConnection {
         if !self.above().is_there() {
             return;
         }
-        match answered.and_then(|answered| answered.extension.change.as_ref()) {
-            Some(change) if change.versions.len() < VERSIONS_PER_CHANGE_MAX => {
+        // Only compounds can change more inodes than they tell.
+        let is_told = |answered: &&Answered<MdtReply>| {
+            let change = answered.extension.change.as_ref();
+            let told = change.is_some_and(|change| change.versions.len() < VERSIONS_PER_CHANGE_MAX);
+            told || !matches!(answered.reply, MdtReply::Compound(_))
+        };
+        match answered.filter(is_told).and_then(|answered| answered.extension.change.as_ref()) {
+            Some(change) => {
                 let attributes = InodeBits(inode_bit::ATTRIBUTES);
                 let inodes = change.versions.iter().map(|version| version.inode);
                 let withdrawn = inodes.filter_map(|inode| self.above().withdraw(inode, attributes)).collect();
@@ -128,18 +134,25 @@ impl TargetConnection {
         self.cache().cancels().sent(&handles);
     }
 
+    /// The cache above lets go of each of these locks when it can.
+    async fn let_go(&self, leaving: Vec<Released>) {
+        let let_go = |Released { handle, inode, parts }: Released| async move {
+            if let Some(gone) = self.above().let_go(inode, parts) {
+                gone.await;
+            }
+            self.cache().cancels().left([handle]);
+        };
+        join_all(leaving.into_iter().map(let_go).collect()).await;
+    }
+
     async fn gather_cancels(self: &Arc<Self>, seams: &Seams) {
         loop {
             clock::sleep(&*seams.clock, ROUND).await;
             let Some(leaving) = self.cache().cancels().next_round() else { return };
-            let let_go = |Released { handle, inode, parts }: Released| async move {
-                if let Some(withdrawn) = self.above().withdraw(inode, parts) {
-                    withdrawn.await;
-                }
-                handle
-            };
-            let left = join_all(leaving.into_iter().map(let_go).collect()).await;
-            self.cache().cancels().left(left);
+            if !leaving.is_empty() {
+                let this = self.clone();
+                seams.spawn.spawn("lock leaving", Box::pin(async move { this.let_go(leaving).await }));
+            }
             self.give_locks_back(seams);
         }
     }

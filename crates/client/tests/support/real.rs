@@ -130,6 +130,14 @@ impl RealCluster {
         self
     }
 
+    /// Clients may open for reading without a request.
+    pub fn with_open_locks(mut self) -> Self {
+        self.options.parameters.open_locks = true;
+        let mdt = self.mdt.lock().clone();
+        mdt.set_parameters(self.options.parameters);
+        self
+    }
+
     fn next_seed(&self) -> u64 {
         self.seeds.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use client::control;
 use client::{AllocateMode, CreatedFile, Interruption, OpenFile, SeekTarget, WriteOptions};
 use rpc::message::control::{ControlReply, ControlRequest};
+use rpc::message::mdt::open_flag;
 use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
 
@@ -42,7 +43,11 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
         };
         async move { call.caller.run(open).await }
     };
+    let before = call.adapter.kernel.opens(call.file_system(), call.inode);
     let file = call.adapter.interrupts.unless_interrupted(call.unique, open).await?;
+    if !flags.has(open_flag::NO_ACCESS_TIME) {
+        call.adapter.kernel.opened(call.file_system(), call.inode, before);
+    }
     Ok(Answer::of(&enter(call, file)))
 }
 

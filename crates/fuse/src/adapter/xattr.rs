@@ -11,6 +11,9 @@ use crate::protocol::reply::GetXattrOut;
 use crate::protocol::request::{GetXattrIn, SetXattrIn};
 use crate::session::Answer;
 
+/// Access lists.
+const ACCESS_NAME: &[u8] = b"system.posix_acl_access";
+const DEFAULT_NAME: &[u8] = b"system.posix_acl_default";
 /// The label of a file for SELinux.
 const LABEL_NAME: &[u8] = b"security.selinux";
 /// Whether the kernel has SELinux switched on.
@@ -34,9 +37,15 @@ pub async fn set(call: Call, set: SetXattrIn, name: Vec<u8>, value: Vec<u8>) -> 
 /// GETXATTR.
 pub async fn get(call: Call, get: GetXattrIn, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
+    let (kernel, is_list) = (&call.adapter.kernel, matches!(name.as_slice(), ACCESS_NAME | DEFAULT_NAME));
+    // The kernel keeps access lists, and that there are none.
+    let was_locked = is_list && kernel.asks_for_list(call.file_system(), call.inode);
     let value = |credentials| async move { call.file_system().get_xattr(&credentials, call.inode, name).await };
-    let value = call.caller.run(value).await.map_err(|error| without_label(error, name, *HAS_LABELS))?;
-    sized(value, get.size)
+    let value = call.caller.run(value).await;
+    if is_list {
+        kernel.gives_list(call.file_system(), call.inode, was_locked);
+    }
+    sized(value.map_err(|error| without_label(error, name, *HAS_LABELS))?, get.size)
 }
 
 /// `ls -l` asks for the label of each file, unless it is told once that there are none: a file

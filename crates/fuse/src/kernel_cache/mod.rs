@@ -16,6 +16,13 @@
 //! | CREATE, MKNOD, MKDIR, SYMLINK, LINK | never: the kernel would apply them after a withdrawal | valid: they hold the lock of the directory |
 //! | SETATTR | never, for the same reason | |
 //!
+//! A name is valid only together with the owner that the reply shows: the kernel checks chmod(2) and
+//! sticky directories by the owner that it knows, however old.
+//!
+//! Access lists: the kernel keeps what GETXATTR says of them, whatever validity it was given, until
+//! the attributes are withdrawn. It is announced in the table before it is asked for; if it may not
+//! be kept, the kernel is told so before it is answered ([`KernelCache::gives_list`]).
+//!
 //! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what it
 //! changes, and until it is about to be answered no reply makes them valid. So no program of this
 //! host sees attributes from before a change that others may have seen. Names that a change removes
@@ -49,7 +56,7 @@ use names::{Fate, Names, PATIENCE};
 pub use statistics::{Count, Statistics};
 pub use table::Validity;
 use table::{Name, Table};
-use teller::{Job, Teller};
+use teller::{Job, Teller, drop_attributes};
 pub use waiting::{Waiting, WaitingRequest};
 use withdrawal::{Finished, Parts};
 
@@ -69,6 +76,8 @@ pub struct KernelCache {
     is_allowed: bool,
     table: Arc<Table>,
     session: OnceLock<Session>,
+    /// Of a kernel that caches access lists, whatever else it is given.
+    lists: OnceLock<Notifications>,
     waiting: Arc<Waiting>,
     statistics: Arc<Statistics>,
     /// When READDIRPLUS was last answered.
@@ -102,6 +111,7 @@ impl KernelCache {
             is_allowed,
             table: Arc::default(),
             session: OnceLock::new(),
+            lists: OnceLock::new(),
             waiting: Arc::default(),
             statistics: Arc::default(),
             last_page: Mutex::default(),
@@ -110,6 +120,9 @@ impl KernelCache {
 
     /// The session begins.
     pub fn begin(&self, notifications: Notifications) {
+        if self.is_allowed {
+            drop(self.lists.set(notifications.clone()));
+        }
         if !self.is_allowed || !notifications.has_epochs() {
             return;
         }
@@ -162,9 +175,11 @@ impl KernelCache {
         self.table.prepare(inode.0, counts, name.as_ref(), now);
         let keepable = file_system.keepable(inode, place);
         let (mut may, mut newest) = (Validity::default(), None);
-        if let Some(Keepable { attributes, name, validity }) = keepable {
-            newest = attributes.filter(|_| protects_attributes);
-            may = Validity { attributes: newest.map(|_| validity), name: name.then_some(validity) };
+        if let Some(Keepable { attributes: known, permissions, name, validity }) = keepable {
+            newest = known.filter(|_| protects_attributes);
+            let shown = newest.unwrap_or(*attributes);
+            let is_current = permissions.is_some_and(|known| has_same_permissions(&known, &shown));
+            may = Validity { attributes: newest.map(|_| validity), name: (name && is_current).then_some(validity) };
         }
         let validity = self.table.settle(inode.0, name.as_ref(), may, now);
         if validity.attributes.is_some() {
@@ -179,6 +194,43 @@ impl KernelCache {
     /// A reply to READDIRPLUS is about to be sent.
     pub fn gives_page(&self) {
         *self.last_page.lock() = Some(Instant::now());
+    }
+
+    /// An access list of an inode is about to be asked for. `false`: the kernel may not keep it. A lock
+    /// has to be held from now on until it is given; if it is withdrawn meanwhile, that finds the mark.
+    pub fn asks_for_list(&self, file_system: &FileSystem, inode: InodeNumber) -> bool {
+        self.session.get().is_some() && self.table.mark_list(inode.0) && is_locked(file_system, inode)
+    }
+
+    /// It is about to be given, or that there is none. `was_locked`: what was said when it was asked for.
+    pub fn gives_list(&self, file_system: &FileSystem, inode: InodeNumber, was_locked: bool) {
+        let Some(notifications) = self.lists.get() else { return };
+        if !was_locked || !self.table.may_keep_list(inode.0) || !is_locked(file_system, inode) {
+            // The kernel does not keep the answer to a request that it sent before.
+            self.statistics.add(Count::AttributesDropped);
+            drop_attributes(notifications, &self.table, inode.0);
+        }
+    }
+
+    /// What is known of the attributes of an inode that is about to be opened, if the kernel may have
+    /// them; see [`KernelCache::opened`].
+    pub fn opens(&self, file_system: &FileSystem, inode: InodeNumber) -> Option<Attributes> {
+        self.session.get()?;
+        file_system.keepable(inode, None)?.attributes
+    }
+
+    /// An inode was opened, and its access time may have changed: the kernel drops its attributes,
+    /// unless they are `before`.
+    pub fn opened(&self, file_system: &FileSystem, inode: InodeNumber, before: Option<Attributes>) {
+        let Some(session) = self.session.get() else { return };
+        if !self.table.valid(inode.0, Instant::now()).attributes {
+            return;
+        }
+        let after = file_system.keepable(inode, None).and_then(|keepable| keepable.attributes);
+        if after.is_none() || after != before {
+            self.statistics.add(Count::AttributesDropped);
+            drop_attributes(&session.notifications, &self.table, inode.0);
+        }
     }
 
     /// The kernel forgets lookups of an inode.
@@ -207,7 +259,7 @@ impl KernelCache {
         for inode in &inodes {
             if self.table.begin_change(*inode, now) {
                 self.statistics.add(Count::AttributesDropped);
-                if session.notifications.attributes(*inode) == Notified::Done {
+                if drop_attributes(&session.notifications, &self.table, *inode) == Notified::Done {
                     self.table.dropped(*inode);
                 }
             }
@@ -241,16 +293,27 @@ impl Session {
     }
 }
 
+/// Whether the kernel would check the same by both.
+fn has_same_permissions(one: &Attributes, other: &Attributes) -> bool {
+    (one.uid, one.gid, one.mode, one.kind) == (other.uid, other.gid, other.mode, other.kind)
+}
+
+/// Whether a lock of the MDT protects access lists and permissions.
+fn is_locked(file_system: &FileSystem, inode: InodeNumber) -> bool {
+    file_system.keepable(inode, None).is_some_and(|keepable| keepable.permissions.is_some())
+}
+
 impl UpperCache for KernelCache {
     fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
         let (mut complete, now) = (Parts::default(), Instant::now());
         if let Some(session) = self.session.get() {
             let valid = self.table.valid(inode.0, now);
             let attributes = parts.0 & ATTRIBUTE_PARTS != 0 && valid.attributes;
-            let fate = match parts.0 & inode_bit::LOOKUP {
-                0 if !attributes => None,
-                0 => Some(Fate::Expired),
-                _ => Some(Fate::Dropped),
+            let has = |part: u32| parts.0 & part != 0;
+            let fate = match (has(inode_bit::LOOKUP), has(inode_bit::ATTRIBUTES)) {
+                (true, _) => Some(Fate::Dropped),
+                (false, true) => Some(Fate::Expired),
+                (false, false) => None,
             };
             let names = fate.into_iter().flat_map(|fate| valid.names.iter().map(move |name| (name, fate)));
             let withdraw =
@@ -263,6 +326,21 @@ impl UpperCache for KernelCache {
             // With a name always: it makes the thread look after it.
             if attributes || has_names {
                 session.send(Job::Attributes(vec![inode.0], complete.add()));
+            }
+        }
+        complete.complete()
+    }
+
+    fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
+        let (mut complete, now) = (Parts::default(), Instant::now());
+        if let Some(session) = self.session.get() {
+            if parts.0 & ATTRIBUTE_PARTS != 0 && self.table.valid(inode.0, now).attributes {
+                session.send(Job::Attributes(vec![inode.0], complete.add()));
+            }
+            // Names would be dropped with what is mounted below them, and with working directories;
+            // those that are valid will not be for long.
+            if parts.0 & (inode_bit::LOOKUP | inode_bit::ATTRIBUTES) != 0 {
+                session.send(Job::Names(inode.0, complete.add()));
             }
         }
         complete.complete()

@@ -10,12 +10,18 @@
 //! made everything valid. What is under a change of this mount ([`Table::begin_change`]) is not made
 //! valid.
 //!
+//! Access lists are valid in the kernel without end, whatever was said of the attributes: an inode of
+//! which one was asked for is marked ([`Table::mark_list`]) until the kernel has dropped it.
+//!
 //! Memory: about 250 bytes for each inode that the kernel knows, which takes the kernel four times
 //! as much.
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -27,6 +33,8 @@ use crate::protocol::ROOT_NODE;
 const SHARDS: usize = 16;
 /// Names of an inode from which on those that are not valid are dropped before another is added.
 const NAMES_KEPT: usize = 4;
+/// Names of an inode at most: no further ones are made valid.
+const NAMES_MAX: usize = 64;
 /// What is valid for some time may be so for longer, since the kernel begins to count when it gets
 /// round to the reply. It is taken for valid for so many times as long.
 const CAUTION: u32 = 2;
@@ -62,8 +70,14 @@ struct Node {
     /// Changes by this mount that are not answered yet.
     changing: u32,
     until: Option<Instant>,
+    /// The kernel may have access lists.
+    list: Option<ListMark>,
     names: Vec<KnownName>,
 }
+
+/// Tells requests for access lists of an inode apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListMark(u64);
 
 impl Node {
     fn is_needed(&self) -> bool {
@@ -71,27 +85,44 @@ impl Node {
     }
 
     fn may_have_attributes(&self, now: Instant) -> bool {
-        self.preparing > 0 || is_after(self.until, now)
+        self.preparing > 0 || self.list.is_some() || is_after(self.until, now)
     }
 
     fn name(&mut self, name: &Name) -> Option<&mut KnownName> {
         self.names.iter_mut().find(|known| *known.name == *name)
     }
 
-    /// Notes a name, with a reply that may make it valid.
-    fn prepare_name(&mut self, name: &Arc<Name>, now: Instant) {
+    /// Notes a name, with a reply that may make it valid. As [`Node::add_name`].
+    fn prepare_name(&mut self, name: &Arc<Name>, now: Instant) -> Vec<Arc<Name>> {
         if let Some(known) = self.name(name) {
             known.preparing += 1;
-            return;
+            return Vec::new();
         }
-        self.add_name(KnownName { name: name.clone(), preparing: 1, until: None }, now);
+        self.add_name(KnownName { name: name.clone(), preparing: 1, until: None }, now)
     }
 
-    fn add_name(&mut self, name: KnownName, now: Instant) {
+    /// Notes a name, unless it is not valid and there are too many. Returns those that are not noted any more.
+    fn add_name(&mut self, name: KnownName, now: Instant) -> Vec<Arc<Name>> {
+        let mut dropped = Vec::new();
         if self.names.len() >= NAMES_KEPT {
-            self.names.retain(|known| known.preparing > 0 || is_after(known.until, now));
+            let is_over = |known: &mut KnownName| known.preparing == 0 && !is_after(known.until, now);
+            dropped.extend(self.names.extract_if(.., is_over).map(|known| known.name));
         }
-        self.names.push(name);
+        if self.names.len() < NAMES_MAX || is_after(name.until, now) {
+            self.names.push(name);
+        } else {
+            dropped.push(name.name);
+        }
+        dropped
+    }
+}
+
+/// Names that are not noted with the inode any more lead to it no more.
+fn remove_names(names: &mut HashMap<Arc<Name>, u64>, node: u64, dropped: &[Arc<Name>]) {
+    for name in dropped {
+        if names.get(name) == Some(&node) {
+            names.remove(name);
+        }
     }
 }
 
@@ -113,17 +144,26 @@ pub struct Valid {
     pub names: Vec<Arc<Name>>,
 }
 
+/// When names are not valid any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamesEnd {
+    /// To be asked again: a reply is being prepared that may make one valid.
+    Soon,
+    At(Instant),
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Table {
     nodes: [Mutex<HashMap<u64, Node>>; SHARDS],
     /// The inode to which a name leads in the kernel's cache.
     names: Mutex<HashMap<Arc<Name>, u64>>,
+    lists_marked: AtomicU64,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        let table = Self { nodes: Default::default(), names: Mutex::default() };
+        let table = Self { nodes: Default::default(), names: Mutex::default(), lists_marked: AtomicU64::new(0) };
         // The kernel never looks it up, and never forgets it.
         table.shard(ROOT_NODE).lock().insert(ROOT_NODE, Node { lookups: 1, ..Node::default() });
         table
@@ -139,7 +179,7 @@ impl Table {
     /// the kernel counts it as a lookup.
     pub fn prepare(&self, node: u64, counts: bool, name: Option<&Arc<Name>>, now: Instant) {
         // Held as long as the inode's: what leads to it is there if and only if it is.
-        let _names = name.map(|name| {
+        let names = name.map(|name| {
             let mut names = self.names.lock();
             names.insert(name.clone(), node);
             names
@@ -148,8 +188,8 @@ impl Table {
         let known = shard.entry(node).or_default();
         known.lookups += u64::from(counts);
         known.preparing += 1;
-        if let Some(name) = name {
-            known.prepare_name(name, now);
+        if let (Some(name), Some(mut names)) = (name, names) {
+            remove_names(&mut names, node, &known.prepare_name(name, now));
         }
     }
 
@@ -237,8 +277,46 @@ impl Table {
         all
     }
 
+    /// An access list of an inode is asked for, and the kernel may keep it. `false`: it is not known.
+    pub fn mark_list(&self, node: u64) -> bool {
+        let mark = ListMark(self.lists_marked.fetch_add(1, Ordering::Relaxed));
+        let mut shard = self.shard(node).lock();
+        let known = shard.get_mut(&node);
+        known.map(|known| known.list = Some(mark)).is_some()
+    }
+
+    /// Whether a list that was asked for may be kept: the inode is not under a change.
+    pub fn may_keep_list(&self, node: u64) -> bool {
+        self.shard(node).lock().get(&node).is_some_and(|known| known.changing == 0)
+    }
+
+    /// The last request for an access list that the kernel may have kept.
+    pub fn list_mark(&self, node: u64) -> Option<ListMark> {
+        self.shard(node).lock().get(&node)?.list
+    }
+
+    /// The kernel has dropped the access lists of an inode, and those on their way, that were asked for
+    /// until this mark.
+    pub fn list_dropped(&self, node: u64, until: ListMark) {
+        if let Some(known) = self.shard(node).lock().get_mut(&node)
+            && known.list == Some(until)
+        {
+            known.list = None;
+        }
+    }
+
+    /// When the names that may be valid now are not any more, if there are any.
+    pub fn names_end(&self, node: u64, now: Instant) -> Option<NamesEnd> {
+        let shard = self.shard(node).lock();
+        let names = &shard.get(&node)?.names;
+        if names.iter().any(|name| name.preparing > 0) {
+            return Some(NamesEnd::Soon);
+        }
+        names.iter().filter_map(|name| name.until).filter(|until| *until > now).max().map(NamesEnd::At)
+    }
+
     /// A change of this inode by this mount begins: its attributes are not made valid before it ends.
-    /// Until when they may be valid now.
+    /// Whether they may be valid now.
     pub fn begin_change(&self, node: u64, now: Instant) -> bool {
         let mut shard = self.shard(node).lock();
         let known = shard.entry(node).or_default();
@@ -282,12 +360,16 @@ impl Table {
             let Some(node) = node else { continue };
             let mut shard = self.shard(node).lock();
             let Some(known) = shard.get_mut(&node) else { continue };
+            names.insert(after.clone(), node);
             let until = known.name(before).and_then(|name| name.until);
             match known.name(after) {
                 Some(name) => name.until = name.until.max(until),
-                None => known.add_name(KnownName { name: after.clone(), preparing: 0, until }, now),
+                None => {
+                    known.names.retain(|known| known.preparing > 0 || *known.name != **before);
+                    let dropped = known.add_name(KnownName { name: after.clone(), preparing: 0, until }, now);
+                    remove_names(&mut names, node, &dropped);
+                }
             }
-            names.insert(after.clone(), node);
         }
     }
 

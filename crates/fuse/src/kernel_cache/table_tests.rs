@@ -85,6 +85,67 @@ fn names_take_their_validity_along_when_they_are_renamed() {
 }
 
 #[test]
+fn names_that_are_not_noted_with_their_inode_lead_nowhere() {
+    let (table, now) = (Table::default(), Instant::now());
+    for number in 0..100_u64 {
+        let later = now + 10 * number as u32 * SECOND;
+        give(&table, 7, &name(1, &number.to_le_bytes()), later);
+        assert!(table.counts().1 <= NAMES_KEPT, "{:?}", table.counts());
+    }
+    assert_eq!(table.named(1, &99_u64.to_le_bytes()), Some(7));
+    table.forget(7, 100);
+    assert_eq!(table.counts(), (1, 0));
+}
+
+#[test]
+fn an_inode_has_so_many_valid_names_at_most() {
+    let (table, now) = (Table::default(), Instant::now());
+    let given: Vec<bool> =
+        (0..100_u64).map(|number| give(&table, 7, &name(1, &number.to_le_bytes()), now).name.is_some()).collect();
+    assert_eq!(given, (0..100).map(|number| number < NAMES_MAX).collect::<Vec<_>>());
+    assert_eq!((table.valid(7, now).names.len(), table.counts().1), (NAMES_MAX, NAMES_MAX));
+    // A name that the kernel has moves in any case; the place of the old one is free.
+    table.renamed(&name(1, &0_u64.to_le_bytes()), &name(1, b"new"), false, now);
+    assert_eq!(table.named(1, b"new"), Some(7));
+    let names = table.valid(7, now).names;
+    assert!(names.contains(&name(1, b"new")) && names.len() == NAMES_MAX);
+    table.forget(7, 100);
+    assert_eq!(table.counts(), (1, 0));
+}
+
+#[test]
+fn access_lists_are_valid_until_they_are_dropped() {
+    let (table, now, x) = (Table::default(), Instant::now(), name(1, b"x"));
+    assert!(!table.mark_list(7), "the kernel does not know it");
+    give(&table, 7, &x, now);
+    let later = now + 100 * SECOND;
+    assert!(!table.valid(7, later).attributes);
+    assert!(table.mark_list(7) && table.may_keep_list(7));
+    assert!(table.valid(7, later).attributes);
+    assert_eq!(table.all_with_attributes(later), [7]);
+    let told = table.list_mark(7).unwrap();
+    table.mark_list(7);
+    table.list_dropped(7, told);
+    assert!(table.valid(7, later).attributes, "it was asked for again after the kernel was told");
+    assert!(table.begin_change(7, later));
+    assert!(!table.may_keep_list(7));
+    table.list_dropped(7, table.list_mark(7).unwrap());
+    table.end_change(7);
+    assert!(!table.valid(7, later).attributes);
+}
+
+#[test]
+fn names_end_when_their_validity_does() {
+    let (table, now, x) = (Table::default(), Instant::now(), name(1, b"x"));
+    assert_eq!(table.names_end(7, now), None);
+    table.prepare(7, true, Some(&x), now);
+    assert_eq!(table.names_end(7, now), Some(NamesEnd::Soon));
+    table.settle(7, Some(&x), BOTH, now);
+    assert_eq!(table.names_end(7, now), Some(NamesEnd::At(now + 2 * SECOND)));
+    assert_eq!(table.names_end(7, now + 2 * SECOND), None);
+}
+
+#[test]
 fn another_inode_takes_a_name_over() {
     let (table, now, x) = (Table::default(), Instant::now(), name(1, b"x"));
     give(&table, 7, &x, now);

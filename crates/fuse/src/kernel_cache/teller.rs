@@ -8,7 +8,7 @@
 //! It is also the watchdog of withdrawals.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -19,7 +19,7 @@ use std::{
 use super::{
     names::{Names, Overdue, PATIENCE},
     statistics::{Count, Statistics},
-    table::Table,
+    table::{NamesEnd, Table},
     waiting::Waiting,
     withdrawal::Finished,
 };
@@ -37,6 +37,18 @@ pub enum Job {
     Attributes(Vec<u64>, Finished),
     /// All names are outdated. Not before this moment, if one is given.
     Epoch(Vec<Finished>, Option<Instant>),
+    /// Nobody waits for the names of this inode: they are valid as long as they are.
+    Names(u64, Finished),
+}
+
+/// The kernel drops the attributes of an inode, and its access lists.
+pub fn drop_attributes(notifications: &Notifications, table: &Table, node: u64) -> Notified {
+    let mark = table.list_mark(node);
+    let told = notifications.attributes(node);
+    if let Some(mark) = mark.filter(|_| told == Notified::Done) {
+        table.list_dropped(node, mark);
+    }
+    told
 }
 
 /// Inodes that the kernel did not know.
@@ -56,6 +68,10 @@ pub struct Teller {
     pub statistics: Arc<Statistics>,
     unknown: Vec<Unknown>,
     epochs: Vec<(Vec<Finished>, Instant)>,
+    /// Names that are valid until then.
+    waits: BTreeMap<Instant, Vec<Finished>>,
+    /// Inodes with replies that may make a name valid.
+    preparing: Vec<(u64, Finished)>,
 }
 
 impl Teller {
@@ -66,15 +82,25 @@ impl Teller {
         waiting: Arc<Waiting>,
         statistics: Arc<Statistics>,
     ) -> Self {
-        Self { notifications, table, names, waiting, statistics, unknown: Vec::new(), epochs: Vec::new() }
+        Self {
+            notifications,
+            table,
+            names,
+            waiting,
+            statistics,
+            unknown: Vec::new(),
+            epochs: Vec::new(),
+            waits: BTreeMap::new(),
+            preparing: Vec::new(),
+        }
     }
 
     /// The life of the thread: until nobody can send it anything.
     pub fn run(mut self, jobs: &Receiver<Job>) {
         loop {
-            let pause = if !self.unknown.is_empty() || !self.epochs.is_empty() {
+            let pause = if !self.unknown.is_empty() || !self.epochs.is_empty() || !self.preparing.is_empty() {
                 Some(PAUSE)
-            } else if self.names.is_busy() {
+            } else if self.names.is_busy() || !self.waits.is_empty() {
                 Some(LOOK)
             } else {
                 None
@@ -98,6 +124,16 @@ impl Teller {
             Job::Attributes(nodes, finished) => self.tell(Unknown { nodes, since: Instant::now(), finished }),
             Job::Epoch(finished, Some(not_before)) => self.epochs.push((finished, not_before)),
             Job::Epoch(finished, None) => self.epoch(finished),
+            Job::Names(node, finished) => self.wait(node, finished),
+        }
+    }
+
+    /// Waits until the names of an inode that are valid now are not any more.
+    fn wait(&mut self, node: u64, finished: Finished) {
+        match self.table.names_end(node, Instant::now()) {
+            None => finished.tell(),
+            Some(NamesEnd::Soon) => self.preparing.push((node, finished)),
+            Some(NamesEnd::At(end)) => self.waits.entry(end).or_default().push(finished),
         }
     }
 
@@ -105,7 +141,7 @@ impl Teller {
     fn tell(&mut self, mut told: Unknown) {
         told.nodes.retain(|node| {
             self.statistics.add(Count::AttributesDropped);
-            self.notifications.attributes(*node) == Notified::Unknown && self.table.knows(*node)
+            drop_attributes(&self.notifications, &self.table, *node) == Notified::Unknown && self.table.knows(*node)
         });
         if told.nodes.is_empty() {
             told.finished.tell();
@@ -122,6 +158,11 @@ impl Teller {
 
     /// Continues what could not be done at once, and reports what takes too long.
     fn look(&mut self, now: Instant) {
+        for (node, finished) in std::mem::take(&mut self.preparing) {
+            self.wait(node, finished);
+        }
+        let later = self.waits.split_off(&now);
+        std::mem::replace(&mut self.waits, later).into_values().flatten().for_each(Finished::tell);
         for unknown in std::mem::take(&mut self.unknown) {
             if now.saturating_duration_since(unknown.since) < PATIENCE {
                 self.tell(unknown);

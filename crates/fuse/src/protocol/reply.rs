@@ -108,6 +108,19 @@ pub struct EntryOut {
     pub attributes: Attr,
 }
 
+impl EntryOut {
+    /// Shows the same, and makes nothing valid.
+    pub fn without_validity(self) -> Self {
+        Self {
+            entry_valid: 0,
+            attributes_valid: 0,
+            entry_valid_nanoseconds: 0,
+            attributes_valid_nanoseconds: 0,
+            ..self
+        }
+    }
+}
+
 /// `fuse_attr_out`, of GETATTR and SETATTR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rpc::{
     Answer, Call, Clients, Handler, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, ReplyExtension, Request, lock::Granted, mdt::Entry},
+    message::{
+        MdtReply, MdtRequest, Reply, ReplyExtension, Request,
+        lock::{Granted, InodeBits, Resource, inode_bit},
+        mdt::Entry,
+    },
     stored_reply,
 };
 use rt::{BoxFuture, clock};
@@ -305,9 +309,15 @@ impl Mdt {
         request: &MdtRequest,
         reply: &mut MdtReply,
     ) -> Vec<Granted> {
-        let Some(wanted) = call.extension.wanted else { return Vec::new() };
-        if !self.parameters().cache_locks || self.revoker.clients().is_none() {
+        let Some(mut wanted) = call.extension.wanted else { return Vec::new() };
+        let parameters = self.parameters();
+        if !parameters.cache_locks || self.revoker.clients().is_none() {
             return Vec::new();
+        }
+        if let Resource::Inode(_, bits) = &mut wanted.resource
+            && !parameters.open_locks
+        {
+            *bits = *bits & !InodeBits(inode_bit::OPEN);
         }
         namespace.grant(call.client, wanted, request, reply)
     }

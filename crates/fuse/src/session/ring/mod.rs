@@ -28,9 +28,9 @@
 //! open, stat or map a path below a mount of this process. Nothing does: programs of the process
 //! (mover, studies) use the client's API, files of targets and `/proc` are on other file systems,
 //! mounting and unmounting happen on threads that are no cores, and data are never in memory mapped
-//! from the mount. For the same reason notifications to the kernel, when there are any, must be
-//! sent from a thread of their own: their write to `/dev/fuse` may wait for inode locks that
-//! requests hold.
+//! from the mount. For the same reason a core never tells the kernel to drop a name (INVAL_ENTRY):
+//! that waits for the lock of the directory, which requests hold, and is done by threads of its own.
+//! INVAL_INODE and INC_EPOCH wait for no such lock.
 //!
 //! Downside: an entry's payload belongs to the kernel again as soon as its request is answered.
 //! Large WRITE data are therefore copied once, as are READ data (both are not over `/dev/fuse`).
