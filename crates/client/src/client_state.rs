@@ -95,14 +95,19 @@ impl ClientState {
         self.era_noticed.fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// What is open of an inode is stale, and its locks are lost.
+    pub fn lost_inode(&self, inode: InodeNumber) {
+        self.opens.lost_inode(inode);
+        self.locks.lost_inode(inode);
+    }
+
     /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows
     /// better was replaced by a change that this client has not heard of; it is asked for, and no
     /// write was lost by that.
     pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {
             tracing::warn!(%inode, "the creation of an open file was lost when its MDT lost power");
-            self.opens.lost_inode(*inode);
-            self.locks.lost_inode(*inode);
+            self.lost_inode(*inode);
         }
         for open in refused.undone.iter().filter_map(|inode| self.opens.find(*inode)) {
             if has_lost { open.layout_undone() } else { open.doubt_layout() }

@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{FileSystem, LockRequest, NewNode, OpenFile, Operation, WriteOptions};
@@ -321,5 +321,39 @@ async fn opens_are_told_on_a_new_connection() {
     fs.statfs().await.unwrap();
     assert_eq!((cluster.mdt.open_count(), cluster.requests()["register opens"]), (1, 1));
     fs.close(unasked, None).await.unwrap();
+    assert_eq!(cluster.mdt.open_count(), 0);
+}
+
+/// The MDT must not hear of an open after its end.
+#[tokio::test]
+async fn a_close_waits_for_a_registration_under_way() {
+    let cluster = Cluster::new(STRIPE, 1);
+    cluster.mdt.grant_locks();
+    let fs = cluster.mount().await;
+    let inode = write(&fs, "file").await;
+    fs.lookup(&root(), ROOT, b"file").await.unwrap();
+    let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
+    let asked = fs.open(&root(), inode, quiet).await.unwrap();
+    fs.close(asked, None).await.unwrap();
+    let file = fs.open(&root(), inode, quiet).await.unwrap();
+    assert_eq!(cluster.mdt.open_count(), 0);
+    let closes = cluster.requests().get("close").copied();
+    cluster.mdt.hold_answers(Some("register opens"));
+    let range = LockRange { start: 0, end: u64::MAX };
+    let lock = LockRequest { family: LockFamily::Flock, owner: 7, pid: 1, range, mode: LockMode::Shared, wait: false };
+    let (locking, locked) = (fs.clone(), file.clone());
+    let telling = tokio::spawn(async move { locking.set_lock(&locked, lock).await });
+    let told = async {
+        while cluster.mdt.open_count() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the MDT is told");
+    let closing = tokio::spawn(async move { fs.close(file, None).await });
+    support::others_run().await;
+    assert!(!closing.is_finished() && cluster.requests().get("close").copied() == closes);
+    cluster.mdt.hold_answers(None);
+    closing.await.unwrap().unwrap();
+    telling.abort();
     assert_eq!(cluster.mdt.open_count(), 0);
 }

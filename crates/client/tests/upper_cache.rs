@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use client::{FileSystem, UpperCache};
 use parking_lot::Mutex;
 use rpc::message::{
+    ClientReply,
     lock::{InodeBits, inode_bit},
     mdt::{OpenFlags, open_flag},
 };
@@ -77,9 +78,9 @@ async fn what_is_known_may_be_kept_until_it_is_withdrawn_and_the_lock_follows() 
     assert!(!fs.keepable(inode, Some((ROOT, b"else"))).unwrap().name, "it was not found there");
     let locks = cluster.mdt.locks_on(fs.client_id(), inode);
     for lock in &locks {
-        // The MDT may ask more than once.
         cluster.withdraw(fs.client_id(), *lock).await;
-        cluster.withdraw(fs.client_id(), *lock).await;
+        let reminded = cluster.ask_back(fs.client_id(), *lock).await;
+        assert_eq!(reminded, Ok(ClientReply::StillBusy), "the cache above has not let go");
     }
     assert!(fs.keepable(inode, Some((ROOT, b"file"))).is_none(), "it is not served from that moment on");
     others_run().await;

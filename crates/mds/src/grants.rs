@@ -5,7 +5,7 @@
 //! size is not known, another client has it open for writing, or an append or truncation is in
 //! progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
-//! nothing during a recovery. Layouts and data are not granted yet.
+//! nothing during a recovery, or before a client has told on a new connection what it has open. Layouts and data are not granted yet.
 //!
 //! Opens are granted of directories wherever they are shown, and of files with an open for reading,
 //! which brings the layout; not of a file whose readers are counted because it may be moved.
@@ -43,7 +43,8 @@ pub(crate) fn with_reply(
     is_named: impl Fn(InodeNumber) -> bool,
 ) -> Vec<Granted> {
     let Resource::Inode(number, wanted_bits) = wanted.resource else { return Vec::new() };
-    if wanted.mode != CacheMode::Read || volatile.recovery.running() {
+    let is_told = !volatile.recovery.running() && !volatile.opens.presumed.awaits_registration(client);
+    if wanted.mode != CacheMode::Read || !is_told {
         return Vec::new();
     }
     let Some((named, possible)) = about(request, reply, is_named) else { return Vec::new() };

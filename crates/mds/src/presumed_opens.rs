@@ -9,7 +9,7 @@
 //! All of a client end with its session. Volatile: after a restart clients reclaim their opens
 //! before anything is removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use types::{ClientId, InodeNumber};
 
@@ -22,11 +22,16 @@ pub(crate) enum Until {
     Registered,
 }
 
-/// See the module documentation. Invariants: both maps have the same pairs; what is without a name
-/// is in them.
+type Pairs = BTreeSet<(ClientId, InodeNumber)>;
+
+/// See the module documentation. Invariants: a pair waits for one thing; `inodes` has the same pairs
+/// as the two others together; what is without a name is in them.
 #[derive(Debug, Default)]
 pub(crate) struct PresumedOpens {
-    clients: BTreeMap<(ClientId, InodeNumber), Until>,
+    /// Until the lock is given back. Apart, because there are few, and cancels many.
+    with_lock: Pairs,
+    /// Until all opens of the client are registered.
+    unregistered: Pairs,
     inodes: BTreeSet<(InodeNumber, ClientId)>,
     unnamed: BTreeSet<InodeNumber>,
 }
@@ -35,15 +40,31 @@ const FIRST: InodeNumber = InodeNumber(0);
 const LAST: InodeNumber = InodeNumber(u64::MAX);
 
 impl PresumedOpens {
-    /// A client may have an inode open.
+    /// A client may have an inode open. Once it has to register all its opens, a lock given back does
+    /// not end that.
     pub fn add(&mut self, client: ClientId, inode: InodeNumber, until: Until) {
-        self.clients.insert((client, inode), until);
+        let pair = (client, inode);
+        match until {
+            Until::LockGivenBack if self.unregistered.contains(&pair) => {}
+            Until::LockGivenBack => {
+                self.with_lock.insert(pair);
+            }
+            Until::Registered => {
+                self.with_lock.remove(&pair);
+                self.unregistered.insert(pair);
+            }
+        }
         self.inodes.insert((inode, client));
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+        self.inodes.is_empty()
+    }
+
+    /// Whether a client has not told yet what it has open since its connection began.
+    pub fn awaits_registration(&self, client: ClientId) -> bool {
+        self.unregistered.range((client, FIRST)..=(client, LAST)).next().is_some()
     }
 
     /// An inode lost its last name.
@@ -55,7 +76,7 @@ impl PresumedOpens {
 
     /// Whether this client may have it open.
     pub fn has(&self, client: ClientId, inode: InodeNumber) -> bool {
-        self.clients.contains_key(&(client, inode))
+        self.inodes.contains(&(inode, client))
     }
 
     /// Whether any client may have it open.
@@ -72,30 +93,42 @@ impl PresumedOpens {
     /// A client has given locks back, and `holds` others. Returns inodes without a name that nobody
     /// may have open any more, unless this MDT knows it.
     pub fn lock_given_back(&mut self, client: ClientId, holds: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
-        self.take(client, |inode, until| until == Until::LockGivenBack && !holds(inode))
+        let ended = take(&mut self.with_lock, client, |inode| !holds(inode));
+        self.end(client, ended)
     }
 
     /// A client has registered all its opens. Returns as [`PresumedOpens::lock_given_back`].
-    pub fn registered(&mut self, client: ClientId) -> Vec<InodeNumber> {
-        self.take(client, |_, until| until == Until::Registered)
+    pub fn registered(&mut self, client: ClientId, holds: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
+        let mut ended = take(&mut self.unregistered, client, |_| true);
+        ended.extend(take(&mut self.with_lock, client, |inode| !holds(inode)));
+        self.end(client, ended)
     }
 
     /// A client's session ended. Returns as [`PresumedOpens::lock_given_back`].
     pub fn forget(&mut self, client: ClientId) -> Vec<InodeNumber> {
-        self.take(client, |_, _| true)
+        let mut ended = take(&mut self.unregistered, client, |_| true);
+        ended.extend(take(&mut self.with_lock, client, |_| true));
+        self.end(client, ended)
     }
 
-    fn take(&mut self, client: ClientId, ends: impl Fn(InodeNumber, Until) -> bool) -> Vec<InodeNumber> {
-        let of_client = self.clients.range((client, FIRST)..=(client, LAST));
-        let ended = of_client.filter(|((_, inode), until)| ends(*inode, **until)).map(|((_, inode), _)| *inode);
-        let ended: Vec<InodeNumber> = ended.collect();
+    fn end(&mut self, client: ClientId, ended: Vec<InodeNumber>) -> Vec<InodeNumber> {
         for inode in &ended {
-            self.clients.remove(&(client, *inode));
             self.inodes.remove(&(*inode, client));
         }
-        assert_eq!(self.clients.len(), self.inodes.len(), "both maps have the same pairs");
+        let pairs = self.with_lock.len() + self.unregistered.len();
+        assert_eq!(pairs, self.inodes.len(), "a pair waits for one thing");
         ended.into_iter().filter(|inode| !self.has_any(*inode) && self.unnamed.remove(inode)).collect()
     }
+}
+
+/// Takes those of a client that end.
+fn take(pairs: &mut Pairs, client: ClientId, ends: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
+    let of_client = pairs.range((client, FIRST)..=(client, LAST)).map(|(_, inode)| *inode);
+    let ended: Vec<InodeNumber> = of_client.filter(|inode| ends(*inode)).collect();
+    for inode in &ended {
+        pairs.remove(&(client, *inode));
+    }
+    ended
 }
 
 #[cfg(test)]
@@ -117,10 +150,30 @@ mod tests {
         assert_eq!(presumed.lock_given_back(alice, |_| false), [removed]);
         assert!(!presumed.has_any(removed) && presumed.has(alice, kept));
         presumed.lost_name(kept);
-        assert_eq!(presumed.registered(alice), [], "another client may have it open");
+        assert_eq!(presumed.registered(alice, |_| true), [], "another client may have it open");
         assert!(presumed.has_any(kept) && !presumed.has_other(kept, bob));
         presumed.add(bob, removed, Until::LockGivenBack);
         assert_eq!(presumed.forget(bob), [kept], "the other has a name");
         assert!(presumed.is_empty() && !presumed.has_any(kept) && !presumed.has_any(removed));
+    }
+
+    #[test]
+    fn who_has_to_register_everything_ends_nothing_with_a_lock() {
+        let (alice, bob) = (ClientId(1), ClientId(2));
+        let (removed, other) = (InodeNumber(5), InodeNumber(6));
+        let mut presumed = PresumedOpens::default();
+        presumed.add(alice, removed, Until::Registered);
+        presumed.add(alice, removed, Until::LockGivenBack);
+        presumed.add(alice, other, Until::LockGivenBack);
+        presumed.add(bob, other, Until::LockGivenBack);
+        presumed.lost_name(removed);
+        assert!(presumed.awaits_registration(alice) && !presumed.awaits_registration(bob));
+        assert_eq!(presumed.lock_given_back(alice, |inode| inode == other), []);
+        assert!(presumed.has(alice, removed) && presumed.has(alice, other));
+        assert_eq!(presumed.registered(alice, |_| false), [removed], "locks that nobody has end nothing later");
+        assert!(!presumed.awaits_registration(alice) && !presumed.has(alice, other) && presumed.has(bob, other));
+        presumed.add(bob, other, Until::Registered);
+        assert_eq!(presumed.forget(bob), []);
+        assert!(presumed.is_empty());
     }
 }

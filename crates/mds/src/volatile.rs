@@ -273,7 +273,7 @@ impl Volatile {
 
     /// A client has told of all that it opened under locks of earlier connections.
     pub fn opens_registered(&mut self, client: ClientId, now: Instant) {
-        let ended = self.opens.presumed.registered(client);
+        let ended = self.opens.presumed.registered(client, |inode| self.cache.holds(client, inode, OPEN));
         self.end_presumptions(ended, now);
     }
 

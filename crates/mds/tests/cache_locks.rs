@@ -55,13 +55,22 @@ async fn what_was_made_is_locked_and_attributes_of_written_files_are_not() {
     let (reply, written) = test.send(BOB, request, RequestExtension { wanted, ..Default::default() }).await;
     let epoch = created(reply.unwrap()).opened.unwrap().epoch;
     let Resource::Inode(file, bits) = written[0].resource else { panic!("an inode") };
-    assert_eq!(bits.0, LOOKUP | XATTRS, "it has the directory, and the size changes");
-    assert_eq!(resources(&test.stat(CAROL, file).await), [(file, LOOKUP | XATTRS)]);
+    assert_eq!(bits.0, SHOWN, "it has the directory, and only this client changes the size");
+    assert_eq!(resources(&test.stat(CAROL, file).await), [(file, LOOKUP | XATTRS)], "others do not know it");
     // The one who wrote tells the size: it is known.
     let close = Close { inode: file, open, update: Some(size_update(epoch, 5)), flock_owner: None };
     test.fs.call(BOB, MdtRequest::Close(close)).await.unwrap();
     assert_eq!(resources(&test.stat(CAROL, file).await), [(file, ATTRIBUTES)]);
     assert_eq!(test.holders.heard_so_far(), 0);
+    // A second writer: the first one does not know the size any more.
+    let again = test.wanting(BOB, create("again", Some((test.fs.open_id(), OpenFlags(WRITE)))), ROOT, ALL).await;
+    let Resource::Inode(file, _) = again[0].resource else { panic!("an inode") };
+    let open = Open { inode: file, open: test.fs.open_id(), flags: OpenFlags(WRITE) };
+    let second = test.begin(MdtRequest::Open(root(), open));
+    let heard = test.holders.heard(1).await;
+    assert_eq!((heard[0].0, heard[0].1.handle), (BOB, again[0].handle));
+    test.cancel(BOB, vec![again[0].handle]).await;
+    second.await.unwrap().unwrap();
 }
 
 /// Before BOB has given the attributes back, nobody sees the change, and nobody gets them.

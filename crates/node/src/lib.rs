@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod key_file;
 mod mdt_parameters;
 pub mod mount;
+pub mod mount_guard;
 pub mod mount_options;
 mod mover;
 mod parameter_names;

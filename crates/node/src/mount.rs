@@ -21,6 +21,7 @@ use super::{
     status::say,
 };
 use crate::ctl::run_dir;
+use crate::mount_guard::MountGuard;
 
 /// Arguments of `stria mount`.
 #[derive(Clone, Debug, Args)]
@@ -183,6 +184,7 @@ fn foreground(
     if arguments.detached {
         background::stand_alone()?;
     }
+    let guard = MountGuard::start(&mount);
     let mounted = format!("{} {source} at {}", background::READY, mount.point().display());
     say(&mounted);
     let manager = ServiceManager::of_this_process();
@@ -194,5 +196,6 @@ fn foreground(
     drop(control);
     manager.stopping("unmounting");
     daemon::unmount(mount)?;
+    drop(guard);
     daemon::stop(node, Ok(()))
 }

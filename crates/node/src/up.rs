@@ -23,6 +23,7 @@ use super::{
     daemon, format,
     identity::{DirectoryLock, Identity},
     key_file::CLIENT_KEY_FILE,
+    mount_guard::MountGuard,
     parameter_names, preflight,
     service_manager::ServiceManager,
     signals,
@@ -105,6 +106,7 @@ fn serve(
         None => format!("{}:/{}", arguments.dir.display(), node.fsname()),
     };
     let mount = Mount::new(file_system, &source, &mount_point, &MountOptions::default(), cores.clone())?;
+    let _guard = MountGuard::start(&mount);
     let made = if formatted > 0 { format!(" ({} created)", counted(formatted, "target")) } else { String::new() };
     say(format_args!(
         "file system '{}': MGS, {}, {} in {}{made}",

@@ -10,6 +10,7 @@ use node::{
     fsck::FsckArgs,
     inspect::InspectArgs,
     mount::{MountArgs, UmountArgs},
+    mount_guard::MountGuardArgs,
     serve::ServeArgs,
     up::UpArgs,
 };
@@ -92,6 +93,9 @@ pub enum Command {
     /// Write manual pages and completions, for packages
     #[command(hide = true)]
     Generate(GenerateArgs),
+    /// Free the users of a mount if its daemon is killed
+    #[command(hide = true)]
+    MountGuard(MountGuardArgs),
 }
 
 /// Arguments of `stria generate`.

@@ -73,7 +73,8 @@ fn is_tool(command: &Command) -> bool {
         | Command::Fsck(_)
         | Command::Bench(_)
         | Command::Study(_)
-        | Command::Generate(_) => false,
+        | Command::Generate(_)
+        | Command::MountGuard(_) => false,
     }
 }
 
@@ -96,6 +97,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(arguments) => node::serve::run(&arguments),
         Command::Mount(arguments) => node::mount::run(&arguments),
         Command::Umount(arguments) => node::mount::unmount(&arguments),
+        Command::MountGuard(arguments) => node::mount_guard::run(&arguments),
         Command::Lfs { .. } => unreachable!("handled before the log starts"),
         Command::Ctl(arguments) => node::ctl::run(arguments),
         Command::Inspect(arguments) => node::inspect::run(&arguments),

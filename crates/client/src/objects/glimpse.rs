@@ -104,14 +104,11 @@ impl FileSystem {
     /// writes. `begun`: changes begun before the MDT was asked ([`FileSystem::changes_begun`]).
     pub(crate) async fn complete_since(&self, entry: &Entry, begun: Option<u64>) -> FsResult<Attributes> {
         let open = self.client_state.opens.find(entry.attributes.inode);
-        match (&entry.size_unknown, entry.epoch, begun, open) {
-            (Some(_), Some(epoch), Some(begun), Some(open)) => {
-                let alone = open.state().tracker.alone(epoch, begun);
-                if let Some(known) = alone {
-                    return Ok(entry.completed(known.size, known.blocks, &known.data_changes()));
-                }
+        if let (Some(_), Some(epoch), Some(begun), Some(open)) = (&entry.size_unknown, entry.epoch, begun, open) {
+            let alone = open.state().tracker.alone(epoch, begun);
+            if let Some(known) = alone {
+                return Ok(entry.completed(known.size, known.blocks, &known.data_changes()));
             }
-            _ => {}
         }
         self.complete(entry).await
     }

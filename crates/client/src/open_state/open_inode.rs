@@ -129,7 +129,8 @@ impl OpenInode {
     pub(super) fn register(&self, (id, flags): (OpenId, OpenFlags), opened: &Opened, created: bool, at_mdt: AtMdt) {
         let attributes = &opened.entry.attributes;
         let mut state = self.state.lock();
-        let previous = state.opens.insert(id, RegisteredOpen { flags, closing: false, at_mdt });
+        let previous =
+            state.opens.insert(id, RegisteredOpen { flags, closing: false, at_mdt, unasked: at_mdt != AtMdt::Known });
         assert!(previous.is_none(), "an open is registered once");
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         state.capabilities |= opened.capabilities;
@@ -170,20 +171,26 @@ impl OpenInode {
         self.state.lock().opens.get(&id).map_or(AtMdt::Known, |open| open.at_mdt)
     }
 
-    /// Whether the MDT may not know one of the opens.
-    pub(super) fn has_untold(&self) -> bool {
-        self.state.lock().opens.values().any(|open| open.at_mdt != AtMdt::Known)
+    /// Whether an open was made without asking the MDT, which may be told of it at this moment.
+    pub fn was_unasked(&self, id: OpenId) -> bool {
+        self.state.lock().opens.get(&id).is_some_and(|open| open.unasked)
     }
 
-    /// Adds opens that the MDT may not know, as long as there are less than `count`; it is told from
-    /// now on.
-    pub(super) fn begin_telling(&self, told: &mut Vec<Told>, count: usize) {
+    /// Whether the MDT may not know one of the opens, and may still be told.
+    pub(super) fn has_untold(&self) -> bool {
+        self.state.lock().opens.values().any(RegisteredOpen::is_untold)
+    }
+
+    /// Opens that the MDT may not know, at most `count`, and whether no request has begun to tell it
+    /// before. It is told from now on.
+    pub(super) fn begin_telling(&self, count: usize) -> Vec<(Told, bool)> {
         let mut state = self.state.lock();
-        let untold = state.opens.iter_mut().filter(|(_, open)| open.at_mdt != AtMdt::Known);
-        for (id, open) in untold.take(count.saturating_sub(told.len())) {
-            open.at_mdt = AtMdt::Telling;
-            told.push((self.inode, *id, open.flags));
-        }
+        let untold = state.opens.iter_mut().filter(|(_, open)| open.is_untold()).take(count);
+        let begin = |(id, open): (&OpenId, &mut RegisteredOpen)| {
+            let before = std::mem::replace(&mut open.at_mdt, AtMdt::Telling);
+            ((self.inode, *id, open.flags), before == AtMdt::Unknown)
+        };
+        untold.map(begin).collect()
     }
 
     /// The MDT knows an open.

@@ -190,18 +190,17 @@ impl OpenTable {
     pub fn begin_telling(&self, inodes: &[InodeNumber], count: usize) -> Vec<Told> {
         let table = self.table.lock();
         let mut told = Vec::new();
-        let found = inodes.iter().filter_map(|inode| table.inodes.get(inode));
-        found.for_each(|open| open.begin_telling(&mut told, count));
+        for open in inodes.iter().filter_map(|inode| table.inodes.get(inode)) {
+            told.extend(open.begin_telling(count - told.len()).into_iter().map(|(told, _)| told));
+        }
         told
     }
 
-    /// The same of all inodes of an MDT.
-    pub fn begin_telling_all(&self, mdt: MdtIndex, count: usize) -> Vec<Told> {
+    /// All opens that this MDT may not know, and whether no request has begun to tell it before.
+    pub fn begin_telling_all(&self, mdt: MdtIndex) -> Vec<(Told, bool)> {
         let table = self.table.lock();
-        let mut told = Vec::new();
         let of_mdt = table.inodes.values().filter(|open| open.inode().mdt() == mdt);
-        of_mdt.for_each(|open| open.begin_telling(&mut told, count));
-        told
+        of_mdt.flat_map(|open| open.begin_telling(usize::MAX)).collect()
     }
 
     /// The MDT knows these.

@@ -21,6 +21,16 @@ pub(crate) struct RegisteredOpen {
     /// A close is in progress.
     pub closing: bool,
     pub at_mdt: AtMdt,
+    /// It was made without asking the MDT: a request that tells of it may be under way.
+    pub unasked: bool,
+}
+
+impl RegisteredOpen {
+    /// Whether the MDT is to be told, if it is told of anything: not of what is being closed, since it
+    /// must not hear of an open after its end.
+    pub fn is_untold(&self) -> bool {
+        self.at_mdt != AtMdt::Known && !self.closing
+    }
 }
 
 /// An open as an MDT is told of it.

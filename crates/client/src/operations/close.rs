@@ -65,10 +65,12 @@ impl FileSystem {
             };
         }
         let target = self.targets.mdt_of(inode)?;
+        let was_unasked = open.was_unasked(id);
         match self.client_state.opens.end_untold(open, id) {
             AtMdt::Unknown => return Ok(()),
-            AtMdt::Telling => target.told().await,
-            AtMdt::Known => {}
+            // Also if it is known by now: another request that tells it may be under way.
+            AtMdt::Known | AtMdt::Telling if was_unasked => target.told().await,
+            AtMdt::Known | AtMdt::Telling => {}
         }
         let given_up = self.given_up(inode)?;
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });

@@ -9,7 +9,7 @@ use std::sync::{
 use parking_lot::{Mutex, RwLock};
 pub(crate) use rpc::unexpected;
 use rpc::{
-    Answered, Ask, Import, ImportState, Question,
+    Answered, Ask, Import, ImportState, LateOutcome, Question,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         control::TargetStatus,
@@ -104,7 +104,7 @@ pub(crate) struct TargetConnection {
     cache: TargetCache,
     client_state: Arc<ClientState>,
     /// Held by a request that tells of opens.
-    telling: tokio::sync::Mutex<()>,
+    telling: tokio::sync::Mutex<Option<LateOutcome>>,
 }
 
 impl TargetConnection {
@@ -268,7 +268,7 @@ impl TargetConnection {
     }
 
     /// See the fields.
-    pub(super) fn telling(&self) -> &tokio::sync::Mutex<()> {
+    pub(super) fn telling(&self) -> &tokio::sync::Mutex<Option<LateOutcome>> {
         &self.telling
     }
 

@@ -103,6 +103,15 @@ impl TargetConnection {
         }
     }
 
+    /// The MDT does not take these inodes for open any more once their locks are given back, so
+    /// nothing may be read through opens that it was not told of.
+    fn lose_untold(&self, inodes: &[InodeNumber], error: &FsError) {
+        for inode in inodes.iter().filter(|inode| self.opens().has_untold(**inode)) {
+            tracing::warn!(%inode, %error, "the MDT was not told that it is open: it is stale");
+            self.client_state().lost_inode(*inode);
+        }
+    }
+
     async fn send_cancels(&self, clock: &dyn Clock) {
         loop {
             let cancelled = self.cache().cancels().next_urgent();
@@ -114,7 +123,10 @@ impl TargetConnection {
             let untold: Vec<InodeNumber> = last.iter().filter_map(|(_, inode)| *inode).collect();
             self.send(clock, first).await;
             if !last.is_empty() {
-                at_last(clock, || self.import(), |_| self.tell_opens(&untold)).await;
+                match at_last(clock, || self.import(), |_| self.tell_opens(&untold)).await {
+                    Ok(()) | Err(FsError::Evicted) => {}
+                    Err(error) => self.lose_untold(&untold, &error),
+                }
                 self.send(clock, last).await;
             }
         }
@@ -130,7 +142,9 @@ impl TargetConnection {
             let request = MdtRequest::CancelLocks(handles.clone());
             async move { import.call(request).await.map(drop) }
         };
-        at_last(clock, || import.clone(), cancel).await;
+        if let Err(error) = at_last(clock, || import.clone(), cancel).await {
+            tracing::debug!(%error, "locks end with their session");
+        }
         self.cache().cancels().sent(&handles);
     }
 
@@ -158,16 +172,17 @@ impl TargetConnection {
     }
 }
 
-/// Repeats a request as long as the MDT may wait for it. All errors but one end the session, and the
-/// locks with it.
+/// Repeats a request as long as the MDT may wait for it, and returns how it ended.
 async fn at_last<F: Future<Output = FsResult<()>>>(
     clock: &dyn Clock,
     import: impl Fn() -> Import,
     request: impl Fn(Import) -> F,
-) {
-    while let Err(FsError::Unreachable { .. }) = request(import()).await {
-        if import().state() == ImportState::Closed {
-            return;
+) -> FsResult<()> {
+    loop {
+        let outcome = request(import()).await;
+        let may_repeat = matches!(outcome, Err(FsError::Unreachable { .. }));
+        if !may_repeat || import().state() == ImportState::Closed {
+            return outcome;
         }
         clock::sleep(clock, INTERVAL).await;
     }

@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use rpc::{
-    Import,
+    Import, LateOutcome, Question,
     message::{
         MdtReply, MdtRequest,
         mdt::{LockMode, RegisterOpens},
     },
 };
 use rt::Spawn;
-use types::{FsResult, InodeNumber, MdtIndex, limits::OPENS_PER_MESSAGE_MAX};
+use types::{FsError, FsResult, InodeNumber, MdtIndex, limits::OPENS_PER_MESSAGE_MAX};
 
 use crate::{
     cancellation::finish::finish,
@@ -52,8 +52,11 @@ impl TargetConnection {
 
     /// As [`TargetConnection::make_known`]; must not be dropped.
     pub async fn tell_opens(&self, inodes: &[InodeNumber]) -> FsResult<()> {
-        let _turn = self.telling().lock().await;
+        let mut turn = self.telling().lock().await;
         loop {
+            if let Some(late) = turn.take() {
+                late.known().await;
+            }
             let import = self.import();
             let opens = self.opens().begin_telling(inodes, OPENS_PER_MESSAGE_MAX);
             if opens.is_empty() {
@@ -61,36 +64,58 @@ impl TargetConnection {
             }
             // What is open belongs to the present incarnation.
             if self.import().client() == import.client() {
-                self.tell(&import, opens, false).await?;
+                self.tell(&import, &opens, false, &mut turn).await?;
+                self.opens().told(&opens);
             }
         }
     }
 
-    /// Completes when no request is under way that tells of opens.
+    /// Completes when no request is under way that tells of opens, also none that was given up.
     pub async fn told(&self) {
-        drop(self.telling().lock().await);
+        if let Some(late) = self.telling().lock().await.take() {
+            late.known().await;
+        }
     }
 
-    /// A new connection begins. Nothing else is sent before the MDT knows all opens.
+    /// A new connection begins. Nothing else is sent before the MDT knows all opens. What another
+    /// request may be telling is known only after that request.
     pub async fn tell_all_opens(&self, import: &Import, mdt: MdtIndex) -> FsResult<()> {
+        let opens = self.opens().begin_telling_all(mdt);
+        if self.import().client() != import.client() {
+            return Err(FsError::Evicted);
+        }
+        let mut rest = opens.as_slice();
         loop {
-            let opens = self.opens().begin_telling_all(mdt, OPENS_PER_MESSAGE_MAX);
-            let complete = opens.len() < OPENS_PER_MESSAGE_MAX;
-            self.tell(import, opens, complete).await?;
-            if complete {
+            let (opens, others) = rest.split_at(rest.len().min(OPENS_PER_MESSAGE_MAX));
+            rest = others;
+            let told: Vec<Told> = opens.iter().map(|(told, _)| *told).collect();
+            self.tell(import, &told, rest.is_empty(), &mut None).await?;
+            let first: Vec<Told> = opens.iter().filter(|(_, is_first)| *is_first).map(|(told, _)| *told).collect();
+            self.opens().told(&first);
+            if rest.is_empty() {
                 return Ok(());
             }
         }
     }
 
-    async fn tell(&self, import: &Import, opens: Vec<Told>, complete: bool) -> FsResult<()> {
-        let request = RegisterOpens { opens: opens.clone(), complete };
-        match import.call(MdtRequest::RegisterOpens(request)).await?.reply {
-            MdtReply::Done => {}
-            MdtReply::NotReclaimed(refused) => self.client_state().not_reclaimed(&refused, false),
-            reply => return Err(unexpected(reply)),
+    /// `late`: what becomes of the request, if it was given up.
+    async fn tell(
+        &self,
+        import: &Import,
+        opens: &[Told],
+        complete: bool,
+        late: &mut Option<LateOutcome>,
+    ) -> FsResult<()> {
+        let request = MdtRequest::RegisterOpens(RegisterOpens { opens: opens.to_vec(), complete });
+        match import.call(Question::with_late_outcome(request, late)).await?.reply {
+            MdtReply::Done => Ok(()),
+            // What is open by now belongs to another life.
+            MdtReply::NotReclaimed(_) if self.import().client() != import.client() => Err(FsError::Evicted),
+            MdtReply::NotReclaimed(refused) => {
+                self.client_state().not_reclaimed(&refused, false);
+                Ok(())
+            }
+            reply => Err(unexpected(reply)),
         }
-        self.opens().told(&opens);
-        Ok(())
     }
 }

@@ -129,10 +129,15 @@ impl Cluster {
 
     /// The MDT withdraws a lock from a client, and waits for the answer, not for the lock.
     pub async fn withdraw(&self, client: ClientId, handle: LockHandle) {
+        assert_eq!(self.ask_back(client, handle).await, Ok(ClientReply::Done));
+    }
+
+    /// The MDT asks for a lock.
+    pub async fn ask_back(&self, client: ClientId, handle: LockHandle) -> types::FsResult<ClientReply> {
         let resource = Resource::Inode(ROOT, InodeBits(inode_bit::LOOKUP));
         let blocking = ClientRequest::Blocking(Blocking { handle, resource, mode: CacheMode::Write });
         let server = self.server.lock().clone();
-        assert_eq!(server.call_back("stria-MDT0000", client, blocking).await, Ok(ClientReply::Done));
+        server.call_back("stria-MDT0000", client, blocking).await
     }
 
     /// All targets stop; [`Cluster::restart`] starts them again.

@@ -131,8 +131,9 @@ impl Names {
         if state.changing.contains_key(&parent) {
             return fate.hand_over(finished);
         }
+        // One that is there is ready, or a thread works for it.
+        let is_new = !state.withdrawals.contains_key(&parent);
         let directory = state.withdrawals.entry(parent).or_default();
-        let is_new = directory.running.is_none() && directory.queue.is_empty();
         directory.queue.push_back(Withdrawal { name, fate, since: now, finished: Some(finished) });
         if is_new {
             state.ready.push_back(parent);

@@ -70,6 +70,25 @@ fn names_are_dropped_by_threads() {
     assert_eq!(&message[32..], b"x\0");
 }
 
+/// A name may come when a thread has just told the kernel of the last one of its directory.
+#[test]
+fn names_of_one_directory_come_at_any_moment() {
+    let mut kernel = Kernel::new(false);
+    const NAMES: usize = 2000;
+    let mut reader = kernel.reader.try_clone().unwrap();
+    let drained = thread::spawn(move || reader.read_exact(&mut vec![0; NAMES * (16 + 16 + 2)]).unwrap());
+    for _ in 0..NAMES {
+        let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+        assert!(refused.is_none());
+        while !is_done(&mut withdrawn) {
+            thread::yield_now();
+        }
+    }
+    kernel.go_on();
+    drained.join().unwrap();
+    assert_eq!(kernel.names.state.lock().withdrawals.len(), 0);
+}
+
 #[test]
 fn under_a_change_all_names_are_outdated_instead() {
     let kernel = Kernel::new(false);

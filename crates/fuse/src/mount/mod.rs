@@ -141,6 +141,11 @@ impl Mount {
         &self.point
     }
 
+    /// Number of its connection to the kernel, in /sys/fs/fuse/connections.
+    pub fn connection(&self) -> Option<u32> {
+        self.device_number.split_once(':')?.1.parse().ok()
+    }
+
     /// What the kernel caches of it; `None` if it does not serve a [`FileSystem`].
     pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
         self.kernel_cache.as_ref()

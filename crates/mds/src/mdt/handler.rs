@@ -124,6 +124,8 @@ impl Handler for Mdt {
                 }
                 SessionEvent::Opened { client, resumed: false, in_process } => {
                     self.drop_cache_locks(client);
+                    // What was open is gone.
+                    self.namespace().volatile.forget_presumptions(client, self.seams.clock.now());
                     if let Err(error) = recovery::begin_session(&self, client, in_process).await {
                         // The client works, and is evicted by the next restart.
                         tracing::error!(target = %self.target, %client, %error, "cannot record a session");

@@ -32,12 +32,13 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
             continue;
         }
         let may_be_open = txn.volatile.may_open_unasked(client, *inode);
-        if !may_be_open || txn.find_inode(*inode)?.is_none() {
-            tracing::warn!(%client, %inode, "rejected an open that the client made without a lock");
+        // One that cannot be taken must not fail the others: the client would never be done.
+        let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
+        if !may_be_open || !exists || txn.check_open_limit(key).is_err() {
+            tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open that was made without asking");
             refused.lost.push(*inode);
             continue;
         }
-        txn.check_open_limit(key)?;
         txn.volatile.opens.insert(key, OpenFile { inode: *inode, flags: *flags, epoch: None, began: false });
     }
     if request.complete {

@@ -186,10 +186,14 @@ impl ServedTarget {
                 let (plan, superseded) = cell.with(|session| {
                     let before = session.generation();
                     let plan = plan_connect(Some(session), now, connect, incarnation, Resumable::None);
-                    (plan, session.generation() > before)
+                    let superseded = session.generation() > before;
+                    (plan, superseded.then(|| session.phase()))
                 });
-                if superseded {
-                    self.handler.connection_begun(connect.client);
+                if let Some(phase) = superseded {
+                    // What a session leaves that ends is the business of its end.
+                    if phase == Phase::Open {
+                        self.handler.connection_begun(connect.client);
+                    }
                     cell.detach();
                     cell.notify();
                 }

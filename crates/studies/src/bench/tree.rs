@@ -20,7 +20,9 @@ pub fn run(run: &Run<'_>, directory: &Path, archive: &Path, entries: u64) -> io:
     let mut results = Vec::new();
     let mut phase = |name: &'static str, program: &str, arguments: &[&Path]| -> io::Result<()> {
         let (cpu, start) = (run.cpu(), Instant::now());
-        let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
+        // What find and ls print is not wanted.
+        let output = if matches!(program, "find" | "ls") { Stdio::null() } else { Stdio::inherit() };
+        let status = Command::new(program).args(arguments).stdout(output).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("{program}: {status}")));
         }
