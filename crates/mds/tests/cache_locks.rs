@@ -110,7 +110,7 @@ async fn who_changes_keeps_its_locks() {
 }
 
 /// BOB has cached a directory that contains two files and a directory. This is what each change asks
-/// him to give back.
+/// BOB to give back.
 #[tokio::test]
 async fn changes_ask_for_what_they_change() {
     type Asked = &'static [(&'static str, u32)];

@@ -29,9 +29,9 @@ async fn a_client_is_evicted_for_a_lock_that_nobody_waits_for() {
     test.set_timeout(SHORT);
     // The access time.
     test.fs.open(ALICE, &root(), file, READ).await.unwrap();
-    eventually("BOB has had his time", async || evicted(&test) == [BOB]).await;
+    eventually("the time of BOB has passed", async || evicted(&test) == [BOB]).await;
     assert_eq!(test.holders.heard_so_far(), 2, "he was reminded");
-    eventually("his locks are gone", async || test.fs.mdt.cache_locks().0 == 0).await;
+    eventually("the locks of BOB are gone", async || test.fs.mdt.cache_locks().0 == 0).await;
 }
 
 #[tokio::test]
