@@ -95,25 +95,14 @@ impl OwnVersions {
 #[cfg(test)]
 mod tests {
     use rpc::message::mdt::Entry;
-    use types::{Attributes, FileKind, Timestamp};
+    use types::{Attributes, FileKind};
 
     use super::*;
 
     const ONE: InodeNumber = InodeNumber(7);
 
     fn entry(size: u64) -> Entry {
-        Entry {
-            attributes: Attributes { size, ..Attributes::zeroed(ONE, FileKind::Directory) },
-            size_unknown: None,
-            accounted: Timestamp::default(),
-            quiet: None,
-            changes: 0,
-            records: 0,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: false,
-            epoch: None,
-        }
+        Entry::of(Attributes { size, ..Attributes::zeroed(ONE, FileKind::Directory) })
     }
 
     #[test]

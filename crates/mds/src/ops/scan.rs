@@ -12,7 +12,7 @@ use rpc::message::{
     MdtReply,
     mdt::{Entry, ScannedInode, SizeUpdate},
 };
-use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, limits};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
 
 use super::{open::is_quiet, require_root};
 use crate::{
@@ -74,19 +74,7 @@ fn look_at(txn: &Transaction<'_>, inode: &Inode) -> ScannedInode {
 /// What is left of an inode whose record does not decode.
 fn damaged(inode: InodeNumber) -> ScannedInode {
     let attributes = Attributes::zeroed(inode, FileKind::Regular);
-    let accounted = Timestamp::default();
-    let entry = Entry {
-        attributes,
-        size_unknown: None,
-        accounted,
-        quiet: None,
-        changes: 0,
-        records: 0,
-        map_version: 0,
-        access_list: false,
-        no_public_xattrs: false,
-        epoch: None,
-    };
+    let entry = Entry::of(attributes);
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 

@@ -344,7 +344,7 @@ mod tests {
         message::{Reply, Request, mdt::Entry},
     };
     use rt::{BoxFuture, real::Cores};
-    use types::{Attributes, ClientId, FileKind, OstIndex, ProtocolError, Slot, Timestamp, Xid};
+    use types::{Attributes, ClientId, FileKind, OstIndex, ProtocolError, Slot, Xid};
 
     use super::*;
 
@@ -357,18 +357,7 @@ mod tests {
         let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
         let layout = Layout::plain(Layout::FIRST_GENERATION, plain, StripeSpec::default());
         let layout = Some(Layout { named_by: Some(NAMER), ..layout });
-        let entry = Entry {
-            attributes,
-            size_unknown: None,
-            accounted: Timestamp::default(),
-            quiet: None,
-            changes: 0,
-            records: 0,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: false,
-            epoch: None,
-        };
+        let entry = Entry::of(attributes);
         ScannedInode { entry, layout, busy, damaged: false }
     }
 

@@ -89,6 +89,22 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An inode of which nothing is known but its attributes.
+    pub fn of(attributes: Attributes) -> Self {
+        Self {
+            attributes,
+            size_unknown: None,
+            accounted: Timestamp::default(),
+            quiet: None,
+            changes: 0,
+            records: 0,
+            map_version: 0,
+            access_list: false,
+            no_public_xattrs: false,
+            epoch: None,
+        }
+    }
+
     /// Attributes as the MDT will settle them if the objects report these values.
     pub fn completed(&self, size: u64, blocks: u64, found: &DataChanges) -> Attributes {
         let accounted = Accounted { time: self.accounted, changes: self.changes, records: self.records };

@@ -8,7 +8,7 @@ use rpc::message::{
     lock::inode_bit,
     mdt::{Entry, OpenFlags, Opened, open_flag},
 };
-use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, permission};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, permission};
 
 use super::{ConnectionId, InodeCache, is_access_fresh};
 
@@ -51,7 +51,7 @@ impl InodeCache {
         }
         self.used(number);
         let layout = layout.map(|layout| layout.as_ref().clone());
-        Some(Ok(Opened { entry: entry(attributes), layout, epoch: 0, truncate: false, capabilities: false }))
+        Some(Ok(Opened { entry: Entry::of(attributes), layout, epoch: 0, truncate: false, capabilities: false }))
     }
 }
 
@@ -60,19 +60,4 @@ fn wanted(OpenFlags(flags): OpenFlags) -> Option<u32> {
     let bit = |flag: u32, permission: u32| if flags & flag != 0 { permission } else { 0 };
     let wanted = bit(open_flag::READ, permission::READ) | bit(open_flag::EXECUTE, permission::EXECUTE);
     (flags & !READING == 0 && wanted != 0).then_some(wanted)
-}
-
-fn entry(attributes: Attributes) -> Entry {
-    Entry {
-        attributes,
-        size_unknown: None,
-        accounted: Timestamp::default(),
-        quiet: None,
-        changes: 0,
-        records: 0,
-        map_version: 0,
-        access_list: false,
-        no_public_xattrs: false,
-        epoch: None,
-    }
 }
