@@ -151,7 +151,7 @@ fn foreground(
     client_options: &ClientOptions,
 ) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
-    let cores = Cores::start_all()?;
+    let cores = Cores::start_all_bound()?;
     let keys = key_file::find(client_options.key.as_deref(), &source.fsname, KeyKind::Client)?;
     let options = NodeOptions::client(&source.mgs, &source.fsname, Role::Client, keys);
     let node = cores.block_on(Node::start(cores.clone(), options))?;

@@ -71,7 +71,7 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     preflight::check_mount_point(&mount_point(&arguments), true)?;
     manager.status(format_args!("opening {}", counted(options.targets.len(), "target")));
     let formatted = options.format_missing()?;
-    let cores = Cores::start_all()?;
+    let cores = Cores::start_all_bound()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
     spare_shared_disk(&node)?;
     let result = serve(&arguments, &node, &manager, formatted, begun, stop);

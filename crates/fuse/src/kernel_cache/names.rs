@@ -21,6 +21,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
+use rt::real::use_all_processors;
 
 use super::{
     statistics::{Count, Statistics},
@@ -149,7 +150,12 @@ impl Names {
             return;
         }
         let this = self.clone();
-        match std::thread::Builder::new().name("fuse names".to_owned()).spawn(move || this.work()) {
+        let thread = std::thread::Builder::new().name("fuse names".to_owned());
+        let work = move || {
+            use_all_processors();
+            this.work();
+        };
+        match thread.spawn(work) {
             Ok(_) => state.threads += 1,
             Err(error) => tracing::error!(%error, "cannot start a thread that withdraws names from the kernel"),
         }

@@ -5,6 +5,8 @@
 //! The kernel wakes one blocked reader per request; if the cores watched the device through epoll,
 //! it would wake all of them for each.
 //!
+//! Each keeps to a core, and to its processor if the cores are bound.
+//!
 //! Downside: a request that has to wait moves to a core, which costs a switch to another thread. A
 //! worker whose inline poll takes long reads no requests meanwhile; the kernel gives requests to
 //! the worker that reads first, so the others continue.
@@ -56,7 +58,11 @@ impl Workers {
         for number in self.threads.len()..count {
             let (shared, device) = (self.shared.clone(), self.device_of(number));
             let thread = std::thread::Builder::new().name(format!("fuse{number}"));
-            self.threads.push(thread.spawn(move || work(&shared, &device))?);
+            let work = move || {
+                shared.dispatcher.cores().keep_to(number);
+                work(&shared, &device);
+            };
+            self.threads.push(thread.spawn(work)?);
         }
         Ok(())
     }

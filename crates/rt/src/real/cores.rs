@@ -11,8 +11,8 @@
 //! hold `Cores` as their `Spawn`, so nothing stops by itself when the last handle outside goes.
 //!
 //! Downside: there is no load balancing. A core with long tasks delays its other tasks while
-//! another core is idle; threads are not pinned, so that the kernel can at least move them away
-//! from other work. A task that panics is logged and gone; the binary decides, with a panic hook,
+//! another core is idle. On servers threads are not bound to processors, so that the kernel can at
+//! least move them away from other work; a mount binds them (module `processors`). A task that panics is logged and gone; the binary decides, with a panic hook,
 //! whether the process should end too.
 
 use std::{
@@ -36,7 +36,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-use super::{turn, visit};
+use super::{processors, turn, visit};
 use crate::{BoxFuture, Spawn};
 
 /// Most cores that can be asked for.
@@ -52,7 +52,7 @@ thread_local! {
     /// The core whose tasks this thread runs at present: identity of its `Cores`, index.
     static PLACE: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
     /// A number of this thread, for threads that are not cores.
-    static VISITOR: usize = VISITORS.fetch_add(1, Ordering::Relaxed);
+    static VISITOR: Cell<usize> = Cell::new(VISITORS.fetch_add(1, Ordering::Relaxed));
 }
 
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
@@ -69,11 +69,17 @@ struct Shared {
     stop: watch::Sender<bool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     waiting: visit::Waiting,
+    /// The processor of each core; empty if they are not bound.
+    processors: Vec<usize>,
 }
 
 impl Cores {
     /// Starts `count` cores (1..=[`CORES_MAX`]).
     pub fn start(count: usize) -> io::Result<Self> {
+        Self::start_on(count, Vec::new())
+    }
+
+    fn start_on(count: usize, processors: Vec<usize>) -> io::Result<Self> {
         if !(1..=CORES_MAX).contains(&count) {
             let text = format!("{count} cores requested; the limit is 1 to {CORES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -87,12 +93,15 @@ impl Cores {
             stop,
             threads: Mutex::default(),
             waiting: visit::Waiting::default(),
+            processors,
         });
         let identity = Arc::as_ptr(&shared) as usize;
         for (index, runtime) in runtimes.into_iter().enumerate() {
             let mut stopped = stopped.clone();
+            let processor = shared.processors.get(index).copied();
             let thread = std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
                 PLACE.set(Some((identity, index)));
+                processor.into_iter().for_each(processors::bind);
                 runtime.spawn(turn::begin());
                 // An error means that the sender is gone, and with it all code that could have
                 // spawned tasks.
@@ -107,6 +116,27 @@ impl Cores {
     /// Starts as many cores as the host lets this process use.
     pub fn start_all() -> io::Result<Self> {
         Self::start(std::thread::available_parallelism()?.get().min(CORES_MAX))
+    }
+
+    /// The same, each bound to a processor of its own. A process that may use only a part of the time
+    /// of its processors has fewer cores than processors; these are not bound.
+    pub fn start_all_bound() -> io::Result<Self> {
+        let count = std::thread::available_parallelism()?.get().min(CORES_MAX);
+        let processors = processors::all();
+        Self::start_on(count, if processors.len() == count { processors } else { Vec::new() })
+    }
+
+    /// Makes the calling thread, which is not a core, keep to a core: what it begins continues there,
+    /// and it is bound to the same processor.
+    pub fn keep_to(&self, core: usize) {
+        VISITOR.set(core);
+        self.shared.processors.get(core % self.count()).copied().into_iter().for_each(processors::bind);
+    }
+
+    /// The core of a processor; of one that has none, any.
+    pub fn of_processor(&self, processor: usize) -> usize {
+        let bound = self.shared.processors.iter().position(|bound| *bound == processor);
+        bound.unwrap_or(processor % self.count())
     }
 
     /// How many cores there are.
@@ -162,7 +192,7 @@ impl Cores {
 
     /// This core, or the one that this visiting thread keeps to.
     fn index_for_this_thread(&self) -> usize {
-        self.core_of_this_thread().unwrap_or_else(|| VISITOR.with(|visitor| visitor % self.count()))
+        self.core_of_this_thread().unwrap_or_else(|| VISITOR.get() % self.count())
     }
 }
 
@@ -355,6 +385,31 @@ mod tests {
         );
         cores.shutdown();
         told.try_recv().expect("the task was dropped before shutdown returned");
+        cores.shutdown();
+    }
+
+    #[test]
+    fn bound_cores_and_threads_that_keep_to_them_run_on_their_processors() {
+        fn processor() -> usize {
+            rustix::thread::sched_getcpu()
+        }
+        let cores = Cores::start_all_bound().unwrap();
+        let all = processors::all();
+        if all.len() != cores.count() {
+            return; // Only a part of the time is granted to this process.
+        }
+        for (core, expected) in all.into_iter().enumerate() {
+            assert_eq!(cores.of_processor(expected), core);
+            let (tell, told) = mpsc::channel();
+            cores.spawn_on(core, "where", Box::pin(async move { tell.send(processor()).unwrap() }));
+            assert_eq!(told.recv().unwrap(), expected);
+            let keeps = cores.clone();
+            let kept = move || {
+                keeps.keep_to(core);
+                (processor(), keeps.here())
+            };
+            assert_eq!(std::thread::spawn(kept).join().unwrap(), (expected, core));
+        }
         cores.shutdown();
     }
 

@@ -10,6 +10,7 @@ use std::{collections::VecDeque, io, panic::AssertUnwindSafe, sync::Arc};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
+use super::use_all_processors;
 use crate::BoxFuture;
 
 /// Most threads of one pool.
@@ -76,7 +77,10 @@ impl IoThreads {
         while state.alive < state.wanted {
             let shared = self.shared.clone();
             let builder = std::thread::Builder::new().name(self.shared.name.clone());
-            if let Err(error) = builder.spawn(move || shared.serve()) {
+            if let Err(error) = builder.spawn(move || {
+                use_all_processors();
+                shared.serve();
+            }) {
                 state.wanted = state.alive.max(1);
                 return Err(error);
             }

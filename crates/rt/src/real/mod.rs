@@ -7,6 +7,7 @@ mod device_identity;
 pub mod directory;
 pub mod entropy;
 pub mod io_threads;
+mod processors;
 pub mod tcp;
 mod turn;
 mod visit;
@@ -19,6 +20,7 @@ pub use descriptors::raise_open_files_limit;
 pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
+pub use processors::use_all_processors;
 pub use tcp::{TcpOptions, TcpTransport};
 
 use crate::Seams;

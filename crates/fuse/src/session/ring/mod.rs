@@ -94,7 +94,7 @@ impl Rings {
         for (index, ring) in idle.rings.into_iter().enumerate() {
             let (shared, stopped, tell) = (shared.clone(), stopped.clone(), tell.clone());
             let cores = shared.dispatcher.cores().clone();
-            let numbers = (index as u16..queues).step_by(count).collect();
+            let numbers = (0..queues).filter(|queue| cores.of_processor((*queue).into()) % count == index).collect();
             let serve = async move {
                 match CoreRing::start(ring, numbers, shared) {
                     Ok(started) => {
