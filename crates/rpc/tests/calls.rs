@@ -5,10 +5,10 @@ use crate::common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::*;
+use common::{raw::Raw, *};
 use rpc::{
     Endpoint, Import, ImportState, Question, SessionEvent,
-    message::{MdtRequest, Request, mdt::Unlink},
+    message::{MdtRequest, Request, mdt::Unlink, session::frame_flag},
 };
 use rt::{
     Address,
@@ -201,6 +201,31 @@ async fn a_request_says_for_whom_it_is_made() {
         assert_eq!((said.uid, said.gid, said.job.as_str()), (7, 8, "dd.7"));
         import.close().await;
     }
+}
+
+/// A copy of a read and the answer to the read pass each other: the client goes on to its next
+/// request while the copy is executed. It kept to the protocol, and keeps its connection.
+#[tokio::test]
+async fn the_request_after_an_answered_read_is_not_in_the_way_of_a_copy_of_the_read() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    let mut client = Raw::connect(&seams, &address).await;
+    client.hello(|_| ()).await;
+    handler.gate.add_permits(1);
+    client.request(1, 1, &gated()).await;
+    assert_eq!(client.receive().await.unwrap().header.flags, frame_flag::REPLY);
+    client.request(1, 1, &gated()).await;
+    client.request(1, 2, &effect(7)).await;
+    let refused = client.receive().await.expect("the connection stays").header;
+    assert_eq!((refused.xid, refused.flags), (2, frame_flag::REPLY | frame_flag::BUSY));
+    handler.gate.add_permits(1);
+    assert_eq!(client.receive().await.unwrap().header.xid, 1, "the second answer to the read");
+    client.request(1, 2, &effect(7)).await;
+    let answered = client.receive().await.unwrap().header;
+    assert_eq!((answered.xid, answered.flags), (2, frame_flag::REPLY));
+    assert_eq!(*handler.disk.effects.lock(), [(7, 1)].into());
 }
 
 /// As in the lab, where a process ends by dropping its tasks.

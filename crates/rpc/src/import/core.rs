@@ -435,7 +435,9 @@ impl Core {
             Arrival::Execute => Received::Callback(header, request),
             Arrival::Repeat(kept) => Received::Answer(callback_answer(header, kept)),
             // The answer follows.
-            Arrival::Running | Arrival::Ignore | Arrival::Expired => Received::Nothing,
+            Arrival::Running | Arrival::Ignore => Received::Nothing,
+            // Of requests with deadlines, and of answers that are not kept.
+            Arrival::Expired | Arrival::Busy => Received::Nothing,
             Arrival::Violation(reason) => Received::Garbage(format!("a callback: {reason}")),
             Arrival::Gone => unreachable!("slots do not end"),
         }

@@ -325,6 +325,7 @@ impl Reader {
                 }
                 self.send_note(&header, frame_flag::RUNNING).await
             }
+            Arrival::Busy => self.send_note(&header, frame_flag::BUSY).await,
             Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
             Arrival::Ignore => Ok(()),
             // On the next connection the client continues with its session: nothing was lost with

@@ -10,6 +10,7 @@
 //! | done, not kept (it changes nothing) | equal | executed again, if in time; else expired |
 //! | running | equal | "still running" |
 //! | running | above | a violation: a slot carries one request at a time |
+//! | running again: a copy, after its answer (not kept) | above | "busy": the client got that answer, and sends this one again later |
 //! | expired | equal | "expired" again |
 //! | executed by an earlier start, reply not kept here | equal | the handler answers it, however late |
 //! | free, done, expired | above | executed, if in time; else expired from then on |

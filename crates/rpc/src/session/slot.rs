@@ -25,6 +25,9 @@ pub enum Arrival {
     Repeat(KeptReply),
     /// Tell the client that it is being executed.
     Running,
+    /// Tell the client to send it again later: the slot still executes a copy of the request before,
+    /// to which the client has an answer.
+    Busy,
     /// Tell the client that it came too late: it is not executed, now or ever.
     Expired,
     /// Drop it: a late copy, or from an older connection.
@@ -40,7 +43,7 @@ enum State {
     /// Nothing runs and nothing is kept; transactions up to `after` are past.
     Free { after: Xid },
     /// Being executed.
-    Running { xid: Xid },
+    Running { xid: Xid, execution: Execution },
     /// Executed.
     Done { xid: Xid, reply: Option<KeptReply> },
     /// Executed by an earlier start of the server; the handler answers its repetition, however late
@@ -48,6 +51,16 @@ enum State {
     Earlier { xid: Xid },
     /// Arrived after its caller had given up: not executed, nor are copies of it that arrive yet.
     Expired { xid: Xid },
+}
+
+/// Whether a request that is executed can have been answered before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Execution {
+    /// It cannot: its client waits for this execution.
+    First,
+    /// Its answer, which is not kept, was on its way when a copy of it came. The client may have got
+    /// that answer and use the slot for its next request.
+    Repeated,
 }
 
 /// What no request has come to.
@@ -93,7 +106,7 @@ impl SlotTable {
     pub fn is_running(&self, slot: Slot, xid: Xid) -> bool {
         let (urgent, index) = self.place(slot);
         let touched = if urgent { &self.urgent } else { &self.ordinary };
-        touched.get(index) == Some(&State::Running { xid })
+        matches!(touched.get(index), Some(State::Running { xid: running, .. }) if *running == xid)
     }
 
     /// Whether no request ever arrived.
@@ -145,8 +158,9 @@ impl SlotTable {
         };
         match state {
             State::Free { after } if xid <= *after => return Arrival::Ignore,
-            State::Running { xid: running } if xid < *running => return Arrival::Ignore,
-            State::Running { xid: running } if xid == *running => return Arrival::Running,
+            State::Running { xid: running, .. } if xid < *running => return Arrival::Ignore,
+            State::Running { xid: running, .. } if xid == *running => return Arrival::Running,
+            State::Running { execution: Execution::Repeated, .. } => return Arrival::Busy,
             State::Running { .. } => return Arrival::Violation("a new request in a slot whose request is running"),
             State::Done { xid: done, .. } if xid < *done => return Arrival::Ignore,
             State::Done { xid: done, reply: Some(reply) } if xid == *done => return Arrival::Repeat(reply.clone()),
@@ -159,25 +173,35 @@ impl SlotTable {
             *state = State::Expired { xid };
             return Arrival::Expired;
         }
-        *state = State::Running { xid };
+        let execution = match state {
+            State::Done { xid: done, .. } if *done == xid => Execution::Repeated,
+            _ => Execution::First,
+        };
+        *state = State::Running { xid, execution };
         self.running += 1;
         Arrival::Execute
     }
 
     /// The running request of `slot` finished.
     pub fn finish(&mut self, slot: Slot, xid: Xid, reply: Option<KeptReply>) {
-        self.leave(slot, xid, State::Done { xid, reply });
+        self.leave(slot, xid, |_| State::Done { xid, reply });
     }
 
     /// The running request of `slot` was not executed.
     pub fn withdraw(&mut self, slot: Slot, xid: Xid) {
-        self.leave(slot, xid, State::Free { after: Xid(xid.0.saturating_sub(1)) });
+        self.leave(slot, xid, |execution| match execution {
+            Execution::First => State::Free { after: Xid(xid.0.saturating_sub(1)) },
+            Execution::Repeated => State::Done { xid, reply: None },
+        });
     }
 
-    fn leave(&mut self, slot: Slot, xid: Xid, next: State) {
+    fn leave(&mut self, slot: Slot, xid: Xid, next: impl FnOnce(Execution) -> State) {
         let state = self.touch(slot).expect("a slot of the session");
-        assert_eq!(*state, State::Running { xid }, "only the running request of a slot can end");
-        *state = next;
+        let execution = match state {
+            State::Running { xid: running, execution } if *running == xid => *execution,
+            other => panic!("only the running request of a slot can end, not {xid:?}: {other:?}"),
+        };
+        *state = next(execution);
         self.running -= 1;
     }
 }
@@ -237,6 +261,27 @@ mod tests {
         assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Execute);
     }
 
+    /// A read took longer than the interval after which requests are sent again. Its answer and its
+    /// copy passed each other; the client went on to its next request while the copy was executed,
+    /// and lost its connection as if it had broken the protocol.
+    #[test]
+    fn the_next_request_waits_for_a_copy_of_an_answered_read() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(3), true);
+        table.finish(SLOT, Xid(3), None);
+        assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Execute, "its answer may be lost");
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Busy);
+        assert_eq!(table.arrive(SLOT, Xid(4), false), Arrival::Busy, "its client learns later that it is late");
+        assert_eq!(table.running(), 1);
+        // The copy is refused; another copy of it is as much of a copy.
+        table.withdraw(SLOT, Xid(3));
+        assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Execute);
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Busy);
+        table.finish(SLOT, Xid(3), None);
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Execute);
+        assert!(matches!(table.arrive(SLOT, Xid(5), true), Arrival::Violation(_)), "nothing answered this one");
+    }
+
     #[test]
     fn a_withdrawn_request_is_executed_when_it_comes_again() {
         let mut table = table();
@@ -262,7 +307,7 @@ mod tests {
         let mut table = SlotTable::new(256);
         assert_eq!((table.len(), table.ordinary.capacity()), (256, 0));
         assert_eq!(table.arrive(Slot(2), Xid(1), true), Arrival::Execute);
-        assert_eq!(table.ordinary, [UNTOUCHED, UNTOUCHED, State::Running { xid: Xid(1) }]);
+        assert_eq!(table.ordinary, [UNTOUCHED, UNTOUCHED, State::Running { xid: Xid(1), execution: Execution::First }]);
         assert!(matches!(table.arrive(Slot(256), Xid(1), true), Arrival::Violation(_)));
         assert_eq!(table.arrive(Slot(255), Xid(1), true), Arrival::Execute);
         assert_eq!((table.len(), table.running()), (256, 2));
