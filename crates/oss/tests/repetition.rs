@@ -17,7 +17,7 @@ use rpc::{
     message::{
         OstReply, OstRequest, Reply, Request,
         ost::SpaceChange,
-        session::{Claim, Connect, Connected, VERSION_MAX, VERSION_MIN, frame_flag},
+        session::{Connect, Connected, frame_flag},
     },
 };
 use rt::{Address, Connection, Frame, FrameHeader};
@@ -37,21 +37,13 @@ impl Link {
     /// Connects; `after`: the session continues that was this one.
     async fn connect(target: &TestOst, address: &Address, after: Option<&Link>) -> Self {
         let generation = after.map_or(1, |after| after.generation + 1);
+        let principal = Principal::of_test(1, Role::Client);
         let connect = Connect {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
-            features: 0,
-            target: target.ost.name().to_owned(),
-            client: CLIENT,
-            client_name: "client".to_owned(),
             connection: Generation(generation),
             resume: after.is_some(),
             incarnation: after.map_or(0, |after| after.connected.incarnation),
-            role: Role::Client,
-            node: "host".to_owned(),
-            claim: Some(Claim::Key { nonce: [1; 32] }),
+            ..Connect::of_test(target.ost.name(), &principal)
         };
-        let principal = Principal::of_test(1, Role::Client);
         let ticket = after.and_then(|after| after.connected.ticket);
         let handshake = Handshake::begin(&principal, connect).unwrap().with_ticket(ticket);
         let mut connection = target.seams.transport.connect(address).await.unwrap();

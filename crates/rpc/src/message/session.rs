@@ -90,6 +90,28 @@ pub struct Connect {
     pub claim: Option<Claim>,
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Connect {
+    /// What a client made by hand in a test says first to a target: on its first connection, with
+    /// the versions and no features of this side. The random number is always the same.
+    pub fn of_test(target: &str, principal: &crate::Principal) -> Self {
+        Self {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            features: 0,
+            target: target.to_owned(),
+            client: principal.client(),
+            client_name: "test".to_owned(),
+            connection: Generation(1),
+            resume: false,
+            incarnation: 0,
+            role: principal.role(),
+            node: "host".to_owned(),
+            claim: Some(Claim::Key { nonce: [1; 32] }),
+        }
+    }
+}
+
 /// How a client is going to prove what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Claim {

@@ -10,30 +10,16 @@ use rpc::{
     },
     message::{
         Request,
-        session::{Claim, Connect, frame_flag},
+        session::{Connect, frame_flag},
     },
 };
 use rt::{Address, Connection, Frame, FrameHeader, Seams};
-use types::Generation;
 
 use super::{TARGET, principal};
 
 /// The first message of a client made by hand.
 pub fn connect(principal: &Principal) -> Connect {
-    Connect {
-        version_min: 2,
-        version_max: 2,
-        features: 0,
-        target: TARGET.to_owned(),
-        client: principal.client(),
-        client_name: "raw".to_owned(),
-        connection: Generation(1),
-        resume: false,
-        incarnation: 0,
-        role: Role::Client,
-        node: "host".to_owned(),
-        claim: Some(Claim::Key { nonce: [1; 32] }),
-    }
+    Connect { role: Role::Client, ..Connect::of_test(TARGET, principal) }
 }
 
 /// A client made by hand.

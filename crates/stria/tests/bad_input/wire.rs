@@ -18,12 +18,12 @@ use rpc::{
     },
     message::{
         OstRequest, Request, ost,
-        session::{Claim, Connect, VERSION_MAX, VERSION_MIN},
+        session::{Connect, VERSION_MAX},
     },
     server::BYTES_IN_WORK_MAX,
 };
 use rt::{Frame, FrameHeader, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
-use types::{Generation, InodeNumber, ObjectId, limits};
+use types::{InodeNumber, ObjectId, limits};
 
 use crate::{
     common::{TIMEOUT, wait_for},
@@ -46,20 +46,7 @@ fn frame(header: FrameHeader, body: &[u8], bulk: &[u8]) -> Vec<u8> {
 
 /// What a client says first.
 fn connect_message(target: &str, principal: &Principal) -> Connect {
-    Connect {
-        version_min: VERSION_MIN,
-        version_max: VERSION_MAX,
-        features: u64::MAX,
-        target: target.to_owned(),
-        client: principal.client(),
-        client_name: "test".to_owned(),
-        connection: Generation(1),
-        resume: false,
-        incarnation: 0,
-        role: Role::Client,
-        node: "host".to_owned(),
-        claim: Some(Claim::Key { nonce: [1; 32] }),
-    }
+    Connect { features: u64::MAX, ..Connect::of_test(target, principal) }
 }
 
 fn connect_frame(target: &str, client: u64) -> Vec<u8> {
