@@ -289,10 +289,13 @@ fn check_text(whose: &str, what: &'static str, text: &str, bytes_max: usize) -> 
     Ok(())
 }
 
-/// Addresses as they can be stored: some, not too many, each a text without the separator.
+/// Addresses as they can be stored: some, not too many, all different, each a text without the
+/// separator.
 fn check_addresses(whose: &str, addresses: &[String]) -> FsResult<()> {
     let bytes: usize = addresses.iter().map(|address| address.len() + tables::ADDRESS_SEPARATOR.len_utf8()).sum();
-    let is_good = !addresses.iter().any(|address| address.contains(tables::ADDRESS_SEPARATOR));
+    let is_repeated = |(at, address)| addresses[..at].contains(address);
+    let is_good = !addresses.iter().any(|address| address.contains(tables::ADDRESS_SEPARATOR))
+        && !addresses.iter().enumerate().any(is_repeated);
     if addresses.is_empty() || addresses.len() > ADDRESSES_PER_TARGET_MAX || bytes > ADDRESS_BYTES_MAX || !is_good {
         let (addresses_max, bytes_max) = (ADDRESSES_PER_TARGET_MAX, ADDRESS_BYTES_MAX);
         return Err(Refusal::Addresses { target: whose.to_owned(), addresses_max, bytes_max }.into());
@@ -442,6 +445,7 @@ mod tests {
         refusal(cluster.register(&report(ost(0), "u\n", "a:1")));
         refusal(cluster.register(&report(ost(0), "u", "a:1,")));
         refusal(cluster.register(&report(ost(0), "u", "1,2,3,4,5,6,7,8,9")));
+        refusal(cluster.register(&report(ost(0), "u", "a:1,b:1,a:1")));
         refusal(cluster.register(&report(ost(0), "u", &format!("{},b", "a".repeat(126)))));
         refusal(cluster.register(&Register { addresses: vec![], ..report(ost(0), "u", "a:1") }));
         refusal(cluster.register(&Register { addresses: vec!["a:1,b:1".into()], ..report(ost(0), "u", "a:1") }));

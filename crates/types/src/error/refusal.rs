@@ -85,8 +85,8 @@ pub enum Refusal {
         /// Most targets of a file system.
         targets_max: usize,
     },
-    /// A target registers with no address, or with too many or too long ones.
-    #[error("{target}: a target has 1-{addresses_max} addresses, of at most {bytes_max} bytes together")]
+    /// A target registers with no address, with too many or too long ones, or with one twice.
+    #[error("{target}: a target has 1-{addresses_max} different addresses, of at most {bytes_max} bytes together")]
     Addresses {
         /// The target.
         target: String,
