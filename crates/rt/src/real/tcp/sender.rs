@@ -42,7 +42,9 @@ use crate::{
 /// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer
 /// matters.
 const PIECES_MAX: usize = 128;
-/// Times a thread writes what others queued meanwhile, before the writer task takes over.
+/// Times a thread writes what others queued meanwhile, before the writer task takes over. The thread
+/// has work of its own, which must not wait for as long as others have something to send; the task
+/// costs a wake-up, and from its first one on a descriptor, so it is for the rare case.
 const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);
