@@ -7,6 +7,7 @@
 mod background;
 #[path = "../common/mod.rs"]
 mod common;
+mod guard;
 mod listen;
 mod namespace;
 mod system;
