@@ -276,6 +276,27 @@ fn access_lists_of_others_are_seen_at_once() {
 }
 
 /// The kernel moves what it has cached of a name to the new name.
+/// The process was stopped while it answered: what the kernel got so late it may not keep.
+#[test]
+fn nothing_is_served_that_the_kernel_got_too_late() {
+    let cluster = pair();
+    let [a, _] = cluster.clients() else { panic!() };
+    make_deep(a);
+    let path = a.path(DEEP);
+    warm(&path);
+    let before = looks(a);
+    fs::metadata(&path).unwrap();
+    assert_eq!(looks(a), before, "the kernel has everything");
+    a.kernel_cache().is_overdue();
+    let asked = looks(a);
+    fs::metadata(&path).unwrap();
+    assert!(looks(a) >= asked + DEEP.split('/').count() as u64, "each name is looked up again");
+    warm(&path);
+    let before = looks(a);
+    fs::metadata(&path).unwrap();
+    assert_eq!(looks(a), before, "and kept again");
+}
+
 #[test]
 fn names_that_this_mount_renamed_are_withdrawn_under_their_new_name() {
     let cluster = pair();

@@ -9,8 +9,13 @@ use std::{
     io::{self, Read},
     os::fd::AsRawFd,
     path::Path,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -38,6 +43,8 @@ const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 struct Toy {
     waiting: Semaphore,
     released: Semaphore,
+    /// Answers that came too late.
+    late: AtomicUsize,
 }
 
 fn attributes(node: u64) -> Attr {
@@ -62,6 +69,12 @@ impl Handler for Toy {
                 let out = EntryOut { node: FILE_NODE, attributes: attributes(FILE_NODE), ..EntryOut::default() };
                 responder.send(Ok(Answer::of(&out)));
             }
+            Operation::Lookup { name: name @ (b"prompt" | b"late") } => {
+                let out = EntryOut { node: FILE_NODE, attributes: attributes(FILE_NODE), ..EntryOut::default() };
+                let age = Duration::from_secs(if name == b"late" { 2 } else { 0 });
+                let decided = Instant::now().checked_sub(age);
+                responder.send(Ok(Answer { decided, ..Answer::of(&out) }));
+            }
             Operation::Lookup { name: b"panic" } => panic!("on purpose"),
             Operation::Lookup { name } if name.starts_with(b"slow") => {
                 return Some(Box::pin(async move {
@@ -76,13 +89,17 @@ impl Handler for Toy {
                 let from = (read.offset as usize).min(TEXT.len());
                 let (first, second) = TEXT[from..].split_at((TEXT.len() - from) / 2);
                 let pieces = vec![Bytes::from_static(first), Bytes::from_static(second)];
-                responder.send(Ok(Answer { head: Vec::new(), pieces }));
+                responder.send(Ok(Answer { pieces, ..Answer::default() }));
             }
             Operation::Forget(_) | Operation::BatchForget { .. } | Operation::Interrupt(_) => responder.forget(),
             Operation::Statx(_) => responder.refuse(Errno::NO_SUCH_OPERATION),
             _ => responder.send(Ok(Answer::done())),
         }
         None
+    }
+
+    fn answered_late(&self) {
+        self.late.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -100,14 +117,16 @@ impl Fixture {
     }
 
     fn over(io_uring: RingChoice) -> Self {
-        let toy = Toy { waiting: Semaphore::new(0), released: Semaphore::new(0) };
+        let toy = Toy { waiting: Semaphore::new(0), released: Semaphore::new(0), late: AtomicUsize::new(0) };
         let (cores, directory) = (Cores::start(2).unwrap(), tempfile::tempdir().unwrap());
         Self { toy: Arc::new(toy), cores, directory, io_uring }
     }
 
     fn mount(&self) -> Result<Mount, MountError> {
         let options = MountOptions { io_uring: self.io_uring, ..MountOptions::default() };
-        Mount::with_handler(self.toy.clone(), SOURCE, self.directory.path(), &options, self.cores.clone())
+        let mount =
+            || Mount::with_handler(self.toy.clone(), SOURCE, self.directory.path(), &options, self.cores.clone());
+        if self.io_uring == RingChoice::On { while_offered(mount) } else { mount() }
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -125,9 +144,20 @@ impl Drop for Fixture {
 fn over_each(test: impl Fn(Fixture)) {
     test(Fixture::over(RingChoice::Off));
     if Path::new(ENABLE_URING).exists() {
-        fs::write(ENABLE_URING, "Y").unwrap();
         test(Fixture::over(RingChoice::On));
     }
+}
+
+/// Mounts while the kernel offers FUSE over io_uring. It looks at this at the mount only, and what it
+/// offers to other mounts of this host stays as it was.
+fn while_offered<T>(mount: impl FnOnce() -> T) -> T {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = fs::read_to_string(ENABLE_URING).unwrap();
+    fs::write(ENABLE_URING, "Y").unwrap();
+    let mounted = mount();
+    fs::write(ENABLE_URING, before.trim()).unwrap();
+    mounted
 }
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
@@ -145,6 +175,7 @@ fn check_life(fixture: Fixture) {
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", SOURCE));
     let expected = if fixture.io_uring == RingChoice::On { Transport::IoUring } else { Transport::Device };
     assert_eq!(mount.transport(), expected);
+    assert_eq!(mount.ring_entries_refused().load(Ordering::Relaxed), 0);
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
     assert_eq!(errno(fs::metadata(fixture.path("absent"))), libc::ENOENT);
     let ended = mount.ended();
@@ -239,6 +270,27 @@ fn leave_dead_mount(point: &Path, kind: &str) {
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let data = std::ffi::CString::new(data).unwrap();
     rustix::mount::mount(SOURCE, point, kind, MountFlags::empty(), data.as_c_str()).unwrap();
+}
+
+/// A process was stopped after it had decided what the kernel may keep of an answer.
+#[test]
+fn it_is_noticed_if_the_kernel_gets_an_answer_too_late() {
+    over_each(check_late);
+}
+
+fn check_late(fixture: Fixture) {
+    let mount = fixture.mount().unwrap();
+    let late = || fixture.toy.late.load(Ordering::SeqCst);
+    fs::metadata(fixture.path("prompt")).unwrap();
+    fs::metadata(fixture.path("hello")).unwrap();
+    assert_eq!(late(), 0);
+    fs::metadata(fixture.path("late")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while late() == 0 {
+        assert!(Instant::now() < deadline, "nobody noticed");
+        thread::yield_now();
+    }
+    mount.unmount().unwrap();
 }
 
 #[test]

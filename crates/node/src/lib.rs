@@ -19,6 +19,7 @@ mod mdt_parameters;
 pub mod mount;
 pub mod mount_guard;
 pub mod mount_options;
+mod mount_parameters;
 mod mover;
 mod parameter_names;
 mod parameters;
@@ -60,6 +61,7 @@ use types::{FsError, MdtIndex, OstIndex};
 
 use config::{Config, Role, TargetConfig};
 use identity::{DirectoryLock, Identity};
+use mount_parameters::ShownMount;
 use mover::Mover;
 use target::{OpenTarget, Threads};
 
@@ -208,6 +210,8 @@ pub struct Node {
     pub watcher: Watcher,
     /// Mounted clients.
     pub clients: Mutex<Vec<Arc<FileSystem>>>,
+    /// What parameters show of the mount.
+    pub(crate) shown_mount: ShownMount,
     /// The movers of the metadata targets, in the same order.
     movers: Vec<Mover>,
     registrars: Vec<Registrar>,
@@ -281,6 +285,7 @@ impl Node {
             mgs_import,
             watcher,
             clients: Mutex::default(),
+            shown_mount: ShownMount::default(),
             movers: Vec::new(),
             registrars: Vec::new(),
             applied: watch::channel(0).1,

@@ -181,6 +181,7 @@ fn foreground(
         }
     };
     let mount = Mount::new(file_system, &source.to_string(), &arguments.mount_point, mount_options, cores.clone())?;
+    node.shown_mount.show(&mount);
     if arguments.detached {
         background::stand_alone()?;
     }

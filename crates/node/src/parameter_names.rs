@@ -105,10 +105,12 @@ const OF_OST: &[Leaf] = &[
     shown("writeback_pending_bytes"),
 ];
 /// Of a client, and of each of its connections.
-const OF_CLIENT: &[Leaf] = &[shown("opencount"), text("stats")];
+const OF_CLIENT: &[Leaf] = &[shown("kernel_cache"), shown("opencount"), text("stats")];
 const OF_CONNECTION: &[Leaf] =
     &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
 const OF_MOUNTS: &[Leaf] = &[
+    shown("fuse.ring_entries_refused"),
+    shown("fuse.transport"),
     text("jobid_name"),
     Leaf { name: "jobid_var", takes: Takes::JobSource },
     number("timeout", parameters::TIMEOUT_SECONDS),

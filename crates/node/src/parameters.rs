@@ -135,6 +135,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let shown = Arc::clone(client);
     let get = move || shown.open_count().to_string();
     tree.register(&format!("{prefix}.opencount"), Parameter::read_only("files this mount has open", get))?;
+    node.shown_mount.register(tree, client)?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let doc = "where the names of jobs come from that requests carry: disable, procname_uid, nodelocal (jobid_name)";
     let set = move |text: &str| text.parse().map(|source| changed.job_ids().set_source(source));

@@ -106,6 +106,7 @@ fn serve(
         None => format!("{}:/{}", arguments.dir.display(), node.fsname()),
     };
     let mount = Mount::new(file_system, &source, &mount_point, &MountOptions::default(), cores.clone())?;
+    node.shown_mount.show(&mount);
     let _guard = MountGuard::start(&mount);
     let made = if formatted > 0 { format!(" ({} created)", counted(formatted, "target")) } else { String::new() };
     say(format_args!(

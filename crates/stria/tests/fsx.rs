@@ -1,5 +1,5 @@
 //! fsx: random operations on one file, every read is compared with the expected data; on one client
-//! and on two.
+//! and on two. `./test` runs all of it over `/dev/fuse` and over io_uring.
 //!
 //! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of
 //! them.
@@ -62,6 +62,12 @@ fn all(runs: Vec<Run<'_>>) {
     });
 }
 
+fn start(transport: Transport, clients: usize) -> FileSystem {
+    let system = FileSystem::start(transport, clients);
+    system.expect_offered_transport();
+    system
+}
+
 fn operations() -> u64 {
     if long() { OPERATIONS_LONG } else { OPERATIONS }
 }
@@ -73,7 +79,7 @@ fn mixes(seed: u64) -> Vec<&'static str> {
 
 #[test]
 fn one_client_reads_what_it_wrote() {
-    let system = FileSystem::start(Transport::InProcess, 1);
+    let system = start(Transport::InProcess, 1);
     let runs = SEEDS.flat_map(|seed| mixes(seed).into_iter().map(move |mix| (seed, mix)));
     let directory = system.root();
     all(runs.map(|(seed, mix)| Run { directory, mix, seed, operations: operations() }).collect());
@@ -83,7 +89,7 @@ fn one_client_reads_what_it_wrote() {
 /// On files that grow over watermarks.
 #[test]
 fn one_client_reads_what_it_wrote_over_components() {
-    let system = FileSystem::start(Transport::InProcess, 1);
+    let system = start(Transport::InProcess, 1);
     let directory = system.root();
     grow_in(directory);
     let operations = operations() / 2;
@@ -94,7 +100,7 @@ fn one_client_reads_what_it_wrote_over_components() {
 /// Each on its own file, both at once.
 #[test]
 fn two_clients_do_not_disturb_each_other() {
-    let system = FileSystem::start(Transport::Tcp, 2);
+    let system = start(Transport::Tcp, 2);
     let runs = SEEDS.flat_map(|seed| mixes(seed + 1).into_iter().map(move |mix| (seed, mix)));
     let runs = runs.map(|(seed, mix)| {
         let directory = system.path(seed as usize % 2);
@@ -109,7 +115,7 @@ fn two_clients_do_not_disturb_each_other() {
 #[test]
 fn a_file_is_handed_from_client_to_client() {
     const TURNS: u64 = 12;
-    let system = FileSystem::start(Transport::Tcp, 2);
+    let system = start(Transport::Tcp, 2);
     let local = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
     for (turn, mix) in (0..TURNS).zip(MIXES.into_iter().cycle()) {
         let (writer, reader) = (system.path(turn as usize % 2), system.path((turn + 1) as usize % 2));

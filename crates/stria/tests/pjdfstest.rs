@@ -1,4 +1,5 @@
-//! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts over both transports.
+//! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts in one process and over TCP. `./test` runs all
+//! of it over `/dev/fuse` and over io_uring.
 
 mod common;
 
@@ -41,6 +42,7 @@ fn pjdfstest(system: &FileSystem, config: &str, pattern: &str) -> Verdict {
 }
 
 fn run(system: FileSystem) {
+    system.expect_offered_transport();
     let all = pjdfstest(&system, "config.toml", "");
     // A process of their own: other tests leave files open, and then nothing can be made read-only.
     let read_only = pjdfstest(&system, "remount.toml", "erofs");

@@ -70,7 +70,7 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
         fill(&page.items, capacity, plus, |_, _| shown.next().map(EntryOut::without_validity).unwrap_or_default())
     };
     call.adapter.kernel.gives_page();
-    answer
+    answer.map(|answer| Answer { decided: Some(begun), ..answer })
 }
 
 /// A page of as many items as fit. `show`: what READDIRPLUS shows of one, and whether it fits.

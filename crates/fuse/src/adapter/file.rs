@@ -92,8 +92,10 @@ pub async fn create_unnamed(call: Call, create: CreateIn) -> FsResult<Answer> {
 }
 
 fn enter_created(call: &Call, created: CreatedFile, shown: Shown<'_>) -> Answer {
-    let entry = call.entry(&created.attributes, shown);
-    Answer::pair(&entry, &enter(call, created.file))
+    Answer::deciding(|| {
+        let entry = call.entry(&created.attributes, shown);
+        Answer::pair(&entry, &enter(call, created.file))
+    })
 }
 
 /// Gives an open file its handle.
@@ -106,7 +108,7 @@ fn enter(call: &Call, file: Arc<OpenFile>) -> OpenOut {
 pub async fn read(call: Call, read: ReadIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(read.handle)?;
     let data = call.file_system().read(&file, read.offset, read.size as usize).await?;
-    Ok(Answer { head: Vec::new(), pieces: data.into_pieces() })
+    Ok(Answer { pieces: data.into_pieces(), ..Answer::default() })
 }
 
 /// WRITE. For O_APPEND the kernel sends the end it knows of; the client appends to the end there

@@ -194,6 +194,10 @@ impl Handler for Adapter {
         None
     }
 
+    fn answered_late(&self) {
+        self.kernel.is_overdue();
+    }
+
     fn begins(&self, notifications: Notifications) {
         self.kernel.begin(notifications);
     }

@@ -23,19 +23,25 @@ pub async fn lookup(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     // Of file handles: the name is not one of a directory.
     let is_special = matches!(name.as_slice(), b"." | b"..");
     let shown = if is_special { Shown::Inode } else { Shown::Found(call.inode, name) };
-    Ok(Answer::of(&call.entry(&found, shown)))
+    Ok(Answer::deciding(|| Answer::of(&call.entry(&found, shown))))
 }
 
 /// GETATTR.
 pub async fn get_attributes(call: Call, get: GetAttributesIn) -> FsResult<Answer> {
-    let (attributes, validity) = call.given(&attributes(&call, get.flags, get.handle).await?);
-    Ok(Answer::of(&attributes_out(&attributes, validity)))
+    let found = attributes(&call, get.flags, get.handle).await?;
+    Ok(Answer::deciding(|| {
+        let (attributes, validity) = call.given(&found);
+        Answer::of(&attributes_out(&attributes, validity))
+    }))
 }
 
 /// STATX: GETATTR with the time of creation.
 pub async fn statx(call: Call, get: StatxIn) -> FsResult<Answer> {
-    let (attributes, validity) = call.given(&attributes(&call, get.flags, get.handle).await?);
-    Ok(Answer::of(&statx_out(&attributes, validity)))
+    let found = attributes(&call, get.flags, get.handle).await?;
+    Ok(Answer::deciding(|| {
+        let (attributes, validity) = call.given(&found);
+        Answer::of(&statx_out(&attributes, validity))
+    }))
 }
 
 async fn attributes(call: &Call, flags: u32, handle: u64) -> FsResult<Attributes> {
@@ -112,7 +118,7 @@ async fn create(call: Call, name: Vec<u8>, kind: NodeKind, mode: u32, umask: u32
     let node = &NewNode { parent: call.inode, name, kind, mode, umask, layout: None };
     let create = |credentials| async move { call.file_system().create(&credentials, node.clone()).await };
     let made = call.caller.run(create).await?;
-    Ok(Answer::of(&call.entry(&made, Shown::Made(call.inode, &node.name))))
+    Ok(Answer::deciding(|| Answer::of(&call.entry(&made, Shown::Made(call.inode, &node.name)))))
 }
 
 /// UNLINK.
@@ -156,7 +162,7 @@ pub async fn link(call: Call, link: LinkIn, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let link = |credentials| async move { call.file_system().link(&credentials, target, call.inode, name).await };
     let linked = call.caller.run(link).await?;
-    Ok(Answer::of(&call.entry(&linked, Shown::Made(call.inode, name))))
+    Ok(Answer::deciding(|| Answer::of(&call.entry(&linked, Shown::Made(call.inode, name)))))
 }
 
 /// ACCESS: access(2), chdir(2) and the like.

@@ -285,6 +285,19 @@ impl KernelCache {
     }
 }
 
+impl KernelCache {
+    /// The kernel may serve something for longer than was decided, and than the [`table`] knows: it
+    /// drops everything.
+    pub fn is_overdue(&self) {
+        let Some(session) = self.session.get() else { return };
+        tracing::warn!("this process was stopped while it answered the kernel, which drops what it caches");
+        session.notifications.epoch();
+        self.statistics.add(Count::Epochs);
+        // Nobody waits for it.
+        session.send(Job::Attributes(self.table.all(), Parts::default().add()));
+    }
+}
+
 impl Session {
     fn send(&self, job: Job) {
         if self.jobs.send(job).is_err() {

@@ -277,6 +277,11 @@ impl Table {
         all
     }
 
+    /// All inodes that the kernel knows.
+    pub fn all(&self) -> Vec<u64> {
+        self.nodes.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
+    }
+
     /// An access list of an inode is asked for, and the kernel may keep it. `false`: it is not known.
     pub fn mark_list(&self, node: u64) -> bool {
         let mark = ListMark(self.lists_marked.fetch_add(1, Ordering::Relaxed));

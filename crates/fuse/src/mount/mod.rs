@@ -19,7 +19,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use client::FileSystem;
@@ -154,6 +154,11 @@ impl Mount {
     /// How requests come from the kernel.
     pub fn transport(&self) -> Transport {
         self.session.as_ref().expect("the session lives until the mount is consumed").transport()
+    }
+
+    /// Counts entries of io_uring that the kernel gave back without a request.
+    pub fn ring_entries_refused(&self) -> &Arc<AtomicU64> {
+        self.session.as_ref().expect("the session lives until the mount is consumed").entries_refused()
     }
 
     /// Becomes true when the mount is gone, whichever program unmounted it.

@@ -3,9 +3,12 @@
 //! progress.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io::{self, IoSlice},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -20,6 +23,15 @@ const IOCTL_CLONE: libc::c_ulong = 0x8004_e500;
 /// Most pieces of one writev(2) (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 
+/// An answer that says for how long the kernel may keep something comes too late if the kernel got it
+/// so long after that was decided: it counts from when it gets it. A process that was not stopped
+/// meanwhile needs microseconds. What an answer says ends a quarter of the lease before the target
+/// evicts this client, which is more than this.
+const LATE: Duration = Duration::from_secs(1);
+
+/// What is done about an answer that came too late.
+type WhenLate = Box<dyn Fn() + Send + Sync>;
+
 /// What a read of the device gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -32,26 +44,33 @@ pub enum Received {
 }
 
 /// An open `/dev/fuse`.
-#[derive(Debug)]
 pub struct Device {
     file: OwnedFd,
+    /// Of all descriptors of the mount.
+    when_late: Arc<OnceLock<WhenLate>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 impl Device {
     /// Opens the device; it belongs to no mount yet.
     pub fn open() -> io::Result<Self> {
         let file: File = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
-        Ok(Self { file: file.into() })
+        Ok(Self::from_descriptor(file.into()))
     }
 
     /// Takes a descriptor that already belongs to a mount (from fusermount3).
     pub fn from_descriptor(file: OwnedFd) -> Self {
-        Self { file }
+        Self { file, when_late: Arc::default() }
     }
 
     /// Another descriptor of the same mount, which must have answered INIT.
     pub fn try_clone(&self) -> io::Result<Self> {
-        let clone = Self::open()?;
+        let clone = Self { when_late: self.when_late.clone(), ..Self::open()? };
         let mut original: u32 = self.file.as_raw_fd().unsigned_abs();
         // SAFETY: the ioctl reads one u32 from the pointer, which is valid for the call; the
         // descriptor is open.
@@ -100,6 +119,20 @@ impl Device {
         match result {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says what is to be done when the kernel got an answer too late. It must not wait.
+    pub fn set_when_late(&self, when_late: WhenLate) {
+        assert!(self.when_late.set(when_late).is_ok(), "a device has one session");
+    }
+
+    /// The kernel has just got an answer of which it was decided at this moment what it may keep.
+    pub fn given(&self, decided: Instant) {
+        if decided.elapsed() > LATE
+            && let Some(when_late) = self.when_late.get()
+        {
+            when_late();
         }
     }
 

@@ -11,6 +11,7 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 
 use super::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
+use super::ring::ENTRIES_MAX as RING_ENTRIES_MAX;
 
 /// Features without which the promises of this file system cannot be kept. All are older than
 /// [`MINOR_MIN`].
@@ -39,9 +40,13 @@ const WANTED: u64 = REQUIRED
     | EXPORT_SUPPORT
     | INIT_EXT;
 
-/// Background requests in flight at most. The kernel's 12 would throttle asynchronous I/O over many
-/// targets.
-const BACKGROUND_MAX: u16 = 512;
+/// Background requests in flight at most: asynchronous I/O of programs, read-ahead, RELEASE. Those
+/// that wait for a target keep their places, and the kernel sends no others, not even RELEASE, once
+/// none is left. So there are many: the memory that they take here is in proportion to what the
+/// programs themselves hold for their asynchronous I/O. Over io_uring all may come from one
+/// processor, and must leave entries of its queue for others.
+const BACKGROUND_MAX: u16 = 4096;
+const _: () = assert!(BACKGROUND_MAX as usize <= RING_ENTRIES_MAX / 2, "they do not use up the entries of a queue");
 /// Read-ahead of mapped files, in bytes.
 pub const READ_AHEAD_BYTES: u32 = 1 << 20;
 

@@ -25,7 +25,10 @@ mod transport;
 mod wake;
 mod workers;
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use bytes::Bytes;
 use rt::{BoxFuture, real::Cores};
@@ -54,6 +57,10 @@ pub trait Handler: Send + Sync + 'static {
         data: Bytes,
         responder: Responder,
     ) -> Option<BoxFuture<'static, ()>>;
+
+    /// The kernel may keep what an answer said for longer than was decided: the process was stopped
+    /// before the kernel got it. Called by a thread that must not wait.
+    fn answered_late(&self) {}
 
     /// The session begins: from now on there are requests, and the kernel can be told what is
     /// outdated.
@@ -100,6 +107,7 @@ pub struct Session {
     workers: Workers,
     rings: Option<Rings>,
     features: u64,
+    entries_refused: Arc<AtomicU64>,
 }
 
 impl Session {
@@ -114,11 +122,19 @@ impl Session {
         let pool = BufferPool::new(2 * threads + 8);
         let Initialised { minor, features, rings: idle } = initialise(&device, &pool, options, cores.count())?;
         let device = Arc::new(device);
+        let late = Arc::downgrade(&handler);
+        device.set_when_late(Box::new(move || {
+            if let Some(handler) = late.upgrade() {
+                handler.answered_late();
+            }
+        }));
         handler.begins(Notifications::new(&device, minor));
         let dispatcher = Dispatcher::new(handler, cores);
         let mut workers = Workers::new(device.clone(), dispatcher.clone(), pool.clone());
         workers.start(1)?;
-        let shared = Arc::new(ring::Shared { device, dispatcher, pool, ending: workers.ending() });
+        let entries_refused: Arc<AtomicU64> = Arc::default();
+        let (ending, refused) = (workers.ending(), entries_refused.clone());
+        let shared = Arc::new(ring::Shared { device, dispatcher, pool, ending, refused });
         let rings = match idle {
             None => None,
             Some(idle) => match Rings::start(idle, &shared) {
@@ -137,7 +153,7 @@ impl Session {
             Some(rings) => tracing::info!(queues = rings.queues(), "FUSE requests come over io_uring"),
             None => workers.start(threads)?,
         }
-        Ok(Session { workers, rings, features })
+        Ok(Session { workers, rings, features, entries_refused })
     }
 
     /// Features the kernel and this side agreed on.
@@ -148,6 +164,11 @@ impl Session {
     /// How requests come.
     pub fn transport(&self) -> Transport {
         if self.rings.is_some() { Transport::IoUring } else { Transport::Device }
+    }
+
+    /// Counts entries of io_uring that the kernel gave back without a request.
+    pub fn entries_refused(&self) -> &Arc<AtomicU64> {
+        &self.entries_refused
     }
 
     /// Becomes true when the kernel ended the session (an unmount, by whomever) or it was stopped.

@@ -1,6 +1,6 @@
 //! The obligation to answer one request.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use types::FsResult;
@@ -17,6 +17,8 @@ pub struct Answer {
     pub head: Vec<u8>,
     /// Data after them.
     pub pieces: Vec<Bytes>,
+    /// When it was decided what the kernel may keep of this, and for how long; `None`: nothing.
+    pub decided: Option<Instant>,
 }
 
 impl Answer {
@@ -27,17 +29,23 @@ impl Answer {
 
     /// One structure.
     pub fn of<T: IntoBytes + Immutable>(structure: &T) -> Self {
-        Self { head: structure.as_bytes().to_vec(), pieces: Vec::new() }
+        Self::bytes(structure.as_bytes().to_vec())
     }
 
     /// Two structures, one after the other.
     pub fn pair<T: IntoBytes + Immutable, U: IntoBytes + Immutable>(first: &T, second: &U) -> Self {
-        Self { head: [first.as_bytes(), second.as_bytes()].concat(), pieces: Vec::new() }
+        Self::bytes([first.as_bytes(), second.as_bytes()].concat())
     }
 
     /// Bytes.
     pub fn bytes(head: Vec<u8>) -> Self {
-        Self { head, pieces: Vec::new() }
+        Self { head, ..Self::default() }
+    }
+
+    /// One of which it is decided while it is made what the kernel may keep.
+    pub fn deciding(make: impl FnOnce() -> Self) -> Self {
+        let decided = Some(Instant::now());
+        Self { decided, ..make() }
     }
 }
 
@@ -65,8 +73,11 @@ impl Destination {
                 if let Err(error) = device.send(unique, errno.0, &answer.head, &answer.pieces) {
                     tracing::error!(unique, ?errno, %error, "the kernel rejected a reply");
                 }
+                if let Some(decided) = answer.decided {
+                    device.given(decided);
+                }
             }
-            Destination::Ring(held) => held.answer(unique, errno, &answer.head, &answer.pieces),
+            Destination::Ring(held) => held.answer(unique, errno, answer),
         }
     }
 }
@@ -112,7 +123,7 @@ impl Responder {
     /// back.
     pub fn forget(mut self) {
         if let Some(Destination::Ring(held)) = self.destination.take() {
-            held.answer(self.unique, Errno::NONE, &[], &[]);
+            held.answer(self.unique, Errno::NONE, &Answer::default());
         }
     }
 

@@ -27,7 +27,7 @@ impl FromStr for RingChoice {
     }
 }
 
-/// What a session uses.
+/// What a session uses. Its text is the value of the parameter `fuse.transport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Reads and writes of `/dev/fuse`.
@@ -39,7 +39,7 @@ pub enum Transport {
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Transport::Device => "/dev/fuse",
+            Transport::Device => "dev_fuse",
             Transport::IoUring => "io_uring",
         })
     }

@@ -258,15 +258,31 @@ impl FileSystem {
 
     /// Runs `stria ctl` on each client; it must succeed.
     pub fn ctl_of_clients(&self, command: &str) {
+        (0..self.clients.len()).for_each(|client| drop(self.ctl_of_client(client, command)));
+    }
+
+    /// Runs `stria ctl` on a client; it must succeed.
+    pub fn ctl_of_client(&self, client: usize, command: &str) -> String {
+        if self.transport == Transport::InProcess {
+            return self.ctl(command);
+        }
+        // The sockets of all mounts of this host are in one directory.
+        let (pid, directory) = (self.client_pid(client), self.place.data(&format!("client{client}.run")));
+        std::fs::create_dir_all(&directory).expect("directory of the test");
+        let link = directory.join(format!("{pid}.sock"));
+        if !link.is_symlink() {
+            std::os::unix::fs::symlink(format!("/run/stria/{pid}.sock"), link).expect("link");
+        }
+        self.shell(&format!("stria ctl --run-dir {} {command}", directory.display())).succeed()
+    }
+
+    /// Requests to the mounts must come as the kernel offers it at present: tests that are run once
+    /// for each way must not fall back to the other one silently.
+    pub fn expect_offered_transport(&self) {
+        let offered = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+        let expected = if offered.starts_with('Y') { "io_uring" } else { "dev_fuse" };
         for client in 0..self.clients.len() {
-            // The sockets of all mounts of this host are in one directory.
-            let (pid, directory) = (self.client_pid(client), self.place.data(&format!("client{client}.run")));
-            std::fs::create_dir_all(&directory).expect("directory of the test");
-            let link = directory.join(format!("{pid}.sock"));
-            if !link.is_symlink() {
-                std::os::unix::fs::symlink(format!("/run/stria/{pid}.sock"), link).expect("link");
-            }
-            self.shell(&format!("stria ctl --run-dir {} {command}", directory.display())).succeed();
+            assert_eq!(self.ctl_of_client(client, "get_param -n fuse.transport").trim(), expected, "client {client}");
         }
     }
 

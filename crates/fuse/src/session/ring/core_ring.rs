@@ -17,7 +17,11 @@
 use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -59,6 +63,8 @@ pub struct Shared {
     pub pool: Arc<BufferPool>,
     /// Says that the session has ended.
     pub ending: watch::Sender<bool>,
+    /// Entries that the kernel gave back without a request while the connection existed.
+    pub refused: Arc<AtomicU64>,
 }
 
 /// Ends the session when a ring ends, for whatever reason: its requests would wait forever, so the
@@ -93,6 +99,9 @@ pub struct CoreRing {
     queues: Vec<Queue>,
     entries: Vec<Entry>,
     answered: Arc<Answered>,
+    /// The first moment at which it was decided what the kernel may keep of an answer, among those that
+    /// the next io_uring_enter(2) passes on.
+    decided: Option<Instant>,
     /// Reused lists of commits and of completions (entry, result).
     commits: Vec<Commit>,
     completions: Vec<(usize, i32)>,
@@ -106,8 +115,8 @@ pub struct CoreRing {
 
 struct Entry {
     memory: EntryMemory,
-    /// The request whose answer was passed on last, until the kernel has taken it.
-    commit_id: Option<u64>,
+    /// The answer that was passed on last, until the kernel has taken it.
+    commit: Option<Commit>,
     /// Index in `queues`.
     queue: usize,
 }
@@ -131,6 +140,7 @@ impl CoreRing {
             queues: queues.into_iter().map(Queue::new).collect(),
             entries: Vec::new(),
             answered: Arc::default(),
+            decided: None,
             commits: Vec::new(),
             completions: Vec::new(),
             request: Vec::new(),
@@ -204,7 +214,7 @@ impl CoreRing {
                 // The rest of the block stays without use until the ring ends.
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            self.entries.push(Entry { memory, commit_id: None, queue });
+            self.entries.push(Entry { memory, commit: None, queue });
             self.queues[queue].registered();
         }
         Ok(())
@@ -278,14 +288,15 @@ impl CoreRing {
         if commits.is_empty() {
             self.answered.take(&mut commits);
         }
-        while let Some(Commit { entry, commit_id }) = commits.last().copied() {
+        while let Some(commit @ Commit { entry, commit_id, decided }) = commits.last().copied() {
             let queue = self.entries[entry].queue;
             let number = self.queues[queue].number;
             if !self.submit(&submission::commit(self.shared.device.descriptor(), entry, number, commit_id))? {
                 break;
             }
             self.queues[queue].committed();
-            self.entries[entry].commit_id = Some(commit_id);
+            self.entries[entry].commit = Some(commit);
+            self.decided = [self.decided, decided].into_iter().flatten().min();
             commits.pop();
         }
         self.commits = commits;
@@ -315,6 +326,9 @@ impl CoreRing {
         let submissions = self.ring.submission().len() as u32;
         // SAFETY: no argument but the numbers.
         let result = unsafe { self.ring.submitter().enter::<libc::sigset_t>(submissions, 0, GET_EVENTS, None) };
+        if let Some(decided) = self.decided.take() {
+            self.shared.device.given(decided);
+        }
         match result {
             // EBUSY and EAGAIN: completions are to be collected first, or memory is short.
             Ok(_) => Ok(self.ring.submission().is_empty()),
@@ -334,16 +348,16 @@ impl CoreRing {
         let mut completions = std::mem::take(&mut self.completions);
         for (entry, result) in completions.drain(..) {
             let queue = &mut self.queues[self.entries[entry].queue];
-            let passed_on = self.entries[entry].commit_id.take();
+            let passed_on = self.entries[entry].commit.take();
             if result >= 0 {
                 queue.received();
                 self.serve(entry);
                 continue;
             }
-            if let (Some(commit_id), libc::ENOMEM | libc::EAGAIN) = (passed_on, -result) {
+            if let (Some(commit), libc::ENOMEM | libc::EAGAIN) = (passed_on, -result) {
                 // The kernel had no memory to take the answer: it is passed on again.
                 queue.received();
-                self.commits.push(Commit { entry, commit_id });
+                self.commits.push(commit);
                 continue;
             }
             queue.lost();
@@ -351,7 +365,13 @@ impl CoreRing {
                 self.closing = true;
             } else {
                 let error = io::Error::from_raw_os_error(-result);
-                tracing::error!(queue = queue.number, %error, "the kernel gave an entry back without a request");
+                if self.shared.refused.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!(
+                        queue = queue.number,
+                        %error,
+                        "the kernel gave an entry back without a request; fuse.ring_entries_refused counts further ones"
+                    );
+                }
                 // What it refused once it would refuse again at once.
                 queue.is_full();
             }

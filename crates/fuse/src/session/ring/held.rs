@@ -4,7 +4,7 @@
 //! whoever answers writes the answer into the entry's memory, and notes the entry in the
 //! [`Answered`] of the ring, which wakes its core. (On the core itself this costs no system call.)
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use host::errno::Errno;
@@ -15,6 +15,7 @@ use super::memory::EntryMemory;
 use crate::protocol::reply::OutHeader;
 use crate::protocol::ring::EntryHeader;
 use crate::session::buffer::DATA_BYTES_MAX;
+use crate::session::responder::Answer;
 
 /// An answered request, for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Commit {
     pub entry: usize,
     /// The request, as the kernel calls it.
     pub commit_id: u64,
+    /// As in [`Answer`].
+    pub decided: Option<Instant>,
 }
 
 /// Answered requests that their ring has not yet passed on.
@@ -78,11 +81,12 @@ impl HeldEntry {
     }
 
     /// Answers the request `unique`. A body without room is an input/output error.
-    pub fn answer(self, unique: u64, errno: Errno, head: &[u8], pieces: &[Bytes]) {
+    pub fn answer(self, unique: u64, errno: Errno, answer: &Answer) {
+        let Answer { head, pieces, decided } = answer;
         let body = head.len() + pieces.iter().map(Bytes::len).sum::<usize>();
         if body > DATA_BYTES_MAX {
             tracing::error!(unique, body, "an answer is longer than the kernel accepts");
-            return self.answer(unique, Errno::INPUT_OUTPUT, &[], &[]);
+            return self.answer(unique, Errno::INPUT_OUTPUT, &Answer::default());
         }
         let body = if errno == Errno::NONE { body } else { 0 };
         let out = OutHeader { length: (size_of::<OutHeader>() + body) as u32, error: -errno.0, unique };
@@ -92,11 +96,11 @@ impl HeldEntry {
         // borrow.
         unsafe {
             if body > 0 {
-                self.memory.set_payload(std::iter::once(head).chain(pieces.iter().map(Bytes::as_ref)));
+                self.memory.set_payload(std::iter::once(head.as_slice()).chain(pieces.iter().map(Bytes::as_ref)));
             }
             self.memory.set_header(header);
         }
-        self.answered.push(Commit { entry: self.entry, commit_id: header.state.commit_id });
+        self.answered.push(Commit { entry: self.entry, commit_id: header.state.commit_id, decided: *decided });
     }
 }
 
