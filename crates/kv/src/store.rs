@@ -30,7 +30,7 @@ mod tasks;
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
-use rt::{Device, Instant, Seams};
+use rt::{BoxFuture, Device, Instant, Seams};
 
 use self::shared::Shared;
 pub use self::{
@@ -54,16 +54,18 @@ impl Store {
     /// Opens the store on `device` and `cold`, creates it if both are empty. Calls `replay` with
     /// every batch that is newer than the last checkpoint, in order; they are durable when this
     /// returns. Damage is an error, see [`Error::Corrupt`]; nothing is changed in that case.
-    pub async fn open(
+    pub fn open<'a>(
         seams: Seams,
         device: Arc<dyn Device>,
         cold: Arc<dyn ColdStore>,
         config: Config,
-        replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
-    ) -> Result<Store> {
-        let shared = opening::open(seams, device, cold, config, replay).await?;
-        tasks::spawn(&shared);
-        Ok(Store { shared })
+        replay: &'a mut (dyn FnMut(Lsn, &Batch) + Send),
+    ) -> BoxFuture<'a, Result<Store>> {
+        Box::pin(async move {
+            let shared = opening::open(seams, device, cold, config, replay).await?;
+            tasks::spawn(&shared);
+            Ok(Store { shared })
+        })
     }
 
     /// Value of a key, as the last applied batch left it.
@@ -197,14 +199,16 @@ impl Store {
     /// afterwards the store can be opened again, and no file is touched any more, even if this
     /// handle still exists. Later calls fail. A failed checkpoint is not an error: the journal has
     /// everything.
-    pub async fn close(&self) -> Result<()> {
-        let result = self.shared.settle().await;
-        self.shared.stop();
-        let mut tasks = self.shared.tasks.subscribe();
-        // The sender lives in `shared`: waiting cannot fail.
-        let _ = tasks.wait_for(|running| *running == 0).await;
-        self.shared.cold.close().await;
-        result
+    pub fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let result = self.shared.settle().await;
+            self.shared.stop();
+            let mut tasks = self.shared.tasks.subscribe();
+            // The sender lives in `shared`: waiting cannot fail.
+            let _ = tasks.wait_for(|running| *running == 0).await;
+            self.shared.cold.close().await;
+            result
+        })
     }
 }
 

@@ -172,7 +172,18 @@ impl Ost {
     }
 
     /// Opens a target, which must be the one wanted.
-    pub async fn open(
+    pub fn open<'a>(
+        seams: Seams,
+        devices: OstDevices,
+        fsname: &'a str,
+        index: OstIndex,
+        options: OstOptions,
+        config: kv::Config,
+    ) -> BoxFuture<'a, Result<Arc<Self>, OpenError>> {
+        Box::pin(Self::open_inner(seams, devices, fsname, index, options, config))
+    }
+
+    async fn open_inner(
         seams: Seams,
         devices: OstDevices,
         fsname: &str,

@@ -35,6 +35,10 @@ pub use transport::{Address, Connection, Listener, Receiver, Sender, Transport};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed future, as the object-safe seams return it.
+///
+/// The functions that all requests pass return one, too. The code of an `async fn` is compiled into
+/// every crate that awaits it, with that of all it awaits, and again into each unit of such a
+/// crate; a function that boxes its future is compiled once.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The seams of one process, handed to everything that process runs. Cheap to clone.

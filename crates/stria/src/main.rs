@@ -10,6 +10,11 @@ use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};
 use clap::{CommandFactory, FromArgMatches};
 use fuse::mount::helper::is_helper_call;
 use node::{signals, system_log::SystemLog};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 use cli::{Cli, Command};
 
@@ -115,26 +120,26 @@ fn run(command: Command) -> anyhow::Result<()> {
 }
 
 /// A server and a mount log what their operator wants to know, everything else only what is wrong;
-/// `STRIA_LOG` overrides (tracing's filter syntax). A panic outside of requests ends a server: it
+/// `STRIA_LOG` overrides: a level, or levels of modules as in `client=debug,rpc=trace`. A panic outside of requests ends a server: it
 /// is a bug, and a process that continues without one of its tasks would leave others waiting
 /// forever, while one that is gone is recovered from. One in a request ends the service of its
 /// target only (docs/decisions/0017-panics.md).
 fn start_log(command: &Command) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_) | Command::Mount(_)) {
-            "info"
-        } else {
-            "warn"
+    let wanted = std::env::var("STRIA_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = wanted.unwrap_or_else(|| {
+        Targets::new().with_default(match command {
+            Command::Serve(_) | Command::Mount(_) => LevelFilter::INFO,
+            _ => LevelFilter::WARN,
         })
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_target(false);
     let in_background = matches!(command, Command::Mount(arguments) if arguments.uses_system_log());
     match SystemLog::open() {
         Ok(system) if in_background => {
-            log.with_writer(system).without_time().with_level(false).with_ansi(false).init();
+            log.with_writer(system).without_time().with_level(false).with_ansi(false).finish().with(filter).init();
             std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         }
-        _ => log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init(),
+        _ => log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).finish().with(filter).init(),
     }
     if matches!(command, Command::Up(_) | Command::Serve(_)) {
         let report = std::panic::take_hook();

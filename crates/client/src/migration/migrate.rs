@@ -85,7 +85,18 @@ impl FileSystem {
     /// up. It keeps its layout then, and all that is left is a file without a name that ends. With
     /// `hold_writers` those who come meanwhile wait. Without `background` it continues as fast as
     /// it can, and tries the swap once.
-    pub async fn migrate(
+    pub fn migrate<'a>(
+        self: &'a Arc<Self>,
+        credentials: &'a Credentials,
+        inode: InodeNumber,
+        spec: LayoutSpec,
+        hold_writers: bool,
+        background: Option<&'a mut Background<'_>>,
+    ) -> BoxFuture<'a, FsResult<u64>> {
+        Box::pin(self.migrate_inner(credentials, inode, spec, hold_writers, background))
+    }
+
+    async fn migrate_inner(
         self: &Arc<Self>,
         credentials: &Credentials,
         inode: InodeNumber,

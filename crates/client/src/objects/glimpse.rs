@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use layout::Layout;
 use rpc::message::{OstReply, OstRequest, mdt::Entry, mgs::TargetRole, ost::ObjectAttributes};
+use rt::BoxFuture;
 use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, limits::OBJECTS_PER_REQUEST_MAX};
 
 use crate::{
@@ -47,7 +48,14 @@ impl FileSystem {
 
     /// DataAttributes of files from the given slots of each. A file fails if a target that holds
     /// one of its objects does.
-    async fn glimpse_slots(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<DataAttributes>> {
+    fn glimpse_slots<'a>(
+        &'a self,
+        files: &'a [(InodeNumber, &'a Layout, Vec<u32>)],
+    ) -> BoxFuture<'a, Vec<FsResult<DataAttributes>>> {
+        Box::pin(self.glimpse_slots_inner(files))
+    }
+
+    async fn glimpse_slots_inner(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<DataAttributes>> {
         let mut by_target: BTreeMap<TargetRole, Question> = BTreeMap::new();
         for (index, (inode, layout, slots)) in files.iter().enumerate() {
             for &slot in slots {

@@ -13,7 +13,7 @@ use rpc::{
         mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
     },
 };
-use rt::clock;
+use rt::{BoxFuture, clock};
 use types::{Attributes, Credentials, FsResult, InodeNumber, NodeKind, ProtocolError};
 
 use crate::{
@@ -208,7 +208,16 @@ impl FileSystem {
     }
 
     /// Sends a request again as long as the answer is to wait, until that is raised.
-    pub(crate) async fn ask_until_ready(
+    pub(crate) fn ask_until_ready<'a>(
+        &'a self,
+        at: InodeNumber,
+        question: Question<'a, MdtRequest>,
+        interruption: &'a Interruption,
+    ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
+        Box::pin(self.ask_until_ready_inner(at, question, interruption))
+    }
+
+    async fn ask_until_ready_inner(
         &self,
         at: InodeNumber,
         mut question: Question<'_, MdtRequest>,

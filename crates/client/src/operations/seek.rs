@@ -1,6 +1,7 @@
 //! lseek(2) for data and holes, over stripes.
 
 use layout::Layout;
+use rt::BoxFuture;
 use types::{FsError, FsResult, limits::BLOCK_BYTES};
 
 use crate::{FileSystem, OpenFile, SeekTarget, join::join_all, objects::object::Object, statistics::Operation};
@@ -38,7 +39,17 @@ impl FileSystem {
     /// The first byte of the file at or after `offset` that is in this object and is data (or, if
     /// not `wants_data`, is not). Data and holes of the file are those of its objects, so the
     /// nearest over all of them is the file's.
-    pub(crate) async fn seek_slot(
+    pub(crate) fn seek_slot<'a>(
+        &'a self,
+        object: Object<'a>,
+        layout: &'a Layout,
+        offset: u64,
+        wants_data: bool,
+    ) -> BoxFuture<'a, FsResult<Option<u64>>> {
+        Box::pin(self.seek_slot_inner(object, layout, offset, wants_data))
+    }
+
+    async fn seek_slot_inner(
         &self,
         object: Object<'_>,
         layout: &Layout,

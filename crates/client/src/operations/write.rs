@@ -20,6 +20,7 @@ use rpc::message::{
     MdtRequest,
     mdt::{ExclusiveBegin, ExclusiveGranted, ExclusivePurpose},
 };
+use rt::BoxFuture;
 use types::{Credentials, FsError, FsResult, limits::FILE_BYTES_MAX, mode};
 
 use crate::{
@@ -140,8 +141,19 @@ impl FileSystem {
         }
     }
 
-    /// `section`: of an append.
-    async fn write_at(
+    /// `section`: of an append. Boxed, see [`BoxFuture`].
+    fn write_at<'a>(
+        self: &'a Arc<Self>,
+        file: &'a Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+        options: WriteOptions,
+        section: Option<&'a Section>,
+    ) -> BoxFuture<'a, FsResult<usize>> {
+        Box::pin(self.write_at_inner(file, offset, data, options, section))
+    }
+
+    async fn write_at_inner(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         offset: u64,

@@ -14,6 +14,7 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Instantiate, LayoutInfo},
 };
+use rt::BoxFuture;
 use types::{FsError, FsResult, ProtocolError};
 
 use crate::{FileSystem, OpenFile, open_state::open_inode::OpenInode, targets::connection::unexpected};
@@ -32,7 +33,11 @@ impl FileSystem {
         }
     }
 
-    async fn ask_layout(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
+    fn ask_layout<'a>(&'a self, open: &'a OpenInode) -> BoxFuture<'a, FsResult<Arc<Layout>>> {
+        Box::pin(self.ask_layout_inner(open))
+    }
+
+    async fn ask_layout_inner(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
         let target = self.targets.mdt_of(open.inode())?;
         loop {
             let restarts = target.restarts();

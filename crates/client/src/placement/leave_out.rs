@@ -29,6 +29,7 @@ use rpc::message::{
     MdtReply, MdtRequest, OstReply, OstRequest,
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
 };
+use rt::BoxFuture;
 use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, ProtocolError, limits::BLOCK_BYTES};
 
 use crate::{
@@ -134,7 +135,17 @@ impl FileSystem {
 
     /// The layout after an object refused the one of this generation as too old. `exclusive`: the
     /// caller has the exclusive data lock.
-    pub(crate) async fn renew_layout(
+    pub(crate) fn renew_layout<'a>(
+        &'a self,
+        inode: InodeNumber,
+        open: Option<&'a OpenInode>,
+        generation: Generation,
+        exclusive: bool,
+    ) -> BoxFuture<'a, FsResult<Arc<Layout>>> {
+        Box::pin(self.renew_layout_inner(inode, open, generation, exclusive))
+    }
+
+    async fn renew_layout_inner(
         &self,
         inode: InodeNumber,
         open: Option<&OpenInode>,

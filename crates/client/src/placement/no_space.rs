@@ -30,6 +30,7 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
 };
+use rt::BoxFuture;
 use types::{Credentials, DataChanges, FsError, FsResult, Generation, OstIndex};
 
 use crate::{
@@ -143,8 +144,18 @@ impl Search {
 
 impl FileSystem {
     /// Whether what was refused should be tried again, because it has another place now. `section`:
-    /// of the caller, if he has the exclusive data lock.
-    pub(crate) async fn find_space(
+    /// of the caller, if it has the exclusive data lock.
+    pub(crate) fn find_space<'a>(
+        self: &'a Arc<Self>,
+        file: &'a Arc<OpenFile>,
+        refusals: Refusals,
+        search: &'a mut Search,
+        section: Option<&'a Section>,
+    ) -> BoxFuture<'a, bool> {
+        Box::pin(self.find_space_inner(file, refusals, search, section))
+    }
+
+    async fn find_space_inner(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         refusals: Refusals,

@@ -6,7 +6,7 @@ use rpc::{
     Answered, Import, Question,
     message::{ClientReply, ClientRequest, MdtReply, MdtRequest},
 };
-use rt::{Clock, Seams};
+use rt::{BoxFuture, Clock, Seams};
 use types::{FsError, FsResult, InodeNumber, LockHandle};
 
 use crate::{
@@ -110,13 +110,32 @@ fn absence(request: &MdtRequest) -> FsError {
 impl TargetConnection {
     /// Asks this MDT, and keeps what the answer says. A change that was sent is waited for even if
     /// the caller drops it: what it changes is not served before its outcome is known.
-    pub async fn ask_mdt<'a>(
+    pub fn ask_mdt<'a>(
+        self: &'a Arc<Self>,
+        seams: &'a Seams,
+        opens: &'a OpenTable,
+        question: impl Into<Question<'a, MdtRequest>>,
+    ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
+        self.ask_mdt_boxed(seams, opens, question.into())
+    }
+
+    /// Not generic: compiled once, see [`BoxFuture`].
+    fn ask_mdt_boxed<'a>(
+        self: &'a Arc<Self>,
+        seams: &'a Seams,
+        opens: &'a OpenTable,
+        question: Question<'a, MdtRequest>,
+    ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
+        Box::pin(self.ask_mdt_inner(seams, opens, question))
+    }
+
+    async fn ask_mdt_inner(
         self: &Arc<Self>,
         seams: &Seams,
         opens: &OpenTable,
-        question: impl Into<Question<'a, MdtRequest>>,
+        question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
-        let Question { request, bulk, late_outcome, .. } = question.into();
+        let Question { request, bulk, late_outcome, .. } = question;
         let absence = absence(&request);
         let import = self.import();
         self.check_active(&import)?;

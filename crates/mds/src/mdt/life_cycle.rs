@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
 use rpc::{Endpoint, Principal, Role};
-use rt::{Device, Seams};
+use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
@@ -69,7 +69,16 @@ impl Mdt {
     }
 
     /// Opens a formatted store. Clients of a former start have the recovery window to come back.
-    pub async fn open(
+    pub fn open(
+        seams: Seams,
+        device: Arc<dyn Device>,
+        cold: Arc<dyn ColdStore>,
+        options: MdtOptions,
+    ) -> BoxFuture<'static, Result<Arc<Mdt>, OpenError>> {
+        Box::pin(Self::open_inner(seams, device, cold, options))
+    }
+
+    async fn open_inner(
         seams: Seams,
         device: Arc<dyn Device>,
         cold: Arc<dyn ColdStore>,

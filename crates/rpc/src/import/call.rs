@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rt::{
-    Frame, Instant, Sender, clock,
+    BoxFuture, Frame, Instant, Sender, clock,
     trace::{self, Origin},
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError, oneshot};
@@ -115,9 +115,19 @@ impl Import {
         }
     }
 
-    /// `late`: who is told the outcome of the request if its caller gives up after it was sent;
-    /// taken when it is.
-    pub(super) async fn exchange(
+    /// `late`: told the outcome of the request if its caller gives up after it was sent; taken when
+    /// it is. Boxed, see [`BoxFuture`].
+    pub(super) fn exchange<'a>(
+        &'a self,
+        request: Request,
+        bulk: Bytes,
+        beside: &'a Beside,
+        late: &'a mut Option<Caller>,
+    ) -> BoxFuture<'a, CallResult> {
+        Box::pin(self.exchange_inner(request, bulk, beside, late))
+    }
+
+    async fn exchange_inner(
         &self,
         mut request: Request,
         mut bulk: Bytes,

@@ -35,7 +35,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rt::{Address, Listener, Seams, clock};
+use rt::{Address, BoxFuture, Listener, Seams, clock};
 use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
@@ -95,7 +95,11 @@ impl Server {
     }
 
     /// Listens on `address`; returns where (port 0 lets the system choose).
-    pub async fn listen(self: &Arc<Self>, address: &Address) -> io::Result<Address> {
+    pub fn listen<'a>(self: &'a Arc<Self>, address: &'a Address) -> BoxFuture<'a, io::Result<Address>> {
+        Box::pin(self.listen_inner(address))
+    }
+
+    async fn listen_inner(self: &Arc<Self>, address: &Address) -> io::Result<Address> {
         let listener = self.shared.seams.transport.listen(address).await?;
         let address = listener.address();
         let shared = self.shared.clone();
