@@ -18,7 +18,7 @@ pub struct MountOptions {
     pub map: watch::Receiver<Arc<ClusterMap>>,
     /// The way to each target.
     pub resolve: Resolver,
-    /// Who mounts. Never use one twice.
+    /// The client that this mount is. Never use one twice.
     pub principal: Principal,
     /// Settings of the connections: timeout, requests in flight and so on.
     pub import: ImportOptions,

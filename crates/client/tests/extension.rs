@@ -114,7 +114,7 @@ async fn a_hole_before_data_is_filled_elsewhere() {
     assert_eq!(osts, [true, false, false, false, true, false], "{after:?}");
 }
 
-/// Its object is there, and in use by who does not know better.
+/// Its object is there, and in use by a client that does not know better.
 #[tokio::test]
 async fn a_file_that_became_empty_is_written_elsewhere() {
     let cluster = RealCluster::automatic(2).await;

@@ -74,7 +74,7 @@ async fn two_writers_go_on_elsewhere_and_read_each_other() {
         full.push(ost);
         write(&two, &other, number * MIB, &mib(number as u8 + 1)).await;
         assert!(!full.contains(&ost_of(&one, inode, number * MIB).await));
-        // Who knows the old layout is told, whatever he does.
+        // A client that knows the old layout is told, whatever it does.
         let seen = read(&one, &file, number * MIB, MIB as usize).await;
         assert_eq!(seen, mib(number as u8 + 1));
         write(&one, &file, (number + 1) * MIB, &mib(number as u8 + 2)).await;
@@ -253,7 +253,7 @@ async fn the_last_space_is_used_and_then_there_is_none() {
     assert!(data.len() as u64 == end && data.iter().all(|byte| *byte == 1));
 }
 
-/// Whoever fenced died before the MDT heard of it.
+/// The client that fenced died before the MDT heard of it.
 #[tokio::test]
 async fn a_fence_without_a_new_layout_holds_nobody_up() {
     let cluster = RealCluster::automatic(1).await;

@@ -200,8 +200,8 @@ async fn a_client_that_an_ost_refuses_begins_anew() {
     assert_eq!(fs.close(file, None).await, Ok(()));
 }
 
-/// Its writer is gone without a word; once the OSTs refuse it, the first who looks settles the
-/// size.
+/// Its writer is gone without a word; once the OSTs refuse it, the first client that looks settles
+/// the size.
 #[tokio::test]
 async fn whoever_looks_settles_the_file_of_a_dead_writer() {
     let cluster = RealCluster::new(STRIPE, 2).await;

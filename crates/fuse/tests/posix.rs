@@ -218,7 +218,7 @@ fn a_signal_ends_the_wait_for_a_lock() {
     wait_in_system_call(&waiting, libc::SYS_flock);
     waiting.kill().unwrap();
     assert!(!waiting.wait().unwrap().success());
-    // Its place in the queue is gone: the lock passes to whoever asks next.
+    // Its place in the queue is gone: the lock passes to the next request.
     drop(file);
     assert!(flock_program(&path, &["-w", "60"]).wait().unwrap().success());
 }
@@ -443,7 +443,7 @@ fn large_appends_of_one_mount_are_whole() {
     }
 }
 
-/// The kernel leaves access times to whoever serves a mount, and does not tell him the mount's
+/// The kernel leaves access times to the server of a mount, and does not tell it the mount's
 /// options.
 #[test]
 fn mounts_that_keep_access_times_keep_them() {

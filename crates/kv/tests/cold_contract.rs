@@ -101,7 +101,7 @@ async fn commits_are_found_again() {
     }
 }
 
-/// Whoever still has the handle: a store of which somebody keeps a reference must not keep its
+/// Others that still have the handle: a store of which somebody keeps a reference must not keep its
 /// directory.
 #[tokio::test]
 async fn a_closed_store_can_be_opened_again_at_once() {

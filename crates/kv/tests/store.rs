@@ -213,7 +213,7 @@ async fn files_and_fjall_keep_a_store() {
         store.written(lsn).await.unwrap();
     }
     store.close().await.unwrap();
-    // Whoever still has it.
+    // Another task that still has it.
     let closed = store;
     let store = open().await;
     assert!(closed.scan(T, &[], None, &mut |_, _| true).is_err(), "its tables are another one's now");

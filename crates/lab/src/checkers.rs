@@ -35,7 +35,7 @@ pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output
 /// All checks of a cluster at rest: a client is mounted at least, and nothing runs.
 ///
 /// A power loss may take changes that were not synced from one server, while another keeps what
-/// belongs to them: then objects of files whose creation the MDT lost stay behind ([`orphans_go`]
+/// belongs to them: then objects of files whose creation the MDT lost remain ([`orphans_go`]
 /// removes them), and an OST may have less than was settled. `stria fsck` repairs both; what does
 /// hold is checked all the same.
 pub async fn at_rest(cluster: &Cluster) -> Verdict {

@@ -91,7 +91,7 @@ pub fn layout_on_mdt() -> LayoutSpec {
     LayoutSpec::Composite(components)
 }
 
-/// A layout whose second component grows step by step, behind a beginning on the MDT.
+/// A layout whose second component grows step by step, after a beginning on the MDT.
 fn layout_extended() -> LayoutSpec {
     let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
     let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };

@@ -521,7 +521,7 @@ mod tests {
             world.sleep(Duration::from_secs(1)).await;
             control.heal();
             world.sleep(Duration::from_secs(1)).await;
-            near.sender.send(frame()).await.expect("the frame behind the cut is lost");
+            near.sender.send(frame()).await.expect("the frame after the cut is lost");
             assert!(near.receiver.receive().await.unwrap().is_none());
             assert_eq!(near.sender.send(frame()).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         });

@@ -95,7 +95,7 @@ const MISSED_PERCENT: u64 = 10;
 /// What a file gets up to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermark {
-    /// Behind the last byte.
+    /// After the last byte.
     pub end: u64,
     /// Stripes of a file that one client writes.
     pub stripe_count: u32,

@@ -37,7 +37,7 @@ pub struct ComponentId(pub u32);
 pub struct Extent {
     /// First byte.
     pub start: u64,
-    /// Behind the last byte; [`END_OF_FILE`] for all that follow.
+    /// After the last byte; [`END_OF_FILE`] for all that follow.
     pub end: u64,
 }
 

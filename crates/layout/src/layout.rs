@@ -8,7 +8,7 @@
 //! precede the extension into which it grows, or have objects that hold no range any more; there
 //! are no components at all after the last one was deleted); ids are unique; slots are below
 //! `slots_next` and belong to one component, or to the parts of a component from which a range was
-//! left out ([`Layout::leave_out`]), with the same stripes in all parts. A byte that lies in an
+//! left out ([`Layout::leave_out`]), with the same stripes in all parts. A byte that is in an
 //! instantiated component is in bijection with a byte of one of its objects; a byte that does not
 //! is a hole. All functions are total on valid layouts ([`Layout::validate`], to be called on
 //! whatever comes from disk or wire) as long as the slot exists.
@@ -272,7 +272,7 @@ impl Layout {
         self.owners().map(|component| component.slots().len()).sum()
     }
 
-    /// About what it takes in a message: never less, so that whoever collects layouts knows when
+    /// About what it takes in a message: never less, so that a collector of layouts knows when
     /// there is no room for more.
     pub fn bytes_estimate(&self) -> usize {
         const LAYOUT_BYTES: usize = 64;
@@ -403,7 +403,7 @@ impl Layout {
     /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet:
     /// that of the first component, if it is its only one. Then an offset in the object is one in
     /// the file, so it may be longer than the component. A truncation to such a size takes no
-    /// objects; the first write decides, with all who write known. `None`: the end lies in a
+    /// objects; the first write decides, with all writers known. `None`: the end is in a
     /// component that has objects, or has to be given some.
     pub fn keeper_of_length(&self, size: u64) -> Option<u32> {
         let end = self.component_at(size.checked_sub(1)?)?;
@@ -474,7 +474,7 @@ impl Layout {
     }
 
     /// Makes `extent`, a part of the automatic component at `position`, one of its own with these
-    /// stripes asked for, for this reason, and returns its position. What is left before and behind
+    /// stripes asked for, for this reason, and returns its position. What is left before and after
     /// it stays automatic.
     pub fn cut(
         &mut self,
@@ -563,7 +563,7 @@ impl Layout {
     }
 
     /// Leaves `hole` out of the component at `position`, whose objects have nothing there: it is
-    /// decided again where that part lies. The data of the component before and after it stay in
+    /// decided again where that part is. The data of the component before and after it stay in
     /// its objects, which the layout keeps, if in a component without bytes: they are to be
     /// destroyed with the file, and the fence before them stands until then.
     ///

@@ -8,7 +8,7 @@
 //!   all stripes. Targets with fewer objects that are being written to come before others (not in
 //!   Lustre): a round continues over idle targets. Among equals, targets that were busy much more
 //!   of the time than the others come last: they are slow, or have more to do. Targets with far
-//!   more transfers than the others, whoever causes them, are used only if the others do not
+//!   more transfers than the others, from any source, are used only if the others do not
 //!   suffice.
 //! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
 //!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
@@ -669,7 +669,7 @@ mod tests {
             .collect();
         let (all, _) = place(&targets, &[1], 100, &PlacementPolicy::default());
         assert_eq!((all[3], all[5]), (0, 0));
-        assert!(all.iter().all(|count| *count < 30), "who comes behind them in the round gets a share more: {all:?}");
+        assert!(all.iter().all(|count| *count < 30), "the next ones in the round get a share more: {all:?}");
         let (all, _) = place(&targets, &[7], 100, &PlacementPolicy::default());
         assert_eq!((all[3], all[5]), (100, 0), "nobody writes to it");
         let even: Vec<_> = targets.iter().map(|target| TargetStatus { transfers_permille: 590, ..*target }).collect();

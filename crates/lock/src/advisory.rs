@@ -424,8 +424,8 @@ impl AdvisoryLocks {
     }
 
     /// `owner` began to wait. Where that closed a circle through places in queues, those in the
-    /// circle may now pass. There is none if nobody waits for `owner`: so a long queue costs those
-    /// who join it no search through all of it.
+    /// circle may now pass. There is none if nobody waits for `owner`: so a request that joins a
+    /// long queue costs no search through all of it.
     fn wake_passers(&self, owner: LockOwner, wake: &mut Vec<Wake>) {
         if !self.is_waited_for(owner) {
             return;

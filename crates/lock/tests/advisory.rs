@@ -251,7 +251,7 @@ fn all_that_the_limit_allows_is_reclaimed() {
     assert_eq!(restarted.reclaim(&more), Err(LockError::NoLocks));
 }
 
-/// Who joins a queue does not look at how everybody in it waits for everybody before.
+/// A request that joins a queue does not look at how everybody in it waits for everybody before.
 #[test]
 fn thousands_wait_for_one_range() {
     const COUNT: u64 = 1000;
@@ -302,7 +302,7 @@ fn a_file_that_is_full_of_owners_refuses_newcomers_only() {
     }
     let newcomer = 3;
     assert_eq!(table.shared(newcomer, (0, 9)), Err(LockError::NoLocks));
-    assert_eq!(table.shared(0, (0, 100)), GRANTED, "who is there goes on");
+    assert_eq!(table.shared(0, (0, 100)), GRANTED, "its owner goes on");
     assert_eq!(table.unlock(1, (1, 1)), GRANTED);
     assert_eq!(table.shared(newcomer, (0, 9)), GRANTED);
 }

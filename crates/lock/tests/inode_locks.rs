@@ -58,7 +58,8 @@ struct Client {
     crashed: bool,
     evicted: bool,
     cache: BTreeMap<usize, Cached>,
-    /// Changes of its own sent or answered, by inode: what was read before or meanwhile is not kept.
+    /// Changes of its own sent or answered, by inode: what was read before or meanwhile is not
+    /// kept.
     own_changes: [u8; INODES],
     changing: BTreeSet<usize>,
     reading: BTreeSet<usize>,
@@ -325,7 +326,8 @@ impl State {
     }
 }
 
-/// States are too many to be kept. That two of some hundred thousand have the same hash is unlikely.
+/// States are too many to be kept. That two of some hundred thousand have the same hash is
+/// unlikely.
 fn fingerprint(state: &State) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
@@ -410,7 +412,7 @@ fn only_missing_bits_are_granted_and_none_in_preparation() {
     assert_eq!(locks.prepare(Some(id), ClientId(2), &[(FILE, BITS)]), Prepared::Ready);
     locks.end(id);
     assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, BITS);
-    assert_eq!(locks.held_by(FILE, ClientId(2)), BOTH, "who changes it keeps its locks");
+    assert_eq!(locks.held_by(FILE, ClientId(2)), BOTH, "the client that changes it keeps its locks");
     assert_eq!(locks.counters(), LockCounters { granted: 5, revoked: 1, blocked: 1 });
     locks.drop_inode(FILE, &mut ready);
     locks.check();

@@ -27,7 +27,7 @@ pub(crate) struct OpenFile {
     /// The write epoch the opener was given; `None` if it was reclaimed.
     pub epoch: Option<u64>,
     /// It was the file's first opening for writing, and has truncated nothing: under the epoch
-    /// given, what the opener says of his writes is all that can have made an object of the file.
+    /// given, what the opener says of its writes is all that can have made an object of the file.
     pub began: bool,
 }
 

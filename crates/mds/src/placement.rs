@@ -287,7 +287,7 @@ impl Targets {
     }
 }
 
-/// Whether there is no room for another object. Who counts no inodes says 0 of 0.
+/// Whether there is no room for another object. A target that counts no inodes says 0 of 0.
 fn lacks_inodes(space: &SpaceUsage) -> bool {
     space.inodes_total > 0 && space.inodes_free == 0
 }
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(targets.pass_on(&ignoring).pool, None);
     }
 
-    /// Whoever it works for: this MDT need not have placed what is read and written there.
+    /// No matter for whom it works: this MDT need not have placed what is read and written there.
     #[test]
     fn an_ost_that_is_busy_for_others_gets_no_new_objects_while_others_are_idle() {
         let mut targets = Targets::default();

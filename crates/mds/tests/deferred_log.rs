@@ -163,7 +163,7 @@ async fn locks_of_an_evicted_writer_wait_until_osts_refuse_it() {
     assert_eq!(*osts[0].evicted.lock(), [BOB]);
 }
 
-/// The OST had heard of the eviction before whoever evicted learned that it was written down.
+/// The OST had heard of the eviction before the evicting task learned that it was written down.
 #[tokio::test]
 async fn locks_are_free_although_the_ost_was_told_at_once() {
     let (mut fs, osts) = with_osts(1).await;

@@ -117,8 +117,8 @@ async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
     fs.file(ROOT, "still").await;
 }
 
-/// It has bytes, but perhaps no inodes, or a quota is used up: who asked it knows better than its
-/// figures.
+/// It has bytes, but perhaps no inodes, or a quota is used up: a client that asked it knows better
+/// than its figures.
 #[tokio::test]
 async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
     let (fs, osts) = with_writers(2).await;

@@ -136,8 +136,8 @@ async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
     assert_eq!(fs.check(false).await, []);
 }
 
-/// Else they would be taken for what the layout of who comes back later has grown to, and its
-/// objects be nobody's.
+/// Else they would be taken for what the layout of a client that comes back later has grown to, and
+/// its objects be nobody's.
 #[tokio::test]
 async fn components_are_added_and_deleted_when_all_have_told_their_layouts() {
     let mut fs = Fixture::new().await;
@@ -181,7 +181,7 @@ async fn bytes_that_an_object_got_are_not_lost_with_the_power() {
     assert_eq!((first.object_count(), longer.object_count()), (1, 1));
     assert_ne!(first.components[0].extent, longer.components[0].extent);
     fs.lose_power().await;
-    assert_eq!(layout(&fs, inode).await, longer, "whoever comes back");
+    assert_eq!(layout(&fs, inode).await, longer, "any client that comes back");
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ async fn impossible_sizes_are_not_believed_and_the_file_is_closed() {
     assert_eq!(fs.mdt.open_files(), 0);
 }
 
-/// A file is settled by whoever ends a truncation, even if nobody began one.
+/// The end of a truncation settles a file, even if nobody began one.
 #[tokio::test]
 async fn the_end_of_a_truncation_is_told_by_who_began_it() {
     let Scene { honest, hostile, fs, .. } = Scene::new().await;

@@ -163,7 +163,7 @@ async fn who_is_refused_waits_for_the_holder_or_counts_on() {
     lock(&fs, &file).await;
     assert_eq!(renew(&fs, BOB, &file, false).await, MdtReply::Waiting);
     assert_eq!(renew(&fs, ALICE, &file, false).await, MdtReply::Waiting, "another user of the client that holds it");
-    assert_eq!(renew(&fs, BOB, &file, true).await, MdtReply::Waiting, "he does not hold it");
+    assert_eq!(renew(&fs, BOB, &file, true).await, MdtReply::Waiting, "it does not hold it");
     let parts = leave_out(&fs, request(&file, 2 * MIB, 3 * MIB)).await.unwrap();
     assert_eq!(layout_in(renew(&fs, BOB, &file, false).await), parts, "nothing to wait for");
     unlock(&fs, &file).await;

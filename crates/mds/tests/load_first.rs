@@ -243,7 +243,7 @@ async fn what_a_client_claims_after_a_restart_is_loaded_together() {
 }
 
 /// The attributes of one file can have half a gigabyte, which must not be in memory as a whole for
-/// each who lists them.
+/// each client that lists them.
 #[tokio::test]
 async fn large_values_are_loaded_in_small_pages() {
     const ATTRIBUTES: usize = 40;

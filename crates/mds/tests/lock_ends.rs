@@ -1,5 +1,5 @@
-//! How locks under which clients cache end that are not given back: reminders, evictions, and clients
-//! that are gone with many of them.
+//! How locks under which clients cache end that are not given back: reminders, evictions, and
+//! clients that are gone with many of them.
 
 use crate::common;
 
@@ -30,7 +30,7 @@ async fn a_client_is_evicted_for_a_lock_that_nobody_waits_for() {
     // The access time.
     test.fs.open(ALICE, &root(), file, READ).await.unwrap();
     eventually("the time of BOB has passed", async || evicted(&test) == [BOB]).await;
-    assert_eq!(test.holders.heard_so_far(), 2, "he was reminded");
+    assert_eq!(test.holders.heard_so_far(), 2, "it was reminded");
     eventually("the locks of BOB are gone", async || test.fs.mdt.cache_locks().0 == 0).await;
 }
 

@@ -351,7 +351,7 @@ async fn names_of_attributes_stay_few_enough_to_be_listed() {
     assert_eq!(set(&name(count)).await, Ok(()), "there is room again");
 }
 
-/// Not even root's changes leave them, and whoever opens the file for writing learns of them.
+/// Not even root's changes leave them, and all who open the file for writing learn of them.
 #[tokio::test]
 async fn truncations_and_changes_of_owner_take_capabilities_away() {
     let fs = Fixture::new().await;

@@ -97,7 +97,7 @@ async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
     let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: None });
     done(call(&holder, end).await.unwrap()).unwrap();
     assert_eq!(server.service("mdt").statistics().waiting_max, 0);
-    // BOB's truncations came in his turn; his other users continue with his lock.
+    // BOB's truncations came in its turn; its other users continue with its lock.
     for task in waiting {
         task.abort();
     }

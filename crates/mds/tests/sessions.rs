@@ -348,7 +348,7 @@ async fn a_cancelled_wait_ends_within_its_handler() {
         let (family, range) = (LockFamily::Posix, LockRange { start, end: start });
         fs.call(client, MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range, mode, wait }))
     };
-    // Whoever is refused a shared lock besides ALICE's is behind somebody who waits.
+    // A client that is refused a shared lock besides ALICE's comes after another that waits.
     let is_waited_for = async |start| {
         let outcome = ask(ALICE, 3, start, LockMode::Shared, false).await;
         done(ask(ALICE, 3, start, LockMode::Unlock, false).await.unwrap()).unwrap();

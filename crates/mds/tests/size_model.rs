@@ -298,8 +298,8 @@ impl World {
         assert_eq!(entry.quiet.is_some(), entry.size_unknown.is_some() && quiet, "nobody can be writing");
     }
 
-    /// Everybody closes in order and tells what he is asked: the size is exact, unless the dead may
-    /// still write.
+    /// Every client closes in order and tells what it is asked: the size is exact, unless the dead
+    /// may still write.
     async fn finish(&mut self) {
         self.run(Step::EndTruncate).await;
         let opens: Vec<OpenId> = self.writers.keys().copied().collect();
@@ -311,7 +311,7 @@ impl World {
         for open in opens {
             self.close(open).await;
         }
-        // Whoever looks settles what nobody else did.
+        // The next look settles what nobody else did.
         self.look().await;
         while !self.glimpses.is_empty() {
             self.settle(0).await;

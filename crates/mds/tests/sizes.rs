@@ -251,7 +251,7 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     assert!(entry.size_unknown.is_some());
     assert_eq!(entry.quiet, None, "a writer may still come back");
     fs.recover().await;
-    let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: whoever looks settles");
+    let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: the next look settles");
     settle(&fs, ALICE, file, size_update(epoch, 8192)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.quiet, entry.attributes.size), (None, None, 8192));
@@ -289,7 +289,7 @@ async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() 
         reclaim_open(&fs, ALICE, file, first).await;
         reclaim_open(&fs, BOB, file, second).await;
         let granted = begin(&fs, ALICE, file, Some(first), ExclusivePurpose::Append).await.unwrap();
-        assert_ne!(granted.epoch, one.epoch, "Alice would append where she believes the end to be");
+        assert_ne!(granted.epoch, one.epoch, "Alice would append where it believes the end to be");
         end(&fs, ALICE, file, None).await;
         fs.close(BOB, file, second, None).await.unwrap();
         let closed = fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap();

@@ -248,8 +248,8 @@ async fn a_swap_is_a_way_to_write() {
     assert_eq!(swap(&fs, &root(), sides.0, side(directory, 0)).await, Err(FsError::IsDirectory));
 }
 
-/// A client repeats an open when the MDT restarted while it granted it. Whoever holds writers off
-/// waits for that one.
+/// A client repeats an open when the MDT restarted while it granted it. A migration that holds
+/// writers off waits for that one.
 #[tokio::test]
 async fn an_open_that_is_repeated_does_not_wait_for_who_waits_for_it() {
     let fs = Fixture::new().await;

@@ -140,5 +140,5 @@ async fn the_answer_to_a_change_tells_of_it() {
     assert_eq!(made.chosen.inode, Some(number));
     assert!(made.versions.contains(&InodeVersion { inode: number, before: 0, after: 1 }), "{made:?}");
     let read = answer(4, MdtRequest::GetAttributes(number)).await;
-    assert_eq!(read, Default::default(), "who only looks is told nothing");
+    assert_eq!(read, Default::default(), "a client that only looks is told nothing");
 }

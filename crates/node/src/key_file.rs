@@ -187,7 +187,7 @@ pub fn write(path: &Path, fsname: &str, kind: KeyKind, key: &Key) -> Result<(), 
         let mut file = options.open(path)?;
         writeln!(
             file,
-            "# The {kind} of file system '{fsname}'. Whoever has it can act as one of its {}.",
+            "# The {kind} of file system '{fsname}'. Any program that has it can act as one of its {}.",
             holders(kind)
         )?;
         writeln!(file, "{} {fsname} {}", tag(kind), key.to_text())?;

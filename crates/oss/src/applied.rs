@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Downside: an MDT restored from a backup of the same era has its first operations left out;
-//! `stria fsck` finds the objects that stay behind.
+//! `stria fsck` finds the objects that remain.
 
 use std::collections::BTreeMap;
 

@@ -145,7 +145,7 @@ impl Model {
         for block in 0..SPAN.div_ceil(BLOCK) {
             let bytes = found.block(block);
             match self.versions.get(&block) {
-                // Behind the end of a shorter version the block reads as zeros, in part.
+                // After the end of a shorter version the block reads as zeros, in part.
                 Some(versions) => {
                     let cut = |version: &Vec<u8>| {
                         let keep = size.saturating_sub(block * BLOCK).min(BLOCK) as usize;

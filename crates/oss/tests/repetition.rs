@@ -208,7 +208,7 @@ fn replies_end_with_their_session_and_their_client() {
 
         link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
         target.answer(OTHER, OstRequest::Evict(CLIENT, None), Bytes::new()).await.reply.unwrap();
-        assert!(!kept(&target), "refused for good");
+        assert!(!kept(&target), "refused permanently");
         assert_eq!(link.ask(Slot(1), Xid(2), &request, &bulk).await, Err(FsError::Evicted));
     });
 }

@@ -630,7 +630,7 @@ fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
     });
 }
 
-/// A truncation is durable, and the host file is to be cut where the object was, far behind the
+/// A truncation is durable, and the host file is to be cut where the object was, far after the
 /// file's end. Meanwhile a write below the cut makes the file longer.
 #[test]
 fn cutting_a_host_file_takes_nothing_that_is_written_meanwhile() {
@@ -952,7 +952,7 @@ fn what_a_target_has_to_do_adds_up_while_it_does_it() {
         assert_eq!(work().await, written, "idle");
         target.read(object(1), 0, 1).await;
         assert!(work().await - written >= 50_000);
-        assert_eq!(target.ost.condition().work_us, 0, "nobody is told who did not ask");
+        assert_eq!(target.ost.condition().work_us, 0, "no client is told that did not ask");
     });
 }
 

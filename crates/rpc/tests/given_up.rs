@@ -146,7 +146,7 @@ async fn a_request_given_up_is_not_executed_after_a_later_one() {
     assert_eq!(call(&stage.other(), effect(2)).await, Ok(done()));
     one.set_timeout(LONG_LEASE);
     stage.gate.open().await;
-    assert_eq!(call(&one, effect(3)).await, Ok(done()), "behind the first one on its connection");
+    assert_eq!(call(&one, effect(3)).await, Ok(done()), "after the first one on its connection");
     assert_eq!(stage.effects(), [2, 3]);
     until(|| one.statistics().in_flight == 0).await;
 }

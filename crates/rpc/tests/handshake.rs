@@ -121,7 +121,7 @@ async fn a_handshake_cannot_be_replayed() {
     assert!(first.receive().await.is_some(), "the client whose handshake it was goes on");
 }
 
-/// Who has the client key and knows the id of another client.
+/// A program that has the client key and knows the id of another client.
 #[tokio::test]
 async fn a_session_cannot_be_taken_over_by_its_id() {
     let (seams, server, address) = serve(Keyring::of_test()).await;

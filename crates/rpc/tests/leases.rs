@@ -46,7 +46,7 @@ async fn a_server_that_stood_still_evicts_nobody_who_speaks_afterwards() {
         assert!(raw.receive().await.is_some(), "it was evicted");
     }
     assert_eq!(server.sessions(TARGET).len(), 1);
-    assert!(raw.receive().await.is_none(), "the lease of who is silent from then on runs out");
+    assert!(raw.receive().await.is_none(), "the lease of a silent client runs out");
     until(|| server.sessions(TARGET).is_empty()).await;
     assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
 }

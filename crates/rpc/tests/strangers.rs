@@ -91,7 +91,7 @@ async fn the_oldest_of_too_many_connections_without_proof_is_closed() {
     let proof = handshake(&principal).answer(&again.body).unwrap();
     assert_eq!(newest.ask(opcode::PROVE, proof).await.header.flags, frame_flag::REPLY);
     proven.request(0, 1, &read()).await;
-    assert!(proven.receive().await.is_some(), "who has proved itself is none of them");
+    assert!(proven.receive().await.is_some(), "a proven connection is none of them");
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ fn evicted(_hello: &Frame) -> (u16, Bytes) {
     (frame_flag::ERROR, codec::encode(&FsError::Evicted).unwrap())
 }
 
-/// As a server of version 1 answers whoever speaks no version that it speaks.
+/// As a server of version 1 answers a client that speaks no version that it speaks.
 fn version_1(_hello: &Frame) -> (u16, Bytes) {
     let error = FsError::from(ProtocolError::Versions {
         client: "host:1".to_owned(),
@@ -238,7 +238,7 @@ fn version_1(_hello: &Frame) -> (u16, Bytes) {
     (frame_flag::ERROR, codec::encode(&error).unwrap())
 }
 
-/// As a server of version 1 answers whoever it believes to be one of its clients: version,
+/// As a server of version 1 answers what it believes to be one of its clients: version,
 /// features, incarnation, resumed, slots, lease.
 fn connected_1(_hello: &Frame) -> (u16, Bytes) {
     (0, Bytes::from_static(b"\x07\x01\x00\x09\x00\x08\x90\x4e"))
@@ -280,7 +280,7 @@ async fn a_server_of_an_earlier_version_is_named_as_such() {
     assert!(error.contains("the answer to the handshake is none of this protocol version"), "{error}");
 }
 
-/// Whoever takes the address of a server cannot end what a client has there.
+/// A program that takes the address of a server cannot end what a client has there.
 #[tokio::test]
 async fn a_false_server_cannot_end_a_session() {
     let seams = memory::seams(&MemoryTransport::new(), 1);

@@ -249,7 +249,7 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
 }
 
 /// What is read after large requests waits for those before it, one by one, and for nothing else:
-/// in the end a request that gives something back is executed, whoever waits for what it gives.
+/// in the end a request that gives something back is executed, no matter what waits for it.
 #[tokio::test]
 async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
     let seams = seams(&MemoryTransport::new());
@@ -279,7 +279,7 @@ async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
         tokio::task::yield_now().await;
     }
     assert_eq!(handler.entered.load(Ordering::SeqCst), fit, "there is no room for the last large one");
-    assert!(handler.disk.effects.lock().is_empty(), "what is behind it has not been read");
+    assert!(handler.disk.effects.lock().is_empty(), "what follows it has not been read");
     handler.gate.add_permits(1);
     until(|| !handler.disk.effects.lock().is_empty()).await;
     sent.await.unwrap().unwrap();

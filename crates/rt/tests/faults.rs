@@ -33,7 +33,7 @@ async fn arrivals(rules: NetworkRules, count: u64) -> (Vec<u64>, FaultyTransport
     for number in 0..count {
         here.sender.send(frame(number)).await.unwrap();
     }
-    // Behind everything that may be delayed.
+    // After everything that may be delayed.
     transport.set_rules(NetworkRules {
         delay_ppm: PPM,
         delay_min: Duration::from_millis(50),

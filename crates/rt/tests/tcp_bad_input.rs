@@ -109,7 +109,7 @@ fn an_erring_connection_is_closed() {
     stream.write_all(&[0x5a; 64]).unwrap();
     let result = server.cores.block_on(connection.receiver.receive());
     assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidData);
-    assert!(server.cores.block_on(connection.receiver.receive()).is_err(), "an error is for good");
+    assert!(server.cores.block_on(connection.receiver.receive()).is_err(), "an error is permanent");
     assert!(server.cores.block_on(connection.sender.send(sample(0))).is_err());
     assert_eq!(stream.read(&mut [0; 10]).unwrap_or(0), 0, "the peer sees the end");
 }

@@ -209,8 +209,8 @@ fn who_is_in_use_is_not_swapped() {
     system.finish();
 }
 
-/// Who may not write to a file does not move it; the set-id bits of others' files do not survive
-/// what they could not write.
+/// A user who may not write to a file cannot move it; the set-id bits of others' files do not
+/// survive what they could not write.
 #[test]
 fn permission_is_that_to_write() {
     let system = FileSystem::start(Transport::InProcess, 1);
@@ -381,7 +381,7 @@ fn is_held(system: &FileSystem) -> bool {
     })
 }
 
-/// Whoever ends in the middle leaves the file as it was, and nothing else.
+/// A migration that is killed in the middle leaves the file as it was, and nothing else.
 #[test]
 fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     let mut system = FileSystem::start(Transport::Tcp, 1);
@@ -464,7 +464,7 @@ fn fsck_finds_nothing_wrong_whoever_ends_in_the_middle_of_moves() {
         for (path, data) in paths.iter().zip(&data) {
             compare_file(path, data);
         }
-        // Whoever looked has settled what was not.
+        // The first look has settled what was not.
         let repaired = system.fsck(&["--data", "--repair"]);
         assert!(repaired.status == 0 && repaired.stdout.contains(" 0 problems"), "round {round}: {repaired:?}");
         for (path, data) in paths.iter().zip(&data) {

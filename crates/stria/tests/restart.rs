@@ -180,7 +180,7 @@ fn a_server_that_stays_away_is_an_error_in_the_end() {
     assert_eq!(failed.raw_os_error(), Some(libc::EIO), "{failed}");
     system.start_server(0);
     common::wait_for("the mount works again", TIMEOUT, || fs::read(root.join("file")).ok());
-    // Whoever waits can be interrupted.
+    // Programs that wait can be interrupted.
     system.kill_server(0);
     let line = format!("timeout --signal=INT 0.5 stat {}; test $? = 124", root.join("file").display());
     program("bash").args(["-c", &line]).succeed();

@@ -82,9 +82,9 @@ impl Move<'_> {
 impl FileSystem {
     /// Moves the file to the layout; returns the bytes copied. `Busy` if a client is writing to it,
     /// has changed it meanwhile, or has it open at the end; `Interrupted` if `background` has given
-    /// up. It keeps its layout then, and all that is left is a file without a name that ends. With
-    /// `hold_writers` those who come meanwhile wait. Without `background` it continues as fast as
-    /// it can, and tries the swap once.
+    /// up. It keeps its layout then, and all that is left is a file without a name, until its last
+    /// close. With `hold_writers`, writers that come meanwhile wait. Without `background` it
+    /// continues as fast as it can, and tries the swap once.
     pub fn migrate<'a>(
         self: &'a Arc<Self>,
         credentials: &'a Credentials,

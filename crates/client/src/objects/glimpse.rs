@@ -121,8 +121,8 @@ impl FileSystem {
         self.complete(entry).await
     }
 
-    /// Attributes of a file that this client alone has open for writing, without any request, if the
-    /// lock on its attributes is held.
+    /// Attributes of a file that this client alone has open for writing, without any request, if
+    /// the lock on its attributes is held.
     pub(crate) fn own_attributes(&self, inode: InodeNumber) -> Option<Attributes> {
         let open = self.client_state.opens.find(inode)?;
         // Before the lock is looked at: changes by others come after it.
@@ -138,7 +138,8 @@ impl FileSystem {
     }
 
     /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does
-    /// not know: who died while writing leaves such files. The next to look asks the MDT alone.
+    /// not know: a writer that died leaves such files. The next client that looks asks the MDT
+    /// alone.
     async fn settle_found(&self, entry: &Entry, data_attributes: DataAttributes) {
         let Some(epoch) = entry.quiet else { return };
         let inode = entry.attributes.inode;

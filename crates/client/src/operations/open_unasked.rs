@@ -1,7 +1,7 @@
 //! Opening for reading without a request, under a lock on the opens of the inode.
 //!
-//! Such an open is registered with the cache locked, so the lock cannot be given back before: who
-//! gives it back finds the open and tells the MDT first ([`crate::targets::told_opens`]).
+//! Such an open is registered with the cache locked, so the lock cannot be given back before: the
+//! task that gives it back finds the open and tells the MDT first ([`crate::targets::told_opens`]).
 
 use std::sync::Arc;
 

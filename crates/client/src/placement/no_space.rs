@@ -49,7 +49,7 @@ pub(crate) struct Refused {
     pub ost: OstIndex,
     /// Its first byte, in the file.
     pub offset: u64,
-    /// Behind its last byte.
+    /// After its last byte.
     pub end: u64,
 }
 
@@ -106,9 +106,9 @@ const REFUSALS_OF_BYTE_MAX: u32 = 8;
 const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
 
 /// One operation's search for room. It ends: a turn in which no other OST refuses than before is
-/// one of a number, and an OST refuses a byte a number of times. Who is refused a layout that is
-/// too old waits for somebody else's search, which ends; and no layout is renewed forever (module
-/// `renewals`).
+/// one of a number, and an OST refuses a byte a number of times. A change that is refused because
+/// its layout is too old waits for somebody else's search, which ends; and no layout is renewed
+/// forever (module `renewals`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     /// OSTs that refused.

@@ -58,7 +58,7 @@ impl Inode {
         }
     }
 
-    /// A change begins; the epoch that the one who changes is given.
+    /// A change begins; the epoch that its client is given.
     fn next_epoch(&mut self, quiet: bool) -> u64 {
         self.size_known = false;
         self.epoch += if quiet { 1 } else { 2 };
@@ -458,7 +458,7 @@ impl State {
         Timestamp { seconds: self.now, nanoseconds: 0 }
     }
 
-    /// For who looks at the file: told if it is quiet.
+    /// For a client that looks at the file: told if it is quiet.
     fn entry(&self, inode: InodeNumber) -> FsResult<Entry> {
         let file = self.inodes.get(&inode).ok_or(FsError::Stale)?;
         let quiet = !file.size_known && !self.written(inode, None) && self.exclusive.holder(inode).is_none();

@@ -30,9 +30,9 @@ const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
 /// named are unlocked with RELEASE, as flock locks are.
 ///
 /// close(2) waits for FLUSH, not for RELEASE. Lest a program find locked what it has just closed, a
-/// file that is flushed while locks of its description are held counts as being closed, and who is
-/// refused a lock waits for its RELEASE ([`Handles::closings`]). If the descriptor was a duplicate,
-/// none comes; that is waited for once.
+/// file that is flushed while locks of its description are held counts as being closed, and a
+/// request that is refused a lock waits for its RELEASE ([`Handles::closings`]). If the descriptor
+/// was a duplicate, none comes; that is waited for once.
 #[derive(Default)]
 pub struct Handles {
     last: AtomicU64,

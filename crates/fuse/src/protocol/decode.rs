@@ -189,7 +189,7 @@ pub fn decode(bytes: &[u8]) -> Result<Incoming<'_>, RequestDecodeError> {
 }
 
 /// Decodes the request of a header whose body begins with `fixed` and continues with `payload`. No
-/// structure, name or data lies in both.
+/// structure, name or data is in both.
 pub(super) fn decode_body<'a>(
     header: InHeader,
     fixed: &'a [u8],

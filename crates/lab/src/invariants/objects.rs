@@ -18,7 +18,7 @@ use crate::workload::Verdict;
 ///   it after the OST has made their destruction durable.
 ///
 /// A power loss may take the MDT back to before a file was created, had grown, or was given another
-/// layout before anything was written to it; then objects stay behind until `stria fsck` removes
+/// layout before anything was written to it; then objects remain until `stria fsck` removes
 /// them.
 pub(super) struct Objects;
 

@@ -58,7 +58,7 @@ fn yaml_names_the_objects() {
     assert!(text.ends_with(end), "{text}");
 }
 
-/// The texts captured for `pfl` after the write at 20 MiB, but for objects' FIDs and what is behind
+/// The texts captured for `pfl` after the write at 20 MiB, but for objects' FIDs and what is after
 /// the second component.
 #[test]
 fn components_are_shown_in_lustres_columns() {

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Service threads for requests that wait: there they take memory, as in a queue, and little else.
-/// Who waits in the queue instead is not asking when it is his turn.
+/// A request that waits in the queue instead is not asking when its turn comes.
 const WAITING_THREADS: usize = 4096;
 
 impl Handler for Mdt {

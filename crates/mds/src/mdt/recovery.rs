@@ -53,8 +53,8 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
 }
 
 /// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
-/// without it nobody knows whom to tell. Whoever came back by then, or comes back while others are
-/// evicted, stays.
+/// without it nobody knows whom to tell. Clients that came back by then, or come back while others
+/// are evicted, stay.
 async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>) -> bool {
     let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
     tokio::select! {

@@ -151,10 +151,10 @@ fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> F
     new_layout(txn, spec, inode, known.generation)
 }
 
-/// Another layout for a file without a name, in which the only one who has it open never changed
-/// anything: so no object of its present layout was ever made, and its slots may be given once
-/// more. He says that he has not written; that nothing was cut off again, and that the layout did
-/// not come from another file, is known here.
+/// Another layout for a file without a name, in which its only opener never changed anything: so no
+/// object of its present layout was ever made, and its slots may be given once more. The opener
+/// says that it has not written; that nothing was cut off again, and that the layout did not come
+/// from another file, is known here.
 fn beginning(
     txn: &mut Transaction<'_>,
     inode: &Inode,

@@ -69,10 +69,10 @@ fn position_of(layout: &Layout, request: &LeaveOut) -> FsResult<usize> {
     possible.then_some(position).ok_or(FsError::Invalid)
 }
 
-/// Answers who was refused by a fence, once nobody is about to change the layout any more: a client
-/// that has the file open, or truncates it. The generation told may be larger than the layout's,
-/// from a client that was refused again and again: the layout gets past every possible fence,
-/// whichever client raised it.
+/// Answers a client that was refused by a fence, once nobody is about to change the layout any
+/// more: one that has the file open, or truncates it. The generation told may be larger than the
+/// layout's, from a client that was refused again and again: the layout gets past every possible
+/// fence, whichever client raised it.
 pub(crate) fn renew(txn: &mut Transaction<'_>, request: &RenewLayout) -> FsResult<MdtReply> {
     let mut inode = txn.inode(request.inode)?;
     let mut layout = inode.layout().cloned().ok_or(FsError::Invalid)?;

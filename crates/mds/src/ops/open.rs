@@ -149,7 +149,7 @@ pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<Open
         && !volatile.fences.touch(inode.osts())
 }
 
-/// What kinds of files cannot be opened this way, whoever asks (may_open of Linux).
+/// What kinds of files cannot be opened this way by anybody (may_open of Linux).
 fn check_kind(inode: &Inode, flags: OpenFlags) -> FsResult<()> {
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
     match inode.kind() {

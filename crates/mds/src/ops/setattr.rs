@@ -70,7 +70,7 @@ fn check_flags(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsR
     }
 }
 
-/// chown: only root changes owners; an owner may give the group to one of his own.
+/// chown: only root changes owners; an owner may give a file to a group of which it is a member.
 fn check_owner(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResult<()> {
     if who.is_root() {
         return Ok(());

@@ -29,7 +29,7 @@ impl Gate {
         self.closed.send_replace(false);
     }
 
-    /// The next write panics in whoever writes.
+    /// The next write panics in the task that writes.
     pub fn panic_once(&self) {
         self.panics.store(true, Ordering::SeqCst);
     }

@@ -116,7 +116,7 @@ impl ObjectCheck {
             .filter(|(object, _)| is_known(*object))
             .filter(|(object, (role, _))| !self.is_expected(*object, *role))
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
-        // Whose record does not decode may be who has them.
+        // An inode whose record does not decode may have them.
         let destroy = repair && summary.damaged == 0;
         for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
             if destroy {
@@ -210,7 +210,7 @@ struct Suspect {
 
 impl Suspect {
     /// Whether the file has it, or will once its client has told: an MDT that recovers may know an
-    /// older layout than who wrote to it, and has nobody's file open.
+    /// older layout than a client that wrote to it, and has nobody's file open.
     fn may_be_of(&self, file: &ScannedInode) -> bool {
         file.busy || belongs(file, self.object, self.role)
     }
@@ -250,7 +250,7 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
         rt::clock::sleep(clock, TIMEOUT / 10).await;
     }
     // Layouts may have been swapped since the list of inodes was made, and while it is made again:
-    // who is overlooked once is found by the second look.
+    // a file that is overlooked once is found by the second look.
     for _ in 0..2 {
         if !suspects.is_empty() {
             let holders = targets.holders().await?;
@@ -373,7 +373,7 @@ mod tests {
         assert!(!suspect(0).is_of_none(&among(false)), "the file has it");
         assert!(suspect(1).is_of_none(&among(false)), "nobody has it");
         assert!(suspect(1).is_of_none(&BTreeMap::new()));
-        assert!(!suspect(1).is_of_none(&among(true)), "who has it may come back");
+        assert!(!suspect(1).is_of_none(&among(true)), "its client may come back");
     }
 
     const OBJECT: ObjectId = ObjectId::new(InodeNumber(0x101), 0);

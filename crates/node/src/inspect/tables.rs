@@ -79,7 +79,8 @@ pub async fn inspect(
     Ok(())
 }
 
-/// Whether the error tells of the place of the copy, or of who makes it, and nothing of the store.
+/// Whether the error tells of the place of the copy, or of the program that makes it, and not of
+/// the store.
 fn is_of_the_copy(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     [FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull].contains(&error.kind())

@@ -14,8 +14,8 @@
 //! client, also after a restart of a server that remembers nothing but ids. A client that continues
 //! a session shows the [`Ticket`] that it got with it, so none claims a session that it never had.
 //!
-//! Downside: keys are shared. Who has the client key can pose as a server towards clients that it
-//! can redirect, and the frames after the handshake are not protected (docs/security.md).
+//! Downside: keys are shared. Any holder of the client key can pose as a server towards clients
+//! that it can redirect, and the frames after the handshake are not protected (docs/security.md).
 
 mod handshake;
 mod key;

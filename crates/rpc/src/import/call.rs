@@ -105,8 +105,8 @@ enum Entry {
 }
 
 impl Import {
-    /// Whether calls through this handle go out in a state, as part of a recovery or not; `None`: they
-    /// wait.
+    /// Whether calls through this handle go out in a state, as part of a recovery or not; `None`:
+    /// they wait.
     fn recovers(&self, state: ImportState) -> Option<bool> {
         match state {
             ImportState::Full => Some(false),
@@ -139,7 +139,7 @@ impl Import {
         }
         let started = self.inner.now();
         let opcode = opcode::of(&request);
-        // Before the permit for a slot: nobody who has that waits for this.
+        // Before the permit for a slot: no holder of one waits for this.
         let _waits = match request.row().waits {
             true => Some(self.permit_to_wait(started).await?),
             false => None,
@@ -207,7 +207,8 @@ impl Import {
                     permit.forget();
                     self.inner.slot_freed(purpose);
                     (body, memory) = (None, None);
-                    // Those of before a restart of the server, which granted other slots, come back.
+                    // Those of before a restart of the server, which granted other slots, come
+                    // back.
                     let pause = busy_pause(refusals, self.inner.seams.entropy.next_u64());
                     refusals += 1;
                     clock::sleep(&*self.inner.seams.clock, pause).await;
@@ -317,7 +318,8 @@ impl Import {
         self.acquire(semaphore.try_acquire(), semaphore.acquire(), started).await
     }
 
-    /// Waits until a large request may be sent: only others that were sent before can be in its way.
+    /// Waits until a large request may be sent: only others that were sent before can be in its
+    /// way.
     async fn memory(&self, purpose: Purpose, bytes: u32, started: Instant) -> FsResult<OwnedSemaphorePermit> {
         let memory = if purpose == Purpose::Urgent { &self.inner.urgent_memory } else { &self.inner.memory };
         let now = memory.clone().try_acquire_many_owned(bytes);

@@ -118,7 +118,7 @@ impl LocalDirectory {
     }
 
     /// The same device whose flushes are executed by threads of their own: then nobody's read or
-    /// write waits behind them.
+    /// write waits for them.
     pub fn with_flushers(&self, flushers: Arc<IoThreads>) -> Self {
         Self { flushers, ..self.clone() }
     }
@@ -478,7 +478,7 @@ impl Root {
 }
 
 /// Makes `path` and the directories above it that are missing. Returns those in which names were
-/// made: what lies below is there after power loss only if they are synced.
+/// made: what is below is there after power loss only if they are synced.
 pub fn create_directories(path: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).collect();
@@ -597,7 +597,7 @@ mod tests {
             assert!(first.join().unwrap().is_err());
             assert!(second.join().unwrap().is_err(), "it was in flight when the first one failed");
         });
-        assert!(root.flush("file", |_| Ok(())).is_err(), "the data are lost for good");
+        assert!(root.flush("file", |_| Ok(())).is_err(), "the data are lost permanently");
         assert!(root.flush("other", |_| Ok(())).is_err(), "nobody knows what else is");
     }
 }

@@ -52,7 +52,7 @@ fn wrong_parameters_in_a_configuration_are_refused_by_name() {
     site.refused(&["format", &site.config()]).says(&["no parameter matches 'no.such.parameter'"]);
     let up = site.place("never").to_string_lossy().into_owned();
     site.refused(&["up", "--dir", &up, "--set", "no.such=1"]).says(&["no parameter matches 'no.such'"]);
-    assert!(!site.place("never").exists(), "nothing is made for who is refused");
+    assert!(!site.place("never").exists(), "nothing is made for a daemon that is refused");
     fs::write(site.config(), &good).unwrap();
     site.stria(&["format", &site.config()]);
     for (parameters, expected) in [
@@ -115,7 +115,7 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
     // A port where something else listens, here an OST.
     let mount = |source: &str| site.refused(&["mount", "--foreground", source, &site.name("")]);
     mount("10.77.0.1:/other").says(&["the file system at this address is 'stria', not 'other'"]);
-    // Who waits is told at once what for, also in the background.
+    // A user who waits is told at once what for, also in the background.
     for arguments in [&["mount", "--foreground"][..], &["mount"]] {
         let mounting = site.output(&[arguments, &["10.77.0.1:1:/stria", &site.name("")]].concat());
         assert_eq!(mounting.status, 1, "{mounting:?}");
@@ -274,7 +274,7 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     ] {
         site.refused(&[&["up", "--dir", &dir, "--mount", &site.name("")], arguments].concat()).says(&[expected]);
     }
-    // Who is refused leaves no mount point behind.
+    // A mount that is refused leaves no mount point.
     let mut up = site.daemon("up", &["up", "--dir", &dir, "--mount", &site.name("")]);
     up.wait_for("mounted at");
     let point = site.place("other/point").to_string_lossy().into_owned();

@@ -134,7 +134,7 @@ fn a_closed_pipe_ends_tools_quietly_and_no_daemon() {
         format!("explain {root}/file"),
         "fsck 10.77.0.1:/stria".to_owned(),
     ] {
-        // As a shell says of who was ended by SIGPIPE.
+        // As a shell says of a program that was ended by SIGPIPE.
         let ended = with_closed_pipe(&site, &format!("\"$STRIA\" {tool} >&4"));
         assert_eq!((ended.status, &*ended.stderr), (128 + libc::SIGPIPE, ""), "{tool}");
     }

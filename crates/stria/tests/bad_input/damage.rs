@@ -116,7 +116,7 @@ fn missing_objects_are_errors_with_their_name() {
     });
 }
 
-/// Whoever keeps files there loses nothing by a repair.
+/// A user with files there loses nothing by a repair.
 #[test]
 fn stray_host_files_are_removed_and_files_of_others_are_not() {
     let site = Site::new(1);

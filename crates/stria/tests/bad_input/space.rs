@@ -183,8 +183,8 @@ fn make_on(site: &Site, name: &str, ost: u16) {
     });
 }
 
-/// Its data stay where they are, and what is written from then on lies elsewhere, whoever has it
-/// open.
+/// Its data stay where they are, and what is written from then on goes elsewhere, whichever client
+/// has it open.
 #[test]
 fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     let site = site_with_small(2, &["ost0"]);
@@ -274,8 +274,8 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
         let refused = (0..100_000).find_map(|number| make(&directory, number).err());
         assert_eq!(refused.expect("the device is full").raw_os_error(), Some(libc::ENOSPC));
         expect_full(&site, "MDT0000");
-        // Whoever reads the directory would note it there; who removes everything reads it again
-        // and again.
+        // A reader of the directory would note it there; a program that removes everything reads it
+        // again and again.
         let read = || fs::read_dir(site.path("before")).unwrap().map(Result::unwrap).count();
         assert_eq!(read(), 2000 - 1000 * round);
         fs::remove_file(site.path(format!("before/{}-{}", 1000 * round, "x".repeat(200)))).unwrap();
@@ -302,7 +302,7 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
 
 /// What is left of a metadata target's device is for names: files go to the object storage targets
 /// from their first byte on, also where a directory's default would put their beginning on the
-/// metadata target; only who asks for that still gets it.
+/// metadata target; only a file that asks for that still gets it.
 #[test]
 fn a_metadata_target_with_little_space_keeps_it_for_names() {
     // Room besides the journal, the reserve of up to 96 MiB and what is kept for names, an eighth.

@@ -366,7 +366,7 @@ mod tests {
         outcomes.push(outcome("netflow.4", false, "total", 18.0));
         outcomes.push(outcome("netflow.5", true, "total", 19.0));
         outcomes.push(outcome("netflow.3", true, "total", 19.5));
-        assert_eq!(holding(&outcomes), [true, true, false, true, true], "who is equal is not favoured");
+        assert_eq!(holding(&outcomes), [true, true, false, true, true], "an equal is not favoured");
         outcomes.retain(|one| one.phase != "model" || one.job != scheduled("netflow.1", true));
         outcomes.push(outcome("netflow.1", true, "model", 9.3));
         assert_eq!(holding(&outcomes), [true; 5]);

@@ -5,9 +5,9 @@
 //! | EntryHeader, Vectors || payload, 1 MiB   |   next entry ...
 //! ```
 //! Anonymous memory: a page takes memory from its first use on, so an entry that was never used
-//! takes none. Most requests are small and touch two pages of their entry; an entry that has carried
-//! a large READ or WRITE keeps its 1 MiB. The kernel uses the entry that was answered last, so few
-//! entries do the work of a mount with little in flight.
+//! takes none. Most requests are small and touch two pages of their entry; an entry that has
+//! carried a large READ or WRITE keeps its 1 MiB. The kernel uses the entry that was answered last,
+//! so few entries do the work of a mount with little in flight.
 
 use std::{io, ptr::NonNull, sync::Arc};
 
@@ -54,7 +54,7 @@ impl EntryBlock {
 
 impl Drop for EntryBlock {
     fn drop(&mut self) {
-        // SAFETY: mapped in `allocate` with this length; whoever could use it holds the `Arc`.
+        // SAFETY: mapped in `allocate` with this length; all that could use it hold the `Arc`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * STRIDE) };
     }
 }

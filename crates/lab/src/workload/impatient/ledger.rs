@@ -204,7 +204,7 @@ mod tests {
         assert!(ledger.clone().saw_size(end + 1).is_err() && ledger.clone().saw_size(range(0).end - 1).is_err());
         let mut cut = ledger.clone();
         assert_eq!(cut.saw_size(range(2).start), Ok(()));
-        assert!(cut.clone().saw_data(3, &contents(3, 1)).is_err(), "it is behind the end");
+        assert!(cut.clone().saw_data(3, &contents(3, 1)).is_err(), "it is after the end");
         assert_eq!(cut.saw_data(3, &[]), Ok(()));
         assert_eq!(ledger.saw_data(3, &contents(3, 1)), Ok(()));
         assert!(ledger.saw_size(range(2).start).is_err(), "it was seen to be longer");

@@ -76,7 +76,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         Some(outcome) => outcome?,
         None => finishes(cluster, "the clients' work", working).await??,
     }
-    // Whatever was left behind by those who gave up would arrive until then.
+    // Requests that were given up would arrive until then.
     cluster.simulation().sleep(cluster.options().settings.import.timeout * 2).await;
     for client in cluster.clients() {
         let user = User::new(cluster, client, &files);

@@ -47,7 +47,7 @@ impl Alarm {
         self.allowed |= lost.certainly() || lost.perhaps;
     }
 
-    /// Whether a sync may still tell of a loss: who closes now leaves that to the next open.
+    /// Whether a sync may still tell of a loss: a close now leaves that to the next open.
     pub fn is_pending(&self) -> bool {
         self.allowed || self.owed.certainly()
     }

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(version_of(3, &torn, 3), Some(9));
         torn[2048..2560].copy_from_slice(&old[2048..2560]);
         assert_eq!(version_of(3, &torn, 3), None);
-        assert_eq!(version_of(3, &[], 0), Some(0), "behind the end");
+        assert_eq!(version_of(3, &[], 0), Some(0), "after the end");
         assert_eq!(version_of(3, &old[..100], 3), None, "cut off");
     }
 }

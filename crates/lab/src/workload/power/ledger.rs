@@ -101,7 +101,7 @@ impl FileLedger {
         self.unsynced || self.blocks.iter().any(Block::is_dirty)
     }
 
-    /// Whether the file may hold these data after a power loss at `at`, wherever it lies.
+    /// Whether the file may hold these data after a power loss at `at`, wherever it is.
     pub fn may_hold(&self, data: &[u8], at: Instant, bound: Duration) -> bool {
         let may = |(number, block): (u64, &Block)| {
             version_of(number, data, 0).is_some_and(|found| block.possible(true, at, bound).contains(&found))
