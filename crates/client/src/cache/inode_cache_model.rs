@@ -86,18 +86,7 @@ impl Mdt {
 
     fn add(&mut self, inode: InodeNumber, kind: FileKind) {
         let attributes = Attributes { links: 1, mode: 0o755, ..Attributes::zeroed(inode, kind) };
-        let entry = Entry {
-            attributes,
-            size_unknown: None,
-            accounted: NOW,
-            quiet: None,
-            changes: 0,
-            records: 0,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: false,
-            epoch: None,
-        };
+        let entry = Entry { accounted: NOW, ..Entry::of(attributes) };
         self.nodes.insert(inode, Node { entry, version: 1, changed_by: None });
     }
 

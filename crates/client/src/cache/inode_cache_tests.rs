@@ -17,18 +17,7 @@ const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS
 
 fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
     let attributes = Attributes { mode: 0o755, links: 1, size, ..Attributes::zeroed(inode, kind) };
-    Entry {
-        attributes,
-        size_unknown: None,
-        accounted: NOW,
-        quiet: None,
-        changes: 0,
-        records: 0,
-        map_version: 0,
-        access_list: false,
-        no_public_xattrs: false,
-        epoch: None,
-    }
+    Entry { accounted: NOW, ..Entry::of(attributes) }
 }
 
 fn directory() -> Entry {

@@ -163,35 +163,10 @@ mod tests {
 
     /// Of a settled file whose objects changed three times.
     fn entry(size: u64, blocks: u64) -> Entry {
-        let attributes = Attributes {
-            inode: InodeNumber(7),
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size,
-            blocks,
-            atime: at(1),
-            mtime: at(1),
-            ctime: at(1),
-            btime: at(1),
-            flags: 0,
-            project: 0,
-        };
-        Entry {
-            attributes,
-            size_unknown: None,
-            accounted: at(1),
-            quiet: None,
-            changes: 3,
-            records: 0,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: false,
-            epoch: None,
-        }
+        let zeroed = Attributes::zeroed(InodeNumber(7), FileKind::Regular);
+        let times = Attributes { atime: at(1), mtime: at(1), ctime: at(1), btime: at(1), ..zeroed };
+        let attributes = Attributes { mode: 0o644, links: 1, size, blocks, ..times };
+        Entry { accounted: at(1), changes: 3, ..Entry::of(attributes) }
     }
 
     /// The change of an object that changed seven times before.

@@ -44,18 +44,7 @@ impl Inode {
     fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout.clone() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry {
-            attributes: self.attributes,
-            size_unknown,
-            accounted,
-            quiet: None,
-            changes,
-            records,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: false,
-            epoch: None,
-        }
+        Entry { size_unknown, accounted, changes, records, ..Entry::of(self.attributes) }
     }
 
     /// A change begins; the epoch that its client is given.

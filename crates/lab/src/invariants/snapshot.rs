@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Display,
     sync::Arc,
 };
 
@@ -30,7 +29,7 @@ use oss::{
     tables::{CHUNKS, EVICTED, META, OBJECTS, parse_client_key, parse_object_key, parse_part_key},
 };
 use rpc::message::{mgs::ClusterMap, ost::ObjectAttributes};
-use types::{ClientId, Damage, FsError, FsResult, InodeNumber, ObjectId, OstIndex, SpaceUsage};
+use types::{ClientId, Damage, FsError, FsResult, InodeNumber, ObjectId, OstIndex, RecordDamage, SpaceUsage};
 
 use crate::{
     ProcessId,
@@ -158,8 +157,9 @@ fn unreadable(role: Role, error: FsError) -> String {
     format!("{role}: a record cannot be read: {error}")
 }
 
-fn damaged(error: impl Display) -> FsError {
-    FsError::from(Damage::new("table", error.to_string()))
+/// A key that no record of this kind has.
+fn malformed(what: &'static str, key: &[u8]) -> FsError {
+    Damage::new(what, RecordDamage::Key(key.to_vec())).into()
 }
 
 impl MdtState {
@@ -171,7 +171,7 @@ impl MdtState {
             }
             Ok(())
         })?;
-        let counters = counters.ok_or_else(|| damaged("counters are missing"))?;
+        let counters = counters.ok_or_else(|| Damage::new("counters", "missing"))?;
         let mut inodes = BTreeMap::new();
         mdt.scan_table(INODES, |key, value| {
             let number = inode_of_key("inode", key)?;
@@ -253,23 +253,22 @@ fn data_on_mdt(inode: &Inode) -> Option<ObjectId> {
 
 impl OstState {
     fn of(ost: &Ost, process: ProcessId) -> FsResult<Self> {
-        let malformed = || damaged("a key is malformed");
         let (mut objects, mut held, mut refused) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let mut totals = Totals::default();
         ost.scan_table(META, |key, value| {
             if key == TOTALS_KEY {
-                totals = Totals::decode(value).map_err(damaged)?;
+                totals = Totals::decode(value)?;
             }
             Ok(())
         })?;
         ost.scan_table(OBJECTS, |key, value| {
-            let object = parse_object_key(key).ok_or_else(malformed)?;
-            objects.insert(object, ObjectRecord::decode(value).map_err(damaged)?);
+            let object = parse_object_key(key).ok_or_else(|| malformed("object", key))?;
+            objects.insert(object, ObjectRecord::decode(value)?);
             Ok(())
         })?;
         ost.scan_table(CHUNKS, |key, value| {
-            let (object, _) = parse_part_key(key).ok_or_else(malformed)?;
-            let record = ChunkRecord::decode(value).map_err(damaged)?;
+            let (object, _) = parse_part_key(key).ok_or_else(|| malformed("chunk", key))?;
+            let record = ChunkRecord::decode(value)?;
             let of_object: &mut (u64, u64) = held.entry(object).or_default();
             for state in record.states() {
                 of_object.0 += u64::from(*state != BlockState::Absent);
@@ -278,7 +277,7 @@ impl OstState {
             Ok(())
         })?;
         ost.scan_table(EVICTED, |key, _| {
-            refused.insert(parse_client_key(key).ok_or_else(malformed)?);
+            refused.insert(parse_client_key(key).ok_or_else(|| malformed("evicted client", key))?);
             Ok(())
         })?;
         let tables = ost.table_statistics();

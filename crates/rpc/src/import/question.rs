@@ -1,5 +1,7 @@
 //! One call: the request, and its result.
 
+use std::fmt::{self, Write};
+
 use bytes::Bytes;
 use rt::Spawn;
 use tokio::sync::oneshot;
@@ -106,9 +108,23 @@ impl Ask for MgsRequest {
     }
 }
 
-/// What a reply of the wrong kind becomes.
-pub fn unexpected(reply: impl std::fmt::Debug) -> FsError {
-    ProtocolError::UnexpectedReply(format!("{reply:?}")).into()
+/// What a reply of the wrong kind becomes: its kind, without what it contains.
+pub fn unexpected(reply: impl fmt::Debug) -> FsError {
+    let mut kind = Kind(String::new());
+    // Ends with an error after the name of the variant.
+    let _ = write!(kind, "{reply:?}");
+    ProtocolError::UnexpectedReply(kind.0).into()
+}
+
+/// Takes the name at the beginning of what is written, and nothing after it.
+struct Kind(String);
+
+impl fmt::Write for Kind {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let name = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+        self.0.push_str(name);
+        if name.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
 }
 
 /// A request, and how to call with it. A request alone is a question without anything else.

@@ -1,6 +1,6 @@
 //! What is known of a compound before it is executed.
 
-use types::{Attributes, FileKind, Timestamp};
+use types::{Attributes, FileKind};
 
 use super::*;
 use crate::auth::Role;
@@ -44,19 +44,7 @@ fn close(inode: StepInode, written: Option<StepNumber>) -> Step {
 
 fn opened() -> Opened {
     let attributes = Attributes::zeroed(InodeNumber(5), FileKind::Regular);
-    let accounted = Timestamp::default();
-    let entry = Entry {
-        attributes,
-        size_unknown: None,
-        accounted,
-        quiet: None,
-        changes: 0,
-        records: 0,
-        map_version: 0,
-        access_list: false,
-        no_public_xattrs: false,
-        epoch: None,
-    };
+    let entry = Entry::of(attributes);
     Opened { entry, layout: None, epoch: 1, truncate: false, capabilities: false }
 }
 

@@ -65,34 +65,9 @@ mod tests {
     };
 
     fn entry() -> Entry {
-        Entry {
-            attributes: Attributes {
-                inode: InodeNumber(2),
-                kind: FileKind::Directory,
-                mode: 0o755,
-                links: 2,
-                uid: 1,
-                gid: 2,
-                device: 0,
-                size: 4096,
-                blocks: 8,
-                atime: Timestamp::default(),
-                mtime: Timestamp::default(),
-                ctime: Timestamp::default(),
-                btime: Timestamp::default(),
-                flags: 0,
-                project: 0,
-            },
-            size_unknown: None,
-            accounted: Timestamp::default(),
-            quiet: None,
-            changes: 0,
-            records: 0,
-            map_version: 0,
-            access_list: false,
-            no_public_xattrs: true,
-            epoch: None,
-        }
+        let zeroed = Attributes::zeroed(InodeNumber(2), FileKind::Directory);
+        let attributes = Attributes { mode: 0o755, links: 2, uid: 1, gid: 2, size: 4096, blocks: 8, ..zeroed };
+        Entry { no_public_xattrs: true, ..Entry::of(attributes) }
     }
 
     #[test]
