@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use layout::{Coverage, Layout, ObjectRange};
+use rt::BoxFuture;
 use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 
 use crate::{
@@ -56,7 +57,12 @@ impl FileSystem {
         Ok(data)
     }
 
-    async fn read_range(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
+    /// Boxed, see [`BoxFuture`].
+    fn read_range<'a>(&'a self, open: &'a OpenInode, offset: u64, bytes: u64) -> BoxFuture<'a, FsResult<ReadData>> {
+        Box::pin(self.read_range_inner(open, offset, bytes))
+    }
+
+    async fn read_range_inner(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
         let mut renewals = Renewals::default();
         loop {
             let layout = match self.layout_of(open).await? {
