@@ -32,9 +32,9 @@ use rpc::{
         extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
-            Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut, Lookup, Open,
-            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode, RenewLayout,
-            SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
+            ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
+            LockClaim, Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, RegisterOpens, Rename,
+            RenameMode, RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -233,6 +233,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         open: Some((open, OpenFlags(3))),
         layout: Some(spec()),
     };
+    let claim = LockClaim { handle: LockHandle(5), inode: INODE, bits: InodeBits(3), version: 300 };
     vec![
         MdtRequest::Lookup(root.clone(), Lookup { parent: INODE, name: name.clone() }),
         MdtRequest::SetAttributes(root.clone(), INODE, set),
@@ -295,6 +296,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::DropPrivileges(Credentials::root(), INODE),
         MdtRequest::CancelLocks(vec![LockHandle(5), LockHandle(1 << 40)]),
         MdtRequest::RegisterOpens(RegisterOpens { opens: vec![(INODE, open, OpenFlags(1))], complete: true }),
+        MdtRequest::ClaimLocks(ClaimLocks { era: 1, locks: vec![claim; 2] }),
         MdtRequest::LeaveOut(LeaveOut {
             inode: INODE,
             open,
@@ -412,6 +414,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         MdtReply::Names(vec![vec![7; 9]]),
         MdtReply::Compound(compound),
         MdtReply::Absent,
+        MdtReply::LocksClaimed(vec![Some(LockHandle(5)), None]),
     ];
     let mdt = stored.map(|(_, reply)| reply).chain(further);
     let tagged = |tag: u8, body: Bytes| [&[tag], &body[..]].concat();
@@ -437,7 +440,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         replay: Some(change.clone()),
         sequence: Some(Sequence { source: MdtIndex(1), number: 2, era: 3 }),
     };
-    let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write };
+    let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write, version: 6 };
     let reply = ReplyExtension {
         change: Some(change),
         committed: types::Lsn(8),

@@ -4,7 +4,7 @@
 //! Decisions are made here, under the namespace's mutex; the callbacks are made without it
 //! (`mdt/cache.rs`).
 //!
-//! Life cycle: volatile; after a restart no client has a lock. Handles begin at the time of the
+//! Life cycle: volatile; after a restart no client has a lock, unless it claims it again. Handles begin at the time of the
 //! start, so that they differ from those of every earlier start.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -32,6 +32,8 @@ pub(crate) struct CacheLocks {
     asked: Vec<Revocation>,
     /// Locks that were asked back.
     deadlines: LockDeadlines,
+    /// Clients of whose ended locks some exist still, and the last of these.
+    ended: BTreeMap<ClientId, LockHandle>,
 }
 
 impl CacheLocks {
@@ -50,12 +52,36 @@ impl CacheLocks {
             waiters: BTreeMap::new(),
             asked: Vec::new(),
             deadlines: LockDeadlines::default(),
+            ended: BTreeMap::new(),
         }
     }
 
     /// Grants what can be granted at once.
     pub fn grant(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
         self.locks.grant(client, inode, bits, &mut self.asked)
+    }
+
+    /// Grants a lock of an earlier connection of its client again, all of it or nothing; returns its
+    /// new handle. Claims ask for nothing back.
+    pub fn claim(
+        &mut self,
+        client: ClientId,
+        former: LockHandle,
+        inode: InodeNumber,
+        bits: InodeBits,
+    ) -> Option<LockHandle> {
+        if self.ended.get(&client).is_some_and(|last| former <= *last) {
+            self.cancel(client, &[former]);
+        }
+        if self.room(client) == 0 {
+            return None;
+        }
+        let granted = self.grant(client, inode, bits)?;
+        if granted.bits == bits {
+            return Some(granted.handle);
+        }
+        self.cancel(client, &[granted.handle]);
+        None
     }
 
     /// How many more locks a client may be granted.
@@ -151,6 +177,10 @@ impl CacheLocks {
         let mut ready = Vec::new();
         let has_more = self.locks.drop_client(client, last, LOCKS_PER_STEP, &mut ready);
         self.wake(&ready);
+        match has_more {
+            true => self.ended.insert(client, last),
+            false => self.ended.remove(&client),
+        };
         has_more
     }
 

@@ -22,7 +22,7 @@ use rpc::message::{
 };
 use types::{ClientId, FileKind, InodeNumber};
 
-use crate::{transaction::entries::is_dots, volatile::Volatile};
+use crate::{tables::inode::Brief, transaction::entries::is_dots, volatile::Volatile};
 
 const DIRECTORY: InodeBits = InodeBits(inode_bit::DIRECTORY);
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
@@ -33,20 +33,21 @@ const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 
 /// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
-/// mutex: what the reply shows is what the locks protect. `is_named`: whether an inode has a name.
+/// mutex: what the reply shows is what the locks protect. `stored`: an inode as the tables have it.
 pub(crate) fn with_reply(
     volatile: &mut Volatile,
     client: ClientId,
     wanted: Enqueue,
     request: &MdtRequest,
     reply: &mut MdtReply,
-    is_named: impl Fn(InodeNumber) -> bool,
+    stored: impl Fn(InodeNumber) -> Option<Brief>,
 ) -> Vec<Granted> {
     let Resource::Inode(number, wanted_bits) = wanted.resource else { return Vec::new() };
     let is_told = !volatile.recovery.running() && !volatile.opens.presumed.awaits_registration(client);
     if wanted.mode != CacheMode::Read || !is_told {
         return Vec::new();
     }
+    let is_named = |inode| stored(inode).is_some_and(|inode| inode.links > 0);
     let Some((named, possible)) = about(request, reply, is_named) else { return Vec::new() };
     if named != number {
         return Vec::new();
@@ -56,8 +57,8 @@ pub(crate) fn with_reply(
         let bits = exact(volatile, client, inode, bits & wanted_bits);
         let lock = volatile.cache.grant(client, inode, bits);
         granted.extend(lock.map(|GrantedBits { handle, inode, bits }| {
-            let resource = Resource::Inode(inode, bits);
-            Granted { handle, resource, mode: CacheMode::Read }
+            let version = stored(inode).map_or(0, |inode| inode.version);
+            Granted { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Read, version }
         }));
     }
     if let MdtReply::Directory(page, _) = reply {
@@ -85,7 +86,7 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
 
 /// Without attributes, unless they are exact as long as nobody asks this MDT; without opens that are
 /// counted.
-fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
+pub(crate) fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
     let bits = if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits };
     if bits.meets(OPEN) && volatile.moves.counts(inode) { bits & !OPEN } else { bits }
 }
@@ -182,6 +183,7 @@ mod tests {
                 cookie: number,
                 entry,
                 lock: None,
+                version: 1,
             }
         };
         inodes.map(found).collect()

@@ -189,9 +189,8 @@ impl Namespace {
         request: &MdtRequest,
         reply: &mut MdtReply,
     ) -> Vec<Granted> {
-        let stored = |inode| self.store.get(INODES, &Inode::key(inode)).ok().flatten();
-        let is_named = |inode| stored(inode).and_then(|value| Brief::of(&value).ok()).is_some_and(|of| of.links > 0);
-        grants::with_reply(&mut self.volatile, client, wanted, request, reply, is_named)
+        let stored = |inode| Brief::of(&self.store.get(INODES, &Inode::key(inode)).ok()??).ok();
+        grants::with_reply(&mut self.volatile, client, wanted, request, reply, stored)
     }
 
     /// What a client is shown of its change beside the reply, see [`shown_changes::beside`].

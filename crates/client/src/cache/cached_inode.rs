@@ -74,6 +74,9 @@ pub(crate) struct Base {
 #[derive(Debug, Default)]
 pub(crate) struct CachedInode {
     locks: Vec<Held>,
+    /// The highest version that was told since the locks are held: what is known is true as of it. 0:
+    /// none was.
+    pub version: u64,
     pub attributes: Option<CachedAttributes>,
     /// Of a file that this client alone has open for writing.
     base: Option<Box<Base>>,
@@ -93,8 +96,21 @@ pub(crate) struct CachedInode {
 
 impl CachedInode {
     /// A lock is held from now on.
-    pub fn grant(&mut self, handle: LockHandle, InodeBits(bits): InodeBits, since: Moment) {
+    pub fn grant(&mut self, handle: LockHandle, InodeBits(bits): InodeBits, since: Moment, version: u64) {
         self.locks.push(Held { handle, bits, since });
+        self.version = self.version.max(version);
+    }
+
+    /// A lock is held under another handle, as if it were granted now.
+    pub fn renew(&mut self, former: LockHandle, handle: LockHandle, since: Moment) {
+        for lock in self.locks.iter_mut().filter(|lock| lock.handle == former) {
+            (lock.handle, lock.since) = (handle, since);
+        }
+    }
+
+    /// Locks that are held since before a moment.
+    pub fn locks_before(&self, moment: Moment) -> impl Iterator<Item = LockHandle> + '_ {
+        self.locks.iter().filter(move |lock| lock.since < moment).map(|lock| lock.handle)
     }
 
     /// A lock is not held any more: drops what was under it alone. Returns the bits that went.

@@ -2,7 +2,8 @@
 //!
 //! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock,
 //! before anybody else can see a change. What this client changes itself it has to drop on its own
-//! ([`OwnChanges`]). Locks belong to a connection: all of them end with it.
+//! ([`OwnChanges`]). Locks belong to a connection: all of them end with it, and may be claimed on the
+//! next one (`claims`).
 //!
 //! Life cycle of a question: [`InodeCache::ask`] before it is sent, [`InodeCache::answer`] with its
 //! outcome. What is served is in `queries`. An answer is kept under locks that came with it, or
@@ -20,6 +21,7 @@ use rpc::message::{
 };
 use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 
+use self::claims::Claims;
 use super::{
     cached_inode::{CachedInode, Epoch},
     cancels::Released,
@@ -85,6 +87,7 @@ pub(crate) struct InodeCache {
     pub(super) listings: Listings,
     pub(super) changes: OwnChanges,
     pub(super) versions: OwnVersions,
+    claims: Claims,
     early: EarlyCancels,
     recency: Recency,
     pub(super) epoch: Epoch,
@@ -101,6 +104,7 @@ impl Default for InodeCache {
             listings: Listings::default(),
             changes: OwnChanges::default(),
             versions: OwnVersions::default(),
+            claims: Claims::default(),
             early: EarlyCancels::default(),
             recency: Recency::default(),
             epoch: 0,
@@ -109,22 +113,6 @@ impl Default for InodeCache {
 }
 
 impl InodeCache {
-    /// The connection at present, if there is one: all that was cached through another one is
-    /// dropped.
-    pub fn connect(&mut self, connection: Option<ConnectionId>) {
-        if self.connection == connection {
-            return;
-        }
-        self.connection = connection;
-        self.inodes.clear();
-        self.handles.clear();
-        self.names = NameTable::default();
-        self.listings = Listings::default();
-        self.versions.doubt_all();
-        self.early.clear();
-        self.recency.clear();
-    }
-
     /// Whether what is cached came through a session of this mount under another id.
     pub fn is_of_other_session(&self, client: ClientId) -> bool {
         self.connection.is_some_and(|(present, _)| present != client)
@@ -295,6 +283,13 @@ impl InodeCache {
         self.early.answered(self.changes.oldest_question());
     }
 
+    /// What is covered by locks of an inode that were held when a question was asked and are still, or
+    /// that came with its answer.
+    pub(super) fn bits_since(&self, inode: InodeNumber, asked: Moment, granted: &[LockHandle]) -> u32 {
+        let inode = self.inodes.get(&inode).filter(|_| self.connection.is_some());
+        inode.map_or(0, |inode| inode.bits_since(asked, granted))
+    }
+
     /// Whether a name that was removed may have led to another inode than was known: another client
     /// may have changed it, or another change of this client.
     fn is_removal_uncertain(&self, question: &Question, asked: Moment) -> bool {
@@ -304,8 +299,8 @@ impl InodeCache {
                 Name::Leads(inode) => (inode, inode_bit::LOOKUP),
                 Name::Missing => (parent, inode_bit::DIRECTORY | inode_bit::ATTRIBUTES),
             };
-            let held = self.inodes.get(inode).is_some_and(|inode| inode.bits_since(asked, &[]) & bits != 0);
-            !held || !self.changes.name_holds(*parent, name, asked, &question.changes)
+            self.bits_since(*inode, asked, &[]) & bits == 0
+                || !self.changes.name_holds(*parent, name, asked, &question.changes)
         })
     }
 
@@ -330,12 +325,12 @@ impl InodeCache {
         }
         let since = self.changes.next_question();
         let mut held = Vec::with_capacity(reply.beside.granted.len());
-        for (handle, resource) in granted_by(reply) {
+        for (handle, resource, version) in granted_by(reply) {
             match resource {
                 _ if self.early.contains(handle) || self.handles.contains_key(&handle) => {}
                 Resource::Inode(number, bits) if self.locks_max > 0 => {
                     let inode = self.inodes.entry(number).or_default();
-                    inode.grant(handle, bits, since);
+                    inode.grant(handle, bits, since, version);
                     self.recency.use_now(number, &mut inode.used);
                     self.handles.insert(handle, number);
                     held.push(handle);
@@ -346,6 +341,13 @@ impl InodeCache {
                 Resource::Object(object, _) => {
                     released.push(Released { handle, inode: object.inode, parts: InodeBits(0) });
                 }
+            }
+        }
+        // Whatever else changed them was not what is cached under the locks: as long as a lock is held,
+        // nobody but this client changes what is under it.
+        for told in reply.beside.change.iter().flat_map(|change| &change.versions) {
+            if let Some(inode) = self.inodes.get_mut(&told.inode) {
+                inode.version = inode.version.max(told.after);
             }
         }
         held.sort_unstable();
@@ -380,14 +382,16 @@ fn told_changed<'a>(question: &Question, beside: &'a ReplyExtension) -> impl Ite
 }
 
 /// The locks that came with a reply: beside it, or with the names of a directory.
-fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Resource)> + 'a {
+/// With the versions of their inodes.
+fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Resource, u64)> + 'a {
     let page = match reply.reply {
         MdtReply::Directory(page, _) => page.as_slice(),
         _ => &[],
     };
-    let of_page =
-        page.iter().filter_map(|found| found.lock.map(|(handle, bits)| (handle, Resource::Inode(found.inode, bits))));
-    reply.beside.granted.iter().map(|granted| (granted.handle, granted.resource)).chain(of_page)
+    let of_page = page.iter().filter_map(|found| {
+        found.lock.map(|(handle, bits)| (handle, Resource::Inode(found.inode, bits), found.version))
+    });
+    reply.beside.granted.iter().map(|granted| (granted.handle, granted.resource, granted.version)).chain(of_page)
 }
 
 /// The inode that a reply shows.
@@ -398,6 +402,7 @@ fn shown_by(reply: &MdtReply) -> Option<&Entry> {
     }
 }
 
+mod claims;
 mod known_opens;
 
 #[cfg(test)]

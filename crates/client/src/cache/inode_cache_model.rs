@@ -71,7 +71,7 @@ impl Mdt {
         let (handle, bits) = (LockHandle(self.number()), inode_bit::LOOKUP | inode_bit::ATTRIBUTES);
         self.locks.insert(handle, (DIRECTORIES[1], bits));
         let resource = Resource::Inode(DIRECTORIES[1], InodeBits(bits));
-        let granted = [Granted { handle, resource, mode: CacheMode::Read }];
+        let granted = [Granted { handle, resource, mode: CacheMode::Read, version: 0 }];
         let entry = self.nodes[&DIRECTORIES[1]].entry.clone();
         let reply = MdtReply::Created(Created { entry, created: true, opened: None });
         let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
@@ -211,6 +211,7 @@ impl Mdt {
             cookie: u64::from(name[0]),
             entry: self.nodes.get(&inode).map(|node| node.entry.clone()),
             lock: None,
+            version: 0,
         };
         let names = NAMES.iter().filter_map(|name| Some((*name, self.find(directory, name)?)));
         names.map(found).collect()
@@ -265,7 +266,7 @@ impl Mdt {
                 let handle = LockHandle(self.number());
                 self.locks.insert(handle, (inode, grantable));
                 let resource = Resource::Inode(inode, InodeBits(grantable));
-                granted.push(Granted { handle, resource, mode: CacheMode::Read });
+                granted.push(Granted { handle, resource, mode: CacheMode::Read, version: 0 });
             }
         }
         granted

@@ -34,7 +34,7 @@ fn nobody() -> Credentials {
 
 fn granted(handle: u64, inode: InodeNumber, bits: u32) -> Granted {
     let resource = Resource::Inode(inode, InodeBits(bits));
-    Granted { handle: LockHandle(handle), resource, mode: CacheMode::Read }
+    Granted { handle: LockHandle(handle), resource, mode: CacheMode::Read, version: 0 }
 }
 
 fn look_up(name: &str) -> MdtRequest {

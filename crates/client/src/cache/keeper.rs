@@ -30,8 +30,7 @@ pub(super) struct Keeper<'a> {
 impl Keeper<'_> {
     /// Whether the answer was given while this client had these bits.
     fn covers(&self, inode: InodeNumber, bits: u32) -> bool {
-        let inode = self.cache.inodes.get(&inode);
-        inode.is_some_and(|inode| inode.bits_since(self.asked, self.granted) & bits == bits)
+        self.cache.bits_since(inode, self.asked, self.granted) & bits == bits
     }
 
     /// Whether nothing of the inode but its times can have changed since.

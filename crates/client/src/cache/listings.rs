@@ -126,6 +126,7 @@ mod tests {
             cookie,
             entry: None,
             lock: None,
+            version: 0,
         };
         cookies.map(entry).collect()
     }

@@ -210,7 +210,8 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::RenewLayout(_)
         | R::LeaveOut(_)
         | R::CancelLocks(_)
-        | R::RegisterOpens(_) => (Asked::Nothing, None),
+        | R::RegisterOpens(_)
+        | R::ClaimLocks(_) => (Asked::Nothing, None),
     }
 }
 
@@ -274,7 +275,8 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::ReadData(_)
         | R::ReportFull(_)
         | R::CancelLocks(_)
-        | R::RegisterOpens(_) => Vec::new(),
+        | R::RegisterOpens(_)
+        | R::ClaimLocks(_) => Vec::new(),
     }
 }
 

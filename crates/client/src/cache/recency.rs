@@ -38,6 +38,11 @@ impl Recency {
         self.order.first_key_value().map(|(_, inode)| *inode)
     }
 
+    /// All inodes, roughly in the order of their last use.
+    pub fn newest_first(&self) -> impl Iterator<Item = InodeNumber> + '_ {
+        self.order.values().rev().copied()
+    }
+
     /// All are gone.
     pub fn clear(&mut self) {
         self.order.clear();

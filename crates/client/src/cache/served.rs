@@ -31,9 +31,14 @@ pub struct Served {
 }
 
 impl InodeCache {
+    /// Whether what is cached is served once calls can go out on this connection.
+    fn serves(&self, connection: ConnectionId) -> bool {
+        self.connection == Some(connection) || self.is_claimed(connection)
+    }
+
     /// The locks held, while this is the connection; nothing changes.
     pub fn served_locks(&self, connection: ConnectionId) -> Vec<ServedLock> {
-        if self.connection != Some(connection) {
+        if !self.serves(connection) {
             return Vec::new();
         }
         let locks = self.inodes.iter().flat_map(|(inode, cached)| cached.locks().map(move |lock| (*inode, lock)));
@@ -43,7 +48,7 @@ impl InodeCache {
     /// What would be served under them. `written` as in [`InodeCache::ask`].
     pub fn served(&self, connection: ConnectionId, written: impl Fn(InodeNumber) -> bool) -> Served {
         let mut served = Served { client: connection.0, ..Served::default() };
-        if self.connection != Some(connection) {
+        if !self.serves(connection) {
             return served;
         }
         for (number, attributes) in self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.attributes?)))

@@ -16,6 +16,7 @@ use rpc::{
     message::{
         MdtReply, MdtRequest,
         lock::{Enqueue, InodeBits, Resource, inode_bit},
+        mdt::LockClaim,
     },
 };
 use rt::Clock;
@@ -42,6 +43,11 @@ pub(crate) struct TargetCache {
 
 fn wants_opens(wanted: &Enqueue) -> bool {
     matches!(wanted.resource, Resource::Inode(_, InodeBits(bits)) if bits & inode_bit::OPEN != 0)
+}
+
+/// The newest connection, as the cache knows it.
+fn newest(import: &Import) -> ConnectionId {
+    (import.client(), import.newest_connection())
 }
 
 /// Drops what was cached through another connection than the present one. With the cache locked, so
@@ -94,6 +100,25 @@ impl TargetCache {
             self.wanted_opens.store(true, Ordering::Release);
         }
         pending
+    }
+
+    /// A connection has begun: what is to be claimed on it.
+    pub fn begin_claim(&self, import: &Import) -> Vec<LockClaim> {
+        self.cache.lock().begin_claim(newest(import))
+    }
+
+    /// Claims were answered, with new handles of those that were granted.
+    pub fn claimed(&self, import: &Import, claims: &[LockClaim], granted: &[Option<LockHandle>]) {
+        let mut cache = self.cache.lock();
+        let answers = claims.iter().zip(granted);
+        let released = answers.filter_map(|(claim, granted)| cache.claimed(newest(import), claim, *granted)).collect();
+        // Nothing was served under them.
+        self.release(cache, released, false);
+    }
+
+    /// Whatever was not claimed by now is dropped.
+    pub fn end_claim(&self, import: &Import) {
+        self.cache.lock().end_claim(newest(import));
     }
 
     /// Whether this client may have been granted a lock on opens.

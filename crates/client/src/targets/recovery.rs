@@ -1,7 +1,8 @@
 //! What happens when a server forgets this client.
 //!
 //! An MDT keeps opens and locks in memory only. After it has restarted, this client reclaims
-//! everything that it had there before any other request continues. There is nothing to reclaim at
+//! everything that it had there before any other request continues, and claims the locks under which
+//! it cached names and attributes (module `lock_claims`). There is nothing to reclaim at
 //! an OST; its restarts are only counted, because an OST that died may have executed part of a
 //! change that is requested again after its next start.
 //!
@@ -39,7 +40,7 @@ use types::{
 use crate::{
     client_state::ClientState,
     targets::{
-        connection::{Restarts, unexpected},
+        connection::{Restarts, TargetConnection, unexpected},
         target_table::TargetTable,
     },
 };
@@ -86,6 +87,11 @@ impl MdtRecovery {
         Self { mdt, client, targets, client_state, restarts, seams }
     }
 
+    /// This client's view of the MDT; `None` while the mount ends.
+    fn target(&self) -> Option<Arc<TargetConnection>> {
+        self.targets.upgrade()?.mdt(self.mdt).ok()
+    }
+
     async fn reclaim(&self, import: &Import, has_lost: bool, reclaim: Reclaim) -> FsResult<()> {
         match import.call(MdtRequest::Reclaim(reclaim)).await?.reply {
             MdtReply::Done => Ok(()),
@@ -123,6 +129,11 @@ impl Recovery for MdtRecovery {
             for layouts in layout_batches(layouts) {
                 self.reclaim(&import, has_lost, Reclaim { layouts, ..Reclaim::default() }).await?;
             }
+            // Versions that were lost may be given again. Before the end of this client's part: until
+            // then others' changes wait.
+            if let Some(target) = self.target().filter(|_| !has_lost) {
+                target.claim_locks(&import, &self.seams).await?;
+            }
             self.reclaim(&import, has_lost, Reclaim { done: true, ..Reclaim::default() }).await?;
             tracing::info!(target = %import.target(), opens = opens.len(), locks = locks.len(), "reclaimed");
             Ok(())
@@ -133,14 +144,21 @@ impl Recovery for MdtRecovery {
         self.client_state.above.withdraw_all().unwrap_or_else(|| Box::pin(std::future::ready(())))
     }
 
-    /// Locks ended with the former connection, also those under which files were opened.
+    /// Locks ended with the former connection, also those under which files were opened: none is
+    /// granted again before the MDT knows what is open.
     fn resume(&self, import: &Import) -> Option<BoxFuture<'_, FsResult<()>>> {
-        let target = self.targets.upgrade()?.mdt(self.mdt).ok()?;
-        if !target.cache().has_wanted_opens() {
+        let target = self.target()?;
+        let has_opens = target.cache().has_wanted_opens();
+        if !has_opens && !target.has_claims(import) {
             return None;
         }
         let (import, mdt) = (import.clone(), self.mdt);
-        Some(Box::pin(async move { target.tell_all_opens(&import, mdt).await }))
+        Some(Box::pin(async move {
+            if has_opens {
+                target.tell_all_opens(&import, mdt).await?;
+            }
+            target.claim_locks(&import, &self.seams).await
+        }))
     }
 
     fn evicted(&self) {
@@ -152,8 +170,7 @@ impl Recovery for MdtRecovery {
     }
 
     fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
-        let target = self.targets.upgrade().and_then(|targets| targets.mdt(self.mdt).ok());
-        let reply = match target {
+        let reply = match self.target() {
             Some(target) => target.called_back(&self.seams, &request),
             // The mount ends, and all its locks with it.
             None => Err(FsError::NotFound),

@@ -121,7 +121,7 @@ impl Locks {
                 let handle = LockHandle(self.last);
                 self.held.insert(handle, (client, inode, bits));
                 let resource = Resource::Inode(inode, InodeBits(bits));
-                granted.push(Granted { handle, resource, mode: CacheMode::Read });
+                granted.push(Granted { handle, resource, mode: CacheMode::Read, version: 0 });
             }
         }
         granted
@@ -410,6 +410,7 @@ impl State {
                     cookie: position as u64 + 1,
                     entry: read.attributes.then(|| self.entry(*inode).expect("a name leads to an inode")),
                     lock: None,
+                    version: 0,
                 };
                 let entries = self.names.iter().enumerate().skip(read.cookie as usize).map(entry);
                 let entries: Vec<_> = entries.take(read.entries_max as usize).collect();

@@ -5,6 +5,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod check;
+mod claim_locks;
 pub(crate) mod close;
 pub(crate) mod compound;
 pub(crate) mod create;
@@ -80,6 +81,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::RenewLayout(request) => leave_out::renew(txn, request),
         MdtRequest::LeaveOut(request) => leave_out::run(txn, request),
         MdtRequest::RegisterOpens(register) => register_opens::run(txn, register),
+        MdtRequest::ClaimLocks(claim) => claim_locks::run(txn, claim),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),

@@ -71,6 +71,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
         cookie,
         entry: None,
         lock: None,
+        version: 0,
     };
     let both = [dot(b".", directory.number(), COOKIE_SELF), dot(b"..", parent, COOKIE_PARENT)];
     both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
@@ -104,6 +105,7 @@ fn names(
         }
         let target = found.target;
         let inode = if request.attributes { txn.find_inode(target.inode)? } else { None };
+        let version = inode.as_ref().map_or(0, |inode| inode.version);
         let entry = inode.map(|inode| attributes::entry(txn, &inode));
         bytes += target.name.len() + ENTRY_BYTES;
         if let Some(entry) = &entry {
@@ -117,6 +119,7 @@ fn names(
             cookie,
             entry,
             lock: None,
+            version,
         });
         Ok(true)
     })?;

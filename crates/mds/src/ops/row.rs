@@ -217,6 +217,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::LeaveOut(_) => row(C::Layout).durable(),
         R::DropPrivileges(..) => row(C::Setattr),
         R::RegisterOpens(_) => row(C::Open),
+        R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
     }
 }

@@ -127,6 +127,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         wait: true,
     };
     let exclusive = ExclusiveBegin { inode: INODE, open: Some(OpenId(1)), purpose: ExclusivePurpose::Truncate(5) };
+    let claim = LockClaim { handle: LockHandle(12), inode: INODE, bits: lock::InodeBits(3), version: 300 };
     vec![
         R::Lookup(root(), Lookup { parent: INODE, name: name() }),
         R::GetAttributes(INODE),
@@ -228,6 +229,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::DropPrivileges(root(), INODE),
         R::CancelLocks(vec![LockHandle(12), LockHandle(u64::MAX)]),
         R::RegisterOpens(RegisterOpens { opens: vec![(INODE, OpenId(3), OpenFlags(1))], complete: true }),
+        R::ClaimLocks(ClaimLocks { era: 2, locks: vec![claim; 3] }),
     ]
 }
 
@@ -352,6 +354,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         cookie: i64::MAX as u64,
         entry: Some(entry()),
         lock: Some((LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))),
+        version: 300,
     };
     let info = LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None };
     vec![
@@ -378,6 +381,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::NotReclaimed(NotReclaimed { lost: vec![INODE], undone: vec![InodeNumber(9)] }),
         R::SyncFirst(SyncFirst { inode: INODE, layout: layout() }),
         R::Absent,
+        R::LocksClaimed(vec![None, Some(LockHandle(u64::MAX))]),
     ]
 }
 

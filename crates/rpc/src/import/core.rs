@@ -195,6 +195,8 @@ pub(super) struct Core {
     era: u64,
     /// The same as of the last connection that became full.
     era_known: u64,
+    /// Features of the newest connection.
+    features: u64,
     version: u16,
     /// Of all requests.
     class: u8,
@@ -235,6 +237,7 @@ impl Core {
             ticket: None,
             era: 0,
             era_known: 0,
+            features: 0,
             version: 0,
             class,
             slot_count: SESSION_SLOTS_MAX,
@@ -573,6 +576,7 @@ impl Core {
     /// Returns what the slots were for that are free now.
     pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Purpose> {
         self.version = connected.version;
+        self.features = connected.features;
         self.era = connected.era;
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
         self.urgent_count = connected.urgent_slots.min(self.slot_count - 2);
@@ -595,6 +599,11 @@ impl Core {
             self.slots.give_back(slot);
         }
         freed
+    }
+
+    /// Whether both sides of the newest connection support a feature.
+    pub(super) fn supports(&self, feature: u64) -> bool {
+        self.features & feature == feature
     }
 
     /// Whether requests are outstanding in slots that the server does not grant any more.

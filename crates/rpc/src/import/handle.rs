@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use rt::{BoxFuture, Instant, Seams};
 use tokio::sync::{Notify, Semaphore, oneshot};
-use types::{ClientId, FsError, FsResult, limits::SESSION_SLOTS_MAX};
+use types::{ClientId, FsError, FsResult, Generation, limits::SESSION_SLOTS_MAX};
 
 use super::{
     call::Beside,
@@ -235,6 +235,18 @@ impl Import {
     /// [`era`]: crate::message::session::Connected::losses
     pub fn era(&self) -> Option<u64> {
         self.inner.guarded.lock().core.era_known()
+    }
+
+    /// Whether both sides of the newest connection support this [`feature`].
+    ///
+    /// [`feature`]: crate::message::session::feature
+    pub fn supports(&self, feature: u64) -> bool {
+        self.inner.guarded.lock().core.supports(feature)
+    }
+
+    /// The newest connection, perhaps one by which calls cannot go out.
+    pub fn newest_connection(&self) -> Generation {
+        self.inner.guarded.lock().core.generation
     }
 
     /// The present connection, and how long the target keeps the client's state for it at least;

@@ -96,6 +96,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         }
         R::CancelLocks(handles) => within("locks", handles.len(), LOCKS_PER_MESSAGE_MAX),
         R::RegisterOpens(register) => within("opens", register.opens.len(), OPENS_PER_MESSAGE_MAX),
+        R::ClaimLocks(claim) => within("locks", claim.locks.len(), LOCKS_PER_MESSAGE_MAX),
         R::RenewLayout(renew) if renew.generation > Layout::GENERATION_MAX => Err(FsError::Overflow),
         R::ChangeData(request) | R::ReadData(request) => check_ost(request),
         R::GetAttributes(_)

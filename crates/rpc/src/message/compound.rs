@@ -412,7 +412,8 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Version(_)
             | MdtReply::NotReclaimed(_)
             | MdtReply::SyncFirst(_)
-            | MdtReply::Absent) => return Err(other),
+            | MdtReply::Absent
+            | MdtReply::LocksClaimed(_)) => return Err(other),
         })
     }
 }

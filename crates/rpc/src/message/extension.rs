@@ -175,7 +175,7 @@ mod tests {
     fn reply() -> ReplyExtension {
         let range = LockRange { start: 0, end: 9 };
         let resource = Resource::Object(ObjectId::default(), range);
-        let granted = vec![Granted { handle: LockHandle(13), resource, mode: CacheMode::Write }];
+        let granted = vec![Granted { handle: LockHandle(13), resource, mode: CacheMode::Write, version: 6 }];
         ReplyExtension { change: Some(change()), committed: Lsn(8), granted, space: 4096, changed: Vec::new() }
     }
 
@@ -234,7 +234,7 @@ mod tests {
     fn callbacks_have_published_bytes_and_numbers() {
         let resource = Resource::Inode(InodeNumber(2), InodeBits(inode_bit::LAYOUT));
         let blocking = Blocking { handle: LockHandle(300), resource, mode: CacheMode::Write };
-        let granted = Granted { handle: LockHandle(13), resource, mode: CacheMode::Read };
+        let granted = Granted { handle: LockHandle(13), resource, mode: CacheMode::Read, version: 6 };
         let published = [
             (ClientRequest::Ping, 0x0400, "00"),
             (ClientRequest::Blocking(blocking), 0x0401, "0106ac0200020801"),

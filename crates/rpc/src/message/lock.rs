@@ -7,7 +7,8 @@
 //! error.
 //!
 //! A handle is granted once. Locks live as long as the connection through which they were granted:
-//! on a new one the client holds none, and what a target repeats of an earlier reply grants none.
+//! on a new one the client holds none but those that it claims there ([`MdtRequest::ClaimLocks`]),
+//! and what a target repeats of an earlier reply grants none.
 //! Bits that a client holds are not granted to it again, so it has several locks on one inode, with
 //! different bits. A client that is asked for a lock that it does not know, because the reply that
 //! grants it is under way or lost, gives it back all the same.
@@ -21,6 +22,7 @@
 //! [`ReplyExtension::granted`]: super::extension::ReplyExtension::granted
 //! [`ClientRequest`]: super::client::ClientRequest
 //! [`MdtRequest::CancelLocks`]: super::MdtRequest::CancelLocks
+//! [`MdtRequest::ClaimLocks`]: super::MdtRequest::ClaimLocks
 
 pub use lock::{InodeBits, inode_bit};
 use serde::{Deserialize, Serialize};
@@ -67,4 +69,7 @@ pub struct Granted {
     pub resource: Resource,
     /// How.
     pub mode: CacheMode,
+    /// Of an inode: its version when the lock was granted; 0: not told.
+    #[serde(default)]
+    pub version: u64,
 }

@@ -568,6 +568,9 @@ pub struct DirectoryEntry {
     /// A lock on these parts of the inode, which the client holds from now on.
     #[serde(default)]
     pub lock: Option<(LockHandle, InodeBits)>,
+    /// With `entry`: version of the inode.
+    #[serde(default)]
+    pub version: u64,
 }
 
 /// How [`SetXattr`] treats an existing attribute.
@@ -693,6 +696,33 @@ pub struct RegisterOpens {
     pub opens: Vec<(InodeNumber, OpenId, OpenFlags)>,
     /// Of locks that ended with an earlier connection, the MDT knows all opens now.
     pub complete: bool,
+}
+
+/// Locks under which a client cached what it read through an earlier connection, which ended with
+/// it. The MDT grants again those whose inode is as the client knows it, each under a new handle.
+/// Before any other request of a connection; after a restart before the last [`Reclaim`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimLocks {
+    /// The power-loss era of the MDT in which the versions were told
+    /// ([`Connected::era`](super::session::Connected::era)). In another era versions say nothing.
+    pub era: u64,
+    /// At most [`LOCKS_PER_MESSAGE_MAX`].
+    ///
+    /// [`LOCKS_PER_MESSAGE_MAX`]: types::limits::LOCKS_PER_MESSAGE_MAX
+    pub locks: Vec<LockClaim>,
+}
+
+/// One lock of [`ClaimLocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockClaim {
+    /// Its handle on the earlier connection.
+    pub handle: LockHandle,
+    /// The inode.
+    pub inode: InodeNumber,
+    /// The parts that it covers.
+    pub bits: InodeBits,
+    /// Version of the inode as of which all that the client knows under the lock is true.
+    pub version: u64,
 }
 
 /// Kinds of damage a check finds in a namespace.
@@ -835,6 +865,8 @@ pub enum MdtRequest {
     CancelLocks(Vec<LockHandle>),
     /// -> Done; NotReclaimed, with what cannot be open
     RegisterOpens(RegisterOpens),
+    /// -> LocksClaimed
+    ClaimLocks(ClaimLocks),
 }
 
 /// Answers of a metadata target.
@@ -895,6 +927,9 @@ pub enum MdtReply {
     /// [`NotFound`](types::FsError::NotFound)), or the extended attribute
     /// ([`NoData`](types::FsError::NoData)). No error, because errors grant no locks.
     Absent,
+    /// For each lock that was claimed, in order: its handle from now on; `None`: the client has not
+    /// got it any more.
+    LocksClaimed(Vec<Option<LockHandle>>),
 }
 
 impl MdtReply {

@@ -49,9 +49,12 @@ pub mod feature {
     /// Replies carry the time of the target's clock, and requests the time on that clock at which
     /// their callers give up.
     pub const DEADLINES: u64 = 1;
+    /// A client may claim locks of earlier connections, by the versions of their inodes
+    /// ([`ClaimLocks`](crate::message::mdt::ClaimLocks)).
+    pub const LOCK_CLAIMS: u64 = 2;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

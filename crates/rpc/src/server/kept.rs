@@ -74,7 +74,7 @@ mod tests {
     fn a_copy_of_a_reply_grants_nothing_and_shows_nothing_under_locks() {
         let bits = InodeBits(inode_bit::LOOKUP);
         let resource = Resource::Inode(InodeNumber(7), bits);
-        let granted = vec![Granted { handle: LockHandle(5), resource, mode: CacheMode::Read }];
+        let granted = vec![Granted { handle: LockHandle(5), resource, mode: CacheMode::Read, version: 6 }];
         let changed = vec![entry()];
         let plain = ReplyExtension { committed: types::Lsn(9), ..ReplyExtension::default() };
         let found = |lock| DirectoryEntry {
@@ -84,6 +84,7 @@ mod tests {
             cookie: 9,
             entry: None,
             lock,
+            version: 0,
         };
         let page = |lock| Reply::Mdt(MdtReply::Directory(vec![found(None), found(lock)], true));
         let told = |kept: &KeptReply| -> (ReplyExtension, Reply) {
@@ -136,7 +137,7 @@ mod tests {
         let versions = vec![version; VERSIONS_PER_CHANGE_MAX];
         let lsn = types::Lsn(u64::MAX);
         let resource = Resource::Inode(InodeNumber(u64::MAX), InodeBits::ALL);
-        let granted = Granted { handle: LockHandle(u64::MAX), resource, mode: CacheMode::Read };
+        let granted = Granted { handle: LockHandle(u64::MAX), resource, mode: CacheMode::Read, version: 6 };
         let extension = ReplyExtension {
             change: Some(Change { lsn, era: u64::MAX, versions, chosen: Chosen::default() }),
             committed: lsn,

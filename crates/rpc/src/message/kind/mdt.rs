@@ -56,11 +56,12 @@ pub enum MdtKind {
     DropPrivileges,
     CancelLocks,
     RegisterOpens,
+    ClaimLocks,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 49] = [
+    pub const ALL: [MdtKind; 50] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -110,6 +111,7 @@ impl MdtKind {
         MdtKind::DropPrivileges,
         MdtKind::CancelLocks,
         MdtKind::RegisterOpens,
+        MdtKind::ClaimLocks,
     ];
 
     /// What is known of all requests of this kind.
@@ -165,6 +167,7 @@ impl MdtKind {
             K::DropPrivileges => ("mdt_drop_privileges", Effect::Namespace, ReplySize::Small, P::Everybody),
             K::CancelLocks => ("mdt_cancel_locks", Effect::Nothing, ReplySize::Small, P::Everybody),
             K::RegisterOpens => ("mdt_register_opens", Effect::State, ReplySize::Small, P::Everybody),
+            K::ClaimLocks => ("mdt_claim_locks", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -236,6 +239,7 @@ impl MdtRequest {
             R::DropPrivileges(..) => K::DropPrivileges.row(),
             R::CancelLocks(..) => K::CancelLocks.row().urgent_if(true),
             R::RegisterOpens(..) => K::RegisterOpens.row().urgent_if(true),
+            R::ClaimLocks(..) => K::ClaimLocks.row(),
         }
     }
 }
