@@ -253,6 +253,38 @@ impl CacheLocks {
 mod tests {
     use super::*;
 
+    /// Locks of the former connection are removed step by step: those that are left are not in the
+    /// way of claims.
+    #[test]
+    fn locks_are_claimed_while_old_ones_are_removed() {
+        let (client, bits) = (ClientId(1), InodeBits(1));
+        let limits = LockLimits { per_client: 3 * LOCKS_PER_STEP, total: 3 * LOCKS_PER_STEP };
+        let mut cache = CacheLocks::limited(LockHandle(1), limits);
+        let inodes = (0..2 * LOCKS_PER_STEP as u64).map(InodeNumber);
+        let held: Vec<GrantedBits> = inodes.filter_map(|inode| cache.grant(client, inode, bits)).collect();
+        let last = cache.last_handle();
+        assert!(cache.drop_some(client, last), "there are more");
+        let claim = |cache: &mut CacheLocks, lock: &GrantedBits| cache.claim(client, lock.handle, lock.inode, bits);
+        let claimed = held.iter().filter_map(|lock| claim(&mut cache, lock)).count();
+        assert_eq!((claimed, cache.count()), (held.len(), held.len()));
+        assert!(!cache.drop_some(client, last));
+        assert_eq!(cache.count(), held.len(), "the new ones stay");
+        assert_eq!(claim(&mut cache, &held[0]), None, "it has it");
+        cache.check();
+    }
+
+    #[test]
+    fn a_claim_is_granted_as_a_whole_or_not_at_all() {
+        let (client, inode) = (ClientId(1), InodeNumber(7));
+        let mut cache = CacheLocks::limited(LockHandle(1), LockLimits { per_client: 2, total: 9 });
+        let part = cache.grant(client, inode, InodeBits(1)).expect("it is free");
+        assert_eq!((cache.claim(client, LockHandle(0), inode, InodeBits(3)), cache.count()), (None, 1));
+        assert!(cache.claim(client, part.handle, InodeNumber(8), InodeBits(3)).is_some());
+        assert_eq!(cache.claim(client, LockHandle(0), InodeNumber(9), InodeBits(3)), None, "the limit");
+        assert_eq!(cache.take_asked().len(), 0, "claims ask for nothing back");
+        cache.check();
+    }
+
     #[test]
     fn handles_of_a_later_start_are_others() {
         let at = |seconds, nanoseconds| CacheLocks::new(Timestamp { seconds, nanoseconds }).last_handle();

@@ -4,6 +4,7 @@
 mod cache_locks;
 mod cache_news;
 mod check;
+mod claimed_locks;
 mod common;
 mod compounds;
 mod data;

@@ -71,7 +71,7 @@ impl Mdt {
         let (handle, bits) = (LockHandle(self.number()), inode_bit::LOOKUP | inode_bit::ATTRIBUTES);
         self.locks.insert(handle, (DIRECTORIES[1], bits));
         let resource = Resource::Inode(DIRECTORIES[1], InodeBits(bits));
-        let granted = [Granted { handle, resource, mode: CacheMode::Read, version: 0 }];
+        let granted = [Granted { handle, resource, mode: CacheMode::Read, version: 1 }];
         let entry = self.nodes[&DIRECTORIES[1]].entry.clone();
         let reply = MdtReply::Created(Created { entry, created: true, opened: None });
         let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
@@ -211,7 +211,7 @@ impl Mdt {
             cookie: u64::from(name[0]),
             entry: self.nodes.get(&inode).map(|node| node.entry.clone()),
             lock: None,
-            version: 0,
+            version: self.nodes.get(&inode).map_or(0, |node| node.version),
         };
         let names = NAMES.iter().filter_map(|name| Some((*name, self.find(directory, name)?)));
         names.map(found).collect()
@@ -266,7 +266,8 @@ impl Mdt {
                 let handle = LockHandle(self.number());
                 self.locks.insert(handle, (inode, grantable));
                 let resource = Resource::Inode(inode, InodeBits(grantable));
-                granted.push(Granted { handle, resource, mode: CacheMode::Read, version: 0 });
+                let version = self.nodes.get(&inode).map_or(0, |node| node.version);
+                granted.push(Granted { handle, resource, mode: CacheMode::Read, version });
             }
         }
         granted
@@ -279,6 +280,8 @@ struct InFlight {
     request: MdtRequest,
     pending: Pending,
     answer: Option<(FsResult<MdtReply>, ReplyExtension)>,
+    /// Through which it was sent first.
+    connection: ConnectionId,
 }
 
 struct World {
@@ -295,6 +298,7 @@ struct World {
     listed: usize,
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
+    connection: ConnectionId,
 }
 
 impl World {
@@ -315,6 +319,7 @@ impl World {
             served: 0,
             listed: 0,
             brought: 0,
+            connection: CONNECTION,
         }
     }
 
@@ -385,7 +390,8 @@ impl World {
                 let request = if self.below(6) == 0 { self.change() } else { self.question() };
                 let pending = self.cache.ask(&request, NOW, |_| false);
                 let number = self.mdt.number();
-                self.requests.push(InFlight { number, request, pending, answer: None });
+                let connection = self.connection;
+                self.requests.push(InFlight { number, request, pending, answer: None, connection });
             }
             0..=4 => self.execute_one(),
             5..=7 => self.deliver_one(),
@@ -403,12 +409,17 @@ impl World {
             }
             _ => {}
         }
+        self.change_by_other();
+        self.check();
+    }
+
+    /// Makes the change of the other client that waits, if no lock is in its way.
+    fn change_by_other(&mut self) {
         if let Some(change) = self.mdt.waiting.clone().filter(|_| self.mdt.in_the_way().is_empty()) {
             self.mdt.waiting = None;
             // It may fail.
             let _ = self.mdt.execute(&change, None);
         }
-        self.check();
     }
 
     fn execute_one(&mut self) {
@@ -454,9 +465,9 @@ impl World {
             return;
         }
         let at = answered[self.below(answered.len())];
-        let InFlight { number, pending, answer, .. } = self.requests.swap_remove(at);
+        let InFlight { number, pending, answer, connection, .. } = self.requests.swap_remove(at);
         let (outcome, beside) = answer.expect("it was answered");
-        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection: CONNECTION });
+        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection });
         let is_change = pending.is_change();
         let answer = self.cache.answer(pending, reply);
         self.cancels.extend(answer.released.iter().map(|released| released.handle));
@@ -548,3 +559,6 @@ fn what_is_served_is_what_the_mdt_would_answer() {
     assert!(brought > 1_000, "only {brought} directories were known after a change");
     assert!(served > 50_000, "only {served} answers came from the cache");
 }
+
+#[path = "inode_cache_reconnects.rs"]
+mod reconnects;

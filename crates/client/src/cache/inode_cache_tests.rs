@@ -195,8 +195,8 @@ fn locks_end_with_their_connection() {
     let mut client = Client::warm();
     let pending = client.ask(&look_up("file"));
     client.0.connect(None);
-    assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 0));
     client.0.connect(Some((ClientId(1), Generation(2))));
+    assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 0), "nothing was claimed");
     client.answered(pending, &MdtReply::Entry(file(5)), &[granted(3, FILE, SHOWN)]);
     assert_eq!(client.0.lock_count(), 0, "it was granted to the connection before");
 }

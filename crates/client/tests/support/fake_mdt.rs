@@ -532,6 +532,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::GetLayout(_) => "layout",
         MdtRequest::CancelLocks(_) => "cancel locks",
         MdtRequest::RegisterOpens(_) => "register opens",
+        MdtRequest::ClaimLocks(_) => "claim locks",
         _ => "other",
     }
 }
