@@ -8,6 +8,7 @@ mod data_on_mdt;
 mod elsewhere;
 mod extension;
 mod leave_out;
+mod lock_claims;
 mod locks;
 mod model;
 mod moving;
