@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "20010e0901010302030406010701020a0608010a0d010300000002000901802000");
+        assert_eq!(hex(extension), "21010e0901010302030406010701020a0608010b0d01030000000200090106802000");
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }
@@ -238,7 +238,7 @@ mod tests {
         let published = [
             (ClientRequest::Ping, 0x0400, "00"),
             (ClientRequest::Blocking(blocking), 0x0401, "0106ac0200020801"),
-            (ClientRequest::Completion(granted), 0x0402, "02050d00020800"),
+            (ClientRequest::Completion(granted), 0x0402, "02060d0002080006"),
             (ClientRequest::Glimpse(LockHandle(5)), 0x0403, "0305"),
         ];
         for (request, opcode, bytes) in published {
