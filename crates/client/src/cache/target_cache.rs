@@ -50,7 +50,7 @@ fn newest(import: &Import) -> ConnectionId {
     (import.client(), import.newest_connection())
 }
 
-/// Drops what was cached through another connection than the present one. With the cache locked, so
+/// Drops what was cached through another connection than the present one and not claimed. With the cache locked, so
 /// that it never goes back to an earlier one; the import of an earlier session has no say.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();

@@ -2,7 +2,7 @@
 //! locks under which it cached something, as far as nothing has changed.
 //!
 //! The versions decide: an inode has the version that the client knows only if nothing of it was
-//! changed since, whoever had which locks in between. Changes of names and attributes wait until the
+//! changed since, no matter which clients had locks in between. Changes of names and attributes wait until the
 //! clients of the former start are back, so after a restart nearly all claims are granted.
 //!
 //! Versions are given again after a power loss, so claims of another power-loss era are refused, and
