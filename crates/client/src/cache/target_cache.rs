@@ -50,8 +50,9 @@ fn newest(import: &Import) -> ConnectionId {
     (import.client(), import.newest_connection())
 }
 
-/// Drops what was cached through another connection than the present one and not claimed. With the cache locked, so
-/// that it never goes back to an earlier one; the import of an earlier session has no say.
+/// Drops what was cached through another connection than the present one and not claimed. With the
+/// cache locked, so that it never goes back to an earlier one; the import of an earlier session has
+/// no say.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();
     let connection = lease.map(|lease| (import.client(), lease.connection));

@@ -2,8 +2,9 @@
 //! locks under which it cached something, as far as nothing has changed.
 //!
 //! The versions decide: an inode has the version that the client knows only if nothing of it was
-//! changed since, no matter which clients had locks in between. Changes of names and attributes wait until the
-//! clients of the former start are back, so after a restart nearly all claims are granted.
+//! changed since, no matter which clients had locks in between. Changes of names and attributes
+//! wait until the clients of the former start are back, so after a restart nearly all claims are
+//! granted.
 //!
 //! Versions are given again after a power loss, so claims of another power-loss era are refused, and
 //! so are all until the client has told what it has open on this connection. Otherwise a claim is
