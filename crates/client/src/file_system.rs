@@ -51,6 +51,7 @@ pub struct FileSystem {
     pub(crate) statistics: Statistics,
     job_ids: JobIds,
     fsname: String,
+    pub(crate) unasked_opens_max: usize,
     next_open: AtomicU64,
     /// Dropped at the unmount, which ends the task that follows the cluster map.
     mounted: watch::Sender<bool>,
@@ -69,7 +70,7 @@ impl FileSystem {
     /// The first part of [`FileSystem::mount`], for callers that tell what it waits for: begins to
     /// connect to the targets of the cluster map. [`FileSystem::find_root`] is the second.
     pub async fn connect(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
-        let MountOptions { mut map, resolve, principal, import } = options;
+        let MountOptions { mut map, resolve, principal, import, unasked_opens_max } = options;
         let root = TargetRole::Mdt(InodeNumber::ROOT.mdt());
         let deadline = seams.clock.now() + import.timeout;
         let Some(Some(first)) = rt::clock::timeout_at(&*seams.clock, deadline, map_with(&mut map, root)).await else {
@@ -89,6 +90,7 @@ impl FileSystem {
             statistics: Statistics::default(),
             job_ids: JobIds::default(),
             fsname: first.fsname.clone(),
+            unasked_opens_max,
             next_open: AtomicU64::new(1),
             mounted: watch::Sender::new(true),
         });

@@ -7,6 +7,7 @@ use rpc::{
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use tokio::sync::watch;
+use types::limits::OPENS_PER_CLIENT_MAX;
 
 /// Finds the way to a target of the cluster map: over the network, or within this process.
 pub type Resolver = Arc<dyn Fn(&MapTarget) -> Endpoint + Send + Sync>;
@@ -22,12 +23,15 @@ pub struct MountOptions {
     pub principal: Principal,
     /// Settings of the connections: timeout, requests in flight and so on.
     pub import: ImportOptions,
+    /// With as many files open, none is opened without asking its MDT, which has a limit of its own.
+    pub unasked_opens_max: usize,
 }
 
 impl MountOptions {
     /// Mounts the file system of this cluster map, with `resolve` leading to its targets.
     pub fn new(map: watch::Receiver<Arc<ClusterMap>>, resolve: Resolver, principal: Principal) -> Self {
-        Self { map, resolve, principal, import: ImportOptions::default() }
+        let import = ImportOptions::default();
+        Self { map, resolve, principal, import, unasked_opens_max: OPENS_PER_CLIENT_MAX }
     }
 
     /// Mounts a fixed set of targets, without an MGS.

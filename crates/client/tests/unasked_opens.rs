@@ -9,7 +9,7 @@ use bytes::Bytes;
 use client::{FileSystem, LockRequest, NewNode, OpenFile, Operation, WriteOptions};
 use layout::LayoutSpec;
 use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags, XattrMode, open_flag};
-use rt::Address;
+use rt::{Address, fault::FaultyTransport};
 use support::{Cluster, ROOT, SERVERS, real::RealCluster};
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes, access_list::ACCESS_NAME};
 
@@ -55,7 +55,7 @@ async fn mkdir(fs: &FileSystem, name: &str) -> InodeNumber {
 
 /// Two clients; the second has read the file.
 async fn warm() -> (RealCluster, Arc<FileSystem>, Arc<FileSystem>, InodeNumber) {
-    let cluster = RealCluster::new(STRIPE, 2).await.without_grace().with_open_locks();
+    let cluster = RealCluster::new(STRIPE, 2).await.without_grace();
     let (one, two) = (cluster.mount().await, cluster.mount().await);
     let inode = write(&one, "file").await;
     let found = two.lookup(&root(), ROOT, b"file").await.unwrap();
@@ -165,9 +165,7 @@ async fn a_lock_given_up_for_want_of_room_makes_opens_known() {
 async fn locks_of_programs_make_opens_known() {
     let (cluster, one, two, inode) = warm().await;
     let file = open(&two, &root(), inode).await.unwrap();
-    let range = LockRange { start: 0, end: u64::MAX };
-    let lock = LockRequest { family: LockFamily::Flock, owner: 7, pid: 1, range, mode: LockMode::Shared, wait: false };
-    two.set_lock(&file, lock).await.unwrap();
+    two.set_lock(&file, shared_flock()).await.unwrap();
     assert_eq!(cluster.open_files(), 1);
     drop(one);
     two.close(file, Some(7)).await.unwrap();
@@ -269,7 +267,7 @@ async fn an_access_list_is_decided_by_the_mdt() {
 
 #[tokio::test]
 async fn a_layout_is_not_replaced_under_a_reader() {
-    let cluster = RealCluster::new(STRIPE, 2).await.without_grace().with_open_locks();
+    let cluster = RealCluster::new(STRIPE, 2).await.without_grace();
     let (one, two) = (cluster.mount().await, cluster.mount().await);
     let inode = write(&one, "file").await;
     let first = open(&two, &root(), inode).await.unwrap();
@@ -303,19 +301,45 @@ async fn a_client_that_moves_a_file_itself_reads_it_by_the_new_layout() {
     }
 }
 
-/// The objects of the locks that ended with the connection: the MDT is told of the opens before
-/// anything else.
-#[tokio::test]
-async fn opens_are_told_on_a_new_connection() {
+/// A client on another host that may open a file without asking, and its network.
+async fn warm_and_breakable() -> (Cluster, Arc<FileSystem>, FaultyTransport, InodeNumber) {
     let cluster = Cluster::new(STRIPE, 1);
     cluster.mdt.grant_locks();
     let (fs, network) = cluster.mount_breakable().await;
     let inode = write(&fs, "file").await;
     fs.lookup(&root(), ROOT, b"file").await.unwrap();
-    let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
-    let asked = fs.open(&root(), inode, quiet).await.unwrap();
+    let asked = open_quietly(&fs, inode).await;
     fs.close(asked, None).await.unwrap();
-    let unasked = fs.open(&root(), inode, quiet).await.unwrap();
+    (cluster, fs, network, inode)
+}
+
+async fn open_quietly(fs: &Arc<FileSystem>, inode: InodeNumber) -> Arc<OpenFile> {
+    let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
+    fs.open(&root(), inode, quiet).await.unwrap()
+}
+
+/// A lock that the MDT grants for an open that it knows.
+fn shared_flock() -> LockRequest {
+    let range = LockRange { start: 0, end: u64::MAX };
+    LockRequest { family: LockFamily::Flock, owner: 7, pid: 1, range, mode: LockMode::Shared, wait: false }
+}
+
+/// Waits until the MDT knows so many opens.
+async fn until_open(cluster: &Cluster, count: usize) {
+    let known = async {
+        while cluster.mdt.open_count() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), known).await.expect("the MDT is told");
+}
+
+/// The objects of the locks that ended with the connection: the MDT is told of the opens before
+/// anything else.
+#[tokio::test]
+async fn opens_are_told_on_a_new_connection() {
+    let (cluster, fs, network, inode) = warm_and_breakable().await;
+    let unasked = open_quietly(&fs, inode).await;
     assert_eq!(cluster.mdt.open_count(), 0);
     network.reset(&Address::from(SERVERS));
     fs.statfs().await.unwrap();
@@ -327,28 +351,15 @@ async fn opens_are_told_on_a_new_connection() {
 /// The MDT must not hear of an open after its end.
 #[tokio::test]
 async fn a_close_waits_for_a_registration_under_way() {
-    let cluster = Cluster::new(STRIPE, 1);
-    cluster.mdt.grant_locks();
-    let fs = cluster.mount().await;
-    let inode = write(&fs, "file").await;
-    fs.lookup(&root(), ROOT, b"file").await.unwrap();
-    let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
-    let asked = fs.open(&root(), inode, quiet).await.unwrap();
-    fs.close(asked, None).await.unwrap();
-    let file = fs.open(&root(), inode, quiet).await.unwrap();
+    let (cluster, fs, _, inode) = warm_and_breakable().await;
+    let file = open_quietly(&fs, inode).await;
     assert_eq!(cluster.mdt.open_count(), 0);
     let closes = cluster.requests().get("close").copied();
     cluster.mdt.hold_answers(Some("register opens"));
-    let range = LockRange { start: 0, end: u64::MAX };
-    let lock = LockRequest { family: LockFamily::Flock, owner: 7, pid: 1, range, mode: LockMode::Shared, wait: false };
+    let lock = shared_flock();
     let (locking, locked) = (fs.clone(), file.clone());
     let telling = tokio::spawn(async move { locking.set_lock(&locked, lock).await });
-    let told = async {
-        while cluster.mdt.open_count() == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the MDT is told");
+    until_open(&cluster, 1).await;
     let closing = tokio::spawn(async move { fs.close(file, None).await });
     support::others_run().await;
     assert!(!closing.is_finished() && cluster.requests().get("close").copied() == closes);
@@ -356,4 +367,97 @@ async fn a_close_waits_for_a_registration_under_way() {
     closing.await.unwrap().unwrap();
     telling.abort();
     assert_eq!(cluster.mdt.open_count(), 0);
+}
+
+/// The server is silent: the registration is given up, and so is the wait of the close, but the MDT
+/// must not hear of the open after its end, and must hear of the end.
+#[tokio::test]
+async fn a_close_after_a_registration_that_was_given_up_is_told_later() {
+    for arrives in [true, false] {
+        let (cluster, fs, network, inode) = warm_and_breakable().await;
+        let (closed, kept) = (open_quietly(&fs, inode).await, open_quietly(&fs, inode).await);
+        if arrives {
+            cluster.mdt.hold_answers(Some("register opens"));
+        } else {
+            network.cut(&Address::from(SERVERS));
+        }
+        fs.set_timeout(Duration::from_millis(50));
+        let locked = fs.set_lock(&closed, shared_flock()).await;
+        assert!(matches!(locked, Err(FsError::Unreachable { .. })), "{locked:?}");
+        assert_eq!(cluster.mdt.open_count(), if arrives { 2 } else { 0 });
+        let closing = tokio::time::timeout(Duration::from_secs(20), fs.close(closed, None));
+        assert_eq!(closing.await.expect("it waits no longer than others"), Ok(()));
+        assert_eq!((cluster.requests().get("close"), fs.open_count()), (None, 1), "not told before the registration");
+        fs.set_timeout(Duration::from_secs(20));
+        cluster.mdt.hold_answers(None);
+        network.heal(&Address::from(SERVERS));
+        fs.set_lock(&kept, shared_flock()).await.unwrap();
+        until_open(&cluster, 1).await;
+        fs.close(kept, None).await.unwrap();
+        until_open(&cluster, 0).await;
+        support::others_run().await;
+        assert_eq!(cluster.mdt.open_count(), 0, "nothing comes later");
+    }
+}
+
+/// The connection on which all opens are told breaks, too, and files are closed meanwhile.
+#[tokio::test]
+async fn opens_are_told_again_if_the_new_connection_breaks() {
+    // More than go into one message.
+    const OPENS: usize = types::limits::OPENS_PER_MESSAGE_MAX + 10;
+    let (cluster, fs, network, inode) = warm_and_breakable().await;
+    let mut files = Vec::new();
+    for _ in 0..OPENS {
+        files.push(open_quietly(&fs, inode).await);
+    }
+    cluster.mdt.hold_answers(Some("register opens"));
+    network.reset(&Address::from(SERVERS));
+    let (asking, asked) = (fs.clone(), fs.clone());
+    let statfs = tokio::spawn(async move { asking.statfs().await });
+    until_open(&cluster, types::limits::OPENS_PER_MESSAGE_MAX).await;
+    // One that was told, and one that may be told with the next message.
+    let (first, last) = (files.remove(0), files.pop().unwrap());
+    let closing = tokio::spawn(async move {
+        asked.close(last, None).await?;
+        asked.close(first, None).await
+    });
+    support::others_run().await;
+    assert!(!statfs.is_finished() && !closing.is_finished());
+    network.reset(&Address::from(SERVERS));
+    cluster.mdt.hold_answers(None);
+    let done = async { (statfs.await.unwrap().map(drop), closing.await.unwrap()) };
+    let done = tokio::time::timeout(Duration::from_secs(20), done).await.expect("it goes on");
+    assert_eq!(done, (Ok(()), Ok(())));
+    assert_eq!((cluster.mdt.open_count(), fs.open_count()), (OPENS - 2, OPENS - 2));
+    for file in files {
+        fs.close(file, None).await.unwrap();
+    }
+    assert_eq!((cluster.mdt.open_count(), fs.open_count()), (0, 0));
+}
+
+/// What was opened without asking counts at the MDT only once it is told: it is never lost for that.
+#[tokio::test]
+async fn at_the_limit_no_open_is_lost() {
+    const OPENS: usize = 4;
+    let cluster = RealCluster::new(STRIPE, 2).await.without_grace().with_opens_max(OPENS).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let inode = write(&one, "file").await;
+    two.lookup(&root(), ROOT, b"file").await.unwrap();
+    let first = open(&two, &root(), inode).await.unwrap();
+    two.close(first, None).await.unwrap();
+    let mut files = Vec::new();
+    for count in 1..=2 * OPENS {
+        files.push(open(&two, &root(), inode).await.unwrap());
+        assert_eq!(cluster.open_files(), count.saturating_sub(OPENS), "asked for when there are too many");
+    }
+    let refused = open(&two, &root(), inode).await.err();
+    assert!(matches!(refused, Some(FsError::TooMany(_))), "{refused:?}");
+    one.unlink(&root(), ROOT, b"file").await.unwrap();
+    assert_eq!(cluster.open_files(), 2 * OPENS, "all are told");
+    for file in files {
+        assert_eq!(read(&two, &file).await.unwrap(), DATA);
+        two.close(file, None).await.unwrap();
+    }
+    known(&cluster, 0).await;
+    assert_eq!(one.get_attributes(inode, None).await, Err(FsError::Stale));
 }

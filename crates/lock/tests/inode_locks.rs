@@ -208,7 +208,7 @@ impl State {
 
     fn drop_one(&mut self, id: ClientId, last: LockHandle) {
         let mut ready = Vec::new();
-        if !self.locks.drop_client(id, last, 1, &mut ready) {
+        if !self.locks.drop_client(id, last, 1, &mut ready).has_more {
             self.dropping.remove(&id);
             assert!(!self.client(id).evicted || self.locks.count_of(id) == 0, "no lock survives its client");
         }
@@ -440,7 +440,9 @@ fn at_a_limit_the_oldest_are_asked_back() {
     assert_eq!(locks.grant(ClientId(2), inode(20), BOTH, &mut ask), None);
     assert_eq!(ask.len(), 14, "4 of client 1 that were not asked, and 10 of client 2");
     let mut ready = Vec::new();
-    locks.drop_client(ClientId(1), LockHandle(104), usize::MAX, &mut ready);
+    let dropped = locks.drop_client(ClientId(1), LockHandle(104), usize::MAX, &mut ready);
+    assert!(!dropped.has_more && dropped.locks.iter().all(|lock| lock.handle <= LockHandle(104) && lock.bits == BOTH));
+    assert_eq!(dropped.locks.len(), 5, "as they were granted");
     assert_eq!((locks.count_of(ClientId(1)), locks.len()), (15, 25), "those up to this handle");
     assert_eq!(locks.room(ClientId(2)), 5);
     assert!(grant(&mut locks, 2, inode(20), BOTH).is_some());
@@ -462,7 +464,7 @@ fn a_million_locks_are_granted_and_go() {
     let mut ready = Vec::new();
     for client in (0..4).map(ClientId) {
         let mut steps = 1;
-        while locks.drop_client(client, locks.last_handle(), 1 << 14, &mut ready) {
+        while locks.drop_client(client, locks.last_handle(), 1 << 14, &mut ready).has_more {
             steps += 1;
         }
         assert_eq!(steps, 16);

@@ -9,7 +9,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use lock::{ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_locks::LockCounters};
+use lock::{
+    ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation,
+    inode_locks::{Dropped, LockCounters},
+};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{
     ClientId, InodeNumber, LockHandle, Timestamp,
@@ -20,7 +23,7 @@ use crate::lock_deadlines::{Due, LockDeadlines};
 
 /// Locks of a client that is gone, removed without releasing the namespace's mutex: about a
 /// millisecond. A client may have a million.
-const LOCKS_PER_STEP: usize = 1024;
+pub(crate) const LOCKS_PER_STEP: usize = 1024;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -114,11 +117,6 @@ impl CacheLocks {
         self.locks.held_by(inode, client) & bits == bits
     }
 
-    /// Inodes of which a client has some of these parts.
-    pub fn inodes_held_by(&self, client: ClientId, bits: InodeBits) -> Vec<InodeNumber> {
-        self.locks.inodes_of(client, bits)
-    }
-
     /// Whether clients other than this one have some of these parts.
     pub fn others_hold_some(&self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) -> bool {
         parts.iter().any(|(inode, bits)| self.locks.held_by_others(*inode, client).meets(*bits))
@@ -171,17 +169,16 @@ impl CacheLocks {
         self.wake(&ready);
     }
 
-    /// A client has none of its locks up to this one any more: removes some of them, and returns
-    /// whether there are more.
-    pub fn drop_some(&mut self, client: ClientId, last: LockHandle) -> bool {
+    /// A client has none of its locks up to this one any more: removes some of them.
+    pub fn drop_some(&mut self, client: ClientId, last: LockHandle) -> Dropped {
         let mut ready = Vec::new();
-        let has_more = self.locks.drop_client(client, last, LOCKS_PER_STEP, &mut ready);
+        let dropped = self.locks.drop_client(client, last, LOCKS_PER_STEP, &mut ready);
         self.wake(&ready);
-        match has_more {
+        match dropped.has_more {
             true => self.ended.insert(client, last),
             false => self.ended.remove(&client),
         };
-        has_more
+        dropped
     }
 
     /// An inode is gone, and everything known of it.

@@ -55,7 +55,7 @@ pub(crate) fn with_reply(
     let mut granted = Vec::new();
     for (inode, bits) in possible {
         let bits = exact(volatile, client, inode, bits & wanted_bits);
-        let lock = volatile.cache.grant(client, inode, bits);
+        let lock = grant(volatile, client, inode, bits);
         granted.extend(lock.map(|GrantedBits { handle, inode, bits }| {
             let version = stored(inode).map_or(0, |inode| inode.version);
             Granted { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Read, version }
@@ -67,6 +67,14 @@ pub(crate) fn with_reply(
     granted
 }
 
+fn grant(volatile: &mut Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
+    let granted = volatile.cache.grant(client, inode, bits)?;
+    if granted.bits.meets(OPEN) {
+        volatile.opens.presumed.may_open(client);
+    }
+    Some(granted)
+}
+
 /// Grants what is wanted of the inodes that a page shows.
 fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
     if !wanted.meets(SHOWN) {
@@ -76,7 +84,7 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
         let Some(entry) = &found.entry else { continue };
         let (inode, bits) = shown(entry);
         let bits = exact(volatile, client, inode, bits & wanted);
-        match volatile.cache.grant(client, inode, bits) {
+        match grant(volatile, client, inode, bits) {
             Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
             None if volatile.cache.room(client) == 0 => return,
             None => {}

@@ -300,11 +300,6 @@ impl Namespace {
             touched.assert_versions(|inode| self.brief(inode));
         }
         let outcome = outcome.and_then(|value| self.commit(changes, context.now).map(|()| (value, waiter)));
-        if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
-            let (volatile, counters) = (&mut self.volatile, self.counters);
-            let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, None);
-            touched.assert_sound(&mut txn);
-        }
         match &outcome {
             Ok(_) => {
                 self.volatile.cache.revoke(context.client, &cached.accessed());
@@ -312,6 +307,11 @@ impl Namespace {
                 cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));
             }
             Err(_) => self.give_back(exclusive, context.client),
+        }
+        if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
+            let (volatile, counters) = (&mut self.volatile, self.counters);
+            let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, None);
+            touched.assert_sound(&mut txn);
         }
         self.end_change(attempts);
         Attempt::Done(outcome)

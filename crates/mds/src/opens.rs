@@ -166,8 +166,19 @@ impl OpenTable {
 
     /// Fails if this open would be one more than its client may have. `target`: for the text.
     pub fn check_limit(&self, target: &str, key: OpenKey) -> FsResult<()> {
+        self.check_below(self.limit, target, key)
+    }
+
+    /// The same for an open that the client has already, and may have made without asking. Each limit
+    /// is kept where opens are made, here and at the client, so both together may be twice as many;
+    /// to refuse one of them now would lose an open file.
+    pub fn check_limit_of_claimed(&self, target: &str, key: OpenKey) -> FsResult<()> {
+        self.check_below(self.limit.saturating_mul(2), target, key)
+    }
+
+    fn check_below(&self, limit: usize, target: &str, key: OpenKey) -> FsResult<()> {
         let opens = self.of(key.client).opens;
-        if (opens as usize) < self.limit || self.files.contains_key(&key) {
+        if (opens as usize) < limit || self.files.contains_key(&key) {
             return Ok(());
         }
         Err(TooMany::OpenFiles { client: key.client, target: target.to_owned(), files: opens }.into())
@@ -377,6 +388,7 @@ mod tests {
         let full = table.check_limit("stria-MDT0000", key(1, 3)).unwrap_err().to_string();
         assert!(full.contains("2 files open on stria-MDT0000") && full.contains("close some"), "{full}");
         assert_eq!(table.check_limit("", key(1, 2)), Ok(()), "it is open already");
+        assert_eq!(table.check_limit_of_claimed("", key(1, 3)), Ok(()), "it is open at the client");
         assert_eq!(table.check_limit("", key(2, 1)), Ok(()), "another client's");
         table.remove(key(1, 1)).unwrap();
         assert_eq!(table.check_limit("", key(1, 3)), Ok(()));

@@ -101,7 +101,7 @@ impl Default for Parameters {
             migration_bytes_per_second: 32_000_000,
             cache_locks: true,
             // Not proven yet (decision 0032).
-            open_locks: false,
+            open_locks: true,
             // Lustre's.
             lock_timeout: Duration::from_secs(20),
             // Several hundred times the interval between two requests for one path on a busy host.

@@ -6,10 +6,16 @@
 //! | the client itself removed the inode's last name, and is asked for the lock | it gives the lock back: it registers its opens first |
 //! | its connection broke, and its locks with it | it says on the next connection that all are registered |
 //!
+//! From the beginning of a connection until the client has told, nothing that is presumed of it ends.
+//! Its locks of before are removed in steps; each that goes becomes a presumption in the same step, so
+//! at every moment an inode that it may have open is under one of both: a change by another client
+//! waits for the next step, then finds the inode open. Presumptions that have lost their reason count
+//! no more, and are removed in steps, too; inodes without a name are ended by these steps.
+//!
 //! All of a client end with its session. Volatile: after a restart clients reclaim their opens
 //! before anything is removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{ClientId, InodeNumber};
 
@@ -22,17 +28,25 @@ pub(crate) enum Until {
     Registered,
 }
 
-type Pairs = BTreeSet<(ClientId, InodeNumber)>;
+/// See [`PresumedOpens::end`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Inodes without a name that nobody may have open any more, unless this MDT knows it.
+    pub unnamed: Vec<InodeNumber>,
+    /// There may be more that have ended.
+    pub has_more: bool,
+}
 
-/// See the module documentation. Invariants: a pair waits for one thing; `inodes` has the same pairs
-/// as the two others together; what is without a name is in them.
+/// See the module documentation. Invariants: `inodes` has the same pairs as `of_clients`; what is
+/// without a name is in them; a client that has to tell could open without asking.
 #[derive(Debug, Default)]
 pub(crate) struct PresumedOpens {
-    /// Until the lock is given back. Apart, because there are few, and cancels many.
-    with_lock: Pairs,
-    /// Until all opens of the client are registered.
-    unregistered: Pairs,
-    inodes: BTreeSet<(InodeNumber, ClientId)>,
+    /// Clients that have had a lock on opens since their session began.
+    may_open: BTreeSet<ClientId>,
+    /// Those of them that have not told yet what they have open since their connection began.
+    to_tell: BTreeSet<ClientId>,
+    of_clients: BTreeMap<(ClientId, InodeNumber), Until>,
+    inodes: BTreeMap<(InodeNumber, ClientId), Until>,
     unnamed: BTreeSet<InodeNumber>,
 }
 
@@ -40,21 +54,33 @@ const FIRST: InodeNumber = InodeNumber(0);
 const LAST: InodeNumber = InodeNumber(u64::MAX);
 
 impl PresumedOpens {
-    /// A client may have an inode open. Once it has to register all its opens, a lock given back does
-    /// not end that.
-    pub fn add(&mut self, client: ClientId, inode: InodeNumber, until: Until) {
-        let pair = (client, inode);
-        match until {
-            Until::LockGivenBack if self.unregistered.contains(&pair) => {}
-            Until::LockGivenBack => {
-                self.with_lock.insert(pair);
-            }
-            Until::Registered => {
-                self.with_lock.remove(&pair);
-                self.unregistered.insert(pair);
-            }
+    /// A client gets a lock on opens.
+    pub fn may_open(&mut self, client: ClientId) {
+        self.may_open.insert(client);
+    }
+
+    /// A connection of a client begins: its locks have ended, and it has to tell what it has open.
+    pub fn connection_begun(&mut self, client: ClientId) {
+        if self.may_open.contains(&client) {
+            self.to_tell.insert(client);
         }
-        self.inodes.insert((inode, client));
+    }
+
+    /// A client has told of all that it opened without asking.
+    pub fn registered(&mut self, client: ClientId) {
+        self.to_tell.remove(&client);
+    }
+
+    /// The session of a client ended, and no request of it runs.
+    pub fn session_ended(&mut self, client: ClientId) {
+        self.to_tell.remove(&client);
+        self.may_open.remove(&client);
+    }
+
+    /// A client may have an inode open.
+    pub fn add(&mut self, client: ClientId, inode: InodeNumber, until: Until) {
+        self.of_clients.insert((client, inode), until);
+        self.inodes.insert((inode, client), until);
     }
 
     /// Whether there are none.
@@ -64,116 +90,166 @@ impl PresumedOpens {
 
     /// Whether a client has not told yet what it has open since its connection began.
     pub fn awaits_registration(&self, client: ClientId) -> bool {
-        self.unregistered.range((client, FIRST)..=(client, LAST)).next().is_some()
+        self.to_tell.contains(&client)
     }
 
     /// An inode lost its last name.
     pub fn lost_name(&mut self, inode: InodeNumber) {
-        if self.has_any(inode) {
+        if self.of_inode(inode).next().is_some() {
             self.unnamed.insert(inode);
         }
     }
 
     /// Whether this client may have it open.
     pub fn has(&self, client: ClientId, inode: InodeNumber) -> bool {
-        self.inodes.contains(&(inode, client))
+        self.inodes.get(&(inode, client)).is_some_and(|until| self.counts(client, *until))
     }
 
-    /// Whether any client may have it open.
+    /// Whether any client may have it open. What is without a name is taken to be open until
+    /// [`PresumedOpens::end`] returns it: what ends it then is the caller.
     pub fn has_any(&self, inode: InodeNumber) -> bool {
-        self.inodes.range((inode, ClientId(0))..=(inode, ClientId(u64::MAX))).next().is_some()
+        self.unnamed.contains(&inode) || self.of_inode(inode).any(|(client, until)| self.counts(client, until))
     }
 
     /// Whether any client but this one may have it open.
     pub fn has_other(&self, inode: InodeNumber, client: ClientId) -> bool {
-        let clients = self.inodes.range((inode, ClientId(0))..=(inode, ClientId(u64::MAX)));
-        clients.into_iter().any(|(_, other)| *other != client)
+        self.of_inode(inode).any(|(other, until)| other != client && self.counts(other, until))
     }
 
-    /// A client has given locks back, and `holds` others. Returns inodes without a name that nobody
-    /// may have open any more, unless this MDT knows it.
-    pub fn lock_given_back(&mut self, client: ClientId, holds: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
-        let ended = take(&mut self.with_lock, client, |inode| !holds(inode));
-        self.end(client, ended)
+    fn of_inode(&self, inode: InodeNumber) -> impl Iterator<Item = (ClientId, Until)> {
+        let of_inode = self.inodes.range((inode, ClientId(0))..=(inode, ClientId(u64::MAX)));
+        of_inode.map(|((_, client), until)| (*client, *until))
     }
 
-    /// A client has registered all its opens. Returns as [`PresumedOpens::lock_given_back`].
-    pub fn registered(&mut self, client: ClientId, holds: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
-        let mut ended = take(&mut self.unregistered, client, |_| true);
-        ended.extend(take(&mut self.with_lock, client, |inode| !holds(inode)));
-        self.end(client, ended)
+    /// Whether a presumption has a reason, as far as that is known here.
+    fn counts(&self, client: ClientId, until: Until) -> bool {
+        until == Until::LockGivenBack || self.to_tell.contains(&client)
     }
 
-    /// A client's session ended. Returns as [`PresumedOpens::lock_given_back`].
-    pub fn forget(&mut self, client: ClientId) -> Vec<InodeNumber> {
-        let mut ended = take(&mut self.unregistered, client, |_| true);
-        ended.extend(take(&mut self.with_lock, client, |_| true));
-        self.end(client, ended)
-    }
-
-    fn end(&mut self, client: ClientId, ended: Vec<InodeNumber>) -> Vec<InodeNumber> {
+    /// Removes up to `count` presumptions of a client that have lost their reason. `holds`: whether it
+    /// has the lock on the opens of an inode.
+    pub fn end(&mut self, client: ClientId, count: usize, holds: impl Fn(InodeNumber) -> bool) -> Ended {
+        if self.to_tell.contains(&client) {
+            return Ended::default();
+        }
+        let may_open = self.may_open.contains(&client);
+        let of_client = self.of_clients.range((client, FIRST)..=(client, LAST));
+        let has_ended = |inode: InodeNumber, until: Until| until == Until::Registered || !may_open || !holds(inode);
+        let ended = of_client.filter(|((_, inode), until)| has_ended(*inode, **until)).map(|((_, inode), _)| *inode);
+        let ended: Vec<InodeNumber> = ended.take(count).collect();
         for inode in &ended {
+            self.of_clients.remove(&(client, *inode));
             self.inodes.remove(&(*inode, client));
         }
-        let pairs = self.with_lock.len() + self.unregistered.len();
-        assert_eq!(pairs, self.inodes.len(), "a pair waits for one thing");
-        ended.into_iter().filter(|inode| !self.has_any(*inode) && self.unnamed.remove(inode)).collect()
+        assert_eq!(self.of_clients.len(), self.inodes.len(), "each pair is in both");
+        let has_more = ended.len() == count;
+        let is_last = |inode: &InodeNumber| self.of_inode(*inode).next().is_none();
+        let last: Vec<InodeNumber> = ended.into_iter().filter(is_last).collect();
+        Ended { unnamed: last.into_iter().filter(|inode| self.unnamed.remove(inode)).collect(), has_more }
     }
-}
-
-/// Takes those of a client that end.
-fn take(pairs: &mut Pairs, client: ClientId, ends: impl Fn(InodeNumber) -> bool) -> Vec<InodeNumber> {
-    let of_client = pairs.range((client, FIRST)..=(client, LAST)).map(|(_, inode)| *inode);
-    let ended: Vec<InodeNumber> = of_client.filter(|inode| ends(*inode)).collect();
-    for inode in &ended {
-        pairs.remove(&(client, *inode));
-    }
-    ended
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ALL: usize = usize::MAX;
+    const ALICE: ClientId = ClientId(1);
+    const BOB: ClientId = ClientId(2);
+
+    fn both_may_open() -> PresumedOpens {
+        let mut presumed = PresumedOpens::default();
+        [ALICE, BOB].into_iter().for_each(|client| presumed.may_open(client));
+        presumed
+    }
+
+    fn unnamed(inodes: &[InodeNumber]) -> Ended {
+        Ended { unnamed: inodes.to_vec(), has_more: false }
+    }
+
     #[test]
     fn a_presumption_ends_with_what_it_waits_for() {
-        let (alice, bob) = (ClientId(1), ClientId(2));
         let (removed, kept) = (InodeNumber(5), InodeNumber(6));
-        let mut presumed = PresumedOpens::default();
-        presumed.add(alice, removed, Until::LockGivenBack);
+        let mut presumed = both_may_open();
+        presumed.add(ALICE, removed, Until::LockGivenBack);
         presumed.lost_name(removed);
-        presumed.add(alice, kept, Until::Registered);
-        presumed.add(bob, kept, Until::Registered);
-        assert!(presumed.has(alice, removed) && presumed.has_any(removed) && !presumed.has(bob, removed));
-        assert!(!presumed.has_other(removed, alice) && presumed.has_other(kept, alice));
-        assert_eq!(presumed.lock_given_back(alice, |_| true), [], "another lock came back");
-        assert_eq!(presumed.lock_given_back(alice, |_| false), [removed]);
-        assert!(!presumed.has_any(removed) && presumed.has(alice, kept));
+        assert!(presumed.has(ALICE, removed) && presumed.has_any(removed) && !presumed.has(BOB, removed));
+        assert!(!presumed.has_other(removed, ALICE) && presumed.has_other(removed, BOB));
+        assert_eq!(presumed.end(ALICE, ALL, |_| true), unnamed(&[]), "another lock came back");
+        assert_eq!(presumed.end(ALICE, ALL, |_| false), unnamed(&[removed]));
+        assert!(!presumed.has_any(removed));
+        for client in [ALICE, BOB] {
+            presumed.connection_begun(client);
+            presumed.add(client, kept, Until::Registered);
+        }
         presumed.lost_name(kept);
-        assert_eq!(presumed.registered(alice, |_| true), [], "another client may have it open");
-        assert!(presumed.has_any(kept) && !presumed.has_other(kept, bob));
-        presumed.add(bob, removed, Until::LockGivenBack);
-        assert_eq!(presumed.forget(bob), [kept], "the other has a name");
+        presumed.registered(ALICE);
+        assert_eq!(presumed.end(ALICE, ALL, |_| true), unnamed(&[]), "another client may have it open");
+        assert!(presumed.has_any(kept) && !presumed.has_other(kept, BOB));
+        presumed.add(BOB, removed, Until::LockGivenBack);
+        presumed.session_ended(BOB);
+        assert_eq!(presumed.end(BOB, ALL, |_| true), unnamed(&[kept]), "the other has a name");
         assert!(presumed.is_empty() && !presumed.has_any(kept) && !presumed.has_any(removed));
     }
 
     #[test]
-    fn who_has_to_register_everything_ends_nothing_with_a_lock() {
-        let (alice, bob) = (ClientId(1), ClientId(2));
+    fn a_client_that_has_to_tell_ends_nothing_with_a_lock() {
         let (removed, other) = (InodeNumber(5), InodeNumber(6));
-        let mut presumed = PresumedOpens::default();
-        presumed.add(alice, removed, Until::Registered);
-        presumed.add(alice, removed, Until::LockGivenBack);
-        presumed.add(alice, other, Until::LockGivenBack);
-        presumed.add(bob, other, Until::LockGivenBack);
+        let mut presumed = both_may_open();
+        presumed.connection_begun(ALICE);
+        presumed.add(ALICE, removed, Until::LockGivenBack);
+        presumed.add(ALICE, other, Until::Registered);
+        presumed.add(BOB, other, Until::LockGivenBack);
         presumed.lost_name(removed);
-        assert!(presumed.awaits_registration(alice) && !presumed.awaits_registration(bob));
-        assert_eq!(presumed.lock_given_back(alice, |inode| inode == other), []);
-        assert!(presumed.has(alice, removed) && presumed.has(alice, other));
-        assert_eq!(presumed.registered(alice, |_| false), [removed], "locks that nobody has end nothing later");
-        assert!(!presumed.awaits_registration(alice) && !presumed.has(alice, other) && presumed.has(bob, other));
-        presumed.add(bob, other, Until::Registered);
-        assert_eq!(presumed.forget(bob), []);
+        assert!(presumed.awaits_registration(ALICE) && !presumed.awaits_registration(BOB));
+        assert_eq!(presumed.end(ALICE, ALL, |_| false), unnamed(&[]));
+        assert!(presumed.has(ALICE, removed) && presumed.has(ALICE, other));
+        presumed.registered(ALICE);
+        assert!(!presumed.awaits_registration(ALICE) && !presumed.has(ALICE, other), "at once");
+        assert!(presumed.has(ALICE, removed), "it may have the lock again");
+        assert_eq!(presumed.end(ALICE, ALL, |_| false), unnamed(&[removed]));
+        assert!(!presumed.has_any(removed) && presumed.has(BOB, other));
+    }
+
+    #[test]
+    fn many_end_in_steps_and_count_no_more_from_the_beginning() {
+        let mut presumed = both_may_open();
+        presumed.connection_begun(ALICE);
+        for inode in (0..10).map(InodeNumber) {
+            presumed.add(ALICE, inode, Until::Registered);
+            if inode.0 < 9 {
+                presumed.lost_name(inode);
+            }
+        }
+        presumed.registered(ALICE);
+        assert!((0..10).all(|inode| !presumed.has(ALICE, InodeNumber(inode))));
+        assert!(!presumed.has_any(InodeNumber(9)) && presumed.has_any(InodeNumber(8)), "it is still to be ended");
+        let mut ended = Vec::new();
+        while let step = presumed.end(ALICE, 4, |_| true)
+            && step.has_more
+        {
+            assert_eq!(step.unnamed.len(), 4);
+            ended.extend(step.unnamed);
+            if ended.len() == 4 {
+                // It connects again: what is left counts until it has told again.
+                presumed.connection_begun(ALICE);
+                assert!(!presumed.has(ALICE, InodeNumber(3)) && presumed.has(ALICE, InodeNumber(9)));
+                assert_eq!(presumed.end(ALICE, 4, |_| true), unnamed(&[]));
+                presumed.registered(ALICE);
+            }
+        }
+        assert_eq!(ended.len(), 8, "the rest ended with the step that found no more");
         assert!(presumed.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_presumed_of_a_client_without_a_session() {
+        let mut presumed = both_may_open();
+        presumed.session_ended(ALICE);
+        // A connection that was about to begin.
+        presumed.connection_begun(ALICE);
+        assert!(!presumed.awaits_registration(ALICE));
+        presumed.connection_begun(BOB);
+        assert!(presumed.awaits_registration(BOB));
     }
 }

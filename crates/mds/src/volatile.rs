@@ -13,7 +13,7 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, LockHandle, OstIndex, Slot, Timestamp, Xid, limits};
 
 use crate::{
-    cache_locks::CacheLocks,
+    cache_locks::{CacheLocks, LOCKS_PER_STEP},
     history::History,
     invitations::Invitations,
     moves::Moves,
@@ -267,37 +267,34 @@ impl Volatile {
     /// A client gives locks back.
     pub fn cancel_locks(&mut self, client: ClientId, handles: &[LockHandle], now: Instant) {
         self.cache.cancel(client, handles);
-        let ended = self.opens.presumed.lock_given_back(client, |inode| self.cache.holds(client, inode, OPEN));
-        self.end_presumptions(ended, now);
+        self.end_presumptions(client, now);
     }
 
-    /// A client has told of all that it opened under locks of earlier connections.
-    pub fn opens_registered(&mut self, client: ClientId, now: Instant) {
-        let ended = self.opens.presumed.registered(client, |inode| self.cache.holds(client, inode, OPEN));
-        self.end_presumptions(ended, now);
-    }
-
-    /// The session of a client ended.
-    pub fn forget_presumptions(&mut self, client: ClientId, now: Instant) {
-        let ended = self.opens.presumed.forget(client);
-        self.end_presumptions(ended, now);
-    }
-
-    /// Inodes without a name that are ended in the background, unless they are open.
-    fn end_presumptions(&mut self, inodes: Vec<InodeNumber>, now: Instant) {
-        for inode in inodes {
-            if !self.removed.contains(inode) {
-                self.removed.add(inode, now);
+    /// Removes some of the locks that a client has no more, up to this one. What it may have opened
+    /// under them is taken to be open if it has yet to tell. Returns whether there are more.
+    pub fn drop_locks(&mut self, client: ClientId, last: LockHandle, now: Instant) -> bool {
+        let dropped = self.cache.drop_some(client, last);
+        if self.opens.presumed.awaits_registration(client) {
+            for lock in dropped.locks.iter().filter(|lock| lock.bits.meets(OPEN)) {
+                self.opens.presumed.add(client, lock.inode, Until::Registered);
             }
         }
+        let has_ended_more = self.end_presumptions(client, now);
+        dropped.has_more || has_ended_more
     }
 
-    /// A client's locks end with its connection: what it may have opened under them is taken to be
-    /// open until it has told.
-    pub fn presume_opens(&mut self, client: ClientId) {
-        for inode in self.cache.inodes_held_by(client, OPEN) {
-            self.opens.presumed.add(client, inode, Until::Registered);
+    /// Ends some of what was presumed of a client, if there is no reason for it any more; returns
+    /// whether there may be more. Inodes without a name are ended in the background, unless they are
+    /// open.
+    pub fn end_presumptions(&mut self, client: ClientId, now: Instant) -> bool {
+        let Self { opens, cache, removed, .. } = self;
+        let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.holds(client, inode, OPEN));
+        for inode in ended.unnamed {
+            if !removed.contains(inode) {
+                removed.add(inode, now);
+            }
         }
+        ended.has_more
     }
 
     /// An open ends; requests that waited for its end continue.

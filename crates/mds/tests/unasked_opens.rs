@@ -27,7 +27,6 @@ struct Test {
 impl Test {
     async fn new() -> Arc<Self> {
         let fs = Fixture::new().await;
-        fs.mdt.set_parameters(mds::Parameters { open_locks: true, ..fs.mdt.parameters() });
         fs.begin(BOB).await;
         let holders = Holders::of(&fs.mdt, fs.seams.clock.clone(), std::time::Duration::from_secs(3600));
         Arc::new(Self { fs, holders })
@@ -35,14 +34,25 @@ impl Test {
 
     /// Locks that come with a reply to a request that names this inode.
     async fn wanting(&self, client: ClientId, request: MdtRequest, inode: InodeNumber) -> Vec<Granted> {
-        let resource = Resource::Inode(inode, InodeBits(inode_bit::OPEN));
-        let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+        self.asking(client, request, inode, InodeBits(inode_bit::OPEN)).await.1
+    }
+
+    /// The same for these parts, with the reply.
+    async fn asking(
+        &self,
+        client: ClientId,
+        request: MdtRequest,
+        inode: InodeNumber,
+        bits: InodeBits,
+    ) -> (MdtReply, Vec<Granted>) {
+        let wanted =
+            Some(Enqueue { resource: Resource::Inode(inode, bits), mode: CacheMode::Read, opportunistic: true });
         let extension = RequestExtension { wanted, ..Default::default() };
         let xid = self.fs.next_xid(client);
         let call = Call { extension, ..Call::plain(client, Slot(0), xid, Request::Mdt(request), Bytes::new()) };
         let answer = self.fs.mdt.clone().handle(call).await;
-        answer.reply.expect("it succeeds");
-        answer.extension.granted
+        let rpc::message::Reply::Mdt(reply) = answer.reply.expect("it succeeds") else { panic!("of another target") };
+        (reply, answer.extension.granted)
     }
 
     /// A directory, and BOB's lock on its opens.
@@ -237,4 +247,120 @@ async fn opens_of_files_come_with_an_open_for_reading_only() {
     assert_eq!(open(READ).await.len(), 1);
     let made = create_request(ROOT, "made", NodeKind::Directory, 0o755, None);
     assert_eq!(test.wanting(BOB, MdtRequest::Create(root(), made), ROOT).await.len(), 1);
+}
+
+/// More locks than are removed at once.
+const DIRECTORIES: usize = 1100;
+
+impl Test {
+    /// Directories, and BOB's locks on their opens, in order of age.
+    async fn many_directories(&self) -> Vec<(String, InodeNumber)> {
+        for number in 0..DIRECTORIES {
+            self.fs.mkdir(ROOT, &format!("d{number}")).await;
+        }
+        let (open, _) = self.fs.open(BOB, &root(), ROOT, READ).await.unwrap();
+        let entries_max = 2 * DIRECTORIES as u32;
+        let read = ReadDirectory { inode: ROOT, open, cookie: 0, entries_max, attributes: true, unasked: None };
+        let bits = InodeBits(inode_bit::OPEN | inode_bit::LOOKUP);
+        let reply = self.asking(BOB, MdtRequest::ReadDirectory(read), ROOT, bits).await.0;
+        let MdtReply::Directory(page, true) = reply else { panic!("all of it") };
+        self.close(BOB, ROOT, open).await;
+        let locked = page.into_iter().filter(|found| found.lock.is_some_and(|(_, granted)| granted == bits));
+        let directories: Vec<_> = locked.map(|found| (String::from_utf8(found.name).unwrap(), found.inode)).collect();
+        assert_eq!((directories.len(), self.fs.mdt.cache_locks().0), (DIRECTORIES, DIRECTORIES));
+        directories
+    }
+
+    /// A removal by ALICE under way.
+    fn removal(self: &Arc<Self>, name: &str) -> tokio::task::JoinHandle<FsResult<MdtReply>> {
+        let (test, name) = (self.clone(), name.to_owned());
+        tokio::spawn(async move { test.unlink(ALICE, &name, true).await })
+    }
+}
+
+/// The namespace is not held up while the locks of a connection that ended become presumptions; a
+/// change waits for the step that it needs, and finds the inode open.
+#[tokio::test]
+async fn many_locks_become_presumptions_in_steps() {
+    for has_open in [true, false] {
+        let test = Test::new().await;
+        let directories = test.many_directories().await;
+        let (first, last) = (directories.first().unwrap().clone(), directories.last().unwrap().clone());
+        test.reconnect(BOB);
+        assert!(test.fs.mdt.cache_locks().0 > 0, "some are removed later");
+        let removals = [&first, &last].map(|(name, _)| test.removal(name));
+        for removal in removals {
+            removal.await.unwrap().unwrap();
+        }
+        assert!(test.exists(first.1).await && test.exists(last.1).await, "both may be open");
+        // Once more, while it has not told.
+        test.reconnect(BOB);
+        assert!(test.exists(first.1).await && test.exists(last.1).await);
+        let opens = if has_open { vec![(last.1, OPEN, OpenFlags(READ))] } else { Vec::new() };
+        assert_eq!(test.tell(BOB, opens, true).await, Ok(MdtReply::Done));
+        test.gone(first.1).await;
+        if has_open {
+            assert!(test.exists(last.1).await);
+            test.close(BOB, last.1, OPEN).await;
+        }
+        test.gone(last.1).await;
+        // Nothing is left of it: what it did not open is removed at once, and it gets locks again.
+        let (name, inode) = &directories[1];
+        test.unlink(ALICE, name, true).await.unwrap();
+        assert!(!test.exists(*inode).await);
+        test.directory(BOB, "new").await;
+    }
+}
+
+/// A client tells what it has open before all of its former locks are removed.
+#[tokio::test]
+async fn a_client_may_tell_before_its_former_locks_are_removed() {
+    let test = Test::new().await;
+    let directories = test.many_directories().await;
+    let (name, inode) = directories.last().unwrap();
+    test.reconnect(BOB);
+    assert_eq!(test.register(BOB, directories[0].1, true).await, Ok(MdtReply::Done));
+    assert!(test.fs.mdt.cache_locks().0 > 0, "some are removed later");
+    test.removal(name).await.unwrap().unwrap();
+    assert!(!test.exists(*inode).await, "it has told all that it has open");
+    test.unlink(ALICE, &directories[0].0, true).await.unwrap();
+    assert!(test.exists(directories[0].1).await);
+    test.close(BOB, directories[0].1, OPEN).await;
+    test.gone(directories[0].1).await;
+}
+
+/// The same client removes what it may have open, under a lock of its former connection.
+#[tokio::test]
+async fn a_request_of_the_former_connection_removes_what_may_be_open() {
+    let test = Test::new().await;
+    let directories = test.many_directories().await;
+    let (name, inode) = directories.last().unwrap();
+    test.reconnect(BOB);
+    test.unlink(BOB, name, true).await.unwrap();
+    let heard = test.holders.heard(1).await;
+    test.cancel(BOB, heard[0].1.handle).await;
+    assert!(test.exists(*inode).await, "the lock is not what it waits for: it has not told");
+    assert_eq!(test.register(BOB, *inode, true).await, Ok(MdtReply::Done));
+    assert!(test.exists(*inode).await);
+    test.close(BOB, *inode, OPEN).await;
+    test.gone(*inode).await;
+}
+
+/// All of a session's presumptions end with it, however many there are, before a new one begins.
+#[tokio::test]
+async fn many_presumptions_end_with_their_session() {
+    let test = Test::new().await;
+    let directories = test.many_directories().await;
+    test.reconnect(BOB);
+    let removed = [&directories[0], &directories[1], &directories[DIRECTORIES - 1]];
+    for (name, inode) in removed {
+        test.removal(name).await.unwrap().unwrap();
+        assert!(test.exists(*inode).await);
+    }
+    test.fs.mdt.clone().session_event(SessionEvent::Closed(BOB)).await;
+    for (_, inode) in removed {
+        test.gone(*inode).await;
+    }
+    test.fs.begin(BOB).await;
+    test.directory(BOB, "new").await;
 }

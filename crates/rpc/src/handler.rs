@@ -210,7 +210,8 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The client has begun a new connection: what it was granted through earlier ones is not in use
     /// any more. Called when the connection begins, while requests of earlier ones may still run,
-    /// and before the first request of this one, when they have ended. Must not wait.
+    /// and before the first request of this one, when they have ended; connections of a client begin
+    /// one after the other. Must not wait, nor ask [`Clients`] about this client.
     fn connection_begun(&self, client: ClientId) {
         let _ = client;
     }

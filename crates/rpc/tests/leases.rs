@@ -11,9 +11,10 @@ use std::{
 };
 
 use common::{raw::Raw, *};
-use rpc::{Server, SessionEvent};
+use rpc::{Endpoint, Server, SessionEvent};
 use rt::{
     Address, BoxFuture, Clock, Seams, Spawn,
+    fault::FaultyTransport,
     memory::{self, JumpingClock, MemoryTransport, RuntimeSpawn},
 };
 use tokio::sync::{Notify, Semaphore};
@@ -123,4 +124,35 @@ async fn an_eviction_that_takes_long_holds_up_no_other() {
     assert_eq!(server.sessions(TARGET).len(), 3, "the target is still being told of each");
     handler.events_gate.as_ref().unwrap().add_permits(3);
     until(|| server.sessions(TARGET).is_empty()).await;
+}
+
+/// What the connections of before were granted ends with them at once. What a session leaves that
+/// ends is the business of its end, which may be over by the time that the target would be told.
+#[tokio::test]
+async fn a_connection_begins_while_requests_run_but_not_while_its_session_ends() {
+    let handler = Counter::new(&Arc::default());
+    let (seams, _clock, server, address) = serve(&handler, LONG_LEASE).await;
+    let network = FaultyTransport::new(&seams);
+    let seams = Seams { transport: Arc::new(network.clone()), ..seams };
+    let import = import(&seams, Endpoint::Remote(address.clone().into()), quick());
+    call(&import, effect(1)).await.unwrap();
+    let begun = || handler.begun.load(Ordering::SeqCst);
+    let first = begun();
+    let asking = import.clone();
+    let asked = tokio::spawn(async move { call(&asking, gated()).await });
+    until(|| handler.entered.load(Ordering::SeqCst) == 2).await;
+    network.reset(&address);
+    until(|| begun() == first + 1).await;
+    assert!(!asked.is_finished(), "the request of before still runs");
+    let evicting = tokio::spawn(async move { server.evict(TARGET, CLIENT).await });
+    // Until the eviction has begun and waits for the request: nothing tells of it, and the outcome is
+    // the same if the connection comes first.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    network.reset(&address);
+    handler.gate.add_permits(10);
+    assert!(evicting.await.unwrap());
+    assert_eq!(asked.await.unwrap(), Err(types::FsError::Evicted));
+    assert_eq!(begun(), first + 1);
 }

@@ -103,6 +103,14 @@ impl GivenUp {
         });
     }
 
+    /// The end of an open of which a silent MDT may just be told.
+    pub fn close_once_told(self, close: Close) {
+        self.in_background(move |this| async move {
+            this.target.told().await;
+            this.tell(MdtRequest::Close(close)).await;
+        });
+    }
+
     /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take
     /// it before the MDT has heard that it is free.
     pub fn exclusive(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, turn: Turn) {

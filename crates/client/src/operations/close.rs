@@ -66,14 +66,23 @@ impl FileSystem {
         }
         let target = self.targets.mdt_of(inode)?;
         let was_unasked = open.was_unasked(id);
-        match self.client_state.opens.end_untold(open, id) {
-            AtMdt::Unknown => return Ok(()),
-            // Also if it is known by now: another request that tells it may be under way.
-            AtMdt::Known | AtMdt::Telling if was_unasked => target.told().await,
-            AtMdt::Known | AtMdt::Telling => {}
+        let at_mdt = self.client_state.opens.end_untold(open, id);
+        if at_mdt == AtMdt::Unknown {
+            return Ok(());
         }
         let given_up = self.given_up(inode)?;
-        let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
+        let close = Close { inode, open: id, update, flock_owner };
+        // Also if it is known by now: another request that tells it may be under way.
+        if was_unasked && !target.told_in_time(&self.seams, self.targets.timeout_of_callers()).await {
+            if let Some(owner) = flock_owner {
+                self.client_state.locks.released(inode, LockFamily::Flock, owner);
+            }
+            self.client_state.opens.unregister(open, id);
+            given_up.close_once_told(close);
+            // Nothing that was opened for reading is lost.
+            return Ok(());
+        }
+        let close = MdtRequest::Close(close);
         let outcome = loop {
             let restarts = target.restarts();
             let mut late_outcome = None;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rpc::message::mdt::OpenFlags;
-use types::{Credentials, FsError, FsResult, InodeNumber, limits::OPENS_PER_CLIENT_MAX};
+use types::{Credentials, FsError, FsResult, InodeNumber};
 
 use crate::{FileSystem, OpenFile, open_state::registered_open::AtMdt};
 
@@ -23,7 +23,7 @@ impl FileSystem {
         let wall = self.seams.clock.wall();
         let id = self.next_open_id();
         let found = self.cached(inode, |cache, opens| {
-            if opens.len() >= OPENS_PER_CLIENT_MAX {
+            if opens.len() >= self.unasked_opens_max {
                 return None;
             }
             let opened = match cache.open(credentials, inode, flags, wall, |inode| opens.is_written(inode))? {

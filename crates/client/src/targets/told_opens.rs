@@ -6,7 +6,7 @@
 //! ([`TargetConnection::tell_all_opens`]). One request at a time tells; a close of an open of which
 //! the MDT may just be told waits for that, since the MDT must not hear of an open after its end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rpc::{
     Import, LateOutcome, Question,
@@ -15,7 +15,7 @@ use rpc::{
         mdt::{LockMode, RegisterOpens},
     },
 };
-use rt::Spawn;
+use rt::{Seams, Spawn, clock};
 use types::{FsError, FsResult, InodeNumber, MdtIndex, limits::OPENS_PER_MESSAGE_MAX};
 
 use crate::{
@@ -75,6 +75,15 @@ impl TargetConnection {
         if let Some(late) = self.telling().lock().await.take() {
             late.known().await;
         }
+    }
+
+    /// As [`TargetConnection::told`], but waits no longer than callers do for a silent MDT; false if
+    /// that was too short.
+    pub async fn told_in_time(self: &Arc<Self>, seams: &Seams, timeout: Duration) -> bool {
+        let this = self.clone();
+        // What is taken is waited for to its end.
+        let told = finish(&seams.spawn, move |_| async move { this.told().await });
+        clock::timeout_at(&*seams.clock, seams.clock.now() + timeout, told).await.is_some()
     }
 
     /// A new connection begins. Nothing else is sent before the MDT knows all opens. What another

@@ -46,6 +46,7 @@ pub struct RealCluster {
     mdt_server: Arc<Mutex<Arc<Server>>>,
     map: watch::Sender<Arc<ClusterMap>>,
     seeds: std::sync::atomic::AtomicU64,
+    opens_max: usize,
 }
 
 impl RealCluster {
@@ -119,6 +120,7 @@ impl RealCluster {
             mdt_server: Arc::new(Mutex::new(mdt_server)),
             map: watch::Sender::new(Arc::new(map)),
             seeds: 5.into(),
+            opens_max: types::limits::OPENS_PER_CLIENT_MAX,
         }
     }
 
@@ -130,16 +132,17 @@ impl RealCluster {
         self
     }
 
-    /// Clients may open for reading without a request.
-    pub fn with_open_locks(mut self) -> Self {
-        self.options.parameters.open_locks = true;
-        let mdt = self.mdt.lock().clone();
-        mdt.set_parameters(self.options.parameters);
-        self
-    }
-
     fn next_seed(&self) -> u64 {
         self.seeds.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A client may have no more files open: so many that it opens without asking, and so many for
+    /// which it asks.
+    pub async fn with_opens_max(mut self, opens_max: usize) -> Self {
+        self.opens_max = opens_max;
+        self.options.opens_per_client_max = opens_max;
+        self.crash_mdt().await;
+        self
     }
 
     /// A further client.
@@ -149,11 +152,9 @@ impl RealCluster {
             TargetRole::Mdt(_) => Endpoint::Local(mdt.lock().clone()),
             TargetRole::Ost(_) => Endpoint::Local(ost.clone()),
         };
-        let options = MountOptions::new(
-            self.map.subscribe(),
-            Arc::new(resolve),
-            rpc::Principal::of_test(self.next_seed(), rpc::Role::Client),
-        );
+        let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
+        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
+        let options = MountOptions { unasked_opens_max: self.opens_max, ..options };
         FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
     }
 

@@ -78,6 +78,15 @@ pub struct Revocation {
     pub bits: InodeBits,
 }
 
+/// Locks that [`InodeLocks::drop_client`] has removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// As they were granted.
+    pub locks: Vec<GrantedBits>,
+    /// There are more to remove.
+    pub has_more: bool,
+}
+
 /// Outcome of [`InodeLocks::prepare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prepared {
@@ -277,16 +286,6 @@ impl InodeLocks {
         ask
     }
 
-    /// Inodes of which a client has some of these parts.
-    pub fn inodes_of(&self, client: ClientId, bits: InodeBits) -> Vec<InodeNumber> {
-        let of_client = self.of_clients.range((client, FIRST)..=(client, LAST)).map(|(_, handle)| *handle);
-        let inode_of = |handle: LockHandle| {
-            let Lock { inode, .. } = self.locks[&handle];
-            self.holdings[&(inode, client, handle)].bits.meets(bits).then_some(inode)
-        };
-        of_client.filter_map(inode_of).collect()
-    }
-
     /// Asks a client back what it has of these parts, and nobody waits for it.
     pub fn ask_holder(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Vec<Revocation> {
         let holdings = self.holdings.range((inode, client, FIRST)..=(inode, client, LAST));
@@ -315,15 +314,22 @@ impl InodeLocks {
         }
     }
 
-    /// Locks of a client with handles up to `last` are gone: removes `count` of them, and returns
-    /// whether there are more, which the caller removes later. Meanwhile they are in the way of
-    /// changes, and of new locks on the same parts, which is safe: the client uses them no more. Adds
-    /// the changes that need not wait any more to `ready`.
-    pub fn drop_client(&mut self, client: ClientId, last: LockHandle, count: usize, ready: &mut Vec<ChangeId>) -> bool {
+    /// Locks of a client with handles up to `last` are gone: removes `count` of them. The caller
+    /// removes the rest later. Meanwhile they are in the way of changes, and of new locks on the same
+    /// parts, which is safe: the client uses them no more. Adds the changes that need not wait any
+    /// more to `ready`.
+    pub fn drop_client(
+        &mut self,
+        client: ClientId,
+        last: LockHandle,
+        count: usize,
+        ready: &mut Vec<ChangeId>,
+    ) -> Dropped {
         let of_client = self.of_clients.range((client, FIRST)..=(client, last));
         let handles: Vec<LockHandle> = of_client.take(count).map(|(_, handle)| *handle).collect();
-        handles.into_iter().for_each(|handle| self.remove(handle, ready));
-        self.of_clients.range((client, FIRST)..=(client, last)).next().is_some()
+        let locks = handles.into_iter().filter_map(|handle| self.remove(handle, ready)).collect();
+        let has_more = self.of_clients.range((client, FIRST)..=(client, last)).next().is_some();
+        Dropped { locks, has_more }
     }
 
     /// Whether a lock exists.
@@ -335,12 +341,15 @@ impl InodeLocks {
     pub fn drop_inode(&mut self, inode: InodeNumber, ready: &mut Vec<ChangeId>) {
         let of_inode = self.holdings.range((inode, FIRST_CLIENT, FIRST)..=(inode, LAST_CLIENT, LAST));
         let handles: Vec<LockHandle> = of_inode.map(|((_, _, handle), _)| *handle).collect();
-        handles.into_iter().for_each(|handle| self.remove(handle, ready));
+        for handle in handles {
+            self.remove(handle, ready);
+        }
     }
 
-    fn remove(&mut self, handle: LockHandle, ready: &mut Vec<ChangeId>) {
-        let Some(Lock { client, inode }) = self.locks.remove(&handle) else { return };
-        self.holdings.remove(&(inode, client, handle));
+    /// Returns the lock as it was granted.
+    fn remove(&mut self, handle: LockHandle, ready: &mut Vec<ChangeId>) -> Option<GrantedBits> {
+        let Lock { client, inode } = self.locks.remove(&handle)?;
+        let holding = self.holdings.remove(&(inode, client, handle)).expect("a lock is at its inode");
         self.of_clients.remove(&(client, handle));
         let count = self.counts.get_mut(&client).expect("a client with a lock is counted");
         *count -= 1;
@@ -348,6 +357,7 @@ impl InodeLocks {
             self.counts.remove(&client);
         }
         self.changes.lock_gone(handle, ready);
+        Some(GrantedBits { handle, inode, bits: holding.bits })
     }
 
     /// The last handle given, or the one before the first.

@@ -23,7 +23,7 @@ use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::{Mdt, check::yield_now};
-use crate::namespace::Attempts;
+use crate::namespace::{Attempts, Namespace};
 
 /// Pause after a client had no slot for a callback.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -124,15 +124,33 @@ impl Mdt {
         }
     }
 
+    /// A connection of a client begins: its locks have ended with the former one, and what it may have
+    /// opened under them is taken to be open until it has told.
+    pub(super) fn locks_ended(&self, client: ClientId) {
+        self.namespace().volatile.opens.presumed.connection_begun(client);
+        self.drop_cache_locks(client);
+    }
+
     /// A client serves nothing any more from what it was granted so far.
     pub(super) fn drop_cache_locks(&self, client: ClientId) {
         self.revoker.forget(client);
-        let last = {
-            let volatile = &mut self.namespace().volatile;
-            volatile.presume_opens(client);
-            volatile.cache.last_handle()
-        };
+        let last = self.namespace().volatile.cache.last_handle();
         self.drop_locks_up_to(client, last);
+    }
+
+    /// Ends what is presumed of a client without a reason any more: some now, the rest soon.
+    pub(super) fn end_presumptions(&self, client: ClientId) {
+        let now = self.seams.clock.now();
+        self.in_steps("presumed_opens", move |namespace| namespace.volatile.end_presumptions(client, now));
+    }
+
+    /// The session of a client ended, and with it all that was presumed of it.
+    pub(super) async fn forget_presumptions(&self, client: ClientId) {
+        let now = self.seams.clock.now();
+        self.namespace().volatile.opens.presumed.session_ended(client);
+        while self.namespace().volatile.end_presumptions(client, now) {
+            yield_now().await;
+        }
     }
 
     /// Removes locks of a client, which uses them no more: some now, the others soon, since there may
@@ -140,23 +158,30 @@ impl Mdt {
     /// connect again before they are gone. Locks that do not exist for their client any more only
     /// hold changes up until then, and are not granted again.
     fn drop_locks_up_to(&self, client: ClientId, last: LockHandle) {
-        let drop_some = move |mdt: &Mdt| {
+        let now = self.seams.clock.now();
+        self.in_steps("lock_drop", move |namespace| namespace.volatile.drop_locks(client, last, now));
+    }
+
+    /// Takes a step of work now, and the rest soon, as long as there is more; others reach the
+    /// namespace in between.
+    fn in_steps(&self, name: &'static str, step: impl Fn(&mut Namespace) -> bool + Send + 'static) {
+        let step = move |mdt: &Mdt| {
             let mut namespace = mdt.namespace();
-            let has_more = namespace.volatile.cache.drop_some(client, last);
+            let has_more = step(&mut namespace);
             MutexGuard::unlock_fair(namespace);
             has_more
         };
-        if !drop_some(self) {
+        if !step(self) {
             return;
         }
         let Some(mdt) = self.me.upgrade() else { return };
-        let drop_all = async move {
+        let rest = async move {
             yield_now().await;
-            while drop_some(&mdt) {
+            while step(&mdt) {
                 yield_now().await;
             }
         };
-        self.seams.spawn.spawn("lock_drop", Box::pin(drop_all));
+        self.seams.spawn.spawn(name, Box::pin(rest));
     }
 
     /// The session of a client was ended here: it may serve from its cache until its lease ends.

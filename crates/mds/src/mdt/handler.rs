@@ -103,7 +103,7 @@ impl Handler for Mdt {
     }
 
     fn connection_begun(&self, client: ClientId) {
-        self.drop_cache_locks(client);
+        self.locks_ended(client);
     }
 
     /// Its requests may wait for locks of a client that ends, too, whose requests wait for its.
@@ -119,13 +119,13 @@ impl Handler for Mdt {
         Box::pin(async move {
             match event {
                 SessionEvent::Opened { client, resumed: true, .. } => {
-                    self.drop_cache_locks(client);
+                    self.locks_ended(client);
                     tracing::info!(target = %self.target, %client, "client reconnected");
                 }
                 SessionEvent::Opened { client, resumed: false, in_process } => {
                     self.drop_cache_locks(client);
                     // What was open is gone.
-                    self.namespace().volatile.forget_presumptions(client, self.seams.clock.now());
+                    self.forget_presumptions(client).await;
                     if let Err(error) = recovery::begin_session(&self, client, in_process).await {
                         // The client works, and is evicted by the next restart.
                         tracing::error!(target = %self.target, %client, %error, "cannot record a session");
@@ -290,6 +290,9 @@ impl Mdt {
             }
             if row.reclaims.is_some() {
                 self.recovery_wakeup.notify_one();
+            }
+            if row.registers_all_opens {
+                self.end_presumptions(call.client);
             }
             match waiter {
                 None => return Ok(reply),

@@ -163,10 +163,8 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
         return Ok(());
     }
     {
-        let now = mdt.seams.clock.now();
         let mut namespace = mdt.namespace();
         let volatile = &mut namespace.volatile;
-        volatile.forget_presumptions(client, now);
         volatile.recovery.forget(client);
         volatile.invitations.forget(client);
         if ending != Ending::NotRecovered {
@@ -177,6 +175,7 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
             volatile.release_locks(client);
         }
     }
+    mdt.forget_presumptions(client).await;
     mdt.recovery_wakeup.notify_one();
     while mdt.transact(mdt.principal.client(), |txn| sessions::abandon_some(txn, client)).await? {}
     Ok(())

@@ -6,7 +6,6 @@ use rpc::message::{
     MdtReply,
     mdt::{NotReclaimed, OpenFlags, RegisterOpens, open_flag},
 };
-use rt::Instant;
 use types::{FsError, FsResult};
 
 use crate::{
@@ -34,7 +33,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         let may_be_open = txn.volatile.may_open_unasked(client, *inode);
         // One that cannot be taken must not fail the others: the client would never be done.
         let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
-        if !may_be_open || !exists || txn.check_open_limit(key).is_err() {
+        if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key).is_err() {
             tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open that was made without asking");
             refused.lost.push(*inode);
             continue;
@@ -42,7 +41,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         txn.volatile.opens.insert(key, OpenFile { inode: *inode, flags: *flags, epoch: None, began: false });
     }
     if request.complete {
-        txn.volatile.opens_registered(client, Instant(txn.context.now_ns));
+        txn.volatile.opens.presumed.registered(client);
     }
     Ok(if refused == NotReclaimed::default() { MdtReply::Done } else { MdtReply::NotReclaimed(refused) })
 }

@@ -80,6 +80,8 @@ pub(crate) struct MdtRow<'a> {
     pub lock: Option<&'a SetLock>,
     /// What it claims again after a restart.
     pub reclaims: Option<&'a Reclaim>,
+    /// With it the client has told of all that it opened without asking on earlier connections.
+    pub registers_all_opens: bool,
 }
 
 impl<'a> MdtRow<'a> {
@@ -96,6 +98,7 @@ impl<'a> MdtRow<'a> {
             opens: None,
             lock: None,
             reclaims: None,
+            registers_all_opens: false,
         }
     }
 
@@ -216,7 +219,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::RenewLayout(renew) => row(C::Layout).waiting_if(!renew.exclusive).durable(),
         R::LeaveOut(_) => row(C::Layout).durable(),
         R::DropPrivileges(..) => row(C::Setattr),
-        R::RegisterOpens(_) => row(C::Open),
+        R::RegisterOpens(register) => MdtRow { registers_all_opens: register.complete, ..row(C::Open) },
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
     }

@@ -216,6 +216,11 @@ impl<'n> Transaction<'n> {
         self.volatile.opens.check_limit(self.target, key)
     }
 
+    /// The same for an open that the client has already.
+    pub fn check_limit_of_claimed_opens(&self, key: OpenKey) -> FsResult<()> {
+        self.volatile.opens.check_limit_of_claimed(self.target, key)
+    }
+
     /// The open exists once the batch is applied.
     pub fn open_at_commit(&mut self, key: OpenKey, file: OpenFile) {
         assert!(self.changes.open.is_none(), "an operation opens one file at most");

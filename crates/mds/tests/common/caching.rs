@@ -36,7 +36,6 @@ impl Test {
         let fs = Fixture::new().await;
         let mut parameters = fs.mdt.parameters();
         parameters.lock_timeout = LONG;
-        parameters.open_locks = true;
         fs.mdt.set_parameters(parameters);
         for client in [BOB, CAROL] {
             fs.begin(client).await;

@@ -135,7 +135,6 @@ impl ServedTarget {
                 }
                 (ConnectPlan::Wait, Some(cell)) => cell.until(|session| self.may_go_on(session, connect)).await,
                 (ConnectPlan::Ready { resumed }, Some(cell)) => {
-                    self.handler.connection_begun(connect.client);
                     let slots = cell.with(|session| session.slots());
                     let connected = Connected {
                         version,
@@ -187,13 +186,15 @@ impl ServedTarget {
                     let before = session.generation();
                     let plan = plan_connect(Some(session), now, connect, incarnation, Resumable::None);
                     let superseded = session.generation() > before;
-                    (plan, superseded.then(|| session.phase()))
-                });
-                if let Some(phase) = superseded {
-                    // What a session leaves that ends is the business of its end.
-                    if phase == Phase::Open {
+                    let is_ready = matches!(plan, ConnectPlan::Ready { .. });
+                    // What a session leaves that ends is the business of its end. With the session
+                    // locked: before a later connection begins, or the session's end.
+                    if is_ready || superseded && session.phase() == Phase::Open {
                         self.handler.connection_begun(connect.client);
                     }
+                    (plan, superseded)
+                });
+                if superseded {
                     cell.detach();
                     cell.notify();
                 }

@@ -46,6 +46,8 @@ pub struct Counter {
     pub reads: AtomicU64,
     /// What was said beside the last request.
     pub extension: Mutex<RequestExtension>,
+    /// Connections that began.
+    pub begun: AtomicUsize,
     /// Requests that entered the handler.
     pub entered: AtomicUsize,
     /// `GetAttributes`, `SetLock` and `ChangeData` wait for a permit of this.
@@ -73,6 +75,7 @@ impl Counter {
             events: Mutex::default(),
             reads: AtomicU64::new(0),
             extension: Mutex::default(),
+            begun: AtomicUsize::new(0),
             entered: AtomicUsize::new(0),
             gate: Semaphore::new(0),
             events_gate: None,
@@ -172,6 +175,10 @@ impl Handler for Counter {
 
     fn may_resume(&self, client: ClientId) -> bool {
         self.known.as_ref().is_none_or(|known| known.contains(&client))
+    }
+
+    fn connection_begun(&self, _: ClientId) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
