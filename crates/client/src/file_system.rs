@@ -242,7 +242,23 @@ impl FileSystem {
     /// the upper cache has noted that it may keep something.
     pub fn keepable(&self, inode: InodeNumber, name: Option<(InodeNumber, &[u8])>) -> Option<Keepable> {
         let target = self.targets.mdt_of(inode).ok()?;
-        target.keepable(&*self.seams.clock, &self.client_state.opens, inode, name)
+        let shown = std::iter::once((inode, name));
+        target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?
+    }
+
+    /// The same of names in one directory, in order, with the caches locked once for all of them.
+    pub fn keepable_in(&self, directory: InodeNumber, names: &[(&[u8], InodeNumber)]) -> Vec<Option<Keepable>> {
+        let mut keepable = Vec::with_capacity(names.len());
+        for of_mdt in names.chunk_by(|(_, one), (_, next)| one.mdt() == next.mdt()) {
+            let shown = of_mdt.iter().map(|(name, inode)| (*inode, Some((directory, *name))));
+            match self.targets.mdt_of(of_mdt[0].1) {
+                Ok(target) => {
+                    keepable.extend(target.keepable(&*self.seams.clock, &self.client_state.opens, shown));
+                }
+                Err(_) => keepable.extend(shown.map(|_| None)),
+            }
+        }
+        keepable
     }
 
     /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error

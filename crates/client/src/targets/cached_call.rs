@@ -167,25 +167,28 @@ impl TargetConnection {
         self.cache().serve(&self.import(), clock, query)
     }
 
-    /// See [`crate::FileSystem::keepable`].
-    pub fn keepable(
+    /// See [`crate::FileSystem::keepable`]. Of several inodes, in order, at one moment.
+    pub fn keepable<'n>(
         &self,
         clock: &dyn Clock,
         opens: &OpenTable,
-        inode: InodeNumber,
-        name: Option<(InodeNumber, &[u8])>,
-    ) -> Option<Keepable> {
+        mut shown: impl Iterator<Item = (InodeNumber, Option<(InodeNumber, &'n [u8])>)>,
+    ) -> Vec<Option<Keepable>> {
         if !self.is_active() {
-            return None;
+            return shown.map(|_| None).collect();
         }
-        let (known, validity) = self.cache().serve_for(&self.import(), clock, |cache| {
-            let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
-            let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
-            let permissions = cache.permissions_of(inode);
-            (permissions.is_some() || name).then_some((attributes, permissions, name))
-        })?;
-        let (attributes, permissions, name) = known;
-        Some(Keepable { attributes, permissions, name, validity })
+        let known = self.cache().serve_for(&self.import(), clock, |cache| {
+            let known = |(inode, name): (InodeNumber, Option<(InodeNumber, &[u8])>)| {
+                let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
+                let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
+                let permissions = cache.permissions_of(inode);
+                (permissions.is_some() || name).then_some((attributes, permissions, name))
+            };
+            Some(shown.by_ref().map(known).collect::<Vec<_>>())
+        });
+        let Some((known, validity)) = known else { return shown.map(|_| None).collect() };
+        let keepable = |(attributes, permissions, name)| Keepable { attributes, permissions, name, validity };
+        known.into_iter().map(|known| known.map(keepable)).collect()
     }
 
     /// Executes a callback of this MDT.

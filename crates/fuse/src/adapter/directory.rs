@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use client::DirectoryItem;
 use rpc::message::mdt::open_flag;
-use types::{FsError, FsResult};
+use types::{Attributes, FsError, FsResult};
 
 use super::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
-use crate::kernel_cache::{Shown, Validity};
+use crate::kernel_cache::Validity;
 use crate::protocol::directory::DirectoryBuffer;
 use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
@@ -35,14 +35,25 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
 }
 
-/// What READDIRPLUS shows of an entry. The kernel counts a lookup for each, but for `.` and `..` and
+/// What READDIRPLUS shows of each entry. The kernel counts a lookup for each, but for `.` and `..` and
 /// those of which nothing is shown.
-fn lookup(call: &Call, item: &DirectoryItem) -> EntryOut {
-    let Some(attributes) = &item.attributes else { return EntryOut::default() };
-    if matches!(item.name.as_slice(), b"." | b"..") {
-        return entry_out(attributes, Validity::default());
-    }
-    call.entry(attributes, Shown::Found(call.inode, &item.name))
+fn lookups(call: &Call, items: &[DirectoryItem]) -> Vec<EntryOut> {
+    let is_dots = |item: &DirectoryItem| matches!(item.name.as_slice(), b"." | b"..");
+    let found: Vec<(&[u8], &Attributes)> = items
+        .iter()
+        .filter(|item| !is_dots(item))
+        .filter_map(|item| Some((item.name.as_slice(), item.attributes.as_ref()?)))
+        .collect();
+    let mut given = call.adapter.kernel.give_page(call.file_system(), call.inode, &found).into_iter();
+    let lookup = |item: &DirectoryItem| match &item.attributes {
+        Some(attributes) if is_dots(item) => entry_out(attributes, Validity::default()),
+        Some(_) => {
+            let (attributes, validity) = given.next().expect("as many as were found");
+            entry_out(&attributes, validity)
+        }
+        None => EntryOut::default(),
+    };
+    items.iter().map(lookup).collect()
 }
 
 /// READDIR, and READDIRPLUS with attributes.
@@ -51,46 +62,45 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let capacity = read.size as usize;
     let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
     let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
+    let items = &page.items[..count_that_fit(&page.items, capacity, plus)];
+    if items.is_empty() && !page.items.is_empty() {
+        // An empty answer would mean the end of the directory.
+        return Err(FsError::Invalid);
+    }
     if !plus {
-        return fill(&page.items, capacity, plus, |_, _| EntryOut::default());
+        return Ok(fill(items, capacity, None));
     }
     call.adapter.kernel.gives_page();
     let begun = Instant::now();
-    let mut shown = Vec::with_capacity(page.items.len());
-    let answer = fill(&page.items, capacity, plus, |item, fits| {
-        let entry = if fits { lookup(&call, item) } else { EntryOut::default() };
-        shown.push(entry);
-        entry
-    });
+    let shown = lookups(&call, items);
+    let answer = fill(items, capacity, Some(&shown));
     let answer = if begun.elapsed() < PAGE_TIME_MAX {
         answer
     } else {
         // The same once more: the lookups have been counted.
-        let mut shown = shown.into_iter();
-        fill(&page.items, capacity, plus, |_, _| shown.next().map(EntryOut::without_validity).unwrap_or_default())
+        let shown: Vec<_> = shown.into_iter().map(EntryOut::without_validity).collect();
+        fill(items, capacity, Some(&shown))
     };
     call.adapter.kernel.gives_page();
-    answer.map(|answer| Answer { decided: Some(begun), ..answer })
+    Ok(Answer { decided: Some(begun), ..answer })
 }
 
-/// A page of as many items as fit. `show`: what READDIRPLUS shows of one, and whether it fits.
-fn fill(
-    items: &[DirectoryItem],
-    capacity: usize,
-    plus: bool,
-    mut show: impl FnMut(&DirectoryItem, bool) -> EntryOut,
-) -> FsResult<Answer> {
+/// How many of the first items fit into an answer.
+fn count_that_fit(items: &[DirectoryItem], capacity: usize, plus: bool) -> usize {
+    let ends = items.iter().scan(0, |bytes, item| {
+        *bytes += DirectoryBuffer::entry_bytes(item.name.len(), plus);
+        Some(*bytes)
+    });
+    ends.take_while(|end| *end <= capacity).count()
+}
+
+/// An answer of items that fit, with what READDIRPLUS shows of each.
+fn fill(items: &[DirectoryItem], capacity: usize, shown: Option<&[EntryOut]>) -> Answer {
     let mut buffer = DirectoryBuffer::new(capacity);
     for (number, item) in items.iter().enumerate() {
-        let fits = buffer.has_room_for(item.name.len(), plus);
-        let lookup = plus.then(|| show(item, fits));
-        if !buffer.push(lookup.as_ref(), item.inode.0, item.cookie, dirent_kind(item.kind), &item.name) {
-            if number == 0 {
-                // An empty answer would mean the end of the directory.
-                return Err(FsError::Invalid);
-            }
-            break;
-        }
+        let lookup = shown.map(|shown| &shown[number]);
+        let fits = buffer.push(lookup, item.inode.0, item.cookie, dirent_kind(item.kind), &item.name);
+        assert!(fits, "the items were counted by their bytes");
     }
-    Ok(Answer::bytes(buffer.finish()))
+    Answer::bytes(buffer.finish())
 }

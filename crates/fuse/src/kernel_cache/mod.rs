@@ -174,6 +174,40 @@ impl KernelCache {
         let name = place.map(|(parent, name)| Arc::new(Name::new(parent.0, name)));
         self.table.prepare(inode.0, counts, name.as_ref(), now);
         let keepable = file_system.keepable(inode, place);
+        self.settle(attributes, name.as_ref(), keepable, protects_attributes, now)
+    }
+
+    /// The same of found names in a directory, in order; each counts as a lookup.
+    pub fn give_page(
+        &self,
+        file_system: &FileSystem,
+        directory: InodeNumber,
+        found: &[(&[u8], &Attributes)],
+    ) -> Vec<(Attributes, Validity)> {
+        if self.session.get().is_none() {
+            return found.iter().map(|(_, attributes)| (**attributes, Validity::default())).collect();
+        }
+        let now = Instant::now();
+        let names: Vec<_> = found.iter().map(|(name, _)| Arc::new(Name::new(directory.0, name))).collect();
+        let nodes = found.iter().map(|(_, attributes)| attributes.inode.0);
+        self.table.prepare_page(nodes.zip(&names), now);
+        let places: Vec<_> = found.iter().map(|(name, attributes)| (*name, attributes.inode)).collect();
+        let keepable = file_system.keepable_in(directory, &places);
+        let settle = |(((_, attributes), name), keepable): ((&(&[u8], &Attributes), _), _)| {
+            self.settle(attributes, Some(name), keepable, true, now)
+        };
+        found.iter().zip(&names).zip(keepable).map(settle).collect()
+    }
+
+    /// Decides what the kernel may keep of a reply that was announced.
+    fn settle(
+        &self,
+        attributes: &Attributes,
+        name: Option<&Arc<Name>>,
+        keepable: Option<Keepable>,
+        protects_attributes: bool,
+        now: Instant,
+    ) -> (Attributes, Validity) {
         let (mut may, mut newest) = (Validity::default(), None);
         if let Some(Keepable { attributes: known, permissions, name, validity }) = keepable {
             newest = known.filter(|_| protects_attributes);
@@ -181,7 +215,7 @@ impl KernelCache {
             let is_current = permissions.is_some_and(|known| has_same_permissions(&known, &shown));
             may = Validity { attributes: newest.map(|_| validity), name: (name && is_current).then_some(validity) };
         }
-        let validity = self.table.settle(inode.0, name.as_ref(), may, now);
+        let validity = self.table.settle(attributes.inode.0, name, may, now);
         if validity.attributes.is_some() {
             self.statistics.add(Count::AttributesGiven);
         }

@@ -92,6 +92,12 @@ impl Node {
         self.names.iter_mut().find(|known| *known.name == *name)
     }
 
+    /// Notes a reply that may make the attributes valid.
+    fn prepare(&mut self, counts: bool) {
+        self.lookups += u64::from(counts);
+        self.preparing += 1;
+    }
+
     /// Notes a name, with a reply that may make it valid. As [`Node::add_name`].
     fn prepare_name(&mut self, name: &Arc<Name>, now: Instant) -> Vec<Arc<Name>> {
         if let Some(known) = self.name(name) {
@@ -178,19 +184,32 @@ impl Table {
     /// A reply about this inode is prepared: it may make the attributes valid, and the name. `counts`:
     /// the kernel counts it as a lookup.
     pub fn prepare(&self, node: u64, counts: bool, name: Option<&Arc<Name>>, now: Instant) {
-        // Held as long as the inode's: what leads to it is there if and only if it is.
-        let names = name.map(|name| {
-            let mut names = self.names.lock();
-            names.insert(name.clone(), node);
-            names
-        });
+        match name {
+            Some(name) => self.prepare_name(&mut self.names.lock(), (node, name), counts, now),
+            None => self.shard(node).lock().entry(node).or_default().prepare(counts),
+        }
+    }
+
+    /// The same of names in a page, each of which counts.
+    pub fn prepare_page<'n>(&self, page: impl Iterator<Item = (u64, &'n Arc<Name>)>, now: Instant) {
+        let mut names = self.names.lock();
+        page.for_each(|named| self.prepare_name(&mut names, named, true, now));
+    }
+
+    /// The lock on names is held as long as the inode's: what leads to it is there if and only if it
+    /// is.
+    fn prepare_name(
+        &self,
+        names: &mut HashMap<Arc<Name>, u64>,
+        (node, name): (u64, &Arc<Name>),
+        counts: bool,
+        now: Instant,
+    ) {
+        names.insert(name.clone(), node);
         let mut shard = self.shard(node).lock();
         let known = shard.entry(node).or_default();
-        known.lookups += u64::from(counts);
-        known.preparing += 1;
-        if let (Some(name), Some(mut names)) = (name, names) {
-            remove_names(&mut names, node, &known.prepare_name(name, now));
-        }
+        known.prepare(counts);
+        remove_names(names, node, &known.prepare_name(name, now));
     }
 
     /// It is decided what the reply may make valid; returns what it does.
