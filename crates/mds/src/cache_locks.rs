@@ -260,11 +260,11 @@ mod tests {
         let inodes = (0..2 * LOCKS_PER_STEP as u64).map(InodeNumber);
         let held: Vec<GrantedBits> = inodes.filter_map(|inode| cache.grant(client, inode, bits)).collect();
         let last = cache.last_handle();
-        assert!(cache.drop_some(client, last), "there are more");
+        assert!(cache.drop_some(client, last).has_more, "there are more");
         let claim = |cache: &mut CacheLocks, lock: &GrantedBits| cache.claim(client, lock.handle, lock.inode, bits);
         let claimed = held.iter().filter_map(|lock| claim(&mut cache, lock)).count();
         assert_eq!((claimed, cache.count()), (held.len(), held.len()));
-        assert!(!cache.drop_some(client, last));
+        assert!(!cache.drop_some(client, last).has_more);
         assert_eq!(cache.count(), held.len(), "the new ones stay");
         assert_eq!(claim(&mut cache, &held[0]), None, "it has it");
         cache.check();

@@ -100,7 +100,6 @@ impl Default for Parameters {
             // A tenth of the rate of one disk: other users of it hardly notice.
             migration_bytes_per_second: 32_000_000,
             cache_locks: true,
-            // Not proven yet (decision 0032).
             open_locks: true,
             // Lustre's.
             lock_timeout: Duration::from_secs(20),
