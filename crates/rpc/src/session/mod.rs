@@ -167,8 +167,7 @@ impl Session {
         self.phase = Phase::Ended;
     }
 
-    /// Whether the lease has run out. A session that executes a request is left alone until it has
-    /// finished.
+    /// Whether the lease has run out. A session that executes a request is alive.
     pub fn expired(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
     }
@@ -204,9 +203,9 @@ impl Session {
     }
 
     /// A request finished; `reply` is what to answer copies of it with (`None`: execute them
-    /// again). Returns whether this was the last one running. It is no sign of life: a client that
-    /// waits for an answer pings, and one that died meanwhile must not get another lease.
-    pub fn finish(&mut self, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
+    /// again). Returns whether this was the last one running.
+    pub fn finish(&mut self, now: Instant, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
+        self.last_activity = now;
         self.slots.finish(slot, xid, reply);
         self.running() == 0
     }
