@@ -18,9 +18,9 @@ use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
     MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::{DirectoryEntry, Entry, open_flag},
+    mdt::{DirectoryEntry, Entry, LockClaim, open_flag},
 };
-use types::{ClientId, FileKind, InodeNumber};
+use types::{ClientId, FileKind, InodeNumber, LockHandle};
 
 use crate::{tables::inode::Brief, transaction::entries::is_dots, volatile::Volatile};
 
@@ -69,10 +69,22 @@ pub(crate) fn with_reply(
 
 fn grant(volatile: &mut Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
     let granted = volatile.cache.grant(client, inode, bits)?;
-    if granted.bits.meets(OPEN) {
+    note_open(volatile, client, granted.bits);
+    Some(granted)
+}
+
+/// Grants a lock of a former connection again, under a new handle.
+pub(crate) fn claim(volatile: &mut Volatile, client: ClientId, claim: &LockClaim) -> Option<LockHandle> {
+    let handle = volatile.cache.claim(client, claim.handle, claim.inode, claim.bits)?;
+    note_open(volatile, client, claim.bits);
+    Some(handle)
+}
+
+/// Of a client that may open without asking, opens are presumed when its connection breaks.
+fn note_open(volatile: &mut Volatile, client: ClientId, granted: InodeBits) {
+    if granted.meets(OPEN) {
         volatile.opens.presumed.may_open(client);
     }
-    Some(granted)
 }
 
 /// Grants what is wanted of the inodes that a page shows.

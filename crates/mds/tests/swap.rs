@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use common::{ost::NotingOst, *};
@@ -129,9 +129,7 @@ async fn each_file_destroys_the_objects_it_has() {
     swap_closed(&fs, one, two).await.unwrap();
     fs.unlink(&root(), ROOT, "one").await.unwrap();
     let destroyed = |ost: &NotingOst| ost.destroyed.lock().clone();
-    while destroyed(&osts[1]).is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually("the objects are destroyed", async || !destroyed(&osts[1]).is_empty()).await;
     assert_eq!(destroyed(&osts[1]), [ObjectId::new(two, 0)]);
     assert_eq!(destroyed(&osts[0]), []);
 }

@@ -17,7 +17,7 @@ use rpc::message::{
     MdtReply,
     mdt::{ClaimLocks, LockClaim},
 };
-use types::{FsResult, LockHandle};
+use types::FsResult;
 
 use crate::{grants, transaction::Transaction};
 
@@ -34,18 +34,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     // All are read before the first is granted.
     let grantable: Vec<bool> = request.locks.iter().map(|claim| is_grantable(txn, claim)).collect();
     let claims = request.locks.iter().zip(grantable);
-    let granted = claims.map(|(claim, is_grantable)| is_grantable.then(|| claimed(txn, claim)).flatten());
+    let granted = claims
+        .map(|(claim, is_grantable)| is_grantable.then(|| grants::claim(&mut txn.volatile, client, claim)).flatten());
     Ok(MdtReply::LocksClaimed(granted.collect()))
-}
-
-/// The handle of a lock that is granted again.
-fn claimed(txn: &mut Transaction<'_>, claim: &LockClaim) -> Option<LockHandle> {
-    let client = txn.context.client;
-    let granted = txn.volatile.cache.claim(client, claim.handle, claim.inode, claim.bits);
-    if granted.is_some() && claim.bits.meets(OPEN) {
-        txn.volatile.opens.presumed.may_open(client);
-    }
-    granted
 }
 
 /// Whether an inode is as the client knows it, and such a lock may be granted of it.

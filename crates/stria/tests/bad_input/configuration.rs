@@ -115,7 +115,7 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
     // A port where something else listens, here an OST.
     let mount = |source: &str| site.refused(&["mount", "--foreground", source, &site.name("")]);
     mount("10.77.0.1:/other").says(&["the file system at this address is 'stria', not 'other'"]);
-    // A user who waits is told at once what for, also in the background.
+    // The user is told at once what the mount waits for, also if it is in the background.
     for arguments in [&["mount", "--foreground"][..], &["mount"]] {
         let mounting = site.output(&[arguments, &["10.77.0.1:1:/stria", &site.name("")]].concat());
         assert_eq!(mounting.status, 1, "{mounting:?}");
