@@ -110,7 +110,7 @@ impl ClientState {
             self.lost_inode(*inode);
         }
         for open in refused.undone.iter().filter_map(|inode| self.opens.find(*inode)) {
-            if has_lost { open.layout_undone() } else { open.doubt_layout() }
+            if has_lost { open.layout_undone() } else { open.outdate_layout() }
         }
     }
 

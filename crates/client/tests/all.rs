@@ -7,6 +7,7 @@ mod composite;
 mod data_on_mdt;
 mod elsewhere;
 mod extension;
+mod layout_locks;
 mod leave_out;
 mod lock_claims;
 mod locks;

@@ -5,10 +5,12 @@
 //! size is not known, another client has it open for writing, or an append or truncation is in
 //! progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
-//! nothing during a recovery, or before a client has told on a new connection what it has open. Layouts and data are not granted yet.
+//! nothing during a recovery, or before a client has told on a new connection what it has open.
+//! Data are not granted yet.
 //!
-//! Opens are granted of directories wherever they are shown, and of files with an open for reading,
-//! which brings the layout; not of a file whose readers are counted because it may be moved.
+//! The layout is granted with every reply that shows it. Opens are granted of directories wherever
+//! they are shown, and of files with an open for reading, which brings the layout; not of a file
+//! whose readers are counted because it may be moved.
 //!
 //! A page of a directory brings a lock on each inode that it shows, in its entry. Once a limit of
 //! locks is reached the rest of the page gets none: each refused grant asks for the oldest ones
@@ -18,7 +20,7 @@ use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
     MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::{DirectoryEntry, Entry, LockClaim, open_flag},
+    mdt::{DirectoryEntry, Entry, Instantiate, LayoutInfo, LeaveOut, LockClaim, PlaceElsewhere, RenewLayout, open_flag},
 };
 use types::{ClientId, FileKind, InodeNumber, LockHandle};
 
@@ -30,6 +32,7 @@ const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
 /// What can be granted of an inode that a reply shows.
 const SHOWN: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS);
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
+const LAYOUT: InodeBits = InodeBits(inode_bit::LAYOUT);
 
 /// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
@@ -140,14 +143,28 @@ fn about(
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) => Some((lookup.parent, child(lookup.parent, entry))),
         (R::Lookup(_, lookup), MdtReply::Absent) => unseen(lookup.parent, DIRECTORY),
         (R::Create(_, create), MdtReply::Created(created)) => {
-            Some((create.parent, child(create.parent, &created.entry)))
+            let (inode, bits) = shown(&created.entry);
+            let has_layout = created.opened.as_ref().is_some_and(|opened| opened.layout.is_some());
+            let bits = if has_layout && !bits.is_empty() { bits | LAYOUT } else { bits };
+            Some((create.parent, vec![(create.parent, DIRECTORY), (inode, bits)]))
         }
         (R::GetAttributes(inode), MdtReply::Entry(entry)) => Some((*inode, vec![itself(entry)])),
         (R::Open(_, open), MdtReply::Opened(opened)) => {
             let (inode, bits) = itself(&opened.entry);
-            let reads = !bits.is_empty() && opened.layout.is_some() && !open.flags.has(open_flag::WRITE);
+            let has_layout = !bits.is_empty() && opened.layout.is_some();
+            let bits = if has_layout { bits | LAYOUT } else { bits };
+            let reads = has_layout && !open.flags.has(open_flag::WRITE);
             Some((open.inode, vec![(inode, if reads { bits | OPEN } else { bits })]))
         }
+        (R::ExclusiveBegin(_, begin), MdtReply::ExclusiveGranted(_)) => unseen(begin.inode, LAYOUT),
+        (R::GetLayout(inode), MdtReply::Layout(LayoutInfo { layout: Some(_), .. })) => unseen(*inode, LAYOUT),
+        (
+            R::Instantiate(Instantiate { inode, .. })
+            | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
+            | R::RenewLayout(RenewLayout { inode, .. })
+            | R::LeaveOut(LeaveOut { inode, .. }),
+            MdtReply::Layout(_),
+        ) => unseen(*inode, LAYOUT),
         (R::ReadDirectory(read), MdtReply::Directory(..)) => unseen(read.inode, DIRECTORY | XATTRS),
         (R::ReadLink(inode), MdtReply::Target(_)) => unseen(*inode, ATTRIBUTES | XATTRS),
         (R::GetXattr(_, inode, _), MdtReply::Value(_) | MdtReply::Absent)

@@ -14,6 +14,7 @@ mod growing_layouts;
 mod growth;
 mod hostile;
 mod layout_changes;
+mod layout_locks;
 mod leave_out;
 mod load_first;
 mod lock_ends;

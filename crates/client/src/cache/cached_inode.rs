@@ -82,7 +82,7 @@ pub(crate) struct CachedInode {
     base: Option<Box<Base>>,
     /// Target of a symbolic link.
     pub target: Option<Vec<u8>>,
-    /// Of a file: a layout by which it can be read.
+    /// Of a file: as the MDT has it.
     pub layout: Option<Arc<Layout>>,
     /// Extended attributes; `None`: it does not exist.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -122,7 +122,7 @@ impl CachedInode {
             (self.attributes, self.target, self.base) = (None, None, None);
             self.xattr_names = [None, None];
         }
-        if gone & inode_bit::OPEN != 0 {
+        if gone & inode_bit::LAYOUT != 0 {
             self.layout = None;
         }
         if gone & inode_bit::XATTRS != 0 {
@@ -173,9 +173,9 @@ impl CachedInode {
         self.base.as_deref().filter(|base| base.known_in == epoch)
     }
 
-    /// Times, size and links are not known any more; nor the layout, which changes with the data.
+    /// Times, size and links are not known any more.
     pub fn forget_times(&mut self) {
-        (self.base, self.layout) = (None, None);
+        self.base = None;
         // The layout is one of them.
         self.xattr_names = [None, None];
         if let Some(attributes) = &mut self.attributes {

@@ -228,6 +228,11 @@ impl InodeCache {
                         inode.forget_times();
                     }
                 }
+                Subject::Layout(inode) => {
+                    if let Some(inode) = self.inodes.get_mut(inode) {
+                        inode.layout = None;
+                    }
+                }
                 Subject::Name(parent, name) => self.names.forget(*parent, name),
                 Subject::Names(directory) => self.listings.forget(*directory),
             }

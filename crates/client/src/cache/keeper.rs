@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use layout::Layout;
 use rpc::message::{
     MdtReply, ReplyExtension,
     lock::inode_bit,
-    mdt::{DirectoryEntry, Entry, Opened},
+    mdt::{DirectoryEntry, Entry, ExclusiveGranted, LayoutInfo},
 };
 use types::{FileKind, FsError, InodeNumber, LockHandle};
 
@@ -54,13 +55,22 @@ impl Keeper<'_> {
                 self.keep_entry(&created.entry, !changes_data(*flags));
                 let opened = created.opened.as_ref().filter(|_| created.created && changes_data(*flags));
                 self.keep_base(&created.entry, opened.map(|opened| opened.epoch));
+                if let Some(layout) = created.opened.as_ref().and_then(|opened| opened.layout.as_ref()) {
+                    self.keep_layout(created.entry.attributes.inode, layout);
+                }
                 if created.created && created.entry.attributes.kind == FileKind::Directory {
                     self.keep_complete(created.entry.attributes.inode);
                 }
             }
             (Asked::Opened(flags), MdtReply::Opened(opened)) => {
                 self.keep_entry(&opened.entry, !changes_data(*flags));
-                self.keep_layout(opened);
+                if let Some(layout) = &opened.layout {
+                    self.keep_layout(opened.entry.attributes.inode, layout);
+                }
+            }
+            (Asked::Layout(inode), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }))
+            | (Asked::Layout(inode), MdtReply::ExclusiveGranted(ExclusiveGranted { layout, .. })) => {
+                self.keep_layout(*inode, layout);
             }
             (Asked::Target(inode), MdtReply::Target(target)) => self.keep_target(*inode, target),
             (Asked::Xattr(inode, name), MdtReply::Value(value)) => self.keep_xattr(*inode, name, Some(value)),
@@ -129,12 +139,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// The layout of a file that was opened.
-    fn keep_layout(&mut self, opened: &Opened) {
-        let inode = opened.entry.attributes.inode;
-        let Some(layout) = &opened.layout else { return };
-        if self.covers(inode, inode_bit::OPEN)
-            && self.cache.changes.attributes_hold(inode, self.asked, &self.question.changes)
+    fn keep_layout(&mut self, inode: InodeNumber, layout: &Layout) {
+        if self.covers(inode, inode_bit::LAYOUT)
+            && self.cache.changes.layout_holds(inode, self.asked, &self.question.changes)
         {
             self.cache.inode(inode).layout = Some(Arc::new(layout.clone()));
         }

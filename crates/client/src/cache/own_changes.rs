@@ -124,6 +124,16 @@ impl OwnChanges {
                 .all(|subject| !self.is_changing(subject, &[]))
     }
 
+    /// Whether its layout may be served.
+    pub fn layout_settled(&self, inode: InodeNumber) -> bool {
+        self.under_way.is_empty() || layout(inode).iter().all(|subject| !self.is_changing(subject, &[]))
+    }
+
+    /// Whether it may be kept.
+    pub fn layout_holds(&self, inode: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
+        layout(inode).iter().all(|subject| self.holds(subject, asked, own))
+    }
+
     /// Whether a name may be served.
     pub fn name_settled(&self, parent: InodeNumber, name: &[u8]) -> bool {
         self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
@@ -167,6 +177,11 @@ impl OwnChanges {
 /// What a listing of a directory depends on.
 fn listing(directory: InodeNumber) -> [Subject; 3] {
     [Subject::AllAttributes, Subject::Inode(directory), Subject::Names(directory)]
+}
+
+/// What the layout of a file depends on.
+fn layout(inode: InodeNumber) -> [Subject; 2] {
+    [Subject::Inode(inode), Subject::Layout(inode)]
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 //! locks under which it is known are held, and no change of this client is under way that concerns
 //! it.
 
+use std::sync::Arc;
+
+use layout::Layout;
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, limits::NAME_BYTES_MAX, permission,
 };
@@ -59,6 +62,16 @@ impl InodeCache {
     /// Permissions and owner of an inode, if they are known: the rest may be outdated.
     pub fn permissions_of(&self, inode: InodeNumber) -> Option<Attributes> {
         self.permissions(inode).map(|known| *known.permissions())
+    }
+
+    /// The layout of a file, if it is known.
+    pub fn layout(&mut self, number: InodeNumber) -> Option<Arc<Layout>> {
+        let layout = self.inodes.get(&number)?.layout.clone()?;
+        if !self.changes.layout_settled(number) {
+            return None;
+        }
+        self.used(number);
+        Some(layout)
     }
 
     /// What the MDT knows of a file that this client alone has open for writing.

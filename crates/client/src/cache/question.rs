@@ -4,7 +4,9 @@
 use rpc::message::{
     MdtRequest,
     lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
-    mdt::{Create, OpenFlags, RenameMode, open_flag},
+    mdt::{
+        Create, ExclusiveBegin, Instantiate, LeaveOut, OpenFlags, PlaceElsewhere, RenameMode, RenewLayout, open_flag,
+    },
 };
 use types::{
     InodeNumber,
@@ -35,6 +37,8 @@ pub(crate) enum Asked {
     Created(InodeNumber, Vec<u8>, OpenFlags),
     /// An open file.
     Opened(OpenFlags),
+    /// The layout of a file.
+    Layout(InodeNumber),
     /// An inode, to which this name leads now.
     Linked(InodeNumber, Vec<u8>),
     /// Nothing, but a name is gone; what it led to, if that was known.
@@ -125,6 +129,7 @@ impl Question {
             | Asked::Target(_)
             | Asked::Xattr(..)
             | Asked::Opened(_)
+            | Asked::Layout(_)
             | Asked::Linked(..)
             | Asked::Unlinked(..)
             | Asked::XattrNames(..)
@@ -156,10 +161,21 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         }
         R::Create(_, create) => {
             let flags = create.open.map_or(OpenFlags::default(), |(_, flags)| flags);
-            (Asked::Created(create.parent, create.name.clone(), flags), Some((create.parent, NAMED)))
+            let layout = create.open.map_or(0, |_| inode_bit::LAYOUT);
+            (Asked::Created(create.parent, create.name.clone(), flags), Some((create.parent, NAMED | layout)))
         }
-        R::Open(_, open) if changes_data(open.flags) => (Asked::Opened(open.flags), None),
-        R::Open(_, open) => (Asked::Opened(open.flags), Some((open.inode, NAMED))),
+        R::Open(_, open) if changes_data(open.flags) => {
+            (Asked::Opened(open.flags), Some((open.inode, inode_bit::LAYOUT)))
+        }
+        R::Open(_, open) => (Asked::Opened(open.flags), Some((open.inode, NAMED | inode_bit::LAYOUT))),
+        R::GetLayout(inode)
+        | R::Instantiate(Instantiate { inode, .. })
+        | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
+        | R::RenewLayout(RenewLayout { inode, .. })
+        | R::LeaveOut(LeaveOut { inode, .. })
+        | R::ExclusiveBegin(_, ExclusiveBegin { inode, .. }) => {
+            (Asked::Layout(*inode), Some((*inode, inode_bit::LAYOUT)))
+        }
         R::Link(_, link) => (Asked::Linked(link.parent, link.name.clone()), None),
         R::Unlink(_, unlink) => {
             let victim = inode_of(unlink.parent, &unlink.name);
@@ -178,13 +194,11 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::CreateUnnamed(..)
         | R::Close(_)
         | R::Settle(_)
-        | R::ExclusiveBegin(..)
         | R::ExclusiveEnd(_)
         | R::ClearPrivileges(_)
         | R::GetXattr(..)
         | R::SetXattr(..)
         | R::RemoveXattr(..)
-        | R::GetLayout(_)
         | R::SetDefaultLayout(..)
         | R::InodePaths(..)
         | R::SetLock(_)
@@ -198,17 +212,13 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::ScanInodes(..)
         | R::RepairSize(..)
         | R::Disconnect
-        | R::Instantiate(_)
         | R::ChangeData(_)
         | R::ReadData(_)
         | R::Compound(_)
         | R::ChangeLayout(..)
         | R::ReportFull(_)
-        | R::PlaceElsewhere(_)
         | R::DataVersion(..)
         | R::SwapLayouts(..)
-        | R::RenewLayout(_)
-        | R::LeaveOut(_)
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
         | R::ClaimLocks(_) => (Asked::Nothing, None),
@@ -243,11 +253,11 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         R::SwapLayouts(_, swap) => vec![Subject::Inode(swap.first.inode), Subject::Inode(swap.second.inode)],
         R::Close(close) if close.update.is_some() || written(close.inode) => vec![Subject::Times(close.inode)],
         R::Settle(settle) => vec![Subject::Times(settle.inode)],
-        R::Instantiate(instantiate) => vec![Subject::Times(instantiate.inode)],
-        R::PlaceElsewhere(place) => vec![Subject::Times(place.inode)],
         R::DataVersion(_, version) => vec![Subject::Times(version.inode)],
-        R::RenewLayout(renew) => vec![Subject::Times(renew.inode)],
-        R::LeaveOut(leave_out) => vec![Subject::Times(leave_out.inode)],
+        R::Instantiate(Instantiate { inode, .. })
+        | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
+        | R::RenewLayout(RenewLayout { inode, .. })
+        | R::LeaveOut(LeaveOut { inode, .. }) => vec![Subject::Times(*inode), Subject::Layout(*inode)],
         R::ChangeData(request) => {
             request.row().changed_object().map(|object| Subject::Times(object.inode)).into_iter().collect()
         }

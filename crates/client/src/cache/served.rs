@@ -2,7 +2,7 @@
 //! MDT.
 
 use rpc::message::lock::InodeBits;
-use types::{Attributes, ClientId, InodeNumber, LockHandle};
+use types::{Attributes, ClientId, Generation, InodeNumber, LockHandle};
 
 use super::inode_cache::{ConnectionId, InodeCache};
 
@@ -26,6 +26,8 @@ pub struct Served {
     pub attributes: Vec<Attributes>,
     /// Of these inodes what permissions depend on: kind, mode and owners.
     pub permissions: Vec<Attributes>,
+    /// The generations of the layouts of these files.
+    pub layouts: Vec<(InodeNumber, Generation)>,
     /// Names in directories, and where they lead; `None`: there is no such name.
     pub names: Vec<(InodeNumber, Vec<u8>, Option<InodeNumber>)>,
 }
@@ -58,6 +60,9 @@ impl InodeCache {
             let is_settled = self.changes.permissions_settled(number);
             served.permissions.extend(is_settled.then(|| *attributes.permissions()));
         }
+        let layouts =
+            self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.layout.as_ref()?.generation)));
+        served.layouts.extend(layouts.filter(|(number, _)| self.changes.layout_settled(*number)));
         let names = self.names.all().filter(|(parent, name, _)| self.changes.name_settled(*parent, name));
         served.names.extend(names.map(|(parent, name, known)| (parent, name.to_vec(), known.inode())));
         served

@@ -11,6 +11,8 @@ pub(crate) enum Subject {
     Inode(InodeNumber),
     /// Attributes of an inode that its permissions do not depend on: times, size, links.
     Times(InodeNumber),
+    /// The layout of a file.
+    Layout(InodeNumber),
     /// Where a name in a directory leads.
     Name(InodeNumber, Vec<u8>),
     /// The names of a directory, as a whole.

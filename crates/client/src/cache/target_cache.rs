@@ -160,12 +160,17 @@ impl TargetCache {
         self.cache.lock().abandon(pending);
     }
 
-    /// The MDT asks for a lock: nothing is served under it from now on. `above` as in
-    /// [`TargetCache::answer`].
-    pub fn withdraw(&self, import: &Import, handle: LockHandle, above: bool) -> Withdrawn {
+    /// The MDT asks for a lock: nothing is served under it from now on, and a layout that an open
+    /// file was used by is outdated. `above` as in [`TargetCache::answer`].
+    pub fn withdraw(&self, import: &Import, handle: LockHandle, opens: &OpenTable, above: bool) -> Withdrawn {
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
         let released = cache.withdraw(handle);
+        if let Some(released) = released.filter(|released| released.parts.0 & inode_bit::LAYOUT != 0)
+            && let Some(open) = opens.find(released.inode)
+        {
+            open.outdate_layout();
+        }
         self.cancels.lock().withdrawn(handle, released, above)
     }
 

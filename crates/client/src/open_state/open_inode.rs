@@ -82,10 +82,10 @@ pub(crate) struct OpenInode {
     /// Of regular files: the newest one known; locked after the table's lock and before the
     /// state's.
     layout: Mutex<Option<Arc<Layout>>>,
-    /// How often the MDT may have moved objects or not: it is to be asked.
-    layout_doubts: AtomicU64,
-    /// How many of these it has answered.
-    layout_doubts_answered: AtomicU64,
+    /// How often the layout was outdated: the MDT withdrew its lock, or this client changes it.
+    layout_outdated: AtomicU64,
+    /// How many of these came before the MDT was asked for it last.
+    layout_asked: AtomicU64,
     /// Held shared by operations that change data under the layout that they have read, and
     /// exclusively while objects are moved (see [`crate::placement::no_space`]). Truncations have
     /// the exclusive data lock instead.
@@ -116,8 +116,8 @@ impl OpenInode {
         Self {
             inode,
             layout: Mutex::default(),
-            layout_doubts: AtomicU64::new(0),
-            layout_doubts_answered: AtomicU64::new(0),
+            layout_outdated: AtomicU64::new(0),
+            layout_asked: AtomicU64::new(0),
             changing: tokio::sync::RwLock::default(),
             stale: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -220,36 +220,37 @@ impl OpenInode {
     }
 
     /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be
-    /// asked.
+    /// asked: what was known is outdated.
     pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
         let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
-        let answered = self.layout_doubts_answered.load(Ordering::Acquire);
-        let doubts = self.layout_doubts();
-        assert!(answered <= doubts, "no doubt is answered before it arose");
-        Ok((answered == doubts).then_some(layout))
+        let asked = self.layout_asked.load(Ordering::Acquire);
+        let outdated = self.layout_outdated();
+        assert!(asked <= outdated, "no layout is asked for before it is outdated");
+        Ok((asked == outdated).then_some(layout))
     }
 
-    /// The MDT may have moved objects or not: nothing is read or written before it has told.
-    pub fn doubt_layout(&self) {
-        self.layout_doubts.fetch_add(1, Ordering::AcqRel);
+    /// The layout is about to change, or has: nothing is read or written before the MDT was asked
+    /// for it again.
+    pub fn outdate_layout(&self) {
+        self.layout_outdated.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The MDT lost a change of the layout: another one holds than the one that was written by.
     pub fn layout_undone(&self) {
-        self.doubt_layout();
+        self.outdate_layout();
         self.state().layout_undone = true;
     }
 
-    /// How often it was doubted.
-    pub fn layout_doubts(&self) -> u64 {
-        self.layout_doubts.load(Ordering::Acquire)
+    /// How often it was outdated.
+    pub fn layout_outdated(&self) -> u64 {
+        self.layout_outdated.load(Ordering::Acquire)
     }
 
-    /// The MDT has told what it was asked after so many doubts. A doubt that came meanwhile
-    /// remains.
-    pub fn trust_layout(&self, doubts: u64) {
-        assert!(doubts <= self.layout_doubts(), "no doubt is answered before it arose");
-        self.layout_doubts_answered.fetch_max(doubts, Ordering::AcqRel);
+    /// The MDT has told the layout; it was asked when it had been outdated so often. If it was once
+    /// more meanwhile, it still is.
+    pub fn layout_asked(&self, outdated: u64) {
+        assert!(outdated <= self.layout_outdated(), "no layout is asked for before it is outdated");
+        self.layout_asked.fetch_max(outdated, Ordering::AcqRel);
     }
 
     /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What

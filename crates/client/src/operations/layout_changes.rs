@@ -89,7 +89,7 @@ impl FileSystem {
         let known = open.state().tracker.update();
         let unchanged = known.filter(|known| known.size == 0 && known.blocks == 0 && known.changes == 0);
         let epoch = unchanged.ok_or(FsError::Busy)?.epoch;
-        open.doubt_layout();
+        open.outdate_layout();
         self.change_layout(credentials, inode, LayoutChange::Begin { epoch, spec, like }).await
     }
 
@@ -131,7 +131,7 @@ impl FileSystem {
             first: SwapSide { inode: first, open: id(&first_open), known: size_known(version) },
             second: SwapSide { inode: second, open: id(&second_open), known },
         };
-        opens.iter().for_each(|open| open.doubt_layout());
+        opens.iter().for_each(|open| open.outdate_layout());
         let swapped = match self.ask_open(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await {
             Ok(MdtReply::Done) => Ok(()),
             Ok(reply) => Err(unexpected(reply)),

@@ -1,11 +1,15 @@
 //! The layout of an open file, as it grows.
 //!
-//! This client learns a layout with the open and asks again only where its own layout may be
-//! incomplete: before a write into a component that has no objects (the MDT instantiates it once,
-//! for the first client that asks), and before it answers from a hole or an end that another
-//! client's objects could fill. Its knowledge of objects stays true as long as the file is open:
-//! objects are added; they are moved only before they are created, and only by this client (see
-//! [`crate::placement::no_space`]).
+//! This client learns a layout with the open, and the lock on it. Before another client changes the
+//! layout the MDT withdraws the lock: the layout is outdated, and this client asks for it again
+//! before it uses it (decision 0033). Changes of its own whose answer does not show the layout
+//! outdate it in the same way.
+//!
+//! There may be no lock (locks are limited, and an unnamed file has none). Then the layout is used
+//! for bytes that have objects: objects refuse a layout that is too old for them. A hole or an end
+//! that another client's objects could fill is believed only under the lock; without it, the MDT is
+//! asked first. Before a write into a component that has no objects it is asked in any case: it
+//! instantiates the component once, for the first client that asks.
 
 use std::sync::Arc;
 
@@ -25,11 +29,21 @@ impl FileSystem {
         match open.layout()? {
             Some(layout) => Ok(layout),
             None => {
-                let doubts = open.layout_doubts();
+                let outdated = open.layout_outdated();
                 let layout = self.ask_layout(open).await?;
-                open.trust_layout(doubts);
+                open.layout_asked(outdated);
                 Ok(layout)
             }
+        }
+    }
+
+    /// The layout as of now, if this client has the lock on it.
+    fn locked_layout(&self, open: &OpenInode) -> FsResult<Option<Arc<Layout>>> {
+        let target = self.targets.mdt_of(open.inode())?;
+        let restarts = target.restarts();
+        match target.serve(&*self.seams.clock, |cache| cache.layout(open.inode())) {
+            Some(layout) => open.adopt(&layout, || target.restarts() == restarts),
+            None => Ok(None),
         }
     }
 
@@ -77,6 +91,12 @@ impl FileSystem {
     /// The layout with all components that have been instantiated up to now.
     pub(crate) async fn layout_as_of_now(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
         let layout = self.layout_of(open).await?;
-        if layout.may_grow() { self.ask_layout(open).await } else { Ok(layout) }
+        if !layout.may_grow() {
+            return Ok(layout);
+        }
+        match self.locked_layout(open)? {
+            Some(layout) => Ok(layout),
+            None => self.ask_layout(open).await,
+        }
     }
 }

@@ -264,7 +264,7 @@ impl FileSystem {
                 Ok(reply) => unexpected(reply),
                 Err(error) => error,
             };
-        open.doubt_layout();
+        open.outdate_layout();
         Err(error)
     }
 

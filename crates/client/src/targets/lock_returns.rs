@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_millis(500);
 impl TargetConnection {
     /// The MDT asks for a lock.
     pub(super) fn withdraw(self: &Arc<Self>, seams: &Seams, handle: LockHandle) -> ClientReply {
-        let released = match self.cache().withdraw(&self.import(), handle, self.above().is_there()) {
+        let released = match self.cache().withdraw(&self.import(), handle, self.opens(), self.above().is_there()) {
             Withdrawn::Already => return ClientReply::StillBusy,
             Withdrawn::Now(released) => released,
         };

@@ -28,6 +28,13 @@ impl Invariant for ServedIsTrue {
             for attributes in &served.permissions {
                 compare(mdt, host, attributes, |known| (known.kind, known.mode, known.uid, known.gid))?;
             }
+            for (number, generation) in &served.layouts {
+                let layout = mdt.inodes.get(number).and_then(|inode| inode.layout());
+                if let Some(layout) = layout.filter(|layout| layout.generation != *generation) {
+                    let found = layout.generation;
+                    return Err(format!("{host} serves layout {generation:?} of inode {number}, it has {found:?}"));
+                }
+            }
             for (parent, name, leads) in &served.names {
                 let found = mdt.names.get(&(*parent, name.clone())).copied();
                 if found != *leads && mdt.inodes.contains_key(parent) {
@@ -62,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        invariants::sample::{CLIENT, FILE, NEXT, inode, mdt, sound},
+        invariants::sample::{CLIENT, FILE, NEXT, inode, layout_of, mdt, sound},
         server::Role,
     };
 
@@ -73,12 +80,14 @@ mod tests {
     fn serving() -> Snapshot {
         let mut snapshot = sound();
         let attributes = inode(&mut snapshot, FILE).attributes;
+        let generation = layout_of(&mut snapshot, FILE).generation;
         let name = |name: &str, leads| (DIRECTORY, name.as_bytes().to_vec(), leads);
         mdt(&mut snapshot).names = [((DIRECTORY, b"file".to_vec()), FILE)].into();
         let served = Served {
             client: CLIENT,
             attributes: vec![attributes],
             permissions: vec![attributes],
+            layouts: vec![(FILE, generation)],
             names: vec![name("file", Some(FILE)), name("missing", None)],
         };
         snapshot.served = vec![("client0".to_owned(), served)];
@@ -108,6 +117,15 @@ mod tests {
         assert_eq!(ServedIsTrue.check(&snapshot), Ok(()), "no permission depends on it");
         inode(&mut snapshot, FILE).attributes.mode = 0;
         assert!(ServedIsTrue.check(&snapshot).is_err());
+    }
+
+    #[test]
+    fn layouts_that_were_changed_are_found() {
+        let mut snapshot = serving();
+        let layout = layout_of(&mut snapshot, FILE);
+        layout.generation = layout.generation.next();
+        let violation = ServedIsTrue.check(&snapshot).unwrap_err();
+        assert!(violation.starts_with("client0 serves layout"), "{violation}");
     }
 
     #[test]

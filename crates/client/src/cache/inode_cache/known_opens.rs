@@ -1,8 +1,7 @@
 //! Opens for reading that are decided here, under a lock on the opens of the inode.
 //!
 //! Permission is decided as the MDT does. The access time must not change by the open, since nobody
-//! is told of it. The layout is that of an earlier open: others have at most added to it since,
-//! because any other change withdraws the lock; what this client changes itself forgets it.
+//! is told of it. The layout is known under a lock of its own.
 
 use rpc::message::{
     lock::inode_bit,
@@ -42,7 +41,7 @@ impl InodeCache {
                 if !flags.has(open_flag::NO_ACCESS_TIME) && !is_access_fresh(&attributes, wall) {
                     return None;
                 }
-                (attributes, Some(self.inodes.get(&number)?.layout.clone()?))
+                (attributes, Some(self.layout(number)?))
             }
             _ => return None,
         };
