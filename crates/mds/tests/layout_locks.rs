@@ -25,6 +25,8 @@ struct File {
     test: Arc<Test>,
     inode: InodeNumber,
     open: OpenId,
+    /// The write epoch of that open.
+    epoch: u64,
 }
 
 impl File {
@@ -36,7 +38,8 @@ impl File {
         let MdtReply::Created(created) = reply else { panic!("{reply:?}") };
         let inode = created.entry.attributes.inode;
         assert_eq!(resources(&granted), [(inode, LAYOUT)]);
-        File { test, inode, open: OpenId(1) }
+        let epoch = created.opened.expect("it was opened").epoch;
+        File { test, inode, open: OpenId(1), epoch }
     }
 
     fn growth(&self) -> MdtRequest {
@@ -58,7 +61,7 @@ impl File {
 
 #[tokio::test]
 async fn it_comes_with_replies_that_show_the_layout() {
-    let File { test, inode, open } = File::new().await;
+    let File { test, inode, open, .. } = File::new().await;
     let open_for = |flags| MdtRequest::Open(root(), Open { inode, open: OpenId(2), flags: OpenFlags(flags) });
     let of = |granted: Vec<_>| resources(&granted).iter().fold(0, |bits, (_, more)| bits | more);
     assert_eq!(of(test.wanting(BOB, open_for(READ), inode, LAYOUT | OPEN).await), LAYOUT | OPEN);
@@ -116,13 +119,10 @@ async fn an_unnamed_file_is_without() {
 async fn a_swap_is_not_visible_before_others_gave_it_back() {
     let file = File::new().await;
     let test = &file.test;
-    let close = Close { inode: file.inode, open: file.open, update: None, flock_owner: None };
+    let update = SizeUpdate { epoch: file.epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
+    let close = Close { inode: file.inode, open: file.open, update: Some(update), flock_owner: None };
     test.fs.call(ALICE, MdtRequest::Close(close)).await.unwrap();
     let other = test.fs.file(ROOT, "other").await;
-    for inode in [file.inode, other] {
-        let settle = MdtRequest::GetAttributes(inode);
-        test.fs.call(ALICE, settle).await.unwrap();
-    }
     let before = file.layout(BOB).await;
     assert_eq!(before.1, LAYOUT);
     let epoch = |inode| async move {
