@@ -55,7 +55,7 @@ async fn what_was_made_is_locked_and_attributes_of_written_files_are_not() {
     let (reply, written) = test.send(BOB, request, RequestExtension { wanted, ..Default::default() }).await;
     let epoch = created(reply.unwrap()).opened.unwrap().epoch;
     let Resource::Inode(file, bits) = written[0].resource else { panic!("an inode") };
-    assert_eq!(bits.0, SHOWN, "it has the directory, and only this client changes the size");
+    assert_eq!(bits.0, SHOWN | LAYOUT, "it has the directory, and only this client changes the size");
     assert_eq!(resources(&test.stat(CAROL, file).await), [(file, LOOKUP | XATTRS)], "others do not know it");
     // The one who wrote tells the size: it is known.
     let close = Close { inode: file, open, update: Some(size_update(epoch, 5)), flock_owner: None };
