@@ -11,6 +11,11 @@
 //! - flock: the whole file; an upgrade first releases the old lock, as flock(2) warns, so two
 //!   upgraders cannot block each other. Locks of the two families never conflict with each other.
 //!
+//! A request that has to wait stays in its queue until it is granted or refused, which is told with a
+//! [`Completion`], or until it is cancelled or its client is dropped. Every call that can end waits of
+//! others adds their completions to its last argument. A cancelled request that is not in the queue
+//! any more was completed before: exactly one of both happens.
+//!
 //! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim)
 //! what they hold, before anything new is granted.
 //!
@@ -22,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{ClientId, InodeNumber, limits::LOCK_PARTIES_PER_FILE_MAX};
 
 use crate::{
-    HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, TIMEOUT_NS, Wake,
+    Completion, HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, WaitTicket,
     file::{FileLocks, Waiter},
 };
 
@@ -41,8 +46,8 @@ pub struct LockRequest {
     pub range: LockRange,
     /// Wanted state.
     pub mode: LockMode,
-    /// Queue if it conflicts.
-    pub wait: bool,
+    /// Queue under this name if it conflicts; `None`: do not wait.
+    pub ticket: Option<WaitTicket>,
 }
 
 /// Answer to a [`LockRequest`] that was not refused.
@@ -50,8 +55,8 @@ pub struct LockRequest {
 pub enum LockAnswer {
     /// The owner has what it wanted.
     Granted,
-    /// Queued; ask the same again, at the latest within [`TIMEOUT_NS`].
-    Waiting,
+    /// Queued: a [`Completion`] follows.
+    Queued,
 }
 
 type FileKey = (InodeNumber, LockFamily);
@@ -99,95 +104,76 @@ impl AdvisoryLocks {
         Self { parties_max, ..self }
     }
 
-    /// Sets or releases a lock, or queues the request. Queued requests that could be granted
-    /// afterwards are added to `wake`.
-    pub fn set(&mut self, now_ns: u64, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+    /// Sets or releases a lock, or queues the request. One that is queued already stays where it is.
+    pub fn set(
+        &mut self,
+        request: &LockRequest,
+        completed: &mut Vec<Completion>,
+    ) -> Result<LockAnswer, LockError> {
         let range = match request.family {
             LockFamily::Posix => request.range.normalised()?,
             LockFamily::Flock => LockRange::WHOLE,
         };
         let request = LockRequest { range, ..*request };
         match request.mode {
-            LockMode::Unlock => self.unlock(&request, wake),
-            LockMode::Shared | LockMode::Exclusive => self.lock(now_ns, &request, wake),
+            LockMode::Unlock => self.unlock(&request, completed),
+            LockMode::Shared | LockMode::Exclusive => self.lock(&request, completed),
         }
     }
 
-    fn unlock(&mut self, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+    fn unlock(&mut self, request: &LockRequest, completed: &mut Vec<Completion>) -> Result<LockAnswer, LockError> {
         let key = (request.inode, request.family);
         let Some(file) = self.files.get_mut(&key) else { return Ok(LockAnswer::Granted) };
         let splits = file.segments(request.owner).is_some_and(|segments| segments.unlock_splits(request.range));
         if splits {
             self.check_limit(request.owner.client, 1)?;
         }
-        self.change(key, request.owner, wake, |file| file.unlock(request.owner, request.range));
+        self.change(key, request.owner, completed, |file| file.unlock(request.owner, request.range));
         Ok(LockAnswer::Granted)
     }
 
-    fn lock(&mut self, now_ns: u64, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+    fn lock(&mut self, request: &LockRequest, completed: &mut Vec<Completion>) -> Result<LockAnswer, LockError> {
         let LockRequest { owner, range, mode, pid, .. } = *request;
         let key = (request.inode, request.family);
+        if request.ticket.is_some_and(|ticket| self.is_queued(key.0, key.1, owner.client, ticket)) {
+            return Ok(LockAnswer::Queued);
+        }
         let file = self.files.entry(key).or_default();
         let own = file.segments(owner);
         let kept = own.is_some_and(|segments| segments.covers(range, mode));
         if request.family == LockFamily::Flock && own.is_some() && !kept {
-            self.change(key, owner, wake, |file| file.unlock(owner, range));
+            self.change(key, owner, completed, |file| file.unlock(owner, range));
         }
         let file = self.files.entry(key).or_default();
-        let position = file.position(owner, range, mode);
-        let own_party = file.segments(owner).is_some();
-        if kept || self.admits(key, position, owner, range, mode) {
-            // Its place in the queue counted, too.
-            let growth = self.growth(key, owner, range, mode).saturating_sub(usize::from(position.is_some()));
-            let is_party = own_party || position.is_some();
+        let is_party = file.segments(owner).is_some();
+        let end = file.waiters.len();
+        if kept || self.admits(key, end, owner, range, mode) {
+            let growth = self.growth(key, owner, range, mode);
             if let Err(error) = self.check_parties(key, is_party).and_then(|()| self.check_limit(owner.client, growth))
             {
                 self.discard_if_empty(key);
                 return Err(error);
             }
-            self.change(key, owner, wake, |file| {
-                if let Some(position) = position {
-                    file.waiters.remove(position);
-                }
-                file.lock(owner, range, mode, pid);
-            });
+            self.change(key, owner, completed, |file| file.lock(owner, range, mode, pid));
             return Ok(LockAnswer::Granted);
         }
-        if !request.wait {
-            return Err(LockError::Conflict);
-        }
+        let Some(ticket) = request.ticket else { return Err(LockError::Conflict) };
         if request.family == LockFamily::Posix && self.would_deadlock(key, owner, range, mode) {
-            if let Some(position) = position {
-                self.change(key, owner, wake, |file| {
-                    file.waiters.remove(position);
-                });
-            }
             return Err(LockError::Deadlock);
         }
-        self.queue(now_ns, key, position, Waiter { owner, range, mode, last_asked_ns: now_ns }, wake)
+        self.queue(key, Waiter { owner, ticket, range, mode, pid }, completed)?;
+        Ok(LockAnswer::Queued)
     }
 
-    fn queue(
-        &mut self,
-        now_ns: u64,
-        key: FileKey,
-        position: Option<usize>,
-        waiter: Waiter,
-        wake: &mut Vec<Wake>,
-    ) -> Result<LockAnswer, LockError> {
-        if let Some(position) = position {
-            let file = self.files.get_mut(&key).expect("a file with a waiter exists");
-            file.waiters[position].last_asked_ns = now_ns;
-            return Ok(LockAnswer::Waiting);
-        }
+    fn queue(&mut self, key: FileKey, waiter: Waiter, completed: &mut Vec<Completion>) -> Result<(), LockError> {
         self.check_parties(key, false)?;
         self.check_limit(waiter.owner.client, 1)?;
         self.files.get_mut(&key).expect("a file with a conflict exists").waiters.push(waiter);
         self.account(key, waiter.owner);
         if key.1 == LockFamily::Posix {
-            self.wake_passers(waiter.owner, wake);
+            self.grant_passers(waiter.owner, completed);
         }
-        Ok(LockAnswer::Waiting)
+        Ok(())
     }
 
     /// The lock that `owner`'s request would conflict with (F_GETLK); of several, the one that
@@ -214,23 +200,49 @@ impl AdvisoryLocks {
         }))
     }
 
-    /// Takes all queued requests of `owner` on a file out of the queue.
-    pub fn cancel(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner, wake: &mut Vec<Wake>) {
-        self.change((inode, family), owner, wake, |file| file.waiters.retain(|waiter| waiter.owner != owner));
+    /// Takes a queued request out of the queue. False if it is not there: it was completed, or never
+    /// came.
+    pub fn cancel(
+        &mut self,
+        inode: InodeNumber,
+        family: LockFamily,
+        client: ClientId,
+        ticket: WaitTicket,
+        completed: &mut Vec<Completion>,
+    ) -> bool {
+        let key = (inode, family);
+        let Some(file) = self.files.get_mut(&key) else { return false };
+        let Some(position) = file.position(client, ticket) else { return false };
+        let waiter = file.waiters.remove(position);
+        self.account(key, waiter.owner);
+        self.grant_waiters(key, completed);
+        true
     }
 
-    /// Whether a request of `owner` is queued on a file.
-    pub fn is_queued(&self, inode: InodeNumber, family: LockFamily, owner: LockOwner) -> bool {
-        self.files.get(&(inode, family)).is_some_and(|file| file.waits(owner))
+    /// Whether this request is queued on a file.
+    pub fn is_queued(&self, inode: InodeNumber, family: LockFamily, client: ClientId, ticket: WaitTicket) -> bool {
+        self.files.get(&(inode, family)).is_some_and(|file| file.position(client, ticket).is_some())
     }
 
-    /// Takes locks and queued requests of `owner` on a file away: its last descriptor was closed.
-    pub fn drop_owner(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner, wake: &mut Vec<Wake>) {
-        self.change((inode, family), owner, wake, |file| file.drop_owner(owner));
+    /// Takes locks of `owner` on a file away: its last descriptor was closed. Its queued requests are
+    /// completed with [`LockError::Released`].
+    pub fn drop_owner(
+        &mut self,
+        inode: InodeNumber,
+        family: LockFamily,
+        owner: LockOwner,
+        completed: &mut Vec<Completion>,
+    ) {
+        let key = (inode, family);
+        let Some(file) = self.files.get_mut(&key) else { return };
+        let released = |waiter: Waiter| completion(&waiter, Err(LockError::Released));
+        completed.extend(file.drop_owner(owner).into_iter().map(released));
+        self.account(key, owner);
+        self.grant_waiters(key, completed);
     }
 
-    /// Takes everything of a client away: its session ended.
-    pub fn drop_client(&mut self, client: ClientId, wake: &mut Vec<Wake>) {
+    /// Takes everything of a client away: its session ended. Its own requests are completed with it.
+    pub fn drop_client(&mut self, client: ClientId, completed: &mut Vec<Completion>) {
         let Some(state) = self.clients.remove(&client) else { return };
         for files in [&mut self.waiting, &mut self.holding] {
             files.retain(|owner, _| owner.client != client);
@@ -239,8 +251,7 @@ impl AdvisoryLocks {
             self.files.get_mut(key).expect("a file with locks of a client exists").drop_client(client);
         }
         for key in state.files.keys() {
-            self.wake_file(*key, wake);
-            self.discard_if_empty(*key);
+            self.grant_waiters(*key, completed);
         }
     }
 
@@ -261,22 +272,6 @@ impl AdvisoryLocks {
         self.files.entry(key).or_default().lock(owner, range, lock.mode, lock.pid);
         self.account(key, owner);
         Ok(())
-    }
-
-    /// Takes queued requests out that were not asked again for [`TIMEOUT_NS`].
-    pub fn expire(&mut self, now_ns: u64, wake: &mut Vec<Wake>) {
-        let stale = |waiter: &Waiter| now_ns.saturating_sub(waiter.last_asked_ns) >= TIMEOUT_NS;
-        let files: Vec<FileKey> =
-            self.files.iter().filter(|(_, file)| file.waiters.iter().any(stale)).map(|(key, _)| *key).collect();
-        for key in files {
-            let file = self.files.get_mut(&key).expect("taken from the table above");
-            let owners: BTreeSet<LockOwner> =
-                file.waiters.iter().filter(|waiter| stale(waiter)).map(|waiter| waiter.owner).collect();
-            file.waiters.retain(|waiter| !stale(waiter));
-            owners.into_iter().for_each(|owner| self.account(key, owner));
-            self.wake_file(key, wake);
-            self.discard_if_empty(key);
-        }
     }
 
     /// Locks held on a file.
@@ -305,14 +300,67 @@ impl AdvisoryLocks {
         self.files.is_empty()
     }
 
-    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes the
-    /// requests that can continue.
-    fn change(&mut self, key: FileKey, owner: LockOwner, wake: &mut Vec<Wake>, change: impl FnOnce(&mut FileLocks)) {
+    /// Changes the locks of `owner` on a file, then brings the accounts up to date and completes the
+    /// requests of others that this concerns.
+    fn change(
+        &mut self,
+        key: FileKey,
+        owner: LockOwner,
+        completed: &mut Vec<Completion>,
+        change: impl FnOnce(&mut FileLocks),
+    ) {
         let Some(file) = self.files.get_mut(&key) else { return };
         change(file);
         self.account(key, owner);
-        self.wake_file(key, wake);
+        self.refuse_deadlocked(key, owner, completed);
+        self.grant_waiters(key, completed);
+    }
+
+    /// Grants the queued requests of a file that nothing stands in the way of, in order. One that is
+    /// granted lets none before it continue, but one that is refused may.
+    fn grant_waiters(&mut self, key: FileKey, completed: &mut Vec<Completion>) {
+        let mut position = 0;
+        while let Some(waiter) = self.files.get(&key).and_then(|file| file.waiters.get(position)).copied() {
+            let Waiter { owner, range, mode, pid, .. } = waiter;
+            if !self.admits(key, position, owner, range, mode) {
+                position += 1;
+                continue;
+            }
+            self.files.get_mut(&key).expect("it has a waiter").waiters.remove(position);
+            self.account(key, owner);
+            let outcome = self.check_limit(owner.client, self.growth(key, owner, range, mode));
+            if outcome.is_ok() {
+                self.files.get_mut(&key).expect("it had a waiter").lock(owner, range, mode, pid);
+                self.account(key, owner);
+            }
+            completed.push(completion(&waiter, outcome));
+            if outcome.is_err() || self.refuse_deadlocked(key, owner, completed) {
+                position = 0;
+            }
+        }
         self.discard_if_empty(key);
+    }
+
+    /// `owner` may hold more of a file than before. Where it waits itself, through another thread,
+    /// requests that wait for that may have come to wait for themselves. Returns whether there were
+    /// any.
+    fn refuse_deadlocked(&mut self, key: FileKey, owner: LockOwner, completed: &mut Vec<Completion>) -> bool {
+        if key.1 != LockFamily::Posix || !self.waiting.contains_key(&owner) {
+            return false;
+        }
+        let mut has_refused = false;
+        let mut position = 0;
+        while let Some(waiter) = self.files.get(&key).and_then(|file| file.waiters.get(position)).copied() {
+            if !self.would_deadlock(key, waiter.owner, waiter.range, waiter.mode) {
+                position += 1;
+                continue;
+            }
+            self.files.get_mut(&key).expect("it has a waiter").waiters.remove(position);
+            self.account(key, waiter.owner);
+            completed.push(completion(&waiter, Err(LockError::Deadlock)));
+            has_refused = true;
+        }
+        has_refused
     }
 
     /// Brings what is counted about `owner` and its client in step with the file.
@@ -360,21 +408,13 @@ impl AdvisoryLocks {
     }
 
     /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came
-    /// before wants one, except those who wait for `owner` itself. `position` is its place in the
-    /// queue, if it has one.
-    fn admits(
-        &self,
-        key: FileKey,
-        position: Option<usize>,
-        owner: LockOwner,
-        range: LockRange,
-        mode: LockMode,
-    ) -> bool {
+    /// before wants one, except those who wait for `owner` itself. `position`: of its place in the
+    /// queue.
+    fn admits(&self, key: FileKey, position: usize, owner: LockOwner, range: LockRange, mode: LockMode) -> bool {
         let file = &self.files[&key];
         if file.conflicts(owner, range, mode).next().is_some() {
             return false;
         }
-        let position = position.unwrap_or(file.waiters.len());
         file.earlier(position, owner, range, mode)
             .all(|earlier| key.1 == LockFamily::Posix && self.waits_for([earlier], true).contains(&owner))
     }
@@ -412,21 +452,10 @@ impl AdvisoryLocks {
         held.any(|file| file.is_waited_for(owner)) || wanted.any(|file| file.is_waited_behind(owner))
     }
 
-    /// Adds the queued requests of a file that would be granted now.
-    fn wake_file(&self, (inode, family): FileKey, wake: &mut Vec<Wake>) {
-        let key = (inode, family);
-        let Some(file) = self.files.get(&key) else { return };
-        let granted =
-            file.waiters.iter().enumerate().filter(|(position, waiter)| {
-                self.admits(key, Some(*position), waiter.owner, waiter.range, waiter.mode)
-            });
-        wake.extend(granted.map(|(_, waiter)| Wake { inode, family, owner: waiter.owner }));
-    }
-
     /// `owner` began to wait. Where that closed a circle through places in queues, those in the
     /// circle may now pass. There is none if nobody waits for `owner`: so a request that joins a
     /// long queue costs no search through all of it.
-    fn wake_passers(&self, owner: LockOwner, wake: &mut Vec<Wake>) {
+    fn grant_passers(&mut self, owner: LockOwner, completed: &mut Vec<Completion>) {
         if !self.is_waited_for(owner) {
             return;
         }
@@ -434,8 +463,12 @@ impl AdvisoryLocks {
             self.waits_for([owner], true).into_iter().filter(|other| *other != owner).collect();
         let files: BTreeSet<InodeNumber> =
             circle.iter().filter_map(|other| self.waiting.get(other)).flatten().copied().collect();
-        files.into_iter().for_each(|inode| self.wake_file((inode, LockFamily::Posix), wake));
+        files.into_iter().for_each(|inode| self.grant_waiters((inode, LockFamily::Posix), completed));
     }
+}
+
+fn completion(waiter: &Waiter, outcome: Result<(), LockError>) -> Completion {
+    Completion { client: waiter.owner.client, ticket: waiter.ticket, outcome }
 }
 
 /// Enters a file of an owner, or takes it out.

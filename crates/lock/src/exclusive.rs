@@ -5,6 +5,10 @@
 //! client in the queue. A client represents all its users: it orders them itself, and a repeated
 //! request of the holder is granted again.
 //!
+//! A lock that becomes free is granted only to a request that is present: the first client in the queue
+//! is told, and asks again. It keeps its place until it does, cancels, or is dropped. (What the lock is
+//! wanted for may not be possible any more, and the answer shows the file as of the grant.)
+//!
 //! Life cycle: volatile; after a restart of the MDT a holder reclaims it with `try_begin` before
 //! others are admitted.
 
@@ -12,15 +16,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::{ClientId, InodeNumber, limits::EXCLUSIVES_PER_CLIENT_MAX};
 
-use crate::{LockError, TIMEOUT_NS};
+use crate::LockError;
 
 /// Answer to a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExclusiveAnswer {
     /// The client holds it.
     Granted,
-    /// Somebody else holds it or comes first; ask again, at the latest within [`TIMEOUT_NS`].
-    Waiting,
+    /// Somebody else holds it or comes first: queued. To be asked again when the client is told.
+    Queued,
 }
 
 /// Locks of files that a client holds or waits for; more are refused.
@@ -29,8 +33,8 @@ const FILES_MAX: usize = EXCLUSIVES_PER_CLIENT_MAX;
 #[derive(Clone, Debug, Default)]
 struct File {
     holder: Option<ClientId>,
-    /// Client and when it last asked, in order of arrival.
-    queue: VecDeque<(ClientId, u64)>,
+    /// In order of arrival.
+    queue: VecDeque<ClientId>,
 }
 
 /// The exclusive data locks of one MDT.
@@ -44,14 +48,14 @@ pub struct ExclusiveLocks {
 impl ExclusiveLocks {
     /// Asks for the lock, or asks again; queues if it is not free. Fails with `NoLocks` if the
     /// client has too many of other files.
-    pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> Result<ExclusiveAnswer, LockError> {
+    pub fn begin(&mut self, inode: InodeNumber, client: ClientId) -> Result<ExclusiveAnswer, LockError> {
         self.check_limit(inode, client)?;
         let file = self.files.entry(inode).or_default();
         self.clients.entry(client).or_default().insert(inode);
         if file.holder == Some(client) {
             return Ok(ExclusiveAnswer::Granted);
         }
-        let position = file.queue.iter().position(|(waiting, _)| *waiting == client).unwrap_or(file.queue.len());
+        let position = file.queue.iter().position(|waiting| *waiting == client).unwrap_or(file.queue.len());
         if file.holder.is_none() && position == 0 {
             file.queue.pop_front();
             file.holder = Some(client);
@@ -59,12 +63,10 @@ impl ExclusiveLocks {
             return Ok(ExclusiveAnswer::Granted);
         }
         if position == file.queue.len() {
-            file.queue.push_back((client, now_ns));
-        } else {
-            file.queue[position].1 = now_ns;
+            file.queue.push_back(client);
         }
         self.check(inode);
-        Ok(ExclusiveAnswer::Waiting)
+        Ok(ExclusiveAnswer::Queued)
     }
 
     /// Whether the client may come to this file, or is there.
@@ -99,9 +101,9 @@ impl ExclusiveLocks {
         Ok(self.next(inode))
     }
 
-    /// Leaves the queue. Returns who is next if that changed who may take a free lock.
+    /// Leaves the queue. Returns the client that may take a free lock then, to be told.
     pub fn cancel(&mut self, inode: InodeNumber, client: ClientId) -> Option<ClientId> {
-        let waits = self.files.get(&inode)?.queue.iter().any(|(waiting, _)| *waiting == client);
+        let waits = self.files.get(&inode)?.queue.contains(&client);
         if !waits {
             return None;
         }
@@ -119,22 +121,6 @@ impl ExclusiveLocks {
                 self.next(inode).map(|next| (inode, next))
             })
             .collect()
-    }
-
-    /// Removes requests from queues that did not ask again for [`TIMEOUT_NS`]. Returns the clients
-    /// to be told.
-    pub fn expire(&mut self, now_ns: u64) -> Vec<(InodeNumber, ClientId)> {
-        let stale = |asked: u64| now_ns.saturating_sub(asked) >= TIMEOUT_NS;
-        let gone: Vec<(InodeNumber, ClientId)> = self
-            .files
-            .iter()
-            .flat_map(|(inode, file)| file.queue.iter().map(move |(client, asked)| (*inode, *client, *asked)))
-            .filter(|(_, _, asked)| stale(*asked))
-            .map(|(inode, client, _)| (inode, client))
-            .collect();
-        gone.iter().for_each(|(inode, client)| self.leave(*inode, *client));
-        let inodes: BTreeSet<InodeNumber> = gone.into_iter().map(|(inode, _)| inode).collect();
-        inodes.into_iter().filter_map(|inode| self.next(inode).map(|next| (inode, next))).collect()
     }
 
     /// The holder of a file's lock.
@@ -160,7 +146,7 @@ impl ExclusiveLocks {
     /// The first in the queue of a free file.
     fn next(&self, inode: InodeNumber) -> Option<ClientId> {
         let file = self.files.get(&inode)?;
-        if file.holder.is_some() { None } else { file.queue.front().map(|(client, _)| *client) }
+        if file.holder.is_some() { None } else { file.queue.front().copied() }
     }
 
     /// Asserts what holds for a file that a client has come to.
@@ -168,9 +154,8 @@ impl ExclusiveLocks {
         let file = self.files.get(&inode).expect("a file that a client has come to is in the table");
         let indexed = |client: &ClientId| self.clients.get(client).is_some_and(|inodes| inodes.contains(&inode));
         assert!(file.holder.iter().all(indexed), "the holder of a lock is indexed");
-        let last = file.queue.back().map(|(client, _)| client);
-        assert!(last.into_iter().all(indexed), "a client in a queue is indexed");
-        let waits = |holder: ClientId| file.queue.iter().any(|(waiting, _)| *waiting == holder);
+        assert!(file.queue.back().into_iter().all(indexed), "a client in a queue is indexed");
+        let waits = |holder: ClientId| file.queue.contains(&holder);
         assert!(!file.holder.is_some_and(waits), "the holder of a lock does not wait for it");
     }
 
@@ -180,7 +165,7 @@ impl ExclusiveLocks {
         if file.holder == Some(client) {
             file.holder = None;
         }
-        file.queue.retain(|(waiting, _)| *waiting != client);
+        file.queue.retain(|waiting| *waiting != client);
         if file.holder.is_none() && file.queue.is_empty() {
             self.files.remove(&inode);
         }
@@ -197,7 +182,6 @@ mod tests {
     use super::*;
 
     const FILE: InodeNumber = InodeNumber(500);
-    const SECOND: u64 = 1_000_000_000;
 
     fn client(number: u64) -> ClientId {
         ClientId(number)
@@ -206,16 +190,16 @@ mod tests {
     #[test]
     fn order_of_arrival_holds() {
         let mut locks = ExclusiveLocks::default();
-        assert_eq!(locks.begin(0, FILE, client(1)), Ok(ExclusiveAnswer::Granted));
-        assert_eq!(locks.begin(0, FILE, client(1)), Ok(ExclusiveAnswer::Granted), "asking again while holding");
-        assert_eq!(locks.begin(0, FILE, client(2)), Ok(ExclusiveAnswer::Waiting));
-        assert_eq!(locks.begin(1, FILE, client(3)), Ok(ExclusiveAnswer::Waiting));
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Granted));
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Granted), "asking again while holding");
+        assert_eq!(locks.begin(FILE, client(2)), Ok(ExclusiveAnswer::Queued));
+        assert_eq!(locks.begin(FILE, client(3)), Ok(ExclusiveAnswer::Queued));
         assert_eq!(locks.end(FILE, client(2)), Err(LockError::Invalid));
         assert_eq!(locks.end(FILE, client(1)), Ok(Some(client(2))));
-        assert_eq!(locks.begin(2, FILE, client(3)), Ok(ExclusiveAnswer::Waiting), "2 was first");
-        assert_eq!(locks.begin(2, FILE, client(1)), Ok(ExclusiveAnswer::Waiting));
+        assert_eq!(locks.begin(FILE, client(3)), Ok(ExclusiveAnswer::Queued), "2 was first");
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Queued));
         assert_eq!(locks.try_begin(FILE, client(4)), Err(LockError::Conflict), "a free lock with a queue is not free");
-        assert_eq!(locks.begin(2, FILE, client(2)), Ok(ExclusiveAnswer::Granted));
+        assert_eq!(locks.begin(FILE, client(2)), Ok(ExclusiveAnswer::Granted));
         assert_eq!(locks.end(FILE, client(2)), Ok(Some(client(3))));
     }
 
@@ -223,26 +207,26 @@ mod tests {
     fn a_client_has_the_locks_of_so_many_files_at_most() {
         let mut locks = ExclusiveLocks::default();
         for number in 0..FILES_MAX as u64 {
-            assert_eq!(locks.begin(0, InodeNumber(number), client(1)), Ok(ExclusiveAnswer::Granted));
+            assert_eq!(locks.begin(InodeNumber(number), client(1)), Ok(ExclusiveAnswer::Granted));
         }
         let more = InodeNumber(FILES_MAX as u64);
-        assert_eq!(locks.begin(0, more, client(1)), Err(LockError::NoLocks));
+        assert_eq!(locks.begin(more, client(1)), Err(LockError::NoLocks));
         assert_eq!(locks.try_begin(more, client(1)), Err(LockError::NoLocks));
-        assert_eq!(locks.begin(0, InodeNumber(0), client(1)), Ok(ExclusiveAnswer::Granted), "it has that");
-        assert_eq!(locks.begin(0, more, client(2)), Ok(ExclusiveAnswer::Granted), "others go on");
+        assert_eq!(locks.begin(InodeNumber(0), client(1)), Ok(ExclusiveAnswer::Granted), "it has that");
+        assert_eq!(locks.begin(more, client(2)), Ok(ExclusiveAnswer::Granted), "others go on");
         locks.end(InodeNumber(0), client(1)).unwrap();
-        assert_eq!(locks.begin(1, more, client(1)), Ok(ExclusiveAnswer::Waiting));
+        assert_eq!(locks.begin(more, client(1)), Ok(ExclusiveAnswer::Queued));
     }
 
     #[test]
-    fn clients_that_die_or_fall_silent_free_their_places() {
+    fn clients_that_die_or_cancel_free_their_places() {
         let mut locks = ExclusiveLocks::default();
         assert_eq!(locks.try_begin(FILE, client(1)), Ok(()));
-        (2..=4).for_each(|number| assert_eq!(locks.begin(number, FILE, client(number)), Ok(ExclusiveAnswer::Waiting)));
+        (2..=4).for_each(|number| assert_eq!(locks.begin(FILE, client(number)), Ok(ExclusiveAnswer::Queued)));
+        assert_eq!(locks.cancel(FILE, client(4)), None, "the lock is not free");
         assert_eq!(locks.drop_client(client(1)), [(FILE, client(2))]);
-        assert_eq!(locks.begin(4 * SECOND, FILE, client(3)), Ok(ExclusiveAnswer::Waiting));
-        assert_eq!(locks.expire(4 * SECOND), []);
-        assert_eq!(locks.expire(6 * SECOND), [(FILE, client(3))], "2 and 4 were silent");
+        assert_eq!(locks.begin(FILE, client(3)), Ok(ExclusiveAnswer::Queued), "2 was told and has not asked yet");
+        assert_eq!(locks.cancel(FILE, client(2)), Some(client(3)));
         assert_eq!(locks.queued(), 1);
         assert_eq!(locks.cancel(FILE, client(3)), None);
         assert_eq!(locks.cancel(FILE, client(3)), None);

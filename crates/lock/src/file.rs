@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use types::ClientId;
 
 use crate::{
-    LockMode, LockOwner, LockRange,
+    LockMode, LockOwner, LockRange, WaitTicket,
     segments::{Segment, Segments},
 };
 
-/// A queued request. The same request asked again is recognised by owner, range and mode.
+/// A queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub owner: LockOwner,
+    pub ticket: WaitTicket,
     pub range: LockRange,
     pub mode: LockMode,
-    pub last_asked_ns: u64,
+    pub pid: u32,
 }
 
 /// One file, one family.
@@ -77,8 +78,8 @@ impl FileLocks {
             .map(|waiter| waiter.owner)
     }
 
-    pub fn position(&self, owner: LockOwner, range: LockRange, mode: LockMode) -> Option<usize> {
-        self.waiters.iter().position(|waiter| (waiter.owner, waiter.range, waiter.mode) == (owner, range, mode))
+    pub fn position(&self, client: ClientId, ticket: WaitTicket) -> Option<usize> {
+        self.waiters.iter().position(|waiter| (waiter.owner.client, waiter.ticket) == (client, ticket))
     }
 
     pub fn waits(&self, owner: LockOwner) -> bool {
@@ -114,9 +115,10 @@ impl FileLocks {
         }
     }
 
-    pub fn drop_owner(&mut self, owner: LockOwner) {
+    /// Takes the owner's locks away, and its queued requests, which are returned.
+    pub fn drop_owner(&mut self, owner: LockOwner) -> Vec<Waiter> {
         self.owners.remove(&owner);
-        self.waiters.retain(|waiter| waiter.owner != owner);
+        self.waiters.extract_if(.., |waiter| waiter.owner == owner).collect()
     }
 
     pub fn drop_client(&mut self, client: ClientId) {

@@ -7,11 +7,10 @@
 //! - [`inode_locks`]: the locks under which clients cache parts of inodes, and the changes that wait
 //!   until these are given back.
 //!
-//! The first two queue by *asking again*: a lock is granted only to a request that is present. When a queued
-//! request becomes grantable the state machine returns a wake-up, the owner asks again, and gets
-//! the lock then. A request that stops asking leaves the queue after [`TIMEOUT_NS`]. So no lock is
-//! ever held by an owner that gave up or died while waiting; the price is one more step per
-//! contended grant, and a queue that stands still for up to that time if the first waiter has died.
+//! Nobody polls. A queued request for an advisory lock is granted by the event that makes it possible,
+//! and its client is told so; the exclusive data lock is left free for the first in its queue, which is
+//! told to ask again. Both keep their places until they are cancelled, or their client's session ends:
+//! a client that falls silent holds the queue up no longer than it would as a holder.
 
 pub mod advisory;
 pub mod exclusive;
@@ -25,8 +24,6 @@ pub use advisory::{AdvisoryLocks, LockAnswer, LockRequest};
 pub use exclusive::{ExclusiveAnswer, ExclusiveLocks};
 pub use inode_bits::{InodeBits, inode_bit};
 pub use inode_locks::{ChangeId, GrantedBits, InodeLocks, LockLimits, Prepared, Revocation};
-pub use vocabulary::{HeldLock, LAST_BYTE, LockError, LockFamily, LockMode, LockOwner, LockRange, Wake};
-
-/// Nanoseconds after which a queued request that was not asked again leaves the queue: several
-/// times the second within which a waiting client hears `Waiting` and asks again.
-pub const TIMEOUT_NS: u64 = 5_000_000_000;
+pub use vocabulary::{
+    Completion, HeldLock, LAST_BYTE, LockError, LockFamily, LockMode, LockOwner, LockRange, WaitTicket,
+};

@@ -96,15 +96,19 @@ pub struct LockOwner {
     pub owner: u64,
 }
 
-/// A queued request of this owner on this file would be granted if it were asked again now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wake {
-    /// The file.
-    pub inode: InodeNumber,
-    /// Family.
-    pub family: LockFamily,
-    /// Whose request.
-    pub owner: LockOwner,
+/// A client's name for one request that may wait: unique among all of its requests at an MDT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WaitTicket(pub u64);
+
+/// A queued request has left its queue: its client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The client that waits.
+    pub client: ClientId,
+    /// For which of its requests.
+    pub ticket: WaitTicket,
+    /// Its owner holds the lock from now on, or why it does not.
+    pub outcome: Result<(), LockError>,
 }
 
 /// Why a lock was not granted.
@@ -118,6 +122,8 @@ pub enum LockError {
     NoLocks,
     /// The range is empty or begins beyond the largest offset.
     Invalid,
+    /// The request left the queue because all locks of its owner on the file were released.
+    Released,
 }
 
 impl From<LockError> for FsError {
@@ -127,6 +133,7 @@ impl From<LockError> for FsError {
             LockError::Deadlock => FsError::Deadlock,
             LockError::NoLocks => FsError::NoLocks,
             LockError::Invalid => FsError::Invalid,
+            LockError::Released => FsError::Interrupted,
         }
     }
 }

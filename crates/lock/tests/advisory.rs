@@ -1,21 +1,21 @@
 //! Advisory locks, one rule per test.
 
 use lock::{
-    AdvisoryLocks, HeldLock, LAST_BYTE, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest,
-    TIMEOUT_NS, Wake,
+    AdvisoryLocks, Completion, HeldLock, LAST_BYTE, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange,
+    LockRequest, WaitTicket,
 };
 use types::{ClientId, InodeNumber};
 
 const FILE: InodeNumber = InodeNumber(300);
 const OTHER: InodeNumber = InodeNumber(301);
 const GRANTED: Result<LockAnswer, LockError> = Ok(LockAnswer::Granted);
-const WAITING: Result<LockAnswer, LockError> = Ok(LockAnswer::Waiting);
+const QUEUED: Result<LockAnswer, LockError> = Ok(LockAnswer::Queued);
 
-/// A lock table with a clock and the wake-ups of the last call.
+/// A lock table with the completions of the last call.
 struct Table {
     locks: AdvisoryLocks,
-    now_ns: u64,
-    woken: Vec<(InodeNumber, u64)>,
+    /// Client and outcome.
+    completed: Vec<(u64, Result<(), LockError>)>,
 }
 
 fn owner(number: u64) -> LockOwner {
@@ -24,16 +24,17 @@ fn owner(number: u64) -> LockOwner {
 
 impl Table {
     fn new() -> Self {
-        Self { locks: AdvisoryLocks::new(1000), now_ns: 0, woken: Vec::new() }
+        Self { locks: AdvisoryLocks::new(1000), completed: Vec::new() }
     }
 
-    fn call<T>(&mut self, call: impl FnOnce(&mut AdvisoryLocks, u64, &mut Vec<Wake>) -> T) -> T {
-        let mut wake = Vec::new();
-        let result = call(&mut self.locks, self.now_ns, &mut wake);
-        self.woken = wake.iter().map(|wake| (wake.inode, wake.owner.client.0)).collect();
+    fn call<T>(&mut self, call: impl FnOnce(&mut AdvisoryLocks, &mut Vec<Completion>) -> T) -> T {
+        let mut completed = Vec::new();
+        let result = call(&mut self.locks, &mut completed);
+        self.completed = completed.iter().map(|completion| (completion.client.0, completion.outcome)).collect();
         result
     }
 
+    /// A request that waits has the file's number as its ticket: a client asks once for each file.
     fn ask(
         &mut self,
         inode: InodeNumber,
@@ -44,15 +45,23 @@ impl Table {
     ) -> Result<LockAnswer, LockError> {
         let family = LockFamily::Posix;
         let range = LockRange { start, end };
-        let request = LockRequest { inode, family, owner: owner(who), pid: who as u32, range, mode, wait };
-        self.call(|locks, now_ns, wake| locks.set(now_ns, &request, wake))
+        let ticket = wait.then_some(WaitTicket(inode.0));
+        let request = LockRequest { inode, family, owner: owner(who), pid: who as u32, range, mode, ticket };
+        self.call(|locks, completed| locks.set(&request, completed))
     }
 
     fn flock(&mut self, who: u64, mode: LockMode, wait: bool) -> Result<LockAnswer, LockError> {
         let range = LockRange { start: 5, end: 5 };
+        let ticket = wait.then_some(WaitTicket(0));
         let request =
-            LockRequest { inode: FILE, family: LockFamily::Flock, owner: owner(who), pid: 1, range, mode, wait };
-        self.call(|locks, now_ns, wake| locks.set(now_ns, &request, wake))
+            LockRequest { inode: FILE, family: LockFamily::Flock, owner: owner(who), pid: 1, range, mode, ticket };
+        self.call(|locks, completed| locks.set(&request, completed))
+    }
+
+    fn cancel(&mut self, who: u64) -> bool {
+        self.call(|locks, completed| {
+            locks.cancel(FILE, LockFamily::Posix, ClientId(who), WaitTicket(FILE.0), completed)
+        })
     }
 
     fn shared(&mut self, who: u64, range: (u64, u64)) -> Result<LockAnswer, LockError> {
@@ -102,18 +111,17 @@ fn a_range_must_not_be_empty() {
 fn nobody_passes_an_earlier_conflicting_request() {
     let mut table = Table::new();
     assert_eq!(table.shared(1, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(2, (5, 14)), WAITING);
+    assert_eq!(table.exclusive(2, (5, 14)), QUEUED);
     assert_eq!(table.shared(3, (0, 4)), GRANTED, "no conflict with what waits");
-    assert_eq!(table.shared(3, (8, 9)), WAITING, "behind the exclusive request");
+    assert_eq!(table.shared(3, (8, 9)), QUEUED, "after the exclusive request");
+    assert_eq!(table.shared(3, (8, 9)), QUEUED, "the same request again has one place");
+    assert_eq!(table.locks.queued(), 2);
     assert_eq!(table.ask(FILE, 4, (8, 9), LockMode::Shared, false), Err(LockError::Conflict));
     assert_eq!(table.unlock(1, (0, 9)), GRANTED);
-    assert_eq!(table.woken, [(FILE, 2)]);
-    assert_eq!(table.shared(3, (8, 9)), WAITING, "2 has not asked yet but is still first");
-    assert_eq!(table.exclusive(2, (5, 14)), GRANTED);
-    assert_eq!(table.woken, []);
+    assert_eq!(table.completed, [(2, Ok(()))]);
     assert_eq!(table.unlock(2, (0, 99)), GRANTED);
-    assert_eq!(table.woken, [(FILE, 3)]);
-    assert_eq!(table.shared(3, (8, 9)), GRANTED);
+    assert_eq!(table.completed, [(3, Ok(()))]);
+    assert_eq!(table.held(), [(3, 0, 4, LockMode::Shared), (3, 8, 9, LockMode::Shared)]);
     assert_eq!(table.locks.queued(), 0);
 }
 
@@ -121,9 +129,9 @@ fn nobody_passes_an_earlier_conflicting_request() {
 fn a_holder_passes_those_who_wait_for_it() {
     let mut table = Table::new();
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(2, (0, 99)), WAITING);
+    assert_eq!(table.exclusive(2, (0, 99)), QUEUED);
     assert_eq!(table.exclusive(1, (10, 19)), GRANTED, "waiting behind 2 would be waiting for itself");
-    assert_eq!(table.exclusive(3, (20, 29)), WAITING);
+    assert_eq!(table.exclusive(3, (20, 29)), QUEUED);
 }
 
 #[test]
@@ -131,11 +139,10 @@ fn circles_through_queues_are_dissolved() {
     let mut table = Table::new();
     assert_eq!(table.ask(OTHER, 2, (0, 0), LockMode::Exclusive, true), GRANTED);
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(3, (5, 14)), WAITING, "for 1");
-    assert_eq!(table.exclusive(2, (10, 19)), WAITING, "behind 3");
-    assert_eq!(table.ask(OTHER, 1, (0, 0), LockMode::Exclusive, true), WAITING, "for 2, no deadlock: 2 may pass 3");
-    assert_eq!(table.woken, [(FILE, 2)]);
-    assert_eq!(table.exclusive(2, (10, 19)), GRANTED);
+    assert_eq!(table.exclusive(3, (5, 14)), QUEUED, "for 1");
+    assert_eq!(table.exclusive(2, (10, 19)), QUEUED, "after 3");
+    assert_eq!(table.ask(OTHER, 1, (0, 0), LockMode::Exclusive, true), QUEUED, "for 2, no deadlock: 2 may pass 3");
+    assert_eq!(table.completed, [(2, Ok(()))]);
 }
 
 #[test]
@@ -144,17 +151,30 @@ fn deadlocks_are_refused() {
     for who in 1..=3 {
         assert_eq!(table.ask(InodeNumber(400 + who), who, (0, 0), LockMode::Exclusive, true), GRANTED);
     }
-    assert_eq!(table.ask(InodeNumber(402), 1, (0, 0), LockMode::Exclusive, true), WAITING);
-    assert_eq!(table.ask(InodeNumber(403), 2, (0, 0), LockMode::Shared, true), WAITING);
+    assert_eq!(table.ask(InodeNumber(402), 1, (0, 0), LockMode::Exclusive, true), QUEUED);
+    assert_eq!(table.ask(InodeNumber(403), 2, (0, 0), LockMode::Shared, true), QUEUED);
     assert_eq!(table.ask(InodeNumber(401), 3, (0, 0), LockMode::Shared, true), Err(LockError::Deadlock));
     assert_eq!(table.ask(InodeNumber(401), 3, (0, 0), LockMode::Shared, false), Err(LockError::Conflict));
     assert_eq!(table.ask(InodeNumber(403), 3, (0, 0), LockMode::Unlock, false), GRANTED);
-    assert_eq!(table.woken, [(InodeNumber(403), 2)]);
+    assert_eq!(table.completed, [(2, Ok(()))]);
 
     assert_eq!(table.shared(4, (0, 9)), GRANTED);
     assert_eq!(table.shared(5, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(4, (0, 9)), WAITING);
+    assert_eq!(table.exclusive(4, (0, 9)), QUEUED);
     assert_eq!(table.exclusive(5, (0, 9)), Err(LockError::Deadlock), "two upgrades");
+}
+
+/// 2 has two threads: one waits for a lock of 3, the other one is granted what 3 waits for, too.
+#[test]
+fn a_deadlock_that_comes_with_a_grant_is_refused() {
+    let mut table = Table::new();
+    assert_eq!(table.ask(OTHER, 3, (0, 0), LockMode::Exclusive, true), GRANTED);
+    assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
+    assert_eq!(table.exclusive(2, (0, 9)), QUEUED);
+    assert_eq!(table.exclusive(3, (0, 9)), QUEUED);
+    assert_eq!(table.ask(OTHER, 2, (0, 0), LockMode::Exclusive, true), QUEUED);
+    assert_eq!(table.unlock(1, (0, 9)), GRANTED);
+    assert_eq!(table.completed, [(2, Ok(())), (3, Err(LockError::Deadlock))]);
 }
 
 #[test]
@@ -163,15 +183,14 @@ fn a_flock_upgrade_gives_the_old_lock_up() {
     assert_eq!(table.flock(1, LockMode::Shared, true), GRANTED);
     assert_eq!(table.flock(2, LockMode::Shared, true), GRANTED);
     assert_eq!(table.exclusive(3, (0, 9)), GRANTED, "the families do not meet");
-    assert_eq!(table.flock(1, LockMode::Exclusive, true), WAITING);
-    assert_eq!(table.flock(2, LockMode::Exclusive, true), WAITING);
-    assert_eq!(table.woken.first(), Some(&(FILE, 1)), "2 no longer holds anything");
-    assert_eq!(table.flock(1, LockMode::Exclusive, true), GRANTED);
+    assert_eq!(table.flock(1, LockMode::Exclusive, true), QUEUED);
+    assert_eq!(table.flock(2, LockMode::Exclusive, true), QUEUED);
+    assert_eq!(table.completed, [(1, Ok(()))], "2 no longer holds anything");
     assert_eq!(table.flock(1, LockMode::Shared, true), GRANTED, "a downgrade needs nobody's leave");
     let range = table.locks.held(FILE, LockFamily::Flock).next().unwrap().range;
     assert_eq!(range, LockRange::WHOLE);
     assert_eq!(table.flock(1, LockMode::Unlock, false), GRANTED);
-    assert_eq!(table.woken, [(FILE, 2)]);
+    assert_eq!(table.completed, [(2, Ok(()))]);
 }
 
 #[test]
@@ -193,30 +212,33 @@ fn test_reports_the_first_conflict() {
 fn clients_that_leave_free_their_places() {
     let mut table = Table::new();
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(2, (0, 9)), WAITING);
-    assert_eq!(table.shared(3, (0, 9)), WAITING);
-    assert_eq!(table.shared(4, (0, 9)), WAITING);
-    table.call(|locks, _, wake| locks.cancel(FILE, LockFamily::Posix, owner(2), wake));
-    assert_eq!(table.woken, [], "1 still holds it");
-    table.call(|locks, _, wake| locks.drop_client(ClientId(1), wake));
-    assert_eq!(table.woken, [(FILE, 3), (FILE, 4)]);
-    table.now_ns = TIMEOUT_NS - 1;
-    assert_eq!(table.shared(4, (0, 9)), GRANTED);
-    table.call(|locks, now_ns, wake| locks.expire(now_ns + 1, wake));
-    assert_eq!(table.locks.queued(), 0, "3 was silent");
-    table.call(|locks, _, wake| locks.drop_owner(FILE, LockFamily::Posix, owner(4), wake));
+    assert_eq!(table.exclusive(2, (0, 9)), QUEUED);
+    assert_eq!(table.shared(3, (0, 9)), QUEUED);
+    assert_eq!(table.shared(4, (0, 9)), QUEUED);
+    assert!(table.cancel(2));
+    assert_eq!(table.completed, [], "1 still holds it");
+    assert!(!table.cancel(2), "it has left");
+    table.call(|locks, completed| locks.drop_client(ClientId(1), completed));
+    assert_eq!(table.completed, [(3, Ok(())), (4, Ok(()))]);
+    assert!(!table.cancel(3), "it was granted before");
+    assert_eq!(table.exclusive(3, (0, 9)), QUEUED);
+    table.call(|locks, completed| locks.drop_owner(FILE, LockFamily::Posix, owner(4), completed));
+    assert_eq!(table.completed, [(3, Ok(()))]);
+    assert_eq!(table.exclusive(4, (0, 9)), QUEUED);
+    table.call(|locks, completed| locks.drop_owner(FILE, LockFamily::Posix, owner(4), completed));
+    assert_eq!(table.completed, [(4, Err(LockError::Released))]);
+    table.call(|locks, completed| locks.drop_owner(FILE, LockFamily::Posix, owner(3), completed));
     assert!(table.locks.is_empty());
 }
 
 #[test]
-fn silence_of_the_first_lets_the_next_go_on() {
+fn a_place_that_is_cancelled_lets_the_next_go_on() {
     let mut table = Table::new();
     assert_eq!(table.shared(1, (0, 9)), GRANTED);
-    assert_eq!(table.exclusive(2, (0, 9)), WAITING);
-    table.now_ns = TIMEOUT_NS / 2;
-    assert_eq!(table.shared(3, (0, 9)), WAITING);
-    table.call(|locks, _, wake| locks.expire(TIMEOUT_NS, wake));
-    assert_eq!(table.woken, [(FILE, 3)]);
+    assert_eq!(table.exclusive(2, (0, 9)), QUEUED);
+    assert_eq!(table.shared(3, (0, 9)), QUEUED);
+    assert!(table.cancel(2));
+    assert_eq!(table.completed, [(3, Ok(()))]);
 }
 
 #[test]
@@ -230,8 +252,10 @@ fn clients_have_a_limit() {
     assert_eq!(table.shared(1, (40, 49)), Err(LockError::NoLocks));
     assert_eq!(table.exclusive(1, (0, 1)), GRANTED, "three again");
     assert_eq!(table.exclusive(2, (100, 109)), GRANTED);
-    assert_eq!(table.exclusive(1, (100, 109)), WAITING, "the fourth");
-    assert_eq!(table.exclusive(1, (105, 109)), Err(LockError::NoLocks));
+    assert_eq!(table.exclusive(1, (100, 109)), QUEUED, "the fourth");
+    let second = table.ask(FILE, 1, (105, 109), LockMode::Exclusive, false);
+    assert_eq!(second, Err(LockError::Conflict));
+    assert_eq!(table.ask(OTHER, 1, (0, 9), LockMode::Exclusive, false), Err(LockError::NoLocks));
     assert_eq!(table.unlock(1, (1, 1)), Err(LockError::NoLocks), "would split");
     assert_eq!(table.unlock(1, (0, 1)), GRANTED);
     assert_eq!(table.unlock(1, (0, 99)), GRANTED);
@@ -260,12 +284,12 @@ fn thousands_wait_for_one_range() {
     for who in 2..2 + COUNT {
         // All of them hold something, but nothing that anybody waits for.
         assert_eq!(table.exclusive(who, (100 * who, 100 * who)), GRANTED);
-        assert_eq!(table.exclusive(who, (0, 9)), WAITING);
-        assert_eq!(table.woken, []);
+        assert_eq!(table.exclusive(who, (0, 9)), QUEUED);
+        assert_eq!(table.completed, []);
     }
     assert_eq!(table.locks.queued() as u64, COUNT);
     assert_eq!(table.unlock(1, (0, 9)), GRANTED);
-    assert_eq!(table.woken, [(FILE, 2)]);
+    assert_eq!(table.completed, [(2, Ok(()))]);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lock::{AdvisoryLocks, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest, Wake};
+use lock::{
+    AdvisoryLocks, Completion, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest, WaitTicket,
+};
 use proptest::prelude::*;
 use types::{ClientId, InodeNumber};
 
@@ -62,7 +64,8 @@ fn requests(wait: bool) -> impl Strategy<Value = LockRequest> {
             pid: 1,
             range: LockRange { start: a.min(b), end: a.max(b) },
             mode,
-            wait: wait && mode != LockMode::Unlock,
+            // A process waits for one lock at a time.
+            ticket: (wait && mode != LockMode::Unlock).then_some(WaitTicket(owner)),
         }
     })
 }
@@ -72,36 +75,44 @@ fn requests(wait: bool) -> impl Strategy<Value = LockRequest> {
 struct Processes {
     model: Model,
     waiting: BTreeMap<LockOwner, LockRequest>,
-    woken: BTreeSet<LockOwner>,
 }
 
 impl Processes {
     fn ask(&mut self, locks: &mut AdvisoryLocks, request: &LockRequest) {
-        let mut wake: Vec<Wake> = Vec::new();
-        let outcome = locks.set(0, request, &mut wake);
-        self.waiting.remove(&request.owner);
-        self.woken.remove(&request.owner);
+        let mut completed = Vec::new();
+        let outcome = locks.set(request, &mut completed);
         match outcome {
             Ok(LockAnswer::Granted) => {
                 assert!(!conflicts(&self.model, request), "granted in spite of a conflict: {request:?}");
                 apply(&mut self.model, request);
             }
-            Ok(LockAnswer::Waiting) => assert!(self.waiting.insert(request.owner, *request).is_none()),
+            Ok(LockAnswer::Queued) => assert!(self.waiting.insert(request.owner, *request).is_none()),
             Err(error) => assert_eq!(error, LockError::Deadlock, "{request:?}"),
         }
-        for wake in wake {
-            assert_eq!(
-                self.waiting.get(&wake.owner).map(|waiting| waiting.inode),
-                Some(wake.inode),
-                "woken for nothing"
-            );
-            self.woken.insert(wake.owner);
-        }
+        self.complete(completed);
         assert_equal(&self.model, locks);
     }
 
-    /// Everybody who does not wait releases everything; everybody woken asks again; until nobody
-    /// waits.
+    fn complete(&mut self, completed: Vec<Completion>) {
+        for Completion { client, ticket, outcome } in completed {
+            let owner = LockOwner { client, owner: ticket.0 };
+            let request = self.waiting.remove(&owner).expect("what is completed has waited");
+            assert_eq!(outcome, Ok(()), "a process with one thread is refused at once or never: {request:?}");
+            assert!(!conflicts(&self.model, &request), "granted in spite of a conflict: {request:?}");
+            apply(&mut self.model, &request);
+        }
+    }
+
+    fn cancel(&mut self, locks: &mut AdvisoryLocks, owner: LockOwner) {
+        let request = self.waiting.remove(&owner).expect("it waits");
+        let ticket = request.ticket.expect("it waits");
+        let mut completed = Vec::new();
+        assert!(locks.cancel(request.inode, request.family, owner.client, ticket, &mut completed));
+        self.complete(completed);
+        assert_equal(&self.model, locks);
+    }
+
+    /// Everybody who does not wait releases everything, until nobody waits.
     fn drain(&mut self, locks: &mut AdvisoryLocks) {
         for _ in 0..1000 {
             if self.waiting.is_empty() {
@@ -112,15 +123,8 @@ impl Processes {
             let released: Vec<(InodeNumber, LockOwner)> = held.filter(|(_, owner)| runs(owner)).collect();
             for (inode, owner) in released {
                 let range = LockRange { start: 0, end: BYTES - 1 };
-                self.model.remove(&(inode, owner)).unwrap();
                 let (family, mode) = (LockFamily::Posix, LockMode::Unlock);
-                self.ask(locks, &LockRequest { inode, family, owner, pid: 1, range, mode, wait: false });
-                self.model.remove(&(inode, owner));
-            }
-            if let Some(owner) = self.woken.first().copied() {
-                let request = self.waiting[&owner];
-                self.ask(locks, &request);
-                assert!(!self.waiting.contains_key(&owner) || !self.woken.contains(&owner), "woken but not granted");
+                self.ask(locks, &LockRequest { inode, family, owner, pid: 1, range, mode, ticket: None });
             }
         }
         panic!("these wait for ever: {:?}", self.waiting);
@@ -133,28 +137,31 @@ proptest! {
     #[test]
     fn tried_locks_equal_the_byte_model(history in prop::collection::vec(requests(false), 1..80)) {
         let (mut locks, mut model) = (AdvisoryLocks::new(1000), Model::new());
-        let mut wake = Vec::new();
+        let mut completed = Vec::new();
         for request in history {
             let expected = if conflicts(&model, &request) { Err(LockError::Conflict) } else { Ok(LockAnswer::Granted) };
             let test = locks.test(request.inode, request.owner, request.range, request.mode).unwrap();
             prop_assert_eq!(test.is_some(), expected.is_err());
-            prop_assert_eq!(locks.set(0, &request, &mut wake), expected);
+            prop_assert_eq!(locks.set(&request, &mut completed), expected);
             if expected.is_ok() {
                 apply(&mut model, &request);
             }
             assert_equal(&model, &locks);
         }
-        (0..3).for_each(|client| locks.drop_client(ClientId(client), &mut wake));
+        (0..3).for_each(|client| locks.drop_client(ClientId(client), &mut completed));
         prop_assert!(locks.is_empty());
-        prop_assert_eq!(wake, []);
+        prop_assert_eq!(completed, []);
     }
 
     #[test]
-    fn whoever_waits_gets_its_turn(history in prop::collection::vec(requests(true), 1..60)) {
+    fn each_waiter_gets_its_turn(history in prop::collection::vec((requests(true), 0u8..4), 1..60)) {
         let (mut locks, mut processes) = (AdvisoryLocks::new(1000), Processes::default());
-        for request in history {
-            let request = processes.waiting.get(&request.owner).copied().unwrap_or(request);
-            processes.ask(&mut locks, &request);
+        for (request, patience) in history {
+            match processes.waiting.contains_key(&request.owner) {
+                true if patience == 0 => processes.cancel(&mut locks, request.owner),
+                true => {}
+                false => processes.ask(&mut locks, &request),
+            }
         }
         processes.drain(&mut locks);
         prop_assert_eq!(locks.queued(), 0);
