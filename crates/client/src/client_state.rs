@@ -21,7 +21,11 @@ use rpc::{
 use rt::Entropy;
 use types::{ClientId, InodeNumber, MdtIndex};
 
-use crate::{locks::held_locks::HeldLocks, open_state::open_table::OpenTable, upper_cache::Above};
+use crate::{
+    locks::{held_locks::HeldLocks, lock_waits::LockWaits},
+    open_state::open_table::OpenTable,
+    upper_cache::Above,
+};
 
 /// See the module documentation.
 pub(crate) struct ClientState {
@@ -29,6 +33,8 @@ pub(crate) struct ClientState {
     principal: Mutex<Principal>,
     pub opens: OpenTable,
     pub locks: HeldLocks,
+    /// Requests for advisory locks.
+    pub lock_waits: Arc<LockWaits>,
     /// Exclusive data locks.
     pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
     /// The cache above this client.
@@ -53,6 +59,7 @@ impl ClientState {
             opens: OpenTable::default(),
             era_noticed: AtomicU64::new(0),
             locks: HeldLocks::default(),
+            lock_waits: Arc::default(),
             exclusives: Mutex::default(),
             above: Arc::default(),
         }
@@ -82,6 +89,7 @@ impl ClientState {
         self.opens.lost();
         self.locks.lost();
         self.exclusives.lock().clear();
+        self.lock_waits.restarted(None);
         true
     }
 

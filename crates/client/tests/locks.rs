@@ -132,12 +132,54 @@ async fn a_lock_granted_while_its_caller_is_interrupted_is_the_callers() {
     let (asking, interrupt) = interruptible(&other, &others, lock(2, LockMode::Exclusive, true));
     requested(&cluster, "lock", 1).await;
     interrupt.send(()).unwrap();
-    requested(&cluster, "cancel", 1).await;
     others_run().await;
     assert!(!asking.is_finished(), "who has the lock is not known yet");
     cluster.mdt.hold_answers(None);
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(one.set_lock(&file, lock(1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
+}
+
+/// The cancel of a wait and its completion cross.
+#[tokio::test]
+async fn a_lock_granted_while_its_wait_is_cancelled_is_the_callers_if_there_is_one() {
+    for interrupts in [true, false] {
+        let Contended { cluster, one, file, other, others } = Contended::new().await;
+        one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await.unwrap();
+        let (asking, interrupt) = interruptible(&other, &others, lock(2, LockMode::Exclusive, true));
+        requested(&cluster, "lock", 2).await;
+        others_run().await;
+        cluster.mdt.keep_notices(true);
+        one.set_lock(&file, lock(1, LockMode::Unlock, false)).await.unwrap();
+        match interrupts {
+            true => interrupt.send(()).unwrap(),
+            false => asking.abort(),
+        }
+        requested(&cluster, "cancel", 1).await;
+        others_run().await;
+        assert_eq!(one.set_lock(&file, lock(1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
+        assert_eq!(asking.is_finished(), !interrupts, "the callback says what became of it");
+        cluster.mdt.keep_notices(false);
+        if interrupts {
+            assert_eq!(asking.await.unwrap(), Ok(()));
+            assert_eq!(one.set_lock(&file, lock(1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
+        } else {
+            let next = one.set_lock(&file, lock(1, LockMode::Exclusive, true));
+            assert_eq!(tokio::time::timeout(TIMEOUT, next).await, Ok(Ok(())), "it was given back");
+        }
+    }
+}
+
+/// Other than by a repetition, a wait costs one request.
+#[tokio::test]
+async fn who_waits_does_not_ask_again() {
+    let Contended { cluster, one, file, other, others } = Contended::new().await;
+    one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await.unwrap();
+    let (asking, _interrupt) = interruptible(&other, &others, lock(2, LockMode::Exclusive, true));
+    requested(&cluster, "lock", 2).await;
+    others_run().await;
+    one.set_lock(&file, lock(1, LockMode::Unlock, false)).await.unwrap();
+    assert_eq!(tokio::time::timeout(TIMEOUT, asking).await.unwrap().unwrap(), Ok(()));
+    assert_eq!(cluster.requests()["lock"], 3, "two locks and a release");
 }
 
 /// As the kernel does after a signal whose handler restarts calls.

@@ -135,6 +135,38 @@ async fn open_files_and_locks_survive_a_crash_of_the_mdt() {
     assert_eq!(fs.get_attributes(inode, None).await, Err(FsError::Stale));
 }
 
+/// Far longer than anything here takes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[tokio::test]
+async fn waits_go_on_after_a_crash_of_the_mdt() {
+    let mut cluster = RealCluster::new(STRIPE, 1).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&fs, "file", READ_WRITE).await;
+    let others = other.open(&root(), file.inode(), OpenFlags(open_flag::READ)).await.unwrap();
+    let (family, range, mode) = (LockFamily::Posix, LockRange::WHOLE, LockMode::Exclusive);
+    let lock = move |owner, wait| LockRequest { family, owner, pid: 1, range, mode, wait };
+    fs.set_lock(&file, lock(1, false)).await.unwrap();
+    let waiting = {
+        let (other, others) = (other.clone(), others.clone());
+        tokio::spawn(async move { other.set_lock(&others, lock(2, true)).await })
+    };
+    // As long as the request usually needs; if it comes later, it waits at the next start.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waiting.is_finished());
+    cluster.crash_mdt().await;
+    for client in [&fs, &other] {
+        client.get_attributes(file.inode(), None).await.unwrap();
+    }
+    assert!(!waiting.is_finished(), "the lock was claimed again");
+    fs.flush(&file, 1).await.unwrap();
+    let granted = tokio::time::timeout(PATIENCE, waiting).await.expect("the release is told").unwrap();
+    assert_eq!(granted, Ok(()));
+    assert_eq!(fs.set_lock(&file, lock(1, false)).await, Err(FsError::WouldBlock));
+}
+
 #[tokio::test]
 async fn a_flock_lock_given_up_for_another_is_not_claimed_again() {
     let mut cluster = RealCluster::new(STRIPE, 1).await;

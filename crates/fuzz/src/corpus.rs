@@ -34,7 +34,8 @@ use rpc::{
         mdt::{
             ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
             LockClaim, Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, RegisterOpens, Rename,
-            RenameMode, RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
+            RenameMode, RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket,
+            XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -222,7 +223,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         pid: 2,
         range: LockRange { start: 0, end: u64::MAX },
         mode: LockMode::Exclusive,
-        wait: true,
+        ticket: Some(WaitTicket(3)),
     };
     let create = Create {
         parent: INODE,

@@ -1,6 +1,6 @@
 //! A tool's connection to every target: sends the requests that `stria fsck` sends.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use layout::Location;
 use rpc::{
@@ -18,6 +18,8 @@ use crate::{Process, cluster::Cluster, server::Role};
 
 /// Inodes or objects asked for at once: few, so that scans take several requests.
 const PAGE: u32 = 50;
+/// Between two questions to an MDT that recovers.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The tool's host.
 const HOST: &str = "tool";
 
@@ -125,7 +127,10 @@ impl Inspector {
         loop {
             match self.mdt.call(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await?.reply {
                 MdtReply::Lock(held) => return Ok(held),
-                MdtReply::Waiting => {}
+                // It recovers. This tool has no state that a callback could find.
+                MdtReply::Waiting => {
+                    self.process.seams().clock.sleep_until(self.process.seams().clock.now() + PAUSE).await
+                }
                 reply => return Err(unexpected(reply)),
             }
         }

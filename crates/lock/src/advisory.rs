@@ -105,11 +105,7 @@ impl AdvisoryLocks {
     }
 
     /// Sets or releases a lock, or queues the request. One that is queued already stays where it is.
-    pub fn set(
-        &mut self,
-        request: &LockRequest,
-        completed: &mut Vec<Completion>,
-    ) -> Result<LockAnswer, LockError> {
+    pub fn set(&mut self, request: &LockRequest, completed: &mut Vec<Completion>) -> Result<LockAnswer, LockError> {
         let range = match request.family {
             LockFamily::Posix => request.range.normalised()?,
             LockFamily::Flock => LockRange::WHOLE,

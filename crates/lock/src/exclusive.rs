@@ -6,8 +6,9 @@
 //! request of the holder is granted again.
 //!
 //! A lock that becomes free is granted only to a request that is present: the first client in the queue
-//! is told, and asks again. It keeps its place until it does, cancels, or is dropped. (What the lock is
-//! wanted for may not be possible any more, and the answer shows the file as of the grant.)
+//! is told, and asks again. It keeps its place until it does, cancels, or is dropped, and no longer than
+//! two calls of [`ExclusiveLocks::skip_silent`]. (What the lock is wanted for may not be possible any
+//! more, and the answer shows the file as of the grant.)
 //!
 //! Life cycle: volatile; after a restart of the MDT a holder reclaims it with `try_begin` before
 //! others are admitted.
@@ -35,6 +36,8 @@ struct File {
     holder: Option<ClientId>,
     /// In order of arrival.
     queue: VecDeque<ClientId>,
+    /// The first of the queue when [`ExclusiveLocks::skip_silent`] last found the lock free.
+    silent: Option<ClientId>,
 }
 
 /// The exclusive data locks of one MDT.
@@ -58,7 +61,7 @@ impl ExclusiveLocks {
         let position = file.queue.iter().position(|waiting| *waiting == client).unwrap_or(file.queue.len());
         if file.holder.is_none() && position == 0 {
             file.queue.pop_front();
-            file.holder = Some(client);
+            (file.holder, file.silent) = (Some(client), None);
             self.check(inode);
             return Ok(ExclusiveAnswer::Granted);
         }
@@ -103,8 +106,7 @@ impl ExclusiveLocks {
 
     /// Leaves the queue. Returns the client that may take a free lock then, to be told.
     pub fn cancel(&mut self, inode: InodeNumber, client: ClientId) -> Option<ClientId> {
-        let waits = self.files.get(&inode)?.queue.contains(&client);
-        if !waits {
+        if !self.waits(inode, client) {
             return None;
         }
         self.leave(inode, client);
@@ -123,6 +125,22 @@ impl ExclusiveLocks {
             .collect()
     }
 
+    /// To be called at intervals, of which each is long enough for a client that is told to ask again:
+    /// takes the first out of a queue if its lock was as free at the last call. Returns the next
+    /// clients, to be told.
+    pub fn skip_silent(&mut self) -> Vec<(InodeNumber, ClientId)> {
+        let mut gone = Vec::new();
+        for (inode, file) in &mut self.files {
+            let first = if file.holder.is_some() { None } else { file.queue.front().copied() };
+            if first.is_some() && first == file.silent {
+                gone.extend(first.map(|client| (*inode, client)));
+            }
+            file.silent = first;
+        }
+        gone.iter().for_each(|(inode, client)| self.leave(*inode, *client));
+        gone.into_iter().filter_map(|(inode, _)| self.next(inode).map(|next| (inode, next))).collect()
+    }
+
     /// The holder of a file's lock.
     pub fn holder(&self, inode: InodeNumber) -> Option<ClientId> {
         self.files.get(&inode)?.holder
@@ -131,6 +149,11 @@ impl ExclusiveLocks {
     /// Whether a client holds the lock of any file.
     pub fn holds_any(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|inodes| inodes.iter().any(|inode| self.holder(*inode) == Some(client)))
+    }
+
+    /// Whether a client is in the queue of a file.
+    pub fn waits(&self, inode: InodeNumber, client: ClientId) -> bool {
+        self.files.get(&inode).is_some_and(|file| file.queue.contains(&client))
     }
 
     /// Number of queued requests.
@@ -232,5 +255,23 @@ mod tests {
         assert_eq!(locks.cancel(FILE, client(3)), None);
         assert!(locks.is_empty());
         assert!(locks.clients.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_does_not_ask_again_is_skipped() {
+        let mut locks = ExclusiveLocks::default();
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Granted));
+        (2..=3).for_each(|number| assert_eq!(locks.begin(FILE, client(number)), Ok(ExclusiveAnswer::Queued)));
+        assert_eq!(locks.skip_silent(), []);
+        assert_eq!(locks.skip_silent(), [], "the lock is not free");
+        assert_eq!(locks.end(FILE, client(1)), Ok(Some(client(2))));
+        assert_eq!(locks.skip_silent(), []);
+        assert_eq!(locks.begin(FILE, client(2)), Ok(ExclusiveAnswer::Granted), "in time");
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Queued));
+        assert_eq!(locks.end(FILE, client(2)), Ok(Some(client(3))));
+        assert_eq!(locks.skip_silent(), []);
+        assert_eq!(locks.skip_silent(), [(FILE, client(1))], "3 was silent");
+        assert_eq!(locks.begin(FILE, client(3)), Ok(ExclusiveAnswer::Queued), "it may come back");
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Granted));
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lock::{
-    AdvisoryLocks, Completion, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest, WaitTicket,
+    AdvisoryLocks, Completion, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest,
+    WaitTicket,
 };
 use proptest::prelude::*;
 use types::{ClientId, InodeNumber};

@@ -20,7 +20,9 @@ use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
     MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::{DirectoryEntry, Entry, Instantiate, LayoutInfo, LeaveOut, LockClaim, PlaceElsewhere, RenewLayout, open_flag},
+    mdt::{
+        DirectoryEntry, Entry, Instantiate, LayoutInfo, LeaveOut, LockClaim, PlaceElsewhere, RenewLayout, open_flag,
+    },
 };
 use types::{ClientId, FileKind, InodeNumber, LockHandle};
 

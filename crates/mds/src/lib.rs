@@ -50,6 +50,7 @@ pub mod tables;
 mod transaction;
 mod transfers;
 mod volatile;
+mod waiters;
 
 pub use error::OpenError;
 pub use lock::inode_locks::LockCounters;

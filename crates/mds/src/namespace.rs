@@ -56,9 +56,6 @@ pub(crate) struct Namespace {
     change: Change,
 }
 
-/// Outcome of an operation, and what one that could not continue waits for.
-pub(crate) type Outcome<T> = FsResult<(T, Option<OwnedNotified>)>;
-
 /// How an attempt of an operation ended.
 pub(crate) enum Attempt<T> {
     /// It is done, or failed.
@@ -237,15 +234,6 @@ impl Namespace {
         context: &Context,
         operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_or_wait(context, operate).map(|(value, _)| value)
-    }
-
-    /// As [`Namespace::transact`]; with it, what an operation that could not continue waits for.
-    pub fn transact_or_wait<T>(
-        &mut self,
-        context: &Context,
-        operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
-    ) -> FsResult<(T, Option<OwnedNotified>)> {
         match self.attempt(context, None, operate) {
             Attempt::Done(outcome) => outcome,
             Attempt::GivenUp => unreachable!("without a limit to its reads no attempt is given up"),
@@ -253,7 +241,7 @@ impl Namespace {
         }
     }
 
-    /// As [`Namespace::transact_or_wait`], but reads only what is in memory or was loaded, and
+    /// As [`Namespace::transact`], but reads only what is in memory or was loaded, and
     /// changes nothing that others have cached; without `attempts` it reads everything, and what
     /// others have cached is asked back afterwards.
     pub fn attempt<T>(
@@ -261,7 +249,7 @@ impl Namespace {
         context: &Context,
         mut attempts: Option<&mut Attempts>,
         operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
-    ) -> Attempt<Outcome<T>> {
+    ) -> Attempt<FsResult<T>> {
         if let Err(error) = self.check_session(context.client) {
             self.end_change(attempts);
             return Attempt::Done(Err(error));
@@ -280,7 +268,7 @@ impl Namespace {
         }
         let mut changes = txn.into_changes();
         self.change = Change::default();
-        let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
+        let exclusive = changes.exclusive.take();
         let waits = attempts.as_deref_mut().filter(|_| !changes.is_final);
         let outcome = outcome.and_then(|value| Ok((value, self.prepare(context, waits, &changes)?)));
         let (outcome, cached) = match outcome {
@@ -299,7 +287,7 @@ impl Namespace {
         if let (Some(touched), Ok(_)) = (&touched, &outcome) {
             touched.assert_versions(|inode| self.brief(inode));
         }
-        let outcome = outcome.and_then(|value| self.commit(changes, context.now).map(|()| (value, waiter)));
+        let outcome = outcome.and_then(|value| self.commit(changes, context.now).map(|()| value));
         match &outcome {
             Ok(_) => {
                 self.volatile.cache.revoke(context.client, &cached.accessed());
@@ -326,10 +314,8 @@ impl Namespace {
 
     /// An exclusive data lock that an operation took is given back: it changed nothing.
     fn give_back(&mut self, exclusive: Option<InodeNumber>, client: ClientId) {
-        if let Some(inode) = exclusive
-            && self.volatile.exclusive.end(inode, client).is_ok()
-        {
-            self.volatile.waiters.wake(inode);
+        if let Some(inode) = exclusive {
+            self.volatile.end_exclusive(inode, client);
         }
     }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use kv::Lsn;
-use lock::{AdvisoryLocks, ExclusiveLocks, InodeBits, Wake, inode_bit};
+use lock::{AdvisoryLocks, ExclusiveLocks, InodeBits, LockFamily, LockOwner, WaitTicket, inode_bit};
+use rpc::message::mdt::SetLock;
 use rt::Instant;
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, LockHandle, OstIndex, Slot, Timestamp, Xid, limits};
@@ -21,42 +22,10 @@ use crate::{
     placement::Targets,
     presumed_opens::Until,
     removed::Removed,
+    waiters::Waiters,
 };
 
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
-
-/// Requests that wait for a lock of an inode, each within its handler.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    inodes: BTreeMap<InodeNumber, Arc<Notify>>,
-}
-
-impl Waiters {
-    /// Completes at the next change of this inode's locks. Changes after this call count, even
-    /// before the first poll.
-    pub fn wait(&mut self, inode: InodeNumber) -> OwnedNotified {
-        self.inodes.entry(inode).or_default().clone().notified_owned()
-    }
-
-    /// Wakes the requests that wait for this inode; they ask again.
-    pub fn wake(&mut self, inode: InodeNumber) {
-        if let Some(notify) = self.inodes.remove(&inode) {
-            notify.notify_waiters();
-        }
-    }
-
-    /// Wakes all waiting requests.
-    pub fn wake_all(&mut self) {
-        for notify in std::mem::take(&mut self.inodes).into_values() {
-            notify.notify_waiters();
-        }
-    }
-
-    /// Wakes those who can continue.
-    pub fn wake_granted(&mut self, granted: &[Wake]) {
-        granted.iter().for_each(|wake| self.wake(wake.inode));
-    }
-}
 
 /// The time after a start in which clients of the former start come back.
 #[derive(Debug, Default)]
@@ -202,7 +171,7 @@ pub(crate) struct Volatile {
     pub locks: AdvisoryLocks,
     /// Exclusive data locks.
     pub exclusive: ExclusiveLocks,
-    /// Requests that wait for either.
+    /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
     /// Locks under which clients cache.
     pub cache: CacheLocks,
@@ -328,15 +297,66 @@ impl Volatile {
         }
     }
 
-    /// Releases all locks of a client and wakes who can continue.
+    /// Releases all locks of a client; it waits for nothing any more.
     pub fn release_locks(&mut self, client: ClientId) {
-        let mut wake = Vec::new();
-        self.locks.drop_client(client, &mut wake);
-        self.waiters.wake_granted(&wake);
-        for (inode, _) in self.exclusive.drop_client(client) {
+        self.waiters.forget(client);
+        let mut completed = Vec::new();
+        self.locks.drop_client(client, &mut completed);
+        self.waiters.complete(completed);
+        for (inode, next) in self.exclusive.drop_client(client) {
+            self.waiters.wake_client(inode, next);
             self.waiters.wake(inode);
         }
         assert!(!self.exclusive.holds_any(client), "all locks of the client are released");
+    }
+
+    /// Releases the advisory locks of an owner whose last descriptor of a file was closed.
+    pub fn release_owner(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner) {
+        let mut completed = Vec::new();
+        self.locks.drop_owner(inode, family, owner, &mut completed);
+        self.waiters.complete(completed);
+    }
+
+    /// A client gives up an advisory lock that it waits for. False if it does not wait.
+    pub fn cancel_wait(
+        &mut self,
+        inode: InodeNumber,
+        family: LockFamily,
+        client: ClientId,
+        ticket: WaitTicket,
+    ) -> bool {
+        let mut completed = Vec::new();
+        let cancelled = self.locks.cancel(inode, family, client, ticket, &mut completed);
+        self.waiters.complete(completed);
+        cancelled
+    }
+
+    /// A request for a lock is answered with an error: nothing of it stays in the queue.
+    pub fn refuse_lock(&mut self, client: ClientId, request: &SetLock) {
+        if let Some(ticket) = request.ticket {
+            self.cancel_wait(request.inode, request.family, client, ticket);
+        }
+    }
+
+    /// A client releases the exclusive data lock of an inode. False if it does not hold it: then it
+    /// gives up its place in the queue, and its users that want it all the same ask again.
+    pub fn end_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
+        let outcome = self.exclusive.end(inode, client);
+        let next = match outcome {
+            Ok(next) => next,
+            Err(_) if self.exclusive.waits(inode, client) => {
+                self.waiters.wake_client(inode, client);
+                self.exclusive.cancel(inode, client)
+            }
+            Err(_) => None,
+        };
+        if let Some(next) = next {
+            self.waiters.wake_client(inode, next);
+        }
+        if outcome.is_ok() {
+            self.waiters.wake(inode);
+        }
+        outcome.is_ok()
     }
 
     /// `ost` refuses `client` from now on.
@@ -353,13 +373,10 @@ impl Volatile {
         }
     }
 
-    /// Takes requests out of queues that were not asked again.
-    pub fn expire_waiters(&mut self, now_ns: u64) {
-        let mut wake = Vec::new();
-        self.locks.expire(now_ns, &mut wake);
-        self.waiters.wake_granted(&wake);
-        for (inode, _) in self.exclusive.expire(now_ns) {
-            self.waiters.wake(inode);
+    /// Clients that were told to ask again for the exclusive data lock, and did not, lose their places.
+    pub fn skip_silent(&mut self) {
+        for (inode, next) in self.exclusive.skip_silent() {
+            self.waiters.wake_client(inode, next);
         }
     }
 }

@@ -45,7 +45,7 @@ fn destroyed(osts: &[Arc<NotingOst>], inode: InodeNumber) -> usize {
 /// Asks for the whole of a file, without waiting.
 fn flock(inode: InodeNumber) -> MdtRequest {
     let (family, mode, range) = (LockFamily::Flock, LockMode::Exclusive, LockRange { start: 0, end: u64::MAX });
-    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range, mode, wait: false })
+    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range, mode, ticket: None })
 }
 
 #[tokio::test]

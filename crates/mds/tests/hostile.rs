@@ -72,7 +72,7 @@ async fn close(import: &Import, inode: InodeNumber, open: u64, update: Option<Si
 
 fn lock(inode: InodeNumber) -> MdtRequest {
     let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
-    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range: WHOLE, mode, wait: false })
+    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range: WHOLE, mode, ticket: None })
 }
 
 fn settle(inode: InodeNumber, update: SizeUpdate) -> MdtRequest {

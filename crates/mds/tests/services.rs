@@ -3,7 +3,13 @@
 
 use crate::common;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use common::*;
 use lock::inode_locks::LockCounters;
@@ -20,7 +26,7 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use types::{ClientId, FsResult, Generation, InodeNumber, LockHandle, NodeKind, Slot, Xid};
 
 /// Requests that wait, of each kind.
@@ -44,13 +50,27 @@ async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
     Ok(import.call(request).await?.reply)
 }
 
-/// Asks until it need not wait.
-fn insist(import: &Import, request: MdtRequest) -> tokio::task::JoinHandle<FsResult<MdtReply>> {
-    let import = import.clone();
+/// What waiting requests of a client hear and do.
+#[derive(Default)]
+struct Waits {
+    /// Callbacks after which they are sent again.
+    again: watch::Sender<usize>,
+    /// Requests that wait.
+    waiting: AtomicUsize,
+}
+
+/// Asks, again when it is told to, until it need not wait.
+fn insist(import: &Import, waits: &Arc<Waits>, request: MdtRequest) -> tokio::task::JoinHandle<FsResult<MdtReply>> {
+    let (import, waits) = (import.clone(), waits.clone());
     tokio::spawn(async move {
         loop {
+            let mut again = waits.again.subscribe();
             match call(&import, request.clone()).await {
-                Ok(MdtReply::Waiting) => {}
+                Ok(MdtReply::Waiting) => {
+                    waits.waiting.fetch_add(1, Ordering::Relaxed);
+                    again.changed().await.expect("the sender is kept");
+                    waits.waiting.fetch_sub(1, Ordering::Relaxed);
+                }
                 outcome => return outcome,
             }
         }
@@ -64,14 +84,15 @@ async fn create_open(import: &Import, name: &str, open: OpenId) -> InodeNumber {
 
 fn lock(inode: InodeNumber, owner: u64) -> MdtRequest {
     let (family, mode, range) = (LockFamily::Posix, LockMode::Shared, LockRange { start: 0, end: u64::MAX });
-    MdtRequest::SetLock(SetLock { inode, family, owner, pid: 1, range, mode, wait: false })
+    MdtRequest::SetLock(SetLock { inode, family, owner, pid: 1, range, mode, ticket: None })
 }
 
 #[tokio::test]
 async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
     let fs = Fixture::new().await;
     let server = serve(&fs);
-    let (holder, others) = (connect(&fs, &server, ALICE, None), connect(&fs, &server, BOB, None));
+    let asked = Arc::new(Asked::default());
+    let (holder, others) = (connect(&fs, &server, ALICE, None), connect(&fs, &server, BOB, Some(asked.clone())));
     let (open, size) = (OpenId(1000), 8192);
     let file = create_open(&holder, "f", open).await;
     let begin = |purpose| MdtRequest::ExclusiveBegin(root(), ExclusiveBegin { inode: file, open: Some(open), purpose });
@@ -88,24 +109,30 @@ async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
         for request in
             [MdtRequest::RenewLayout(renew), MdtRequest::Create(root(), create), MdtRequest::Open(root(), again)]
         {
-            waiting.push(insist(&others, request));
+            waiting.push(insist(&others, &asked.waits, request));
         }
     }
     let all = waiting.len();
-    eventually("all of them wait", async || server.service("mdt_wait").statistics().in_flight == all).await;
+    let waits = || asked.waits.waiting.load(Ordering::Relaxed);
+    eventually("all of them wait", async || waits() == all).await;
+    assert_eq!(server.service("mdt").statistics().in_flight, 0, "and none occupies a thread");
     server.service("mdt").reset_statistics();
     let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: None });
     done(call(&holder, end).await.unwrap()).unwrap();
     assert_eq!(server.service("mdt").statistics().waiting_max, 0);
+    eventually("they are sent again", async || waits() < all).await;
     // BOB's truncations came in its turn; its other users continue with its lock.
     for task in waiting {
         task.abort();
     }
 }
 
-/// Hears for which locks it is asked.
+/// Hears for which locks it is asked, and when requests are sent again.
 #[derive(Default)]
-struct Asked(Mutex<Vec<LockHandle>>);
+struct Asked {
+    locks: Mutex<Vec<LockHandle>>,
+    waits: Arc<Waits>,
+}
 
 impl Recovery for Asked {
     fn recover(&self, _: &Import, _has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
@@ -113,8 +140,10 @@ impl Recovery for Asked {
     }
 
     fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
-        if let ClientRequest::Blocking(blocking) = request {
-            self.0.lock().push(blocking.handle);
+        match request {
+            ClientRequest::Blocking(blocking) => self.locks.lock().push(blocking.handle),
+            ClientRequest::AskAgain(_) => self.waits.again.send_modify(|times| *times += 1),
+            request => panic!("not expected: {request:?}"),
         }
         Box::pin(std::future::ready(Ok(ClientReply::Done)))
     }
@@ -142,12 +171,12 @@ async fn changes_that_wait_for_cache_locks_delay_nobody() {
         waiting.push(tokio::spawn(async move { others.call(set).await.map(|answered| answered.reply) }));
     }
     let all = waiting.len();
-    eventually("all of them wait", async || asked.0.lock().len() == all).await;
+    eventually("all of them wait", async || asked.locks.lock().len() == all).await;
     assert!(waiting.iter().all(|change| !change.is_finished()));
     assert_eq!(server.service("mdt").statistics().in_flight, all, "more than it has threads");
     let lookup = Lookup { parent: ROOT, name: b"0".to_vec() };
     entry(call(&others, MdtRequest::Lookup(root(), lookup)).await.unwrap()).unwrap();
-    let handles = asked.0.lock().clone();
+    let handles = asked.locks.lock().clone();
     done(call(&holder, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
     for change in waiting {
         done(change.await.unwrap().unwrap()).unwrap();
@@ -158,12 +187,14 @@ async fn changes_that_wait_for_cache_locks_delay_nobody() {
 /// Comes back with what it has, when it is let.
 struct Returning {
     may: Semaphore,
+    waits: Arc<Waits>,
     claims: Mutex<Reclaim>,
 }
 
 impl Returning {
     fn new() -> Arc<Self> {
-        Arc::new(Self { may: Semaphore::new(0), claims: Mutex::new(Reclaim { done: true, ..Reclaim::default() }) })
+        let claims = Mutex::new(Reclaim { done: true, ..Reclaim::default() });
+        Arc::new(Self { may: Semaphore::new(0), waits: Arc::default(), claims })
     }
 }
 
@@ -175,6 +206,12 @@ impl Recovery for Returning {
             let claims = self.claims.lock().clone();
             done(call(&import, MdtRequest::Reclaim(claims)).await?)
         })
+    }
+
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        assert_eq!(request, ClientRequest::AskAgain(None));
+        self.waits.again.send_modify(|times| *times += 1);
+        Box::pin(std::future::ready(Ok(ClientReply::Done)))
     }
 }
 
@@ -199,11 +236,11 @@ async fn a_client_comes_back_while_others_wait_for_it() {
     let mut waiting = Vec::new();
     for number in 0..WAITING {
         let instantiate = Instantiate { inode: file, open, start: 0, end: 1 };
-        waiting.push(insist(&alice, MdtRequest::Instantiate(instantiate)));
-        waiting.push(insist(&alice, lock(file, number)));
+        waiting.push(insist(&alice, &early.waits, MdtRequest::Instantiate(instantiate)));
+        waiting.push(insist(&alice, &early.waits, lock(file, number)));
     }
     let all = waiting.len();
-    eventually("all of them wait", async || second.service("mdt_wait").statistics().in_flight == all).await;
+    eventually("all of them wait", async || early.waits.waiting.load(Ordering::Relaxed) == all).await;
     late.may.add_permits(1);
     for task in waiting {
         task.await.unwrap().expect("granted once BOB is back");
@@ -242,7 +279,7 @@ async fn clients_that_end_while_each_waits_for_the_other_hold_nobody_up() {
         assert_eq!(holder.call(look).await.unwrap().extension.granted.len(), 1);
         changes.push((file, change(waits, set_xattr(file))));
     }
-    eventually("both wait", async || asked.0.lock().len() == 2).await;
+    eventually("both wait", async || asked.locks.lock().len() == 2).await;
     let parameters = mds::Parameters { lock_timeout: Duration::from_millis(10), ..fs.mdt.parameters() };
     fs.mdt.set_parameters(parameters);
     for (file, _) in &changes {

@@ -4,15 +4,17 @@ use crate::common;
 
 use std::{sync::Arc, time::Duration};
 
-use common::*;
+use common::{holders::Holders, *};
 use mds::ProcessId;
 use rpc::{
     Handler, SessionEvent,
     message::{
-        MdtReply, MdtRequest, Reply,
+        ClientRequest, MdtReply, MdtRequest, Reply,
+        client::LockCompleted,
         mdt::{
-            CancelLock, Close, Create, CreateUnnamed, GetLock, HeldLock, LockFamily, LockMode, LockRange, Lookup,
-            OpenFlags, Reclaim, SetLock, Unlink, open_flag,
+            CancelLock, Close, Create, CreateUnnamed, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, GetLock,
+            HeldLock, LockFamily, LockMode, LockRange, Lookup, OpenFlags, Reclaim, SetLock, Unlink, WaitTicket,
+            open_flag,
         },
     },
 };
@@ -23,7 +25,8 @@ const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 fn lock(inode: InodeNumber, owner: u64, mode: LockMode, wait: bool) -> MdtRequest {
     let family = LockFamily::Posix;
-    MdtRequest::SetLock(SetLock { inode, family, owner, pid: owner as u32, range: WHOLE, mode, wait })
+    let ticket = wait.then_some(WaitTicket(owner));
+    MdtRequest::SetLock(SetLock { inode, family, owner, pid: owner as u32, range: WHOLE, mode, ticket })
 }
 
 async fn unnamed(fs: &Fixture, flags: u32) -> (rpc::message::mdt::OpenId, InodeNumber) {
@@ -313,9 +316,14 @@ async fn disconnect_ends_everything_of_a_client() {
     assert_eq!(fs.mdt.recovering_clients(), [ALICE]);
 }
 
+fn completed(client: ClientId, ticket: u64) -> (ClientId, ClientRequest) {
+    (client, ClientRequest::LockCompleted(LockCompleted { ticket: WaitTicket(ticket), outcome: Ok(()) }))
+}
+
 #[tokio::test]
-async fn locks_wait_in_order_and_are_woken() {
+async fn locks_wait_in_order_and_their_clients_are_told() {
     let fs = Fixture::new().await;
+    let clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::ZERO);
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
     fs.open(ALICE, &root(), file, READ).await.unwrap();
@@ -325,56 +333,101 @@ async fn locks_wait_in_order_and_are_woken() {
     let MdtReply::Lock(Some(held)) = fs.call(BOB, MdtRequest::GetLock(get)).await.unwrap() else { panic!() };
     let nobody = ClientId(0);
     assert_eq!((held.client, held.owner, held.mode), (nobody, 1, LockMode::Exclusive));
-    assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Ok(MdtReply::Waiting));
-    let (granted, released) = tokio::join!(
-        fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)),
-        fs.call(ALICE, lock(file, 1, LockMode::Unlock, false))
-    );
-    assert_eq!((granted, released), (Ok(MdtReply::Done), Ok(MdtReply::Done)));
-    assert_eq!(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await, Ok(MdtReply::Waiting));
-    let cancel = CancelLock { inode: file, family: LockFamily::Posix, owner: 1 };
-    done(fs.call(ALICE, MdtRequest::CancelLock(cancel)).await.unwrap()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Ok(MdtReply::Queued));
+    }
+    assert_eq!(fs.call(BOB, lock(file, 3, LockMode::Exclusive, true)).await, Ok(MdtReply::Queued));
+    done(fs.call(ALICE, lock(file, 1, LockMode::Unlock, false)).await.unwrap()).unwrap();
+    assert_eq!(clients.told(1).await, [completed(BOB, 2)]);
+    assert_eq!(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await, Ok(MdtReply::Queued));
+    let cancel = |ticket| {
+        MdtRequest::CancelLock(CancelLock { inode: file, family: LockFamily::Posix, ticket: WaitTicket(ticket) })
+    };
+    done(fs.call(BOB, cancel(3)).await.unwrap()).unwrap();
+    assert_eq!(fs.call(BOB, cancel(3)).await, Err(FsError::NotFound), "it has left");
+    assert_eq!(fs.call(BOB, cancel(2)).await, Err(FsError::NotFound), "it was granted");
+    assert_eq!(fs.call(BOB, cancel(1)).await, Err(FsError::NotFound), "another client's");
+    // Its locks go with its session.
+    fs.event(SessionEvent::Closed(BOB)).await;
+    assert_eq!(clients.told(1).await, [completed(ALICE, 1)]);
 }
 
-/// A handler that went on when others are woken would queue the request again, for nobody.
+/// A request that is refused when it is sent again must not keep its place.
 #[tokio::test]
-async fn a_cancelled_wait_ends_within_its_handler() {
-    let fs = &Fixture::new().await;
+async fn nothing_of_a_refused_request_stays_in_the_queue() {
+    let fs = Fixture::new().await;
+    let clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::ZERO);
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
     fs.open(ALICE, &root(), file, READ).await.unwrap();
-    fs.open(BOB, &root(), file, READ).await.unwrap();
-    let ask = |client, owner, start, mode, wait| {
-        let (family, range) = (LockFamily::Posix, LockRange { start, end: start });
-        fs.call(client, MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range, mode, wait }))
+    let (open, _) = fs.open(BOB, &root(), file, READ).await.unwrap();
+    done(fs.call(ALICE, lock(file, 1, LockMode::Shared, true)).await.unwrap()).unwrap();
+    assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Ok(MdtReply::Queued));
+    assert_eq!(fs.call(ALICE, lock(file, 3, LockMode::Shared, true)).await, Ok(MdtReply::Queued), "after BOB");
+    fs.close(BOB, file, open, None).await.unwrap();
+    assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Err(FsError::BadHandle));
+    assert_eq!(clients.told(1).await, [completed(ALICE, 3)]);
+}
+
+#[tokio::test]
+async fn the_next_client_is_told_of_a_free_exclusive_data_lock() {
+    let fs = Fixture::new().await;
+    let clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::ZERO);
+    let carol = ClientId(0xc);
+    let file = fs.file(ROOT, "f").await;
+    let begin = || ExclusiveBegin { inode: file, open: None, purpose: ExclusivePurpose::Truncate(4096) };
+    let begin = async |client| fs.call(client, MdtRequest::ExclusiveBegin(root(), begin())).await;
+    let end = async |client| {
+        let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: None });
+        done(fs.call(client, end).await.unwrap()).unwrap();
     };
-    // A client that is refused a shared lock besides ALICE's comes after another that waits.
-    let is_waited_for = async |start| {
-        let outcome = ask(ALICE, 3, start, LockMode::Shared, false).await;
-        done(ask(ALICE, 3, start, LockMode::Unlock, false).await.unwrap()).unwrap();
-        outcome == Err(FsError::WouldBlock)
-    };
-    for start in [0, 1] {
-        done(ask(ALICE, 1, start, LockMode::Shared, false).await.unwrap()).unwrap();
+    let again = |client| (client, ClientRequest::AskAgain(Some(file)));
+    for client in [BOB, carol] {
+        fs.begin(client).await;
     }
-    let cancelled = ask(BOB, 2, 0, LockMode::Exclusive, true);
-    let other = async {
-        loop {
-            match ask(BOB, 5, 1, LockMode::Exclusive, true).await {
-                Ok(MdtReply::Waiting) => {}
-                outcome => break outcome,
-            }
-        }
-    };
-    let script = async {
-        eventually("both wait", async || is_waited_for(0).await && is_waited_for(1).await).await;
-        let cancel = CancelLock { inode: file, family: LockFamily::Posix, owner: 2 };
-        done(fs.call(BOB, MdtRequest::CancelLock(cancel)).await.unwrap()).unwrap();
-        done(ask(ALICE, 1, 1, LockMode::Unlock, false).await.unwrap()).unwrap();
-    };
-    let (cancelled, granted, ()) = tokio::join!(cancelled, other, script);
-    assert_eq!((cancelled, granted), (Ok(MdtReply::Waiting), Ok(MdtReply::Done)));
-    assert!(!is_waited_for(0).await, "nobody waits any more");
+    assert!(matches!(begin(ALICE).await, Ok(MdtReply::ExclusiveGranted(_))));
+    for client in [BOB, carol] {
+        assert_eq!(begin(client).await, Ok(MdtReply::Waiting));
+    }
+    end(ALICE).await;
+    assert_eq!(clients.told(1).await, [again(BOB)], "only the first");
+    assert_eq!(begin(ALICE).await, Ok(MdtReply::Waiting), "it is BOB's turn");
+    assert_eq!(begin(carol).await, Ok(MdtReply::Waiting));
+    assert!(matches!(begin(BOB).await, Ok(MdtReply::ExclusiveGranted(_))));
+    // Gives its place up.
+    end(carol).await;
+    assert_eq!(clients.told(1).await, [again(carol)], "for its other users");
+    end(BOB).await;
+    assert_eq!(clients.told(1).await, [again(ALICE)]);
+    assert!(matches!(begin(ALICE).await, Ok(MdtReply::ExclusiveGranted(_))));
+}
+
+#[tokio::test]
+async fn a_client_that_is_told_and_does_not_ask_is_skipped() {
+    let mut fs = Fixture::new().await;
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    fs.restart_and_recover().await;
+    let clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::ZERO);
+    let carol = ClientId(0xc);
+    let file = fs.file(ROOT, "f").await;
+    let begin = || ExclusiveBegin { inode: file, open: None, purpose: ExclusivePurpose::Truncate(4096) };
+    for client in [BOB, carol] {
+        fs.begin(client).await;
+    }
+    for client in [ALICE, BOB, carol] {
+        fs.call(client, MdtRequest::ExclusiveBegin(root(), begin())).await.unwrap();
+    }
+    let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: None });
+    done(fs.call(ALICE, end).await.unwrap()).unwrap();
+    let again = |client| (client, ClientRequest::AskAgain(Some(file)));
+    assert_eq!(clients.told(1).await, [again(BOB)]);
+    eventually("BOB is skipped", async || {
+        clock.jump(Duration::from_secs(1));
+        clients.told_so_far() == 1
+    })
+    .await;
+    assert_eq!(clients.told(1).await, [again(carol)]);
 }
 
 #[tokio::test]
@@ -386,7 +439,7 @@ async fn flock_ends_with_the_close_of_its_owner() {
     let (open, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
     let flock = |owner| {
         let (family, mode) = (LockFamily::Flock, LockMode::Exclusive);
-        MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range: WHOLE, mode, wait: false })
+        MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range: WHOLE, mode, ticket: None })
     };
     done(fs.call(ALICE, flock(9)).await.unwrap()).unwrap();
     assert_eq!(fs.call(BOB, flock(1)).await, Err(FsError::WouldBlock));
@@ -407,6 +460,7 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
     assert_eq!(other, Ok(MdtReply::Waiting), "the holder may still come back");
     let get = || MdtRequest::GetLock(GetLock { inode: file, owner: 2, range: WHOLE, mode: LockMode::Shared });
     assert_eq!(fs.call(BOB, get()).await, Ok(MdtReply::Waiting), "what is locked is not known");
+    let clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::ZERO);
     let (client, owner, pid) = (ALICE, 1, 1);
     let family = LockFamily::Posix;
     let held = HeldLock { inode: file, family, client, owner, pid, range: WHOLE, mode: LockMode::Exclusive };
@@ -415,6 +469,7 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
         Reclaim { opens, locks: vec![held], exclusives: vec![(file, None)], done: true, ..Reclaim::default() };
     fs.reclaim(ALICE, reclaim).await.unwrap();
     fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    assert_eq!(clients.told(1).await, [(BOB, ClientRequest::AskAgain(None))]);
     fs.open(BOB, &root(), file, READ).await.unwrap();
     let MdtReply::Lock(Some(found)) = fs.call(BOB, get()).await.unwrap() else { panic!() };
     let nobody = ClientId(0);

@@ -26,9 +26,7 @@ pub const SERVICES: &[(&str, &str)] = &[
     ("mdt", "mds.MDS.mdt"),
     ("mdt_readpage", "mds.MDS.mdt_readpage"),
     ("mdt_io", "mds.MDS.mdt_io"),
-    ("mdt_wait", "mds.MDS.mdt_wait"),
     ("mdt_recovery", "mds.MDS.mdt_recovery"),
-    ("ldlm", "mds.MDS.ldlm"),
     ("mgs", "mgs.MGS.mgs"),
 ];
 

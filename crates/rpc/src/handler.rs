@@ -93,9 +93,11 @@ impl CallbackHandler for KeepsNothing {
         let reply = match request {
             ClientRequest::Ping => Ok(ClientReply::Done),
             // A target that asks for a lock that this client has not got forgets it.
-            ClientRequest::Blocking(_) | ClientRequest::Completion(_) | ClientRequest::Glimpse(_) => {
-                Err(FsError::NotFound)
-            }
+            ClientRequest::Blocking(_)
+            | ClientRequest::Completion(_)
+            | ClientRequest::Glimpse(_)
+            | ClientRequest::LockCompleted(_)
+            | ClientRequest::AskAgain(_) => Err(FsError::NotFound),
         };
         Box::pin(std::future::ready(reply))
     }

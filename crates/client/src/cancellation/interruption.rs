@@ -2,16 +2,12 @@
 //! the file, perhaps for as long as a migration takes; and a reservation's search for space,
 //! between its steps.
 //!
-//! To wait for another user means to repeat the request while the answer is `Waiting`. An
-//! interrupted caller gets `Interrupted` at the next such answer, when nothing has happened at the
-//! MDT; the MDT holds no request for longer than a second. If the request was granted, the
-//! operation is completed as if it had not been interrupted.
-//!
-//! Downside: an interruption takes up to that second.
+//! To wait for another user means to repeat the request, answered `Waiting`, when the MDT calls back.
+//! An interrupted caller gets `Interrupted` at once, when nothing has happened at the MDT. If the request
+//! was granted, the operation is completed as if it had not been interrupted.
 
 use std::sync::Arc;
 
-use rpc::message::MdtReply;
 use tokio::sync::watch;
 use types::{FsError, FsResult};
 
@@ -40,14 +36,6 @@ impl Interruption {
             _ = raised.wait_for(|raised| *raised) => Err(FsError::Interrupted),
         }
     }
-
-    /// An answer of the MDT, unless it says to wait and the wait is to end.
-    pub(crate) fn ends_at(&self, reply: MdtReply) -> FsResult<MdtReply> {
-        match reply {
-            MdtReply::Waiting if self.is_raised() => Err(FsError::Interrupted),
-            reply => Ok(reply),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -57,12 +45,10 @@ mod tests {
     #[tokio::test]
     async fn only_what_waits_is_interrupted() {
         let interruption = Interruption::default();
-        assert_eq!(interruption.ends_at(MdtReply::Waiting), Ok(MdtReply::Waiting));
         let (result, ()) =
             tokio::join!(interruption.ends(std::future::pending::<()>()), async { interruption.raise() });
         assert_eq!(result, Err(FsError::Interrupted));
-        assert_eq!(interruption.ends_at(MdtReply::Waiting), Err(FsError::Interrupted));
-        assert_eq!(interruption.ends_at(MdtReply::Done), Ok(MdtReply::Done));
+        assert_eq!(interruption.ends(std::future::pending::<()>()).await, Err(FsError::Interrupted));
         assert_eq!(interruption.ends(async { 7 }).await, Ok(7));
     }
 }

@@ -8,8 +8,8 @@
 //! afterwards and asks again, because another user of this client may have released the lock
 //! meanwhile.
 //!
-//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again while the answer
-//! is `Waiting`), data requests, `ExclusiveEnd`. A section is always completed (see
+//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again when the MDT calls
+//! back if the answer is `Waiting`), data requests, `ExclusiveEnd`. A section is always completed (see
 //! [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the lock is reclaimed (see
 //! [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until the MDT has
 //! confirmed the release (see [`crate::cancellation::given_up`]), because a late release would also
@@ -175,11 +175,12 @@ impl FileSystem {
         };
         loop {
             let restarts = target.restarts();
+            let listening = target.repetitions().listen(Some(inode));
             let request = MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone());
             let (given_up, mut late_outcome) = (self.given_up(inode), None);
             let answered = self.call(inode, Question::with_late_outcome(request, &mut late_outcome)).await;
             let answer = match (given_up, late_outcome, answered) {
-                (_, _, Ok(answered)) => interruption.ends_at(answered.reply),
+                (_, _, Ok(answered)) => Ok(answered.reply),
                 (Ok(given_up), Some(late_outcome), Err(error)) => {
                     given_up.exclusive(Some(late_outcome), inode, turn);
                     return Err((error, None));
@@ -188,7 +189,14 @@ impl FileSystem {
             };
             let granted = match answer {
                 Ok(MdtReply::ExclusiveGranted(granted)) => granted,
-                Ok(MdtReply::Waiting) => continue,
+                Ok(MdtReply::Waiting) => match interruption.ends(listening.heard()).await {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        // Others may have its place.
+                        let turn = self.give_back_exclusive(inode, None, turn).await.map_err(|error| (error, None))?;
+                        return Err((error, Some(turn)));
+                    }
+                },
                 Ok(reply) => return Err((unexpected(reply), Some(turn))),
                 Err(error) => return Err((error, Some(turn))),
             };

@@ -3,3 +3,4 @@
 
 pub(crate) mod exclusive;
 pub(crate) mod held_locks;
+pub(crate) mod lock_waits;

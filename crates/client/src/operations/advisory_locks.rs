@@ -1,29 +1,36 @@
 //! Advisory locks: fcntl and flock, decided by the MDT that holds the file.
 //!
-//! A waiting request is repeated while the MDT answers `Waiting` (it keeps its place in the queue).
-//! An interrupted caller is told so only when nothing of the request is left at the MDT: the kernel
-//! may repeat the same call at once, and undoing the first call in the background would undo the
-//! repetition. So the MDT is asked to end the wait, and its answer decides: if it granted the lock
-//! at that moment, the caller has it. While the MDT does not answer, this takes as long as any
-//! other call.
+//! A request that has to wait is in the queue of the MDT, under a ticket, and the MDT calls back when it
+//! is granted or refused. An interrupted caller is told so only when nothing of the request is left at
+//! the MDT: the kernel may repeat the same call at once. So the MDT is asked to take the request out of
+//! the queue, and if it is not there any more, it was completed, and that decides: if the lock was
+//! granted at that moment, the caller has it. While the MDT does not answer, this takes as long as any
+//! other call. After a restart of the MDT the request is sent again, and queues at the end.
 //!
 //! A caller that drops the future does not come back. If the lock is granted nevertheless, the
 //! state that the owner had before is restored, since no caller knows of the new lock and would
 //! release it. If the owner's file was closed meanwhile, as happens when a process is killed,
 //! nothing is restored: the MDT may execute the release first.
 
-use std::{future::Future, pin::pin, sync::Arc};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{CancelLock, GetLock, HeldLock, LockFamily, LockMode, LockRange, SetLock},
+use rpc::{
+    ImportState, LateOutcome, Question,
+    message::{
+        MdtReply, MdtRequest, Reply,
+        mdt::{CancelLock, GetLock, HeldLock, LockFamily, LockMode, LockRange, SetLock, WaitTicket},
+    },
 };
+use rt::clock;
 use types::{FsError, FsResult, InodeNumber};
 
 use crate::{
     FileSystem, LockRequest, OpenFile,
     cancellation::finish::{Abandoned, finish},
-    locks::held_locks::Released,
+    locks::{
+        held_locks::Released,
+        lock_waits::{LockWait, WaitEvent},
+    },
     open_state::open_inode::OpenInode,
     statistics::Operation,
     targets::connection::{done, unexpected},
@@ -35,8 +42,23 @@ enum Asked {
     Granted,
     /// Granted before a restart, noted after what was held was claimed again: to be asked again.
     Doubtful,
-    /// For others, or for the MDT to recover.
+    /// In the queue: a callback follows.
+    Queued,
+    /// The MDT recovers; nothing has happened.
     Waiting,
+}
+
+/// Between two attempts to reach the MDT, each of which takes as long as callers wait.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A request whose caller was told that the MDT does not answer, and that may be queued there.
+struct GivenUpLock {
+    inode: InodeNumber,
+    request: LockRequest,
+    wait: LockWait,
+    late_outcome: Option<LateOutcome>,
+    restoring: Vec<LockRequest>,
+    released: Released,
 }
 
 impl FileSystem {
@@ -67,7 +89,7 @@ impl FileSystem {
     }
 
     async fn lock_until_granted(
-        &self,
+        self: &Arc<Self>,
         open: &OpenInode,
         request: LockRequest,
         abandoned: Abandoned,
@@ -75,45 +97,152 @@ impl FileSystem {
     ) -> FsResult<()> {
         let inode = open.inode();
         let locks = request.mode != LockMode::Unlock;
-        let waits = request.wait && locks;
-        let released = locks.then(|| self.client_state.locks.asking(inode, &request));
+        let released = locks.then(|| self.client_state.locks.asking(inode, &request)).unwrap_or_default();
         let restoring = self.client_state.locks.restoring(inode, &request);
-        let mut interrupted = pin!(interrupted);
-        let mut is_interrupted = false;
-        loop {
-            if locks {
-                open.check()?;
+        let mut wait = (request.wait && locks).then(|| self.client_state.lock_waits.begin(inode, &request));
+        let mut late_outcome = None;
+        let waits = wait.is_some();
+        let ended = async {
+            match waits {
+                true => tokio::select! { () = interrupted => {}, () = abandoned.set() => {} },
+                false => std::future::pending().await,
             }
-            let mut asking = pin!(self.lock_once(inode, request));
-            let asked = tokio::select! {
-                biased;
-                asked = &mut asking => asked?,
-                () = &mut interrupted, if waits && !is_interrupted => {
-                    is_interrupted = true;
-                    tokio::join!(biased; asking, self.cancel_lock(inode, &request)).0?
+        };
+        let outcome = self.wait_for_lock(open, request, wait.as_mut(), &mut late_outcome, ended, &restoring).await;
+        match outcome {
+            Ok(()) if locks && open.check().is_err() => {
+                // It became stale meanwhile: this may be a lock of the next life.
+                self.unlock(inode, request).await?;
+                Err(FsError::Stale)
+            }
+            Ok(()) if locks && abandoned.is_set() => {
+                self.undo(inode, &request, restoring, released).await?;
+                Err(FsError::Interrupted)
+            }
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if let Some(wait) = wait.filter(|wait| wait.may_be_queued) {
+                    let given_up = GivenUpLock { inode, request, wait, late_outcome, restoring, released };
+                    let (this, incarnation) = (self.clone(), self.client_state.opens.incarnation());
+                    let end = async move { this.end_wait(given_up, incarnation).await };
+                    self.seams.spawn.spawn("client given up", Box::pin(end));
                 }
-            };
-            match asked {
-                Asked::Granted if locks && open.check().is_err() => {
-                    // It became stale meanwhile: this may be a lock of the next life.
-                    self.unlock(inode, request).await?;
-                    return Err(FsError::Stale);
-                }
-                Asked::Granted if locks && abandoned.is_set() => {
-                    self.undo(inode, &request, restoring, released.unwrap_or_default()).await?;
-                    return Err(FsError::Interrupted);
-                }
-                Asked::Granted => return Ok(()),
-                Asked::Waiting if is_interrupted || waits && abandoned.is_set() => {
-                    // Again, if it was before: that one may have overtaken the request.
-                    self.cancel_lock(inode, &request).await?;
-                    return Err(FsError::Interrupted);
-                }
-                Asked::Waiting => {}
-                // Until it is granted for sure, what was held before counts.
-                Asked::Doubtful => restoring.iter().for_each(|step| self.client_state.locks.granted(inode, step)),
+                Err(error)
             }
         }
+    }
+
+    /// Asks until the lock is granted or refused, or until `ended` completes while the request waits:
+    /// then it is `Interrupted`, unless it was granted meanwhile.
+    async fn wait_for_lock(
+        &self,
+        open: &OpenInode,
+        request: LockRequest,
+        mut wait: Option<&mut LockWait>,
+        late_outcome: &mut Option<LateOutcome>,
+        ended: impl Future<Output = ()>,
+        restoring: &[LockRequest],
+    ) -> FsResult<()> {
+        let inode = open.inode();
+        let target = self.targets.mdt_of(inode)?;
+        let mut ended = pin!(ended);
+        let mut has_ended = false;
+        loop {
+            if request.mode != LockMode::Unlock {
+                open.check()?;
+            }
+            let restarts = target.restarts();
+            let listening = target.repetitions().listen(Some(inode));
+            let asked = self.lock_once(inode, request, wait.as_deref_mut(), late_outcome).await?;
+            let granted = match (asked, wait.as_deref_mut()) {
+                (Asked::Granted, _) => return Ok(()),
+                (Asked::Doubtful, _) => false,
+                (Asked::Waiting, _) => {
+                    tokio::select! {
+                        biased;
+                        () = listening.heard() => {}
+                        () = &mut ended, if !has_ended => return Err(FsError::Interrupted),
+                    }
+                    continue;
+                }
+                (Asked::Queued, None) => return Err(unexpected(MdtReply::Queued)),
+                (Asked::Queued, Some(wait)) => {
+                    let event = tokio::select! {
+                        biased;
+                        event = wait.next() => Some(event),
+                        () = &mut ended, if !has_ended => None,
+                        () = std::future::ready(()), if has_ended => None,
+                    };
+                    let event = match event {
+                        Some(event) => event,
+                        None => {
+                            has_ended = true;
+                            if self.cancel_lock(inode, request.family, wait.ticket()).await? {
+                                wait.may_be_queued = false;
+                                return Err(FsError::Interrupted);
+                            }
+                            wait.next().await
+                        }
+                    };
+                    match event {
+                        WaitEvent::Completed(outcome) => {
+                            wait.may_be_queued = false;
+                            outcome?;
+                            true
+                        }
+                        WaitEvent::Restarted if has_ended => {
+                            wait.may_be_queued = false;
+                            return Err(FsError::Interrupted);
+                        }
+                        WaitEvent::Restarted => continue,
+                    }
+                }
+            };
+            if granted && target.restarts() == restarts {
+                return Ok(());
+            }
+            // Granted before a restart: until it is granted for sure, what was held before counts.
+            restoring.iter().for_each(|step| self.client_state.locks.granted(inode, step));
+        }
+    }
+
+    /// Ends a wait whose caller has been told that the MDT does not answer: no lock is granted to
+    /// nobody.
+    async fn end_wait(self: &Arc<Self>, given_up: GivenUpLock, incarnation: u64) {
+        let GivenUpLock { inode, request, mut wait, late_outcome, restoring, released } = given_up;
+        let late = match late_outcome {
+            Some(late_outcome) => late_outcome.known().await.map(|answer| answer.map(|answered| answered.reply)),
+            None => Some(Ok(Reply::Mdt(MdtReply::Queued))),
+        };
+        let is_granted = match late {
+            Some(Ok(Reply::Mdt(MdtReply::Done))) => true,
+            Some(Ok(Reply::Mdt(MdtReply::Queued))) => {
+                let cancelled = loop {
+                    if self.client_state.opens.incarnation() != incarnation {
+                        return;
+                    }
+                    match self.cancel_lock(inode, request.family, wait.ticket()).await {
+                        Ok(cancelled) => break cancelled,
+                        Err(FsError::Unreachable { .. }) if self.is_open(inode) => {
+                            clock::sleep(&*self.seams.clock, INTERVAL).await;
+                        }
+                        // It ends with the session.
+                        Err(_) => return,
+                    }
+                };
+                !cancelled && wait.next().await == WaitEvent::Completed(Ok(()))
+            }
+            // It never came to the queue.
+            _ => false,
+        };
+        if is_granted && let Err(error) = self.undo(inode, &request, restoring, released).await {
+            tracing::warn!(%inode, %error, "a lock whose caller has given up stays until its file is closed");
+        }
+    }
+
+    /// Whether the connection to the MDT of an inode is not closed.
+    fn is_open(&self, inode: InodeNumber) -> bool {
+        self.targets.mdt_of(inode).is_ok_and(|target| target.import().state() != ImportState::Closed)
     }
 
     /// Releases a lock that is no longer wanted.
@@ -125,7 +254,9 @@ impl FileSystem {
         released: Released,
     ) -> FsResult<()> {
         for step in restoring {
-            while !released.is_set() && self.lock_once(inode, step).await? != Asked::Granted {}
+            if !released.is_set() {
+                self.set_without_waiting(inode, step).await?;
+            }
         }
         // Last: what was restored a moment ago may have come after the release.
         if released.is_set() {
@@ -134,26 +265,61 @@ impl FileSystem {
         Ok(())
     }
 
-    /// One request.
-    async fn lock_once(&self, inode: InodeNumber, request: LockRequest) -> FsResult<Asked> {
-        let LockRequest { family, owner, pid, range, mode, wait } = request;
+    /// One request, under the ticket of `wait`.
+    async fn lock_once(
+        &self,
+        inode: InodeNumber,
+        request: LockRequest,
+        wait: Option<&mut LockWait>,
+        late_outcome: &mut Option<LateOutcome>,
+    ) -> FsResult<Asked> {
+        let LockRequest { family, owner, pid, range, mode, .. } = request;
         let target = self.targets.mdt_of(inode)?;
         let restarts = target.restarts();
-        let set = SetLock { inode, family, owner, pid, range, mode, wait };
-        match self.call(inode, MdtRequest::SetLock(set)).await?.reply {
+        let ticket = wait.as_ref().map(|wait| wait.ticket());
+        let set = MdtRequest::SetLock(SetLock { inode, family, owner, pid, range, mode, ticket });
+        let answered = match wait {
+            None => self.call(inode, set).await,
+            Some(wait) => {
+                let answered = self.call(inode, Question::with_late_outcome(set, late_outcome)).await;
+                let reply = answered.as_ref().map(|answered| &answered.reply);
+                wait.may_be_queued = matches!(reply, Ok(MdtReply::Queued) | Err(FsError::Unreachable { .. }));
+                answered
+            }
+        };
+        match answered?.reply {
             MdtReply::Done => {
                 self.client_state.locks.granted(inode, &request);
                 Ok(if target.restarts() == restarts { Asked::Granted } else { Asked::Doubtful })
             }
+            MdtReply::Queued => Ok(Asked::Queued),
             MdtReply::Waiting => Ok(Asked::Waiting),
             reply => Err(unexpected(reply)),
         }
     }
 
-    /// Ends the waits of an owner, also those within the MDT's handlers.
-    async fn cancel_lock(&self, inode: InodeNumber, request: &LockRequest) -> FsResult<()> {
-        let LockRequest { family, owner, .. } = *request;
-        self.call(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await.and_then(done)
+    /// Sets or releases a lock of an owner that nothing can be in the way of.
+    async fn set_without_waiting(&self, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
+        let target = self.targets.mdt_of(inode)?;
+        loop {
+            let listening = target.repetitions().listen(Some(inode));
+            match self.lock_once(inode, request, None, &mut None).await? {
+                Asked::Granted => return Ok(()),
+                Asked::Waiting => listening.heard().await,
+                Asked::Doubtful => {}
+                Asked::Queued => return Err(unexpected(MdtReply::Queued)),
+            }
+        }
+    }
+
+    /// Takes a request out of the queue. False: it was completed, of which the MDT tells.
+    async fn cancel_lock(&self, inode: InodeNumber, family: LockFamily, ticket: WaitTicket) -> FsResult<bool> {
+        let cancel = MdtRequest::CancelLock(CancelLock { inode, family, ticket });
+        match self.call(inode, cancel).await.and_then(done) {
+            Ok(()) => Ok(true),
+            Err(FsError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Releases all locks of an owner, if it may have any.
@@ -172,9 +338,7 @@ impl FileSystem {
 
     /// Releases what a request asks for.
     async fn unlock(&self, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
-        let unlock = LockRequest { mode: LockMode::Unlock, wait: false, ..request };
-        while self.lock_once(inode, unlock).await? != Asked::Granted {}
-        Ok(())
+        self.set_without_waiting(inode, LockRequest { mode: LockMode::Unlock, wait: false, ..request }).await
     }
 
     /// F_GETLK: a lock that conflicts.
@@ -186,12 +350,9 @@ impl FileSystem {
         mode: LockMode,
     ) -> FsResult<Option<HeldLock>> {
         self.count(Operation::Flock);
-        loop {
-            match self.call(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await?.reply {
-                MdtReply::Lock(lock) => return Ok(lock),
-                MdtReply::Waiting => {}
-                reply => return Err(unexpected(reply)),
-            }
+        match self.ask_open(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await? {
+            MdtReply::Lock(lock) => Ok(lock),
+            reply => Err(unexpected(reply)),
         }
     }
 }

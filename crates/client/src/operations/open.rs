@@ -4,7 +4,7 @@
 //! whose handle is dropped is closed in the background, and so is an open that the MDT may have
 //! made for a caller that has given up.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rpc::{
     Answered, LateOutcome, Question,
@@ -13,8 +13,8 @@ use rpc::{
         mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
     },
 };
-use rt::{BoxFuture, clock};
-use types::{Attributes, Credentials, FsResult, InodeNumber, NodeKind, ProtocolError};
+use rt::BoxFuture;
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind, ProtocolError};
 
 use crate::{
     CreatedFile, FileSystem, Interruption, OpenFile,
@@ -180,6 +180,9 @@ impl FileSystem {
                 Err(error) => {
                     if let Some(late_outcome) = late_outcome {
                         given_up.open(late_outcome, (inode, id), flags.has(open_flag::TRUNCATE), turn);
+                    } else if error == FsError::Interrupted && turn.is_some() {
+                        // It may have waited for the exclusive data lock: others may have its place.
+                        this.decline_exclusive(inode, turn).await;
                     }
                     Err(error)
                 }
@@ -188,7 +191,7 @@ impl FileSystem {
         .await
     }
 
-    /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a
+    /// Sends an open, a creation, a change of layouts and so on, again as long as it has to wait: for a
     /// file's exclusive data lock or the end of a migration, or for an MDT that recovers or does
     /// not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
@@ -207,7 +210,8 @@ impl FileSystem {
         Ok(self.ask_until_ready(at, question, interruption).await?.reply)
     }
 
-    /// Sends a request again as long as the answer is to wait, until that is raised.
+    /// Sends a request again, when the MDT calls back, as long as the answer is to wait, until that is
+    /// raised.
     pub(crate) fn ask_until_ready<'a>(
         &'a self,
         at: InodeNumber,
@@ -223,17 +227,17 @@ impl FileSystem {
         mut question: Question<'_, MdtRequest>,
         interruption: &Interruption,
     ) -> FsResult<Answered<MdtReply>> {
-        /// Between two requests: some are told to wait at once.
-        const INTERVAL: Duration = Duration::from_millis(50);
-        let clock = &*self.seams.clock;
+        // A creation may wait for a file that has the name already.
+        let names = matches!(question.request, MdtRequest::Create(..) | MdtRequest::Compound(_));
+        let awaited = (!names).then_some(at);
         loop {
-            let begun = clock.now();
+            let listening = self.targets.mdt_of(at)?.repetitions().listen(awaited);
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
             let answered = self.call(at, again).await?;
-            match interruption.ends_at(answered.reply)? {
-                MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
-                reply => return Ok(Answered { reply, ..answered }),
+            match answered.reply {
+                MdtReply::Waiting => interruption.ends(listening.heard()).await?,
+                _ => return Ok(answered),
             }
         }
     }

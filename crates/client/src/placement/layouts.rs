@@ -73,9 +73,8 @@ impl FileSystem {
         let target = self.targets.mdt_of(file.inode())?;
         let layout = loop {
             let restarts = target.restarts();
-            let layout = match self.call(file.inode(), MdtRequest::Instantiate(request)).await?.reply {
+            let layout = match self.ask_open(file.inode(), MdtRequest::Instantiate(request)).await? {
                 MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
-                MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),
             };
             if let Some(layout) = file.open.adopt(&layout, || target.restarts() == restarts)? {

@@ -65,18 +65,15 @@ impl FileSystem {
             component: component.id,
             hole,
         };
-        loop {
-            match self.call(open.inode(), MdtRequest::LeaveOut(request)).await.map(|answered| answered.reply) {
-                Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
-                    // Durable: no start of the MDT can have lost it.
-                    open.adopt(&layout, || true)?;
-                    return Ok(true);
-                }
-                Ok(MdtReply::Waiting) => {}
-                Ok(reply) => return Err(unexpected(reply)),
-                Err(FsError::NoSpace) => return Ok(false),
-                Err(error) => return Err(error),
+        match self.ask_open(open.inode(), MdtRequest::LeaveOut(request)).await {
+            Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
+                // Durable: no start of the MDT can have lost it.
+                open.adopt(&layout, || true)?;
+                Ok(true)
             }
+            Ok(reply) => Err(unexpected(reply)),
+            Err(FsError::NoSpace) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -154,9 +151,8 @@ impl FileSystem {
     ) -> FsResult<Arc<Layout>> {
         let request = RenewLayout { inode, generation, exclusive };
         loop {
-            let layout = match self.call(inode, MdtRequest::RenewLayout(request)).await?.reply {
+            let layout = match self.ask_open(inode, MdtRequest::RenewLayout(request)).await? {
                 MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
-                MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),
             };
             if verified(&layout)?.generation <= generation {

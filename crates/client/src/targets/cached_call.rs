@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rpc::{
     Answered, Import, Question,
-    message::{ClientReply, ClientRequest, MdtReply, MdtRequest},
+    message::{ClientReply, ClientRequest, MdtReply, MdtRequest, client::LockCompleted},
 };
 use rt::{BoxFuture, Clock, Seams};
 use types::{FsError, FsResult, InodeNumber, LockHandle};
@@ -196,7 +196,18 @@ impl TargetConnection {
         match request {
             ClientRequest::Ping => Ok(ClientReply::Done),
             ClientRequest::Blocking(blocking) => Ok(self.withdraw(seams, blocking.handle)),
-            // This client waits for no lock, and has none of objects.
+            ClientRequest::LockCompleted(LockCompleted { ticket, outcome }) => {
+                let state = self.client_state();
+                match state.lock_waits.completed(&state.locks, *ticket, outcome.clone()) {
+                    true => Ok(ClientReply::Done),
+                    false => Err(FsError::NotFound),
+                }
+            }
+            ClientRequest::AskAgain(inode) => {
+                self.repetitions().ask_again(*inode);
+                Ok(ClientReply::Done)
+            }
+            // This client waits for no lock of objects, and has none.
             ClientRequest::Completion(_) | ClientRequest::Glimpse(_) => Err(FsError::NotFound),
         }
     }

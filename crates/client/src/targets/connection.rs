@@ -21,8 +21,11 @@ use rpc::{
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::OBJECTS_PER_REQUEST_MAX};
 
 use crate::{
-    cache::target_cache::TargetCache, client_state::ClientState, open_state::open_table::OpenTable,
-    targets::uncommitted::Uncommitted, upper_cache::Above,
+    cache::target_cache::TargetCache,
+    client_state::ClientState,
+    open_state::open_table::OpenTable,
+    targets::{repetitions::Repetitions, uncommitted::Uncommitted},
+    upper_cache::Above,
 };
 
 /// Name of a target: `stria-OST0003`.
@@ -102,6 +105,7 @@ pub(crate) struct TargetConnection {
     known: Mutex<Known>,
     uncommitted: Uncommitted,
     cache: TargetCache,
+    repetitions: Repetitions,
     client_state: Arc<ClientState>,
     /// Held by a request that tells of opens.
     telling: tokio::sync::Mutex<Option<LateOutcome>>,
@@ -120,6 +124,7 @@ impl TargetConnection {
             known,
             uncommitted: Uncommitted::default(),
             cache: TargetCache::default(),
+            repetitions: Repetitions::default(),
             client_state,
             telling: tokio::sync::Mutex::default(),
         }
@@ -250,6 +255,11 @@ impl TargetConnection {
     /// Of an MDT: what is cached of its inodes.
     pub fn cache(&self) -> &TargetCache {
         &self.cache
+    }
+
+    /// Of an MDT: when requests are sent again.
+    pub fn repetitions(&self) -> &Repetitions {
+        &self.repetitions
     }
 
     /// The cache above this client.

@@ -6,6 +6,7 @@ pub(crate) mod connection;
 mod lock_claims;
 mod lock_returns;
 pub(crate) mod recovery;
+pub(crate) mod repetitions;
 pub(crate) mod target_table;
 pub(crate) mod told_opens;
 pub(crate) mod uncommitted;

@@ -87,6 +87,7 @@ impl TargetTable {
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
                 target.replace_import(self.connect(&map.fsname, entry, target.restarts_counter()));
+                target.repetitions().ask_again(None);
             }
         }
     }

@@ -11,12 +11,13 @@ use std::{
 };
 
 use layout::{Layout, PlainLayout, StripeSpec};
-use lock::{AdvisoryLocks, ExclusiveAnswer, ExclusiveLocks, LockAnswer, LockOwner};
+use lock::{AdvisoryLocks, Completion, ExclusiveAnswer, ExclusiveLocks, LockAnswer, LockOwner};
 use parking_lot::Mutex;
 use rpc::{
-    Answer, Call, Handler, SessionEvent,
+    Answer, Call, Clients, Handler, SessionEvent,
     message::{
-        MdtReply, MdtRequest, Reply, Request,
+        ClientRequest, MdtReply, MdtRequest, Reply, Request,
+        client::LockCompleted,
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId,
@@ -78,6 +79,8 @@ struct State {
     opens: BTreeMap<(ClientId, OpenId), (InodeNumber, OpenFlags)>,
     exclusive: ExclusiveLocks,
     locks: AdvisoryLocks,
+    /// Clients that are to be told something.
+    notices: Vec<(ClientId, ClientRequest)>,
     counts: BTreeMap<&'static str, usize>,
     /// Opens are answered with layouts that cannot be.
     damaged: bool,
@@ -97,6 +100,10 @@ pub struct FakeMdt {
     held: watch::Sender<Option<&'static str>>,
     /// Locks that it granted; `None`: it grants none.
     granted: Mutex<Option<Locks>>,
+    /// How they are called back.
+    clients: Mutex<Option<Arc<dyn Clients>>>,
+    /// Nobody is called back.
+    keeps_notices: AtomicBool,
 }
 
 /// Locks under which clients cache, by handle. Nobody withdraws them but a test.
@@ -179,6 +186,7 @@ impl FakeMdt {
             opens: BTreeMap::new(),
             exclusive: ExclusiveLocks::default(),
             locks: AdvisoryLocks::new(100),
+            notices: Vec::new(),
             counts: BTreeMap::new(),
             damaged: false,
             now: 0,
@@ -194,6 +202,8 @@ impl FakeMdt {
             loses_answer,
             held: watch::Sender::new(None),
             granted: Mutex::default(),
+            clients: Mutex::default(),
+            keeps_notices: AtomicBool::new(false),
         }
     }
 
@@ -227,6 +237,12 @@ impl FakeMdt {
     /// nothing any more.
     pub fn hold_answers(&self, name: Option<&'static str>) {
         self.held.send_replace(name);
+    }
+
+    /// Whether what clients are to be told is kept for the time being.
+    pub fn keep_notices(&self, keep: bool) {
+        self.keeps_notices.store(keep, Ordering::Relaxed);
+        self.tell();
     }
 
     /// Whether anybody holds the exclusive data lock.
@@ -307,7 +323,11 @@ impl FakeMdt {
                 Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry, layout, epoch }))
             }
             MdtRequest::ExclusiveEnd(end) => {
-                let _ = state.exclusive.end(end.inode, client);
+                let next = match state.exclusive.end(end.inode, client) {
+                    Ok(next) => next,
+                    Err(_) => state.exclusive.cancel(end.inode, client),
+                };
+                state.notices.extend(next.map(|next| (next, ClientRequest::AskAgain(Some(end.inode)))));
                 if let Some(update) = end.update.filter(|_| !state.written(end.inode, None)) {
                     state.file(end.inode)?.settle(&update);
                 }
@@ -331,15 +351,19 @@ impl FakeMdt {
             }
             MdtRequest::SetLock(set) => {
                 let owner = LockOwner { client, owner: set.owner };
-                match state.locks.set(0, &lock_request(&set, owner), &mut Vec::new())? {
+                let mut completed = Vec::new();
+                let answer = state.locks.set(&lock_request(&set, owner), &mut completed);
+                state.complete(completed);
+                match answer? {
                     LockAnswer::Granted => Ok(MdtReply::Done),
-                    LockAnswer::Waiting => Ok(MdtReply::Waiting),
+                    LockAnswer::Queued => Ok(MdtReply::Queued),
                 }
             }
             MdtRequest::CancelLock(cancel) => {
-                let owner = LockOwner { client, owner: cancel.owner };
-                state.locks.cancel(cancel.inode, cancel.family, owner, &mut Vec::new());
-                Ok(MdtReply::Done)
+                let mut completed = Vec::new();
+                let cancelled = state.locks.cancel(cancel.inode, cancel.family, client, cancel.ticket, &mut completed);
+                state.complete(completed);
+                if cancelled { Ok(MdtReply::Done) } else { Err(FsError::NotFound) }
             }
             request => state.simple(request),
         };
@@ -360,7 +384,7 @@ fn lock_request(set: &rpc::message::mdt::SetLock, owner: LockOwner) -> lock::Loc
         pid: set.pid,
         range: set.range,
         mode: set.mode,
-        wait: set.wait,
+        ticket: set.ticket,
     }
 }
 
@@ -439,9 +463,17 @@ impl State {
     }
 
     /// Not granted twice to a client.
+    fn complete(&mut self, completed: Vec<Completion>) {
+        let told = |Completion { client, ticket, outcome }| {
+            let outcome = outcome.map_err(FsError::from);
+            (client, ClientRequest::LockCompleted(LockCompleted { ticket, outcome }))
+        };
+        self.notices.extend(completed.into_iter().map(told));
+    }
+
     fn take_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
         self.exclusive.holder(inode) == Some(client)
-            || self.exclusive.begin(0, inode, client) == Ok(ExclusiveAnswer::Granted)
+            || self.exclusive.begin(inode, client) == Ok(ExclusiveAnswer::Granted)
     }
 
     fn time(&self) -> Timestamp {
@@ -537,7 +569,26 @@ fn name(request: &MdtRequest) -> &'static str {
     }
 }
 
+impl FakeMdt {
+    /// Tells clients what they wait for.
+    fn tell(&self) {
+        if self.keeps_notices.load(Ordering::Relaxed) {
+            return;
+        }
+        let notices = std::mem::take(&mut self.state.lock().notices);
+        let Some(clients) = self.clients.lock().clone() else { return };
+        for (client, request) in notices {
+            let clients = clients.clone();
+            tokio::spawn(async move { clients.call_back(client, request).await });
+        }
+    }
+}
+
 impl Handler for FakeMdt {
+    fn served(&self, clients: Arc<dyn Clients>) {
+        *self.clients.lock() = Some(clients);
+    }
+
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let Request::Mdt(request) = call.request else {
@@ -558,10 +609,7 @@ impl Handler for FakeMdt {
             let granted = self.grant(call.client, call.extension.wanted.as_ref(), &mut reply);
             let mut held = self.held.subscribe();
             held.wait_for(|held| *held != Some(asked)).await.expect("the sender is here");
-            if reply == Ok(MdtReply::Waiting) {
-                // A real MDT keeps the request for up to a second; here others get their turn.
-                tokio::task::yield_now().await;
-            }
+            self.tell();
             let mut answer = Answer::new(reply.map(Reply::Mdt));
             answer.extension.granted = granted;
             answer

@@ -26,7 +26,7 @@ use super::{Mdt, check::yield_now};
 use crate::namespace::{Attempts, Namespace};
 
 /// Pause after a client had no slot for a callback.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// An operation that is tried until it is done. When this is dropped, nothing is in preparation for
 /// it any more.

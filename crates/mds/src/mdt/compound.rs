@@ -113,7 +113,7 @@ impl Mdt {
                 self.refresh_all_space().await;
                 continue;
             }
-            let (executed, _) = outcome?;
+            let executed = outcome?;
             *told = news;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;

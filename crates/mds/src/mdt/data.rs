@@ -72,7 +72,7 @@ impl Mdt {
                 let bytes = call.bulk.len() as u64;
                 let attempt = |namespace: &mut Namespace, attempts: &mut Attempts| {
                     let context = self.context(call.client);
-                    namespace.attempt(&context, Some(attempts), execute).map(|outcome| outcome.map(|(reply, _)| reply))
+                    namespace.attempt(&context, Some(attempts), execute)
                 };
                 self.load_and_run(Some(self.service(&call.request)), Some(bytes), attempt)
                     .await

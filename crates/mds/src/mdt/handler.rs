@@ -13,26 +13,22 @@ use rpc::{
     },
     stored_reply,
 };
-use rt::{BoxFuture, clock};
+use rt::BoxFuture;
 use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
 
 use super::{
-    Mdt, WAIT_MAX, check,
+    Mdt, check,
     recovery::{self, Ending},
 };
 use crate::{
     namespace::{Attempts, Namespace},
     ops::{
         self,
-        row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
+        row::{Answering, MdtRow, SERVICE, row},
     },
     tables::REPLIES,
     transaction::versions::Change,
 };
-
-/// Service threads for requests that wait: there they take memory, as in a queue, and little else.
-/// A request that waits in the queue instead is not asking when its turn comes.
-const WAITING_THREADS: usize = 4096;
 
 impl Handler for Mdt {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
@@ -54,16 +50,12 @@ impl Handler for Mdt {
         })
     }
 
-    /// No request that could end a wait is served after the waiting requests.
+    /// No request waits for other users as one of a service's threads.
     fn service(&self, request: &Request) -> &'static str {
         match request {
             Request::Mdt(request) => row(request).service,
             Request::Ost(_) | Request::Mgs(_) => SERVICE,
         }
-    }
-
-    fn service_threads(&self) -> &'static [(&'static str, usize)] {
-        &[(LOCK_SERVICE, WAITING_THREADS), (WAIT_SERVICE, WAITING_THREADS)]
     }
 
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
@@ -184,7 +176,7 @@ impl Mdt {
         if let Some(counter) = row.counter {
             self.statistics.count(counter);
         }
-        if row.places_objects && !self.map_is_known().await {
+        if row.places_objects && !self.map_is_known(call.client) {
             return Ok(MdtReply::Waiting.into());
         }
         let mut told = Told::default();
@@ -217,7 +209,10 @@ impl Mdt {
                 if self.namespace().volatile.opens.of(call.client).writers == 0 {
                     return Err(FsError::NotPermitted);
                 }
-                self.refresh_space(ost).await;
+                {
+                    let _parked = self.revoker.clients().and_then(|clients| clients.park(row.service));
+                    self.refresh_space(ost).await;
+                }
                 self.namespace().volatile.targets.refused(ost, self.seams.clock.now());
                 MdtReply::Done
             }
@@ -228,22 +223,23 @@ impl Mdt {
         Ok(Served { reply, bulk: Bytes::new(), told })
     }
 
-    /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST
-    /// to place a file on.
-    async fn map_is_known(&self) -> bool {
-        let mut known = self.map_known.subscribe();
-        let deadline = self.seams.clock.now() + WAIT_MAX;
-        clock::timeout_at(&*self.seams.clock, deadline, known.wait_for(|known| *known)).await.is_some()
+    /// Whether there was a map since this start: until then there is no OST to place a file on, and the
+    /// client is told when there is.
+    fn map_is_known(&self, client: ClientId) -> bool {
+        if *self.map_known.borrow() {
+            return true;
+        }
+        self.namespace().volatile.waiters.wait_for_start(client);
+        // It may have come before the client was entered.
+        *self.map_known.borrow()
     }
 
-    /// Runs a request in the namespace, again whenever what it waits for changes, for up to
-    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room. `told`: what its
-    /// client is told beside the reply.
+    /// Runs a request in the namespace; and once more, by fresh news, if no OST seems to have room.
+    /// `told`: what its client is told beside the reply.
     async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
-        let deadline = self.seams.clock.now() + WAIT_MAX;
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let mut refreshed = false;
         loop {
@@ -262,7 +258,7 @@ impl Mdt {
                 });
                 outcome.map(|mut outcome| {
                     let mut told = Told { change: namespace.take_change(), ..Told::default() };
-                    if let Ok((reply, _)) = &mut outcome {
+                    if let Ok(reply) = &mut outcome {
                         namespace.volatile.invitations.note(call.client, reply);
                         told.granted = self.grants(namespace, call, request, reply);
                         told.changed = namespace.shown_beside(&context, &told.change, Some(reply));
@@ -283,7 +279,10 @@ impl Mdt {
                 self.refresh_all_space().await;
                 continue;
             }
-            let (reply, waiter) = outcome?;
+            if let (Err(_), Some(lock)) = (&outcome, row.lock) {
+                self.namespace().volatile.refuse_lock(call.client, lock);
+            }
+            let reply = outcome?;
             *told = news;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
@@ -294,15 +293,7 @@ impl Mdt {
             if row.registers_all_opens {
                 self.end_presumptions(call.client);
             }
-            match waiter {
-                None => return Ok(reply),
-                Some(waiter) => {
-                    let changed = clock::timeout_at(&*self.seams.clock, deadline, waiter).await.is_some();
-                    if !changed || ops::is_cancelled(&self.namespace().volatile, call.client, row) {
-                        return Ok(reply);
-                    }
-                }
-            }
+            return Ok(reply);
         }
     }
 

@@ -10,7 +10,7 @@ use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-use super::{Mdt, lock_deadlines, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
+use super::{Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -117,7 +117,9 @@ impl Mdt {
         });
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
-        mdt.spawn("mdt_locks", recovery::expire_locks(mdt.clone()));
+        mdt.spawn("mdt_locks", recovery::skip_silent(mdt.clone()));
+        let delivery = mdt.namespace().volatile.waiters.take_delivery();
+        mdt.spawn("mdt_notices", notices::run(mdt.clone(), delivery));
         mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));
         mdt.spawn("mdt_removed", removed::run(mdt.clone()));
         Ok(mdt)
@@ -154,6 +156,7 @@ impl Mdt {
         // A map without OSTs is that of a cluster whose OSTs have not registered yet.
         if !osts.is_empty() {
             self.map_known.send_replace(true);
+            self.namespace().volatile.waiters.wake_start();
         }
     }
 

@@ -16,6 +16,7 @@ mod inspection;
 mod life_cycle;
 mod lock_deadlines;
 mod moves;
+mod notices;
 mod ost_proxy;
 mod recovery;
 mod removed;
@@ -47,8 +48,6 @@ use crate::{
     transaction::{Context, Transaction},
 };
 
-/// Longest time a request waits for a lock within its handler, before it is answered `Waiting`.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Space one inode takes in the store, by rule of thumb: record, entry, journal.
 const INODE_BYTES: u64 = 1024;
 /// Bytes of a batch, without data: the largest are layouts and long extended attributes.
@@ -318,7 +317,7 @@ impl Mdt {
         };
         let (outcome, lsn) = self.load_and_run(None, data_bytes, transact).await?;
         self.written(lsn).await?;
-        outcome.map(|(value, _)| value)
+        outcome
     }
 
     /// Space of the target and inodes it can hold.

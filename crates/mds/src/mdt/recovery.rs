@@ -78,7 +78,7 @@ async fn finish(mdt: &Arc<Mdt>) {
         let mut namespace = mdt.namespace();
         let volatile = &mut namespace.volatile;
         assert!(!volatile.recovery.running(), "recovery is over when no client is expected any more");
-        volatile.waiters.wake_all();
+        volatile.waiters.wake_start();
     }
     let mut after: Option<Vec<u8>> = None;
     loop {
@@ -202,11 +202,11 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
     Ok(())
 }
 
-/// Takes requests out of queues that were not asked again.
-pub(crate) async fn expire_locks(mdt: Arc<Mdt>) {
-    const INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// Lets others have the exclusive data locks that clients were told of and did not ask for again.
+pub(crate) async fn skip_silent(mdt: Arc<Mdt>) {
+    /// Far longer than a client needs to ask.
+    const INTERVAL: std::time::Duration = std::time::Duration::from_secs(3);
     while mdt.pause(INTERVAL).await {
-        let now_ns = mdt.seams.clock.now().0;
-        mdt.namespace().volatile.expire_waiters(now_ns);
+        mdt.namespace().volatile.skip_silent();
     }
 }

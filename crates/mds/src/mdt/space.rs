@@ -10,12 +10,15 @@
 //! Downside: if no OST has space, every creation costs a query to each OST, shared by all creations
 //! that come meanwhile.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rt::clock;
 use types::OstIndex;
 
-use super::{Mdt, WAIT_MAX, ost_proxy::OstProxy};
+use super::{Mdt, ost_proxy::OstProxy};
+
+/// Longest time that a request waits for the answers of OSTs.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Mdt {
     /// Asks an OST for its space now, and waits a while for the answer.

@@ -29,10 +29,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
         txn.must_not_wait();
     }
     if let Some(owner) = request.flock_owner {
-        let mut wake = Vec::new();
-        let owner = LockOwner { client, owner };
-        txn.volatile.locks.drop_owner(request.inode, LockFamily::Flock, owner, &mut wake);
-        txn.volatile.waiters.wake_granted(&wake);
+        txn.volatile.release_owner(request.inode, LockFamily::Flock, LockOwner { client, owner });
     }
     let file = txn.remove_open(open);
     // A client that was not answered may not know what it opened.

@@ -15,21 +15,22 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Asks for the lock on behalf of the caller; false: queued. Asking again while holding is granted
-/// again: a client orders its own users. None is newly granted while a holder of a former start may
-/// come back.
+/// Asks for the lock on behalf of the caller; false: its client is told when to ask again. Asking again
+/// while holding is granted again: a client orders its own users. None is newly granted while a holder
+/// of a former start may come back.
 pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<bool> {
     let client = txn.context.client;
     let volatile = &mut txn.volatile;
     if volatile.exclusive.holder(inode) == Some(client) {
         return Ok(true);
     }
-    let granted = !volatile.recovery.running()
-        && volatile.exclusive.begin(txn.context.now_ns, inode, client)? == ExclusiveAnswer::Granted;
+    if volatile.recovery.running() {
+        txn.wait_for_recovery();
+        return Ok(false);
+    }
+    let granted = volatile.exclusive.begin(inode, client)? == ExclusiveAnswer::Granted;
     if granted {
         txn.took_exclusive(inode);
-    } else {
-        txn.wait_for(inode);
     }
     Ok(granted)
 }
@@ -116,10 +117,9 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
 pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult<MdtReply> {
     let client = txn.context.client;
     txn.must_not_wait();
-    if txn.volatile.exclusive.end(request.inode, client).is_err() {
+    if !txn.volatile.end_exclusive(request.inode, client) {
         return Ok(MdtReply::Done);
     }
-    txn.volatile.waiters.wake(request.inode);
     let update = SizeUpdate::possible(request.update.as_ref());
     let (Some(update), Some(mut inode)) = (update, txn.find_inode(request.inode)?) else {
         return Ok(MdtReply::Done);

@@ -35,7 +35,7 @@ pub(crate) fn run(
         protection::check_change(&inode.attributes)?;
     }
     if txn.volatile.recovery.running() && matches!(change, LayoutChange::Add(_) | LayoutChange::Delete { .. }) {
-        txn.wait_for(inode.number());
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let changed = match change {

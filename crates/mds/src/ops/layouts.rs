@@ -45,7 +45,7 @@ pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> F
         return Err(FsError::BadHandle);
     }
     if txn.volatile.recovery.running() {
-        txn.wait_for(request.inode);
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let before = inode.layout().map(|layout| layout.generation);

@@ -35,7 +35,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
     let mut inode = txn.inode(request.inode)?;
     if txn.volatile.recovery.running() {
         // Somebody may come back with a layout that has grown.
-        txn.wait_for(request.inode);
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let mut layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
@@ -81,7 +81,10 @@ pub(crate) fn renew(txn: &mut Transaction<'_>, request: &RenewLayout) -> FsResul
         let holder = txn.volatile.exclusive.holder(request.inode);
         let is_own = request.exclusive && holder == Some(txn.context.client);
         if txn.volatile.recovery.running() || (holder.is_some() && !is_own) {
-            txn.wait_for(request.inode);
+            match txn.volatile.recovery.running() {
+                true => txn.wait_for_recovery(),
+                false => txn.wait_for(request.inode),
+            }
             return Ok(MdtReply::Waiting);
         }
         let refused = request.generation.0.min(FENCE_GENERATION_MAX);

@@ -8,7 +8,7 @@ use rpc::message::{
 };
 use types::{ClientId, FsError, FsResult};
 
-use crate::{transaction::Transaction, volatile::Volatile};
+use crate::transaction::Transaction;
 
 pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtReply> {
     let owner = LockOwner { client: txn.context.client, owner: request.owner };
@@ -16,7 +16,7 @@ pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtR
         txn.inode(request.inode)?;
         if txn.volatile.recovery.running() {
             // Somebody may still come back with a lock that conflicts.
-            txn.wait_for(request.inode);
+            txn.wait_for_recovery();
             return Ok(MdtReply::Waiting);
         }
         txn.require_open(request.inode)?;
@@ -28,36 +28,21 @@ pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtR
         pid: request.pid,
         range: request.range,
         mode: request.mode,
-        wait: request.wait,
+        ticket: request.ticket,
     };
-    let mut wake = Vec::new();
-    let answer = txn.volatile.locks.set(txn.context.now_ns, &wanted, &mut wake);
-    txn.volatile.waiters.wake_granted(&wake);
+    let mut completed = Vec::new();
+    let answer = txn.volatile.locks.set(&wanted, &mut completed);
+    txn.volatile.waiters.complete(completed);
     match answer? {
         LockAnswer::Granted => Ok(MdtReply::Done),
-        LockAnswer::Waiting => {
-            txn.wait_for(request.inode);
-            Ok(MdtReply::Waiting)
-        }
+        LockAnswer::Queued => Ok(MdtReply::Queued),
     }
 }
 
 pub(crate) fn cancel(txn: &mut Transaction<'_>, request: &CancelLock) -> FsResult<MdtReply> {
-    let owner = LockOwner { client: txn.context.client, owner: request.owner };
-    let mut wake = Vec::new();
-    txn.volatile.locks.cancel(request.inode, request.family, owner, &mut wake);
-    txn.volatile.waiters.wake_granted(&wake);
-    // Cancelled requests are removed, too.
-    txn.volatile.waiters.wake(request.inode);
-    Ok(MdtReply::Done)
-}
-
-/// Whether a request that waited in its handler has no place in the queue any more: it was
-/// cancelled. To run it again would queue it again, and nobody waits for it. (One that waits for
-/// the end of recovery has no place either; it asks again.)
-pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, request: &SetLock) -> bool {
-    let owner = LockOwner { client, owner: request.owner };
-    request.queues() && !volatile.locks.is_queued(request.inode, request.family, owner)
+    let CancelLock { inode, family, ticket } = *request;
+    let client = txn.context.client;
+    if txn.volatile.cancel_wait(inode, family, client, ticket) { Ok(MdtReply::Done) } else { Err(FsError::NotFound) }
 }
 
 pub(crate) fn get(txn: &mut Transaction<'_>, request: &GetLock) -> FsResult<MdtReply> {
@@ -66,7 +51,7 @@ pub(crate) fn get(txn: &mut Transaction<'_>, request: &GetLock) -> FsResult<MdtR
     }
     if txn.volatile.recovery.running() {
         // As for a lock itself.
-        txn.wait_for(request.inode);
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let owner = LockOwner { client: txn.context.client, owner: request.owner };

@@ -33,10 +33,9 @@ pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
 use rpc::message::{MdtReply, MdtRequest};
-use types::{ClientId, Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult};
 
-use crate::{transaction::Transaction, volatile::Volatile};
-use row::MdtRow;
+use crate::transaction::Transaction;
 
 /// Runs one request whose row says [`row::Answering::Operation`].
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
@@ -102,11 +101,6 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
 /// With `absence`, the error for what does not exist, as a reply: locks come with replies only.
 fn or_absent(outcome: FsResult<MdtReply>, absence: &FsError) -> FsResult<MdtReply> {
     outcome.or_else(|error| if error == *absence { Ok(MdtReply::Absent) } else { Err(error) })
-}
-
-/// Whether what this request waited for in its handler is not wanted any more.
-pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, row: &MdtRow<'_>) -> bool {
-    row.lock.is_some_and(|lock| locks::is_cancelled(volatile, client, lock))
 }
 
 /// Only root may.

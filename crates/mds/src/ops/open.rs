@@ -64,7 +64,7 @@ pub(crate) fn open_inode(
     txn.check_open_limit(key)?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
     if changes && !again && txn.volatile.must_wait(inode.number(), key.client) {
-        // At once: it may last long, and as many as wait here nobody else's request is executed.
+        txn.wait_for(inode.number());
         return Ok(Opening::Waiting);
     }
     let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;

@@ -4,7 +4,7 @@
 use rpc::message::{
     Compound, MdtRequest, OstRequest, Step,
     kind::Effect,
-    mdt::{ExclusivePurpose, LockMode, OpenFlags, OpenId, Reclaim, SetLock, open_flag},
+    mdt::{ExclusivePurpose, OpenFlags, OpenId, Reclaim, SetLock},
 };
 use types::{Credentials, LockHandle, NodeKind, OstIndex};
 
@@ -17,13 +17,6 @@ pub(crate) const SERVICE: &str = "mdt";
 const PAGE_SERVICE: &str = "mdt_readpage";
 /// The service of requests with data.
 const DATA_SERVICE: &str = "mdt_io";
-/// The service of requests for advisory locks that wait for others, as long as these like.
-pub(crate) const LOCK_SERVICE: &str = "ldlm";
-/// The service of other requests that may be kept in their handlers: until a file's exclusive data
-/// lock is free, until recovery is over, or for an OST. Not of what ends such waits; that of these
-/// a LeaveOut, and the RenewLayout of the holder of the lock, wait during recovery holds nobody up,
-/// since clients that come back have a service of their own.
-pub(crate) const WAIT_SERVICE: &str = "mdt_wait";
 /// The service of clients that come back: others wait for them.
 const RECOVERY_SERVICE: &str = "mdt_recovery";
 
@@ -76,7 +69,7 @@ pub(crate) struct MdtRow<'a> {
     pub moves_data: bool,
     /// The open that it makes together with a file.
     pub opens: Option<(OpenId, OpenFlags)>,
-    /// The lock for which it may wait in its handler, until that is not wanted any more.
+    /// The lock that it asks for.
     pub lock: Option<&'a SetLock>,
     /// What it claims again after a restart.
     pub reclaims: Option<&'a Reclaim>,
@@ -104,14 +97,6 @@ impl<'a> MdtRow<'a> {
 
     fn served_by(self, service: &'static str) -> Self {
         Self { service, ..self }
-    }
-
-    fn waiting_if(self, waits: bool) -> Self {
-        if waits { self.served_by(WAIT_SERVICE) } else { self }
-    }
-
-    fn waiting(self) -> Self {
-        self.waiting_if(true)
     }
 
     fn answered(self, answering: Answering<'a>) -> Self {
@@ -162,15 +147,14 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::SetAttributes(..) => row(C::Setattr),
         R::Access(..) => row(C::Access),
         R::Create(_, create) => row(counter_of_creation(&create.kind, create.open.is_some()))
-            .waiting_if(create.open.is_some_and(|(_, flags)| truncates(flags)))
             .placing_if(create.kind == NodeKind::Regular)
             .opening(create.open),
         R::CreateUnnamed(_, create) => row(C::Create).placing().opening(Some(create.open)),
-        R::Open(_, open) => row(C::Open).waiting_if(truncates(open.flags)),
+        R::Open(..) => row(C::Open),
         R::Close(_) => row(C::Close),
         R::Settle(_) => row(C::Settle),
         R::ExclusiveBegin(_, begin) => {
-            row(C::Exclusive).waiting().placing_if(matches!(begin.purpose, ExclusivePurpose::Truncate(_)))
+            row(C::Exclusive).placing_if(matches!(begin.purpose, ExclusivePurpose::Truncate(_)))
         }
         R::ExclusiveEnd(_) => row(C::Exclusive),
         R::ClearPrivileges(_) => row(C::Setattr),
@@ -186,10 +170,9 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::GetLayout(_) => row(C::Layout),
         R::SetDefaultLayout(..) => row(C::Layout),
         R::InodePaths(..) => row(C::Path),
-        R::SetLock(set) if set.queues() => row(C::Lock).served_by(LOCK_SERVICE).locking(set),
-        R::SetLock(set) => row(C::Lock).waiting_if(set.mode != LockMode::Unlock).locking(set),
+        R::SetLock(set) => row(C::Lock).locking(set),
         R::CancelLock(_) => row(C::Lock),
-        R::GetLock(_) => row(C::Lock).waiting(),
+        R::GetLock(_) => row(C::Lock),
         R::StatFs => row(C::Statfs).answered(Answering::Space),
         R::Commit => row(C::Sync).answered(Answering::Commit),
         R::Reclaim(reclaim) => row(C::Session).served_by(RECOVERY_SERVICE).reclaiming(reclaim),
@@ -198,7 +181,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::ScanInodes(..) => row(C::Check).served_by(PAGE_SERVICE),
         R::RepairSize(..) => row(C::Settle),
         R::Disconnect => row(C::Session).answered(Answering::Disconnect),
-        R::Instantiate(_) => row(C::Layout).waiting().placing(),
+        R::Instantiate(_) => row(C::Layout).placing(),
         R::ChangeData(change) => {
             row(counter_of_change(change)).served_by(DATA_SERVICE).answered(Answering::ChangeData(change)).stored()
         }
@@ -211,22 +194,18 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
                 .placing_if(compound.steps.iter().any(creates))
                 .answered(Answering::Compound(compound))
         }
-        R::ChangeLayout(..) => row(C::Layout).waiting().placing().stored(),
-        R::ReportFull(ost) => row(C::Statfs).waiting().answered(Answering::ReportFull(*ost)),
+        R::ChangeLayout(..) => row(C::Layout).placing().stored(),
+        R::ReportFull(ost) => row(C::Statfs).answered(Answering::ReportFull(*ost)),
         R::PlaceElsewhere(_) => row(C::Layout).durable(),
-        R::DataVersion(..) => row(C::Layout).waiting(),
-        R::SwapLayouts(..) => row(C::Layout).waiting().stored().durable().moving_data(),
-        R::RenewLayout(renew) => row(C::Layout).waiting_if(!renew.exclusive).durable(),
+        R::DataVersion(..) => row(C::Layout),
+        R::SwapLayouts(..) => row(C::Layout).stored().durable().moving_data(),
+        R::RenewLayout(_) => row(C::Layout).durable(),
         R::LeaveOut(_) => row(C::Layout).durable(),
         R::DropPrivileges(..) => row(C::Setattr),
         R::RegisterOpens(register) => MdtRow { registers_all_opens: register.complete, ..row(C::Open) },
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
     }
-}
-
-fn truncates(flags: OpenFlags) -> bool {
-    flags.has(open_flag::TRUNCATE)
 }
 
 /// Under which name a step of a compound is counted.

@@ -44,7 +44,7 @@ use crate::{
 pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &DataVersion) -> FsResult<MdtReply> {
     let inode = regular(txn, who, request.inode, permission::WRITE)?;
     if txn.volatile.recovery.running() {
-        txn.wait_for(request.inode);
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let holder = request.hold_writers.map(|open| txn.own_open(request.inode, open)).transpose()?;
@@ -77,7 +77,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
         return Err(FsError::Invalid);
     }
     if txn.volatile.recovery.running() {
-        txn.wait_for(first.inode);
+        txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
     let (mut one, mut other) = (side(txn, who, first)?, side(txn, who, second)?);

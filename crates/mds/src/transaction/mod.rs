@@ -26,7 +26,6 @@ use bytes::Bytes;
 use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
 use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
-use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
 use tracked::Tracked;
@@ -118,8 +117,6 @@ pub(crate) struct Changes {
     pub is_final: bool,
     /// An exclusive data lock taken on the way, to be given back if the batch fails.
     pub exclusive: Option<InodeNumber>,
-    /// The next change of the locks that this operation must wait for.
-    pub waiter: Option<OwnedNotified>,
     /// Takes space away from the store rather than adding to it: may use the reserve of a full
     /// device.
     pub releases: bool,
@@ -142,7 +139,6 @@ impl Changes {
             truncated: None,
             is_final: false,
             exclusive: None,
-            waiter: None,
             releases: false,
             lengthened: None,
         }
@@ -261,9 +257,17 @@ impl<'n> Transaction<'n> {
         self.changes.exclusive = Some(inode);
     }
 
-    /// The operation cannot continue before this inode's locks change.
+    /// The operation is not possible before this inode's locks, opens or layout change: its client is
+    /// told then.
     pub fn wait_for(&mut self, inode: InodeNumber) {
-        self.changes.waiter = Some(self.volatile.waiters.wait(inode));
+        let client = self.context.client;
+        self.volatile.waiters.wait(inode, client);
+    }
+
+    /// The operation is not possible before recovery has ended: its client is told then.
+    pub fn wait_for_recovery(&mut self) {
+        let client = self.context.client;
+        self.volatile.waiters.wait_for_start(client);
     }
 
     /// This operation gives space back: it may use the store's reserve.

@@ -36,11 +36,10 @@ impl Transaction<'_> {
             truncated,
             is_final: _,
             exclusive,
-            waiter,
             releases,
             lengthened,
         } = &self.changes;
-        let is_pending = open.is_some() || truncated.is_some() || exclusive.is_some() || waiter.is_some();
+        let is_pending = open.is_some() || truncated.is_some() || exclusive.is_some();
         assert!(!is_pending, "nothing is pending between two steps");
         Savepoint {
             operations: operations.len(),
@@ -65,7 +64,7 @@ impl Transaction<'_> {
         changes.removed.truncate(savepoint.removed);
         changes.releases = savepoint.releases;
         changes.lengthened = savepoint.lengthened;
-        (changes.open, changes.waiter) = (None, None);
+        changes.open = None;
     }
 
     /// The step is done: what it opened is open for the steps after it.

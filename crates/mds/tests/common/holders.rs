@@ -24,6 +24,7 @@ pub struct Holders {
     /// How long the leases of clients last after their evictions.
     lease: Duration,
     heard: watch::Sender<Vec<(ClientId, Blocking)>>,
+    told: watch::Sender<Vec<(ClientId, ClientRequest)>>,
     evicted: Mutex<Vec<(ClientId, Instant)>>,
     /// Clients that keep nothing.
     keep_nothing: Mutex<Vec<ClientId>>,
@@ -39,6 +40,7 @@ impl Holders {
             clock,
             lease,
             heard: watch::Sender::default(),
+            told: watch::Sender::default(),
             evicted: Mutex::default(),
             keep_nothing: Mutex::default(),
             busy: Mutex::default(),
@@ -56,7 +58,20 @@ impl Holders {
         self.heard.send_replace(Vec::new())
     }
 
-    /// Callbacks until now.
+    /// Waits until clients that wait were told so often, and takes it.
+    pub async fn told(&self, count: usize) -> Vec<(ClientId, ClientRequest)> {
+        let mut told = self.told.subscribe();
+        let all = told.wait_for(|told| told.len() >= count);
+        tokio::time::timeout(PATIENCE, all).await.expect("clients are told").expect("the sender is kept");
+        self.told.send_replace(Vec::new())
+    }
+
+    /// How often clients that wait were told until now.
+    pub fn told_so_far(&self) -> usize {
+        self.told.borrow().len()
+    }
+
+    /// Callbacks for locks until now.
     pub fn heard_so_far(&self) -> usize {
         self.heard.borrow().len()
     }
@@ -80,7 +95,10 @@ impl Holders {
 
 impl Clients for Holders {
     fn call_back(&self, client: ClientId, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
-        let ClientRequest::Blocking(blocking) = request else { panic!("an MDT asks for locks only: {request:?}") };
+        let ClientRequest::Blocking(blocking) = request else {
+            self.told.send_modify(|told| told.push((client, request)));
+            return Box::pin(std::future::ready(Ok(ClientReply::Done)));
+        };
         self.heard.send_modify(|heard| heard.push((client, blocking)));
         let answer = match () {
             () if self.keep_nothing.lock().contains(&client) => Err(FsError::NotFound),

@@ -27,6 +27,8 @@ pub fn of_callback(request: &ClientRequest) -> Opcode {
         ClientRequest::Blocking(_) => 1,
         ClientRequest::Completion(_) => 2,
         ClientRequest::Glimpse(_) => 3,
+        ClientRequest::LockCompleted(_) => 4,
+        ClientRequest::AskAgain(_) => 5,
     };
     Opcode(CALLBACKS | number)
 }

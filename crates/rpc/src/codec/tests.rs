@@ -124,7 +124,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         pid: 2,
         range: LockRange { start: 3, end: 4 },
         mode: LockMode::Shared,
-        wait: true,
+        ticket: Some(WaitTicket(1)),
     };
     let exclusive = ExclusiveBegin { inode: INODE, open: Some(OpenId(1)), purpose: ExclusivePurpose::Truncate(5) };
     let claim = LockClaim { handle: LockHandle(12), inode: INODE, bits: lock::InodeBits(3), version: 300 };
@@ -172,7 +172,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::SetDefaultLayout(root(), INODE, Some(spec())),
         R::InodePaths(root(), INODE),
         R::SetLock(lock),
-        R::CancelLock(CancelLock { inode: INODE, family: LockFamily::Posix, owner: 1 }),
+        R::CancelLock(CancelLock { inode: INODE, family: LockFamily::Posix, ticket: WaitTicket(1) }),
         R::GetLock(GetLock { inode: INODE, owner: 1, range: LockRange { start: 0, end: 1 }, mode: LockMode::Shared }),
         R::StatFs,
         R::Commit,
@@ -382,6 +382,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::SyncFirst(SyncFirst { inode: INODE, layout: layout() }),
         R::Absent,
         R::LocksClaimed(vec![None, Some(LockHandle(u64::MAX))]),
+        R::Queued,
     ]
 }
 

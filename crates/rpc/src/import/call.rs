@@ -15,7 +15,6 @@ use super::{
     handle::Import,
     inner::{Guarded, Inner, Link},
     options::ImportState,
-    permits::Held,
     question::{Answered, CallResult, Caller},
 };
 use crate::{
@@ -139,11 +138,6 @@ impl Import {
         }
         let started = self.inner.now();
         let opcode = opcode::of(&request);
-        // Before the permit for a slot: no holder of one waits for this.
-        let _waits = match request.row().waits {
-            true => Some(self.permit_to_wait(started).await?),
-            false => None,
-        };
         let (mut body, mut memory) = (None, None);
         let mut refusals = 0;
         loop {
@@ -324,13 +318,6 @@ impl Import {
         let memory = if purpose == Purpose::Urgent { &self.inner.urgent_memory } else { &self.inner.memory };
         let now = memory.clone().try_acquire_many_owned(bytes);
         self.acquire(now, memory.clone().acquire_many_owned(bytes), started).await
-    }
-
-    /// Waits for the right to send a request that waits for others.
-    async fn permit_to_wait(&self, started: Instant) -> FsResult<Held<'_>> {
-        let waiting = &self.inner.waiting;
-        let semaphore = waiting.semaphore();
-        Ok(waiting.hold(self.acquire(semaphore.try_acquire(), semaphore.acquire(), started).await?))
     }
 
     /// A permit: this one, or the one that comes later.

@@ -491,7 +491,6 @@ impl Inner {
         self.urgent.close();
         self.memory.close();
         self.urgent_memory.close();
-        self.waiting.close();
         self.control.close();
         self.changed.notify_waiters();
         for caller in callers {

@@ -58,11 +58,6 @@ impl Guarded {
     }
 }
 
-/// How many of so many requests may be such that wait for others.
-pub(super) fn waiting_max(requests: u16) -> u16 {
-    (requests - requests / 4).clamp(1, requests.max(2) - 1)
-}
-
 /// What callers and the driver share.
 pub(super) struct Inner {
     pub(super) seams: Seams,
@@ -74,8 +69,6 @@ pub(super) struct Inner {
     pub(super) guarded: Mutex<Guarded>,
     /// One permit per ordinary request that may be outstanding; held until its slot is free again.
     pub(super) permits: Permits,
-    /// One permit per call that waits for others, besides that for its slot.
-    pub(super) waiting: Permits,
     /// One permit per urgent request that may be outstanding.
     pub(super) urgent: Permits,
     /// Bytes that large requests may take at the target until they are answered: it reads from a
@@ -121,6 +114,5 @@ impl Inner {
         let goal = guarded.wanted.clamp(1, guarded.core.ordinary_slots().max(1));
         self.permits.resize(goal);
         self.urgent.resize(guarded.core.urgent_slots().max(1));
-        self.waiting.resize(waiting_max(goal));
     }
 }

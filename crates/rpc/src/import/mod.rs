@@ -17,12 +17,8 @@
 //! outcome of the request is known. A caller that is told that the server does not answer may
 //! continue: its request has been executed by then, or never will be (see `core`).
 //!
-//! Requests that the server holds until another request releases something ([`RequestRow::waits`])
-//! get at most three quarters of the slots: that other request may come from this client, and must
-//! find a slot. They do not get fewer, because a lock goes to the client that asked first, and its
-//! request must be present then.
-//!
-//! [`RequestRow::waits`]: crate::message::kind::RequestRow::waits
+//! No request waits at a target for another request that needs a slot of the same kind: one that has to
+//! wait for other users is answered at once, and its client is called back.
 //!
 //! ```text
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED

@@ -2,7 +2,7 @@
 //! a decrease as permits are returned.
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
 struct Count {
     /// Permits that exist, in the semaphore or with their takers.
@@ -23,15 +23,6 @@ pub(super) struct Permits {
     count: Mutex<Count>,
 }
 
-/// A permit; given back when dropped.
-pub(super) struct Held<'a>(&'a Permits);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.give_back();
-    }
-}
-
 impl Permits {
     pub(super) fn new(count: u16) -> Self {
         let semaphore = Semaphore::new(usize::from(count));
@@ -41,12 +32,6 @@ impl Permits {
     /// Where permits are taken. A permit that is forgotten there must be given back here.
     pub(super) fn semaphore(&self) -> &Semaphore {
         &self.semaphore
-    }
-
-    /// Keeps a permit just taken until it is dropped.
-    pub(super) fn hold<'a>(&'a self, permit: SemaphorePermit<'a>) -> Held<'a> {
-        permit.forget();
-        Held(self)
     }
 
     /// A permit that was forgotten comes back: lets the next one have it.

@@ -5,8 +5,9 @@
 //! answers at once; what a callback asks for (to write cached data, to give a lock back) is done by
 //! requests of the client, in its urgent slots.
 
+use lock::WaitTicket;
 use serde::{Deserialize, Serialize};
-use types::{LockHandle, Timestamp};
+use types::{FsResult, InodeNumber, LockHandle, Timestamp};
 
 use super::lock::{CacheMode, Granted, Resource};
 
@@ -23,6 +24,21 @@ pub enum ClientRequest {
     Completion(Granted),
     /// What does the holder of this lock know of the object's data? The lock stays. -> Glimpse
     Glimpse(LockHandle),
+    /// A request for an advisory lock that was answered [`Queued`](super::MdtReply::Queued) is granted
+    /// or refused. May overtake that answer. -> Done; `NotFound`: the client does not wait for it
+    LockCompleted(LockCompleted),
+    /// Requests about this inode that were answered [`Waiting`](super::MdtReply::Waiting) are to be sent
+    /// again; `None`: all that were. May overtake that answer. -> Done
+    AskAgain(Option<InodeNumber>),
+}
+
+/// See [`ClientRequest::LockCompleted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockCompleted {
+    /// The request's name.
+    pub ticket: WaitTicket,
+    /// Its owner holds the lock from now on, or why it does not.
+    pub outcome: FsResult<()>,
 }
 
 /// See [`ClientRequest::Blocking`].

@@ -413,7 +413,8 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::NotReclaimed(_)
             | MdtReply::SyncFirst(_)
             | MdtReply::Absent
-            | MdtReply::LocksClaimed(_)) => return Err(other),
+            | MdtReply::LocksClaimed(_)
+            | MdtReply::Queued) => return Err(other),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
 use lock::InodeBits;
-pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
+pub use lock::{HeldLock, LockFamily, LockMode, LockRange, WaitTicket};
 use serde::{Deserialize, Serialize};
 use types::{
     Accounted, Attributes, Credentials, DataChanges, DataTimes, FileKind, Generation, InodeNumber, LockHandle,
@@ -272,7 +272,7 @@ pub enum ExclusivePurpose {
 /// Take the exclusive data lock of a file: appends and truncations of all clients happen one after
 /// the other. Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session. A
 /// client holds it at most once per file: it serialises its own users, or asks again when it is
-/// told to wait.
+/// told to. If it does not want the lock any more, it sends [`ExclusiveEnd`], too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveBegin {
     /// The file.
@@ -284,8 +284,8 @@ pub struct ExclusiveBegin {
 }
 
 /// Answer to [`ExclusiveBegin`] when the lock is granted; while another client holds it the answer
-/// is [`MdtReply::Waiting`], after at most a second, and the client asks again (it keeps its place
-/// in the queue).
+/// is [`MdtReply::Waiting`], and the client keeps its place in the queue. When the lock is free it is
+/// told to ask again, and loses its place if it does not do so within a few seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveGranted {
     /// The inode as of now.
@@ -298,7 +298,7 @@ pub struct ExclusiveGranted {
     pub epoch: u64,
 }
 
-/// Release the exclusive data lock.
+/// Release the exclusive data lock, or give up the place in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveEnd {
     /// The file.
@@ -368,7 +368,7 @@ pub struct SwapLayouts {
 
 /// Ask for the layout of a file after an object refused the caller's, whose generation this is. The
 /// client that fenced the object holds the exclusive data lock until the layout has changed: while
-/// another client holds it, the answer is [`MdtReply::Waiting`], after at most a second. If the
+/// another client holds it, the answer is [`MdtReply::Waiting`]. If the
 /// layout is still as old after that (the client died), it gets the next generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewLayout {
@@ -414,30 +414,33 @@ pub struct SetLock {
     pub range: LockRange,
     /// Wanted state.
     pub mode: LockMode,
-    /// Queue if it conflicts. The answer is then [`MdtReply::Waiting`] within a second and the
-    /// client repeats the same request (new xid) until it is granted, or sends [`CancelLock`]. A
-    /// queued request not repeated for several seconds leaves the queue.
-    pub wait: bool,
+    /// Queue under this name if it conflicts: the answer is then [`MdtReply::Queued`], and the outcome
+    /// comes as a callback ([`ClientRequest::LockCompleted`]). The request keeps its place until then,
+    /// until [`CancelLock`], or until the session ends. A request that is queued already is answered
+    /// in the same way. `None`: do not wait.
+    ///
+    /// [`ClientRequest::LockCompleted`]: super::ClientRequest::LockCompleted
+    pub ticket: Option<WaitTicket>,
 }
 
 impl SetLock {
     /// Whether it waits for others if it conflicts. A release never conflicts.
     pub fn queues(&self) -> bool {
-        self.wait && self.mode != LockMode::Unlock
+        self.ticket.is_some() && self.mode != LockMode::Unlock
     }
 }
 
-/// Give up the queued lock requests of this owner on the file: those that wait are answered
-/// [`MdtReply::Waiting`] at once. A request that has not arrived yet is not given up; to be sure,
-/// send this again after the last answer.
+/// Give up a queued request for a lock: it is not granted any more. `NotFound` if it is not in the
+/// queue: it was completed, and the client hears so, or its answer was another one than
+/// [`MdtReply::Queued`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
     /// The file.
     pub inode: InodeNumber,
     /// Family.
     pub family: LockFamily,
-    /// Owner.
-    pub owner: u64,
+    /// The request's name.
+    pub ticket: WaitTicket,
 }
 
 /// Ask which lock would conflict (F_GETLK).
@@ -804,11 +807,11 @@ pub enum MdtRequest {
     /// All paths of an inode, relative to the root, without a leading slash (root or search
     /// permission). -> Paths
     InodePaths(Credentials, InodeNumber),
-    /// -> Done or Waiting (without `wait`, only while the MDT recovers: ask again)
+    /// -> Done, Queued, or Waiting (the MDT recovers)
     SetLock(SetLock),
     /// -> Done
     CancelLock(CancelLock),
-    /// -> Lock or Waiting (the MDT recovers: ask again)
+    /// -> Lock or Waiting (the MDT recovers)
     GetLock(GetLock),
     /// -> Space
     StatFs,
@@ -846,10 +849,10 @@ pub enum MdtRequest {
     ReportFull(OstIndex),
     /// -> Layout, durable; `NoSpace` if the objects stay where they are
     PlaceElsewhere(PlaceElsewhere),
-    /// Write permission. -> Version; Waiting while the MDT recovers (ask again)
+    /// Write permission. -> Version; Waiting while the MDT recovers
     DataVersion(Credentials, DataVersion),
     /// Read and write permission on both, and search permission along a path to each file that has
-    /// a name. -> Done, durable; Waiting while the MDT recovers (ask again)
+    /// a name. -> Done, durable; Waiting while the MDT recovers
     SwapLayouts(Credentials, SwapLayouts),
     /// -> Layout, durable; Waiting
     RenewLayout(RenewLayout),
@@ -888,7 +891,9 @@ pub enum MdtReply {
     Closed(Closed),
     /// The exclusive data lock.
     ExclusiveGranted(ExclusiveGranted),
-    /// Another client holds a lock; ask again.
+    /// Not possible yet: because of another client, because the MDT recovers, or because it does not
+    /// know the OSTs yet. Nothing has happened. The client asks again after the next callback
+    /// [`ClientRequest::AskAgain`](super::ClientRequest::AskAgain) that concerns the inode.
     Waiting,
     /// Target of a symbolic link.
     Target(Vec<u8>),
@@ -930,6 +935,8 @@ pub enum MdtReply {
     /// For each lock that was claimed, in order: its handle from now on; `None`: the client has not
     /// got it any more.
     LocksClaimed(Vec<Option<LockHandle>>),
+    /// A request for an advisory lock has a place in the queue ([`SetLock::ticket`]).
+    Queued,
 }
 
 impl MdtReply {

@@ -126,7 +126,7 @@ mod tests {
             mdt::{
                 CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
                 LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RegisterOpens, RenewLayout, SetLock,
-                SizeUpdate, SwapLayouts, SwapSide,
+                SizeUpdate, SwapLayouts, SwapSide, WaitTicket,
             },
             ost::Read,
         },
@@ -168,7 +168,7 @@ mod tests {
     fn what_takes_part_in_locks_never_holds_memory() {
         let (inode, open, generation) = (InodeNumber(u64::MAX), OpenId(u64::MAX), Generation(u64::MAX));
         let (owner, family, mode) = (u64::MAX, LockFamily::Posix, LockMode::Exclusive);
-        let range = LockRange { start: 0, end: u64::MAX };
+        let (range, ticket) = (LockRange { start: 0, end: u64::MAX }, Some(WaitTicket(u64::MAX)));
         let known = SizeUpdate {
             epoch: u64::MAX,
             size: u64::MAX,
@@ -181,8 +181,8 @@ mod tests {
         let side = SwapSide { inode, open: Some(open), known };
         let purpose = ExclusivePurpose::Truncate(u64::MAX);
         let requests = [
-            MdtRequest::SetLock(SetLock { inode, family, owner, pid: u32::MAX, range, mode, wait: true }),
-            MdtRequest::CancelLock(CancelLock { inode, family, owner }),
+            MdtRequest::SetLock(SetLock { inode, family, owner, pid: u32::MAX, range, mode, ticket }),
+            MdtRequest::CancelLock(CancelLock { inode, family, ticket: WaitTicket(u64::MAX) }),
             MdtRequest::ExclusiveBegin(who(), ExclusiveBegin { inode, open: Some(open), purpose }),
             MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: Some(known) }),
             MdtRequest::Open(who(), Open { inode, open, flags: OpenFlags(u32::MAX) }),

@@ -126,10 +126,6 @@ pub struct RequestRow<'a> {
     pub effect: Effect,
     /// The most its reply can take.
     pub reply: ReplySize,
-    /// The target keeps it, for up to a second, until somebody gives something up that may be as
-    /// good as anybody's: another user's of the same client, too. The client sends it again until
-    /// it gets what it asks for.
-    pub waits: bool,
     /// It gives something up that others may wait for: it must not wait for them.
     pub urgent: bool,
     /// Data it is about.
@@ -149,7 +145,7 @@ impl<'a> RequestRow<'a> {
         permission: Permission,
     ) -> Self {
         let data = DataAccess::None;
-        Self { number, name, effect, reply, waits: false, urgent: false, data, durable: false, permission }
+        Self { number, name, effect, reply, urgent: false, data, durable: false, permission }
     }
 
     pub(super) const fn only(self, permission: Permission) -> Self {
@@ -158,10 +154,6 @@ impl<'a> RequestRow<'a> {
 
     pub(super) const fn changing(self, effect: Effect) -> Self {
         Self { effect, ..self }
-    }
-
-    pub(super) const fn waits_if(self, waits: bool) -> Self {
-        Self { waits, ..self }
     }
 
     pub(super) const fn urgent_if(self, urgent: bool) -> Self {
