@@ -525,18 +525,21 @@ async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session
     assert_eq!(fs.call(ALICE, lock(file, 2, LockMode::Exclusive, false)).await, Ok(MdtReply::Done));
 }
 
-/// Fills the journal, the reserve included, until the cold store works again.
+/// Fills the journal, the reserve included, until the cold store works again. The store's own tasks get
+/// their turns meanwhile: what they free is filled, too.
 async fn fill(fs: &Fixture) {
     fs.cold.fail_writes(Some(std::io::ErrorKind::StorageFull));
     let mut made = 0;
     while fs.create(&root(), ROOT, &format!("x{made}"), NodeKind::Regular, 0o644).await.is_ok() {
         made += 1;
         assert!(made < 100_000, "the journal never fills");
+        tokio::task::yield_now().await;
     }
     let mut removed = 0;
     while fs.unlink(&root(), ROOT, &format!("x{removed}")).await.is_ok() {
         removed += 1;
         assert!(removed < made, "the reserve never ends");
+        tokio::task::yield_now().await;
     }
 }
 

@@ -67,6 +67,21 @@ impl HeldLocks {
         released
     }
 
+    /// A request is about to be sent that nothing can be in the way of. What it gives up is not claimed
+    /// any more: when the MDT restarts before its answer arrives, others may have that already. Returns
+    /// the steps that lead back, if the request turns out not to be executed.
+    pub fn giving_up(&self, inode: InodeNumber, request: &LockRequest) -> Vec<LockRequest> {
+        let before = self.restoring(inode, request);
+        match request.mode {
+            LockMode::Unlock => self.granted(inode, request),
+            LockMode::Shared if before.iter().all(|step| step.mode != LockMode::Unlock) => {
+                self.granted(inode, request);
+            }
+            LockMode::Shared | LockMode::Exclusive => return Vec::new(),
+        }
+        before
+    }
+
     /// A request was granted.
     pub fn granted(&self, inode: InodeNumber, request: &LockRequest) {
         let mut locks = self.locks.lock();
@@ -241,6 +256,23 @@ mod tests {
             }
             prop_assert_eq!(&bytes(&locks), &model);
         }
+    }
+
+    #[test]
+    fn what_is_given_up_is_not_claimed() {
+        let locks = HeldLocks::default();
+        let claimed = || bytes(&locks)[..10].to_vec();
+        locks.granted(FILE, &request(0, 9, LockMode::Exclusive));
+        assert!(locks.giving_up(FILE, &request(0, 20, LockMode::Shared)).is_empty(), "it may have to wait");
+        assert_eq!(claimed(), [Some(LockMode::Exclusive); 10]);
+        let back = locks.giving_up(FILE, &request(0, 9, LockMode::Shared));
+        assert_eq!(claimed(), [Some(LockMode::Shared); 10]);
+        back.iter().for_each(|step| locks.granted(FILE, step));
+        assert_eq!(claimed(), [Some(LockMode::Exclusive); 10]);
+        let back = locks.giving_up(FILE, &request(5, 20, LockMode::Unlock));
+        assert_eq!(claimed()[4..6], [Some(LockMode::Exclusive), None]);
+        back.iter().for_each(|step| locks.granted(FILE, step));
+        assert_eq!(claimed(), [Some(LockMode::Exclusive); 10]);
     }
 
     #[test]

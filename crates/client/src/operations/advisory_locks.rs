@@ -15,7 +15,7 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use rpc::{
-    ImportState, LateOutcome, Question,
+    Answered, ImportState, LateOutcome, Question,
     message::{
         MdtReply, MdtRequest, Reply,
         mdt::{CancelLock, GetLock, HeldLock, LockFamily, LockMode, LockRange, SetLock, WaitTicket},
@@ -277,6 +277,7 @@ impl FileSystem {
         let target = self.targets.mdt_of(inode)?;
         let restarts = target.restarts();
         let ticket = wait.as_ref().map(|wait| wait.ticket());
+        let before = self.client_state.locks.giving_up(inode, &request);
         let set = MdtRequest::SetLock(SetLock { inode, family, owner, pid, range, mode, ticket });
         let answered = match wait {
             None => self.call(inode, set).await,
@@ -287,6 +288,9 @@ impl FileSystem {
                 answered
             }
         };
+        if matches!(answered, Err(FsError::NoLocks) | Ok(Answered { reply: MdtReply::Waiting, .. })) {
+            before.iter().for_each(|step| self.client_state.locks.granted(inode, step));
+        }
         match answered?.reply {
             MdtReply::Done => {
                 self.client_state.locks.granted(inode, &request);
