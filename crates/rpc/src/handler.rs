@@ -157,12 +157,6 @@ pub trait Handler: Send + Sync + 'static {
     /// Name of the service (queue and service threads) that executes this request.
     fn service(&self, request: &Request) -> &'static str;
 
-    /// Services that begin with another number of service threads than the server's options say,
-    /// and that number.
-    fn service_threads(&self) -> &'static [(&'static str, usize)] {
-        &[]
-    }
-
     /// The last mutation this target made durable (or wrote) for a slot, and its reply; consulted
     /// when a session of an earlier start of this server is continued. `None` if there is none, or
     /// if nothing here needs it because every request is idempotent.

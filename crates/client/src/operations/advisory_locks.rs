@@ -97,7 +97,10 @@ impl FileSystem {
     ) -> FsResult<()> {
         let inode = open.inode();
         let locks = request.mode != LockMode::Unlock;
-        let released = locks.then(|| self.client_state.locks.asking(inode, &request)).unwrap_or_default();
+        let released = match locks {
+            true => self.client_state.locks.asking(inode, &request),
+            false => Released::default(),
+        };
         let restoring = self.client_state.locks.restoring(inode, &request);
         let mut wait = (request.wait && locks).then(|| self.client_state.lock_waits.begin(inode, &request));
         let mut late_outcome = None;

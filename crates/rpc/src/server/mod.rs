@@ -74,9 +74,6 @@ impl Server {
     /// Serves `handler` under `name`, which must not be served yet; sessions without a request for
     /// `lease` are evicted.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
-        for (service, threads) in handler.service_threads() {
-            self.shared.service(service, *threads);
-        }
         let target = ServedTarget::new(self.shared.clone(), name, handler, lease);
         target.handler.served(Arc::new(ServedClients(Arc::downgrade(&target))));
         let before = self.targets.lock().insert(name.to_owned(), target.clone());
