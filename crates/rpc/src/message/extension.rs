@@ -241,7 +241,11 @@ mod tests {
             (ClientRequest::Blocking(blocking), 0x0401, "0106ac0200020801"),
             (ClientRequest::Completion(granted), 0x0402, "02060d0002080006"),
             (ClientRequest::Glimpse(LockHandle(5)), 0x0403, "0305"),
-            (ClientRequest::LockCompleted(LockCompleted { ticket: WaitTicket(7), outcome: Ok(()) }), 0x0404, "040700"),
+            (
+                ClientRequest::LockCompleted(LockCompleted { ticket: WaitTicket(7), outcome: Ok(()) }),
+                0x0404,
+                "04020700",
+            ),
             (ClientRequest::AskAgain(Some(InodeNumber(9))), 0x0405, "050109"),
             (ClientRequest::AskAgain(None), 0x0405, "0500"),
         ];
