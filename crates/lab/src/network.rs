@@ -73,6 +73,8 @@ struct Pipe {
 struct PipeQueue {
     frames: VecDeque<Frame>,
     closed: bool,
+    /// Its sender has closed the connection: the receiver hears of it, unless the network is cut.
+    ended: bool,
     /// Arrival of the last in-order frame: later ones do not overtake it.
     last_arrival: rt::Instant,
 }
@@ -189,6 +191,12 @@ impl Network {
     fn hang_up(&self, incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>) {
         if !incoming.queue.lock().closed {
             self.close(incoming);
+        }
+        // Also if the other direction broke before: the peer may not know.
+        let mut queue = outgoing.queue.lock();
+        let is_news = !queue.closed && !std::mem::replace(&mut queue.ended, true);
+        drop(queue);
+        if is_news {
             self.close_later(Arc::clone(outgoing));
         }
     }
