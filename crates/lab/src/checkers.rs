@@ -12,7 +12,10 @@ use std::{
 };
 
 use layout::{Layout, Location};
-use rpc::message::{mdt::ScannedInode, ost::ObjectAttributes};
+use rpc::{
+    SessionInfo,
+    message::{mdt::ScannedInode, ost::ObjectAttributes},
+};
 use types::{FsResult, InodeNumber, ObjectId};
 
 use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verdict};
@@ -245,18 +248,30 @@ async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict
     }
 }
 
-/// Clients that unmounted have no session at any target. (Sessions at the MGS hold nothing and end
-/// with their lease.)
-fn no_sessions_are_left(cluster: &Cluster) -> Verdict {
-    for role in cluster.roles().into_iter().filter(|role| *role != Role::Mgs) {
+/// Clients' sessions at all targets. (Sessions at the MGS hold nothing and end with their lease.)
+fn client_sessions(cluster: &Cluster) -> impl Iterator<Item = (Role, SessionInfo)> + '_ {
+    cluster.roles().into_iter().filter(|role| *role != Role::Mgs).flat_map(|role| {
         let sessions = cluster.inspect(role, |serving| serving.server.sessions(&role.target_name()));
-        let of_client =
-            sessions.unwrap_or_default().into_iter().find(|session| session.client_name.starts_with("client"));
-        if let Some(session) = of_client {
-            return Err(format!("{role} still has a session of {}", session.client_name));
-        }
+        let of_clients =
+            sessions.unwrap_or_default().into_iter().filter(|session| session.client_name.starts_with("client"));
+        of_clients.map(move |session| (role, session))
+    })
+}
+
+/// Clients that unmounted have no session at any target.
+fn no_sessions_are_left(cluster: &Cluster) -> Verdict {
+    match client_sessions(cluster).next() {
+        Some((role, session)) => Err(format!("{role} still has a session of {}", session.client_name)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Waits until no target executes a request of a client. All clients have died: some of their requests
+/// may wait for locks of others of them, and are executed when those are evicted.
+pub async fn requests_end(cluster: &Cluster) {
+    while client_sessions(cluster).any(|(_, session)| session.running > 0) {
+        cluster.simulation().sleep(LOOK_AGAIN).await;
+    }
 }
 
 /// Clients that unmounted have nothing open.

@@ -19,5 +19,5 @@ pub use import::{
     Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Lease, Question,
     Recovery, unexpected,
 };
-pub use server::{Server, ServerOptions};
+pub use server::{Server, ServerOptions, SessionInfo};
 pub use service::{Parked, Service, ServiceStatistics};
