@@ -3,20 +3,11 @@
 
 use crate::support;
 
-use client::FileSystem;
 use rpc::message::mdt::{OpenFlags, open_flag};
-use support::{READ_WRITE, create, read, real::RealCluster, write};
+use support::{READ_WRITE, asked_for_layout, create, read, real::RealCluster, write};
 use types::Credentials;
 
 const MIB: u64 = 1 << 20;
-
-/// How often a client asked its MDT for a layout.
-fn asked(fs: &FileSystem) -> u64 {
-    let statistics = fs.connections().into_iter().map(|(_, _, statistics)| statistics);
-    let of_layouts = |name: &str| name.ends_with("_getlayout") || name.ends_with("_get_layout");
-    let opcodes = statistics.flat_map(|statistics| statistics.opcodes);
-    opcodes.filter(|opcode| of_layouts(opcode.name)).map(|opcode| opcode.calls).sum()
-}
 
 #[tokio::test]
 async fn a_hole_is_read_under_the_lock_and_growth_is_seen_at_once() {
@@ -29,14 +20,14 @@ async fn a_hole_is_read_under_the_lock_and_growth_is_seen_at_once() {
         assert_eq!(read(&two, &reader, mebibyte * MIB, 100).await, []);
     }
     assert_eq!(read(&two, &reader, 0, 4096).await, [1; 1000]);
-    assert_eq!(asked(&two), 0, "the lock came with the open");
+    assert_eq!(asked_for_layout(&two), 0, "the lock came with the open");
     for (number, mebibyte) in [(1, 1), (2, 64), (3, 2000)] {
         write(&one, &file, mebibyte * MIB, &[7; 100]).await;
         assert_eq!(read(&two, &reader, mebibyte * MIB, 4096).await, [7; 100]);
         assert_eq!(read(&two, &reader, (mebibyte + 1) * MIB, 4096).await, []);
-        assert!(asked(&two) <= number, "once for each time that the layout grew");
+        assert!(asked_for_layout(&two) <= number, "once for each time that the layout grew");
     }
-    assert!(asked(&two) > 0);
+    assert!(asked_for_layout(&two) > 0);
 }
 
 /// Without locks, a hole is not believed before the MDT was asked.
@@ -49,7 +40,7 @@ async fn without_locks_the_mdt_is_asked_at_a_hole() {
     write(&one, &file, 0, &[1; 1000]).await;
     let reader = two.open(&Credentials::root(), file.inode(), OpenFlags(open_flag::READ)).await.unwrap();
     assert_eq!(read(&two, &reader, MIB, 100).await, []);
-    assert!(asked(&two) > 0);
+    assert!(asked_for_layout(&two) > 0);
     write(&one, &file, 64 * MIB, &[7; 100]).await;
     assert_eq!(read(&two, &reader, 64 * MIB, 4096).await, [7; 100]);
 }

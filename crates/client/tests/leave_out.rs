@@ -9,9 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
 use layout::{Layout, LayoutSpec, Location, StripeSpec};
-use rpc::message::mdt::{OpenFlags, open_flag};
+use rpc::message::{
+    LeaveFullOst, LeaveStep, MdtRequest,
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Open, OpenFlags, OpenId, open_flag},
+};
 use support::{READ_WRITE, append, create, read, real::RealCluster, size, with_layout};
-use types::{Credentials, FsError, InodeNumber, OstIndex, limits::FENCE_GENERATION_MAX};
+use types::{Credentials, FsError, InodeNumber, OstIndex};
 
 const MIB: u64 = 1 << 20;
 
@@ -253,7 +256,7 @@ async fn the_last_space_is_used_and_then_there_is_none() {
     assert!(data.len() as u64 == end && data.iter().all(|byte| *byte == 1));
 }
 
-/// The client that fenced died before the MDT heard of it.
+/// The client that had the objects fenced gives up before it has another layout made.
 #[tokio::test]
 async fn a_fence_without_a_new_layout_holds_nobody_up() {
     let cluster = RealCluster::automatic(1).await;
@@ -263,33 +266,49 @@ async fn a_fence_without_a_new_layout_holds_nobody_up() {
     let inode = file.inode();
     let reader = two.open(&root(), inode, OpenFlags(open_flag::READ)).await.unwrap();
     let before = layout(&one, inode).await;
-    cluster.fence(OstIndex(0), inode, 1, before.generation.0 + 2).await;
-    assert_eq!(read(&two, &reader, 0, 2 << 20).await, mib(1));
-    write(&one, &file, MIB, &mib(2)).await;
+    let (client, open) = (one.client_id(), OpenId(u64::MAX));
+    let opens = Open { inode, open, flags: OpenFlags(READ_WRITE) };
+    let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Append };
+    let step = LeaveStep::Fence(before.components[1].id);
+    let leave = LeaveFullOst { inode, open, generation: before.generation, step };
+    cluster.ask_mdt(client, MdtRequest::Open(root(), opens)).await;
+    cluster.ask_mdt(client, MdtRequest::ExclusiveBegin(root(), begin)).await;
+    cluster.ask_mdt(client, MdtRequest::LeaveFullOst(leave)).await;
+    let reading = tokio::spawn({
+        let (two, reader) = (two.clone(), reader.clone());
+        async move { read(&two, &reader, 0, 2 << 20).await }
+    });
+    // Whichever user of the client it is.
+    let writing = tokio::spawn({
+        let (one, file) = (one.clone(), file.clone());
+        async move { write(&one, &file, MIB, &mib(2)).await }
+    });
+    for fs in [&one, &two] {
+        while support::asked_for_layout(fs) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(!reading.is_finished() && !writing.is_finished(), "they wait for the layout");
+    cluster.ask_mdt(client, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: None })).await;
+    assert_eq!(reading.await.unwrap()[..MIB as usize], mib(1));
+    writing.await.unwrap();
     two.truncate(&root(), inode, None, MIB).await.unwrap();
     let after = layout(&one, inode).await;
-    assert_eq!((after.generation.0, after.components), (before.generation.0 + 2, before.components));
+    assert_eq!((after.generation.0, after.components), (before.generation.0 + 1, before.components));
 }
 
-/// A client that is broken or hostile fences as far as it can: readers, writers and truncations
-/// asked for the layout forever.
+/// No MDT fences so far: readers and truncations do not ask for the layout forever.
 #[tokio::test]
-async fn a_fence_beyond_all_layouts_holds_nobody_up() {
+async fn an_object_that_is_fenced_beyond_the_layout_is_damaged() {
     let cluster = RealCluster::automatic(1).await;
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
     write(&fs, &file, 0, &mib(1)).await;
     let inode = file.inode();
-    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX / 3).await;
-    assert_eq!(read(&fs, &file, 0, 2 << 20).await, mib(1));
-    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX - 1).await;
-    write(&fs, &file, MIB, &mib(2)).await;
-    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX).await;
-    fs.truncate(&root(), inode, None, MIB).await.unwrap();
-    assert_eq!(read(&fs, &file, 0, 2 << 20).await, mib(1));
-    // Servers refuse such a fence; an object that has one is told apart from one that is only late.
-    cluster.fence(OstIndex(0), inode, 1, u64::MAX).await;
+    cluster.fence(OstIndex(0), inode, 1, layout(&fs, inode).await.generation.0 + 1).await;
     assert!(matches!(fs.read(&file, 0, 1 << 20).await.err(), Some(FsError::Damaged(_))));
+    assert!(matches!(fs.truncate(&root(), inode, None, MIB).await.err(), Some(FsError::Damaged(_))));
+    assert!(fs.write(&file, MIB, mib(2), WriteOptions::default()).await.is_err());
 }
 
 #[tokio::test]

@@ -601,6 +601,7 @@ async fn a_truncation_by_path_does_not_go_on_in_a_new_life() {
     while cluster.osts[0].waiting() == 0 {
         tokio::task::yield_now().await;
     }
+    cluster.mdt.next_layout(inode);
     cluster.evict(former).await;
     assert_eq!(fs.get_attributes(inode, None).await, Err(FsError::Stale), "whatever comes next finds out");
     while fs.client_id() == former {

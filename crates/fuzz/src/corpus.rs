@@ -26,16 +26,16 @@ use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{self, opcode},
     message::{
-        ClientReply, ClientRequest, Compound, CompoundReply, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply,
-        OstRequest, ReplyExtension, Request, RequestExtension, Step, StepInode, StepReply,
+        ClientReply, ClientRequest, Compound, CompoundReply, LeaveFullOst, LeaveStep, MdtReply, MdtRequest, MgsReply,
+        MgsRequest, OstReply, OstRequest, Relocation, ReplyExtension, Request, RequestExtension, Step, StepInode,
+        StepReply,
         client::{Blocking, Glimpsed},
         extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
-            ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
-            LockClaim, Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, Reclaim, RegisterOpens, Rename,
-            RenameMode, RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket,
-            XattrMode,
+            ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LockClaim, Lookup,
+            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode, SetLock, SetXattr,
+            SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -235,6 +235,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         layout: Some(spec()),
     };
     let claim = LockClaim { handle: LockHandle(5), inode: INODE, bits: InodeBits(3), version: 300 };
+    let leave = |step| MdtRequest::LeaveFullOst(LeaveFullOst { inode: INODE, open, generation: Generation(4), step });
     vec![
         MdtRequest::Lookup(root.clone(), Lookup { parent: INODE, name: name.clone() }),
         MdtRequest::SetAttributes(root.clone(), INODE, set),
@@ -283,28 +284,15 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::Compound(compound()),
         MdtRequest::RepairSize(root, INODE, update()),
         MdtRequest::ReportFull(OstIndex(3)),
-        MdtRequest::PlaceElsewhere(PlaceElsewhere {
-            inode: INODE,
-            open,
-            epoch: 7,
-            generation: Generation(1),
-            slots: vec![0, 1],
-            refused: vec![OstIndex(3)],
-        }),
+        leave(LeaveStep::Relocate(Relocation { epoch: 7, slots: vec![0, 1], refused: vec![OstIndex(3)] })),
+        leave(LeaveStep::Fence(ComponentId(3))),
+        leave(LeaveStep::LeaveOut(ComponentId(3), Extent { start: 4096, end: 8192 })),
         MdtRequest::DataVersion(Credentials::root(), DataVersion { inode: INODE, hold_writers: Some(open) }),
         MdtRequest::SwapLayouts(Credentials::root(), SwapLayouts { first: side, second: side }),
-        MdtRequest::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: false }),
         MdtRequest::DropPrivileges(Credentials::root(), INODE),
         MdtRequest::CancelLocks(vec![LockHandle(5), LockHandle(1 << 40)]),
         MdtRequest::RegisterOpens(RegisterOpens { opens: vec![(INODE, open, OpenFlags(1))], complete: true }),
         MdtRequest::ClaimLocks(ClaimLocks { era: 1, locks: vec![claim; 2] }),
-        MdtRequest::LeaveOut(LeaveOut {
-            inode: INODE,
-            open,
-            generation: Generation(4),
-            component: ComponentId(3),
-            hole: Extent { start: 4096, end: 8192 },
-        }),
     ]
 }
 

@@ -8,7 +8,7 @@
 //! nothing during a recovery, or before a client has told on a new connection what it has open.
 //! Data are not granted yet.
 //!
-//! The layout is granted with every reply that shows it. Opens are granted of directories wherever
+//! The layout is granted with every reply that shows it, except while it is being changed. Opens are granted of directories wherever
 //! they are shown, and of files with an open for reading, which brings the layout; not of a file
 //! whose readers are counted because it may be moved.
 //!
@@ -18,11 +18,9 @@
 
 use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
-    MdtReply, MdtRequest,
+    LeaveFullOst, LeaveStep, MdtReply, MdtRequest,
     lock::{CacheMode, Enqueue, Granted, Resource},
-    mdt::{
-        DirectoryEntry, Entry, Instantiate, LayoutInfo, LeaveOut, LockClaim, PlaceElsewhere, RenewLayout, open_flag,
-    },
+    mdt::{DirectoryEntry, Entry, Instantiate, LayoutInfo, LockClaim, open_flag},
 };
 use types::{ClientId, FileKind, InodeNumber, LockHandle};
 
@@ -162,9 +160,7 @@ fn about(
         (R::GetLayout(inode), MdtReply::Layout(LayoutInfo { layout: Some(_), .. })) => unseen(*inode, LAYOUT),
         (
             R::Instantiate(Instantiate { inode, .. })
-            | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
-            | R::RenewLayout(RenewLayout { inode, .. })
-            | R::LeaveOut(LeaveOut { inode, .. }),
+            | R::LeaveFullOst(LeaveFullOst { inode, step: LeaveStep::LeaveOut(..) | LeaveStep::Relocate(_), .. }),
             MdtReply::Layout(_),
         ) => unseen(*inode, LAYOUT),
         (R::ReadDirectory(read), MdtReply::Directory(..)) => unseen(read.inode, DIRECTORY | XATTRS),

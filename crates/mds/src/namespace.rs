@@ -268,7 +268,7 @@ impl Namespace {
         }
         let mut changes = txn.into_changes();
         self.change = Change::default();
-        let exclusive = changes.exclusive.take();
+        let (exclusive, decided_layout) = (changes.exclusive.take(), changes.decided_layout.take());
         let waits = attempts.as_deref_mut().filter(|_| !changes.is_final);
         let outcome = outcome.and_then(|value| Ok((value, self.prepare(context, waits, &changes)?)));
         let (outcome, cached) = match outcome {
@@ -295,6 +295,9 @@ impl Namespace {
                 cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));
             }
             Err(_) => self.give_back(exclusive, context.client),
+        }
+        if let Some(inode) = decided_layout {
+            self.volatile.end_layout_change(inode, context.client);
         }
         if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
             let (volatile, counters) = (&mut self.volatile, self.counters);

@@ -171,6 +171,9 @@ pub(crate) struct Volatile {
     pub locks: AdvisoryLocks,
     /// Exclusive data locks.
     pub exclusive: ExclusiveLocks,
+    /// Files whose layout the holder of the exclusive data lock is about to change: their objects refuse
+    /// the layouts before the present one, which nobody else is shown.
+    layout_changes: BTreeMap<InodeNumber, ClientId>,
     /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
     /// Locks under which clients cache.
@@ -204,6 +207,7 @@ impl Volatile {
             opens: OpenTable::new(opens_max),
             locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
             exclusive: ExclusiveLocks::default(),
+            layout_changes: BTreeMap::new(),
             waiters: Waiters::default(),
             cache: CacheLocks::new(now),
             recovery: Recovery::default(),
@@ -297,12 +301,40 @@ impl Volatile {
         }
     }
 
+    /// The holder of the exclusive data lock is about to change the layout of an inode.
+    pub fn begin_layout_change(&mut self, inode: InodeNumber, client: ClientId) {
+        assert_eq!(self.exclusive.holder(inode), Some(client), "only the holder of the lock changes the layout");
+        self.layout_changes.insert(inode, client);
+    }
+
+    /// Which client is about to change the layout of an inode, if any.
+    pub fn layout_changing_by(&self, inode: InodeNumber) -> Option<ClientId> {
+        self.layout_changes.get(&inode).copied()
+    }
+
+    /// Whether nobody is shown the layout of an inode at present.
+    pub fn is_layout_changing(&self, inode: InodeNumber) -> bool {
+        self.layout_changes.contains_key(&inode)
+    }
+
+    /// The client does not change the layout of an inode any more: requests that wait for it continue.
+    pub fn end_layout_change(&mut self, inode: InodeNumber, client: ClientId) {
+        if self.layout_changing_by(inode) == Some(client) {
+            self.layout_changes.remove(&inode);
+            self.waiters.wake(inode);
+        }
+    }
+
     /// Releases all locks of a client; it waits for nothing any more.
     pub fn release_locks(&mut self, client: ClientId) {
         self.waiters.forget(client);
         let mut completed = Vec::new();
         self.locks.drop_client(client, &mut completed);
         self.waiters.complete(completed);
+        let changing = self.layout_changes.iter().filter(|(_, changing)| **changing == client);
+        for inode in changing.map(|(inode, _)| *inode).collect::<Vec<_>>() {
+            self.end_layout_change(inode, client);
+        }
         for (inode, next) in self.exclusive.drop_client(client) {
             self.waiters.wake_client(inode, next);
             self.waiters.wake(inode);
@@ -354,6 +386,7 @@ impl Volatile {
             self.waiters.wake_client(inode, next);
         }
         if outcome.is_ok() {
+            self.end_layout_change(inode, client);
             self.waiters.wake(inode);
         }
         outcome.is_ok()

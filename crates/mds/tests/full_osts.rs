@@ -12,11 +12,8 @@ use common::{
 use layout::{LayoutSpec, StripeCount, StripeSpec};
 use mds::{Mdt, Parameters};
 use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{
-        Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId,
-        PlaceElsewhere,
-    },
+    LeaveFullOst, LeaveStep, MdtReply, MdtRequest, Relocation,
+    mdt::{Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId},
 };
 use rt::{
     Clock,
@@ -74,12 +71,30 @@ async fn unlock(fs: &Fixture, inode: InodeNumber) {
     done(fs.call(ALICE, MdtRequest::ExclusiveEnd(end)).await.unwrap()).unwrap();
 }
 
-async fn elsewhere(fs: &Fixture, request: PlaceElsewhere) -> FsResult<(Generation, Vec<OstIndex>)> {
-    fs.call(ALICE, MdtRequest::PlaceElsewhere(request)).await.map(osts_of)
+/// Objects that are to get other OSTs.
+#[derive(Clone)]
+struct Moves {
+    inode: InodeNumber,
+    open: OpenId,
+    generation: Generation,
+    relocation: Relocation,
 }
 
-fn request(inode: InodeNumber, open: OpenId, epoch: u64, slots: &[u32]) -> PlaceElsewhere {
-    PlaceElsewhere { inode, open, epoch, generation: Generation(1), slots: slots.to_vec(), refused: Vec::new() }
+async fn relocate(fs: &Fixture, moves: Moves) -> FsResult<(Generation, Vec<OstIndex>)> {
+    let Moves { inode, open, generation, relocation } = moves;
+    let leave = LeaveFullOst { inode, open, generation, step: LeaveStep::Relocate(relocation) };
+    fs.call(ALICE, MdtRequest::LeaveFullOst(leave)).await.map(osts_of)
+}
+
+fn request(inode: InodeNumber, open: OpenId, epoch: u64, slots: &[u32]) -> Moves {
+    let relocation = Relocation { epoch, slots: slots.to_vec(), refused: Vec::new() };
+    Moves { inode, open, generation: Generation(1), relocation }
+}
+
+/// The same without these OSTs.
+fn without(moves: &Moves, refused: &[OstIndex]) -> Moves {
+    let relocation = Relocation { refused: refused.to_vec(), ..moves.relocation.clone() };
+    Moves { relocation, ..moves.clone() }
 }
 
 fn stripes(count: u32) -> StripeSpec {
@@ -175,11 +190,10 @@ async fn the_last_space_is_used() {
     let (inode, open, epoch) = new_file(&fs, "file", stripes(3)).await;
     assert_eq!(layout(&fs, inode).await.1, [OstIndex(1)]);
     lock(&fs, inode, open).await;
-    let refused = |osts: &[u16]| osts.iter().copied().map(OstIndex).collect();
-    let once = PlaceElsewhere { refused: refused(&[1]), ..request(inode, open, epoch, &[0]) };
-    assert_eq!(elsewhere(&fs, once.clone()).await, Ok((Generation(2), vec![OstIndex(0)])));
-    let twice = PlaceElsewhere { refused: refused(&[0, 1]), generation: Generation(2), ..once };
-    assert_eq!(elsewhere(&fs, twice).await, Err(FsError::NoSpace));
+    let once = without(&request(inode, open, epoch, &[0]), &[OstIndex(1)]);
+    assert_eq!(relocate(&fs, once.clone()).await, Ok((Generation(2), vec![OstIndex(0)])));
+    let twice = Moves { generation: Generation(2), ..without(&once, &[OstIndex(0), OstIndex(1)]) };
+    assert_eq!(relocate(&fs, twice).await, Err(FsError::NoSpace));
 }
 
 /// No OST takes objects as far as the MDT knows, until it asks.
@@ -218,9 +232,9 @@ async fn all_osts_are_asked_before_anybody_is_told_that_there_is_no_space() {
     // Likewise for what was placed, and is refused there.
     let (inode, open, epoch) = new_file(&fs, "moves", stripes(1)).await;
     lock(&fs, inode, open).await;
-    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+    assert_eq!(relocate(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
     *osts[2].bytes_available.lock() = GIB / 2;
-    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Ok((Generation(2), vec![OstIndex(2)])));
+    assert_eq!(relocate(&fs, request(inode, open, epoch, &[0])).await, Ok((Generation(2), vec![OstIndex(2)])));
 }
 
 #[tokio::test]
@@ -252,31 +266,29 @@ async fn objects_move_if_their_file_is_its_writers_alone() {
     let (inode, open, epoch) = new_file(&fs, "file", stripes(2)).await;
     let (_, first) = layout(&fs, inode).await;
     let good = request(inode, open, epoch, &[1]);
-    assert_eq!(elsewhere(&fs, good.clone()).await, Err(FsError::NoSpace), "without the lock");
+    assert_eq!(relocate(&fs, good.clone()).await, Err(FsError::NoLocks), "without the lock");
     lock(&fs, inode, open).await;
-    assert_eq!(elsewhere(&fs, PlaceElsewhere { epoch: epoch + 1, ..good.clone() }).await, Err(FsError::NoSpace));
-    assert_eq!(elsewhere(&fs, PlaceElsewhere { open: OpenId(999), ..good.clone() }).await, Err(FsError::BadHandle));
+    assert_eq!(relocate(&fs, request(inode, open, epoch + 1, &[1])).await, Err(FsError::NoSpace));
+    assert_eq!(relocate(&fs, Moves { open: OpenId(999), ..good.clone() }).await, Err(FsError::BadHandle));
     for slots in [&[][..], &[2], &[0, u32::MAX]] {
-        let wrong = PlaceElsewhere { slots: slots.to_vec(), ..good.clone() };
-        assert_eq!(elsewhere(&fs, wrong).await, Err(FsError::Invalid), "{slots:?}");
+        assert_eq!(relocate(&fs, request(inode, open, epoch, slots)).await, Err(FsError::Invalid), "{slots:?}");
     }
     fs.begin(BOB).await;
     let (theirs, _) = fs.open(BOB, &root(), inode, READ).await.unwrap();
-    assert_eq!(elsewhere(&fs, good.clone()).await, Err(FsError::NoSpace), "somebody else reads by the old layout");
+    assert_eq!(relocate(&fs, good.clone()).await, Err(FsError::NoSpace), "somebody else reads by the old layout");
     fs.close(BOB, inode, theirs, None).await.unwrap();
     assert_eq!(layout(&fs, inode).await, (Generation(1), first.clone()), "so far nothing changed");
 
     let spare: Vec<OstIndex> = (0..4).map(OstIndex).filter(|ost| !first.contains(ost)).collect();
-    let refused = vec![spare[0]];
-    let moved = elsewhere(&fs, PlaceElsewhere { refused, ..good.clone() }).await.unwrap();
+    let moved = relocate(&fs, without(&good, &spare[..1])).await.unwrap();
     assert_eq!(moved, (Generation(2), vec![first[0], spare[1]]));
-    assert_eq!(elsewhere(&fs, good).await, Ok(moved.clone()), "asked again, the same");
+    assert_eq!(relocate(&fs, good).await, Ok(moved.clone()), "asked again, the same");
     unlock(&fs, inode).await;
-    let both = PlaceElsewhere { generation: Generation(2), ..request(inode, open, epoch, &[0, 1]) };
+    let both = Moves { generation: Generation(2), ..request(inode, open, epoch, &[0, 1]) };
     lock(&fs, inode, open).await;
     *osts[usize::from(spare[0].0)].bytes_available.lock() = 0;
     done(fs.call(ALICE, MdtRequest::ReportFull(spare[0])).await.unwrap()).unwrap();
-    assert_eq!(elsewhere(&fs, both).await, Err(FsError::NoSpace), "there are not two others with space");
+    assert_eq!(relocate(&fs, both).await, Err(FsError::NoSpace), "there are not two others with space");
     assert_eq!(layout(&fs, inode).await, moved);
 }
 
@@ -290,7 +302,7 @@ async fn a_truncation_in_between_keeps_objects_where_they_are() {
     fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
     unlock(&fs, inode).await;
     lock(&fs, inode, open).await;
-    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+    assert_eq!(relocate(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
 }
 
 #[tokio::test]
@@ -300,13 +312,13 @@ async fn a_chosen_first_ost_is_not_exchanged() {
     let (inode, open, epoch) = new_file(&fs, "file", spec).await;
     assert_eq!(layout(&fs, inode).await.1, [OstIndex(1), OstIndex(2)]);
     lock(&fs, inode, open).await;
-    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
-    let second = elsewhere(&fs, request(inode, open, epoch, &[1])).await;
+    assert_eq!(relocate(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+    let second = relocate(&fs, request(inode, open, epoch, &[1])).await;
     assert_eq!(second, Ok((Generation(2), vec![OstIndex(1), OstIndex(0)])));
     let spec = StripeSpec { osts: vec![OstIndex(0), OstIndex(2)], ..StripeSpec::default() };
     let (inode, open, epoch) = new_file(&fs, "listed", spec).await;
     lock(&fs, inode, open).await;
-    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[1])).await, Err(FsError::NoSpace));
+    assert_eq!(relocate(&fs, request(inode, open, epoch, &[1])).await, Err(FsError::NoSpace));
 }
 
 /// The client continues under the new layout, so it must outlast whatever happens to the MDT.
@@ -315,7 +327,7 @@ async fn a_move_is_durable_when_it_is_answered() {
     let (mut fs, _osts) = with_osts(2).await;
     let (inode, open, epoch) = new_file(&fs, "file", stripes(1)).await;
     lock(&fs, inode, open).await;
-    let moved = elsewhere(&fs, request(inode, open, epoch, &[0])).await.unwrap();
+    let moved = relocate(&fs, request(inode, open, epoch, &[0])).await.unwrap();
     fs.lose_power().await;
     assert_eq!(layout(&fs, inode).await, moved);
 }

@@ -6,21 +6,21 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use common::*;
-use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
+use layout::{BackingSpec, ComponentId, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeSpec};
 use rpc::{
     Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
     message::{
-        Compound, MdtReply, MdtRequest, OstRequest, Step, StepInode,
+        Compound, LeaveFullOst, LeaveStep, MdtReply, MdtRequest, OstRequest, Step, StepInode,
         mdt::{
             Close, Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, HeldLock, LockFamily, LockMode, LockRange,
-            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RenewLayout, SetLock, Settle, SizeUpdate,
+            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, SetLock, Settle, SizeUpdate,
         },
         ost::{SpaceChange, Write},
     },
 };
 use types::{
-    ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, NodeKind, ObjectId, OstIndex, Owner,
+    ClientId, Credentials, FsError, FsResult, InodeNumber, NodeKind, ObjectId, OstIndex, Owner,
     limits::{COMPOUND_DATA_BYTES_MAX, COMPOUND_STEPS_MAX, FILE_BYTES_MAX, GROUPS_MAX, RECLAIM_ENTRIES_MAX},
 };
 
@@ -155,16 +155,16 @@ async fn what_concerns_an_open_file_takes_an_open_of_it() {
     let Scene { honest, hostile, fs, .. } = Scene::new().await;
     let file = fs.file(ROOT, "f").await;
     open(&honest, file, 1, READ | WRITE).await.unwrap();
-    let renew = |generation| {
-        MdtRequest::RenewLayout(RenewLayout { inode: file, generation: Generation(generation), exclusive: false })
-    };
-    let requests = [lock(file), MdtRequest::ClearPrivileges(file), renew(1), renew(1 << 62)];
+    let requests = [lock(file), MdtRequest::ClearPrivileges(file)];
     for request in requests {
         assert_eq!(ask(&hostile, request.clone()).await, Err(FsError::BadHandle), "{request:?}");
         let granted = ask(&honest, request.clone()).await;
         assert!(granted.is_ok(), "{request:?}: {granted:?}");
     }
-    assert_eq!(ask(&honest, renew(u64::MAX)).await, Err(FsError::Overflow));
+    let (open_of_others, generation) = (OpenId(1), Layout::FIRST_GENERATION);
+    let step = LeaveStep::Fence(ComponentId(1));
+    let leave = LeaveFullOst { inode: file, open: open_of_others, generation, step };
+    assert_eq!(ask(&hostile, MdtRequest::LeaveFullOst(leave)).await, Err(FsError::BadHandle));
     // To read does not suffice to write.
     open(&hostile, file, 1, READ).await.unwrap();
     assert_eq!(ask(&hostile, MdtRequest::ClearPrivileges(file)).await, Err(FsError::BadHandle));

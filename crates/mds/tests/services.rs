@@ -21,13 +21,13 @@ use rpc::{
         lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
         mdt::{
             ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Lookup, Open,
-            OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, SetXattr, XattrMode, open_flag,
+            OpenFlags, OpenId, Reclaim, SetLock, SetXattr, XattrMode, open_flag,
         },
     },
 };
 use rt::BoxFuture;
 use tokio::sync::{Semaphore, watch};
-use types::{ClientId, FsResult, Generation, InodeNumber, LockHandle, NodeKind, Slot, Xid};
+use types::{ClientId, FsResult, InodeNumber, LockHandle, NodeKind, Slot, Xid};
 
 /// Requests that wait, of each kind.
 const WAITING: u64 = 5;
@@ -103,12 +103,9 @@ async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
     call(&others, MdtRequest::Open(root(), look)).await.unwrap();
     for number in 0..WAITING {
         let flags = OpenFlags(WRITE | open_flag::TRUNCATE);
-        let renew = RenewLayout { inode: file, generation: Generation(100), exclusive: false };
         let create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((OpenId(10 + number), flags)));
         let again = Open { inode: file, open: OpenId(20 + number), flags };
-        for request in
-            [MdtRequest::RenewLayout(renew), MdtRequest::Create(root(), create), MdtRequest::Open(root(), again)]
-        {
+        for request in [MdtRequest::Create(root(), create), MdtRequest::Open(root(), again)] {
             waiting.push(insist(&others, &asked.waits, request));
         }
     }

@@ -95,8 +95,7 @@ pub const OBJECTS_PER_REQUEST_MAX: usize = 8192;
 pub const FENCE_OBJECTS_MAX: usize = STRIPE_COUNT_MAX as usize;
 /// Largest generation of a layout.
 pub const LAYOUT_GENERATION_MAX: u64 = 1 << 63;
-/// Largest generation an object can be fenced at. A file gets past any fence (`RenewLayout`), and
-/// still has more changes of its layout left than can be made.
+/// Largest generation an object can be fenced at: more changes of a layout than can be made.
 pub const FENCE_GENERATION_MAX: u64 = 1 << 62;
 /// Largest space of a file, in 512-byte blocks, that a client can report: in bytes it is still a
 /// u64.

@@ -2,11 +2,9 @@
 //! all requests.
 
 use rpc::message::{
-    MdtRequest,
+    LeaveFullOst, LeaveStep, MdtRequest,
     lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
-    mdt::{
-        Create, ExclusiveBegin, Instantiate, LeaveOut, OpenFlags, PlaceElsewhere, RenameMode, RenewLayout, open_flag,
-    },
+    mdt::{Create, ExclusiveBegin, Instantiate, OpenFlags, RenameMode, open_flag},
 };
 use types::{
     InodeNumber,
@@ -170,9 +168,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         R::Open(_, open) => (Asked::Opened(open.flags), Some((open.inode, NAMED | inode_bit::LAYOUT))),
         R::GetLayout(inode)
         | R::Instantiate(Instantiate { inode, .. })
-        | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
-        | R::RenewLayout(RenewLayout { inode, .. })
-        | R::LeaveOut(LeaveOut { inode, .. })
+        | R::LeaveFullOst(LeaveFullOst { inode, step: LeaveStep::LeaveOut(..) | LeaveStep::Relocate(_), .. })
         | R::ExclusiveBegin(_, ExclusiveBegin { inode, .. }) => {
             (Asked::Layout(*inode), Some((*inode, inode_bit::LAYOUT)))
         }
@@ -221,7 +217,10 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SwapLayouts(..)
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
-        | R::ClaimLocks(_) => (Asked::Nothing, None),
+        | R::ClaimLocks(_)
+        // Others of this client are not shown the layout before the next step.
+        | R::LeaveFullOst(LeaveFullOst { step: LeaveStep::Fence(_), .. }) => (Asked::Nothing, None),
+        R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
 
@@ -254,10 +253,9 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         R::Close(close) if close.update.is_some() || written(close.inode) => vec![Subject::Times(close.inode)],
         R::Settle(settle) => vec![Subject::Times(settle.inode)],
         R::DataVersion(_, version) => vec![Subject::Times(version.inode)],
-        R::Instantiate(Instantiate { inode, .. })
-        | R::PlaceElsewhere(PlaceElsewhere { inode, .. })
-        | R::RenewLayout(RenewLayout { inode, .. })
-        | R::LeaveOut(LeaveOut { inode, .. }) => vec![Subject::Times(*inode), Subject::Layout(*inode)],
+        R::Instantiate(Instantiate { inode, .. }) | R::LeaveFullOst(LeaveFullOst { inode, .. }) => {
+            vec![Subject::Times(*inode), Subject::Layout(*inode)]
+        }
         R::ChangeData(request) => {
             request.row().changed_object().map(|object| Subject::Times(object.inode)).into_iter().collect()
         }
@@ -287,6 +285,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
         | R::ClaimLocks(_) => Vec::new(),
+        R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
 

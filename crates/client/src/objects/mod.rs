@@ -3,4 +3,3 @@
 pub(crate) mod data_attributes;
 pub(crate) mod glimpse;
 pub(crate) mod object;
-pub(crate) mod renewals;

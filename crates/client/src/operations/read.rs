@@ -36,10 +36,7 @@ use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 use crate::{
     FileSystem, OpenFile, ReadData,
     join::join_all,
-    objects::{
-        object::{Object, ObjectData, requests_of},
-        renewals::Renewals,
-    },
+    objects::object::{Object, ObjectData, requests_of},
     open_state::open_inode::OpenInode,
     statistics::Operation,
 };
@@ -63,7 +60,6 @@ impl FileSystem {
     }
 
     async fn read_range_inner(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
-        let mut renewals = Renewals::default();
         loop {
             let layout = match self.layout_of(open).await? {
                 layout if layout.coverage(offset, bytes) == Coverage::Complete => layout,
@@ -71,8 +67,7 @@ impl FileSystem {
             };
             match self.read_by(open, &layout, offset, bytes).await {
                 Err(FsError::LayoutChanged) => {
-                    let refused = renewals.next(open.inode(), layout.generation)?;
-                    self.renew_layout(open.inode(), Some(open), refused, false).await?;
+                    self.newer_layout(open.inode(), Some(open), layout.generation).await?;
                 }
                 outcome => return outcome,
             }

@@ -14,7 +14,7 @@ use crate::{
     cancellation::finish::finish,
     join::join_all,
     locks::exclusive::Section,
-    objects::{data_attributes::DataAttributes, object::Object, renewals::Renewals},
+    objects::{data_attributes::DataAttributes, object::Object},
     open_state::open_inode::{OpenInode, verified},
     statistics::Operation,
 };
@@ -126,9 +126,9 @@ impl FileSystem {
         section: &Section,
     ) -> FsResult<DataAttributes> {
         let mut outcome = self.truncate_by(inode, open, layout, size, section).await;
-        let (mut generation, mut renewals) = (layout.generation, Renewals::default());
+        let mut generation = layout.generation;
         while outcome == Err(FsError::LayoutChanged) {
-            let layout = self.renew_layout(inode, open, renewals.next(inode, generation)?, true).await?;
+            let layout = self.newer_layout(inode, open, generation).await?;
             outcome = self.truncate_by(inode, open, &layout, size, section).await;
             generation = layout.generation;
         }

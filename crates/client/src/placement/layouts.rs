@@ -19,9 +19,13 @@ use rpc::message::{
     mdt::{Instantiate, LayoutInfo},
 };
 use rt::BoxFuture;
-use types::{FsError, FsResult, ProtocolError};
+use types::{Damage, FsError, FsResult, Generation, InodeNumber, ProtocolError};
 
-use crate::{FileSystem, OpenFile, open_state::open_inode::OpenInode, targets::connection::unexpected};
+use crate::{
+    FileSystem, OpenFile,
+    open_state::open_inode::{OpenInode, verified},
+    targets::connection::unexpected,
+};
 
 impl FileSystem {
     /// The layout of an open regular file, as far as this client needs to know it.
@@ -85,6 +89,37 @@ impl FileSystem {
             Coverage::Complete => Ok(layout),
             _ => Err(ProtocolError::LayoutNotGrown.into()),
         }
+    }
+
+    /// The layout after an object refused the one of this generation as too old. The MDT answers once
+    /// nobody is about to change the layout any more.
+    pub(crate) fn newer_layout<'a>(
+        &'a self,
+        inode: InodeNumber,
+        open: Option<&'a OpenInode>,
+        refused: Generation,
+    ) -> BoxFuture<'a, FsResult<Arc<Layout>>> {
+        Box::pin(self.newer_layout_inner(inode, open, refused))
+    }
+
+    async fn newer_layout_inner(
+        &self,
+        inode: InodeNumber,
+        open: Option<&OpenInode>,
+        refused: Generation,
+    ) -> FsResult<Arc<Layout>> {
+        let layout = match open {
+            Some(open) => {
+                open.outdate_layout();
+                self.layout_of(open).await?
+            }
+            None => {
+                let layout = self.layout_info(inode).await?.layout.ok_or(FsError::Invalid)?;
+                Arc::new(verified(&layout)?.clone())
+            }
+        };
+        // No object refuses the layout that its MDT has.
+        if layout.generation <= refused { Err(Damage::LayoutsRefused(inode).into()) } else { Ok(layout) }
     }
 
     /// The layout with all components that have been instantiated up to now.

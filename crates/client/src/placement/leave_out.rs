@@ -5,38 +5,31 @@
 //!
 //! Other clients may read and write the file meanwhile. The steps:
 //!
-//! 1. the exclusive data lock: no truncation is in progress, and clients refused by step 2 wait for
-//!    step 4;
-//! 2. the fence: all objects of the component permanently refuse layouts up to the present one; the
-//!    requests that they had accepted are finished;
+//! 1. the exclusive data lock: no truncation is in progress;
+//! 2. the fence: the MDT gives the layout its next generation, and has all objects of the component
+//!    refuse earlier ones; the requests that they had accepted are finished. Whoever is refused, and
+//!    whoever opens the file, waits for step 4;
 //! 3. the range: from the first block of the refused change that holds no data to the next data of
 //!    any of these objects. No client can write there now. Blocks that hold data are overwritten
 //!    where they are, and the block in which an object ends is filled up: OSTs keep space for that;
-//! 4. the request to the MDT, which durably gives the layout the generation that the fence
-//!    requires.
+//! 4. the request to the MDT to leave it out.
 //!
 //! A request that a fence refused has had no effect; its sender asks for the layout and tries again
-//! ([`FileSystem::renew_layout`]). If this client dies after step 2, the next one that is refused
-//! gets the layout's next generation, without another change.
+//! ([`FileSystem::newer_layout`]). If this client dies after step 2, the layout stays as it was, but
+//! for its generation.
 //!
 //! Downside: if there are many small pieces of data after the refused byte, each range is small,
 //! and a layout holds only a few hundred components.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use layout::{Component, Extent, Layout, Location, extension};
-use rpc::message::{
-    MdtReply, MdtRequest, OstReply, OstRequest,
-    mdt::{LayoutInfo, LeaveOut, RenewLayout},
-};
-use rt::BoxFuture;
-use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, ProtocolError, limits::BLOCK_BYTES};
+use rpc::message::{LeaveFullOst, LeaveStep, MdtReply, MdtRequest, mdt::LayoutInfo};
+use types::{FsError, FsResult, Generation, limits::BLOCK_BYTES};
 
 use crate::{
     FileSystem, OpenFile,
     join::join_all,
     locks::exclusive::Section,
-    objects::object::{Object, holder_of},
+    objects::object::Object,
     open_state::open_inode::{OpenInode, verified},
     placement::no_space::Refused,
     targets::connection::unexpected,
@@ -56,44 +49,43 @@ impl FileSystem {
                 && layout.location(refused.slot) == Some(Location::Ost(refused.ost))
         };
         let Some(component) = layout.component_at(refused.offset).filter(present) else { return Ok(true) };
-        self.fence(open.inode(), &layout, component).await?;
+        let fenced = self.leave_full_ost(file, layout.generation, LeaveStep::Fence(component.id)).await?;
+        if (fenced.generation, &fenced.components) != (layout.generation.next(), &layout.components) {
+            // It changed before.
+            open.adopt(&fenced, || true)?;
+            return Ok(true);
+        }
         let Some(hole) = self.hole_at(open, &layout, component, refused).await? else { return Ok(false) };
-        let request = LeaveOut {
-            inode: open.inode(),
-            open: file.id(),
-            generation: layout.generation,
-            component: component.id,
-            hole,
-        };
-        match self.ask_open(open.inode(), MdtRequest::LeaveOut(request)).await {
-            Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
+        match self.leave_full_ost(file, fenced.generation, LeaveStep::LeaveOut(component.id, hole)).await {
+            Ok(layout) => {
                 // Durable: no start of the MDT can have lost it.
                 open.adopt(&layout, || true)?;
                 Ok(true)
             }
-            Ok(reply) => Err(unexpected(reply)),
             Err(FsError::NoSpace) => Ok(false),
+            // The MDT does not know of the fence any more: once more from the beginning.
+            Err(FsError::WouldBlock) => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// Step 2.
-    async fn fence(&self, inode: InodeNumber, layout: &Layout, component: &Component) -> FsResult<()> {
-        let mut by_target: BTreeMap<_, Vec<ObjectId>> = BTreeMap::new();
-        for slot in component.slots() {
-            let Some(location) = layout.location(slot) else { continue };
-            by_target.entry(holder_of(inode, location)).or_default().push(layout.object(inode, slot));
-        }
-        let generation = layout.generation.next().0;
-        let fence = async |role, objects: Vec<ObjectId>| {
-            let target = self.targets.get(role)?;
-            match target.call(OstRequest::Fence(objects, generation)).await?.reply {
-                OstReply::Done => Ok(()),
-                reply => Err(unexpected(reply)),
+    /// Asks the MDT for a change of the layout of this generation, because an OST is full; the layout
+    /// after it.
+    pub(super) async fn leave_full_ost(
+        &self,
+        file: &OpenFile,
+        generation: Generation,
+        step: LeaveStep,
+    ) -> FsResult<Layout> {
+        let inode = file.inode();
+        let request = LeaveFullOst { inode, open: file.id(), generation, step };
+        match self.ask_open(inode, MdtRequest::LeaveFullOst(request)).await? {
+            MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => {
+                verified(&layout)?;
+                Ok(layout)
             }
-        };
-        let fences = by_target.into_iter().map(|(role, objects)| fence(role, objects)).collect();
-        join_all(fences).await.into_iter().collect()
+            reply => Err(unexpected(reply)),
+        }
     }
 
     /// Step 3.
@@ -128,41 +120,5 @@ impl FileSystem {
         }
         let hole = Extent { start, end: end / BLOCK_BYTES * BLOCK_BYTES };
         Ok((!hole.is_empty()).then_some(hole))
-    }
-
-    /// The layout after an object refused the one of this generation as too old. `exclusive`: the
-    /// caller has the exclusive data lock.
-    pub(crate) fn renew_layout<'a>(
-        &'a self,
-        inode: InodeNumber,
-        open: Option<&'a OpenInode>,
-        generation: Generation,
-        exclusive: bool,
-    ) -> BoxFuture<'a, FsResult<Arc<Layout>>> {
-        Box::pin(self.renew_layout_inner(inode, open, generation, exclusive))
-    }
-
-    async fn renew_layout_inner(
-        &self,
-        inode: InodeNumber,
-        open: Option<&OpenInode>,
-        generation: Generation,
-        exclusive: bool,
-    ) -> FsResult<Arc<Layout>> {
-        let request = RenewLayout { inode, generation, exclusive };
-        loop {
-            let layout = match self.ask_open(inode, MdtRequest::RenewLayout(request)).await? {
-                MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
-                reply => return Err(unexpected(reply)),
-            };
-            if verified(&layout)?.generation <= generation {
-                return Err(ProtocolError::LayoutNotRenewed.into());
-            }
-            let Some(open) = open else { return Ok(Arc::new(layout)) };
-            // Durable, as above.
-            if let Some(newest) = open.adopt(&layout, || true)? {
-                return Ok(newest);
-            }
-        }
     }
 }

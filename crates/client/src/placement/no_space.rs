@@ -27,19 +27,15 @@ use std::{
 
 use layout::{Layout, Location, ObjectRange, extension, limits::COMPONENTS_MAX};
 use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
+    LeaveStep, MdtRequest, Relocation,
+    mdt::{ExclusiveBegin, ExclusivePurpose},
 };
 use rt::BoxFuture;
 use types::{Credentials, DataChanges, FsError, FsResult, Generation, OstIndex};
 
 use crate::{
-    FileSystem, Interruption, OpenFile,
-    cancellation::finish::finish,
-    locks::exclusive::Section,
-    objects::renewals::Renewals,
-    open_state::open_inode::OpenInode,
-    targets::connection::{done, unexpected},
+    FileSystem, Interruption, OpenFile, cancellation::finish::finish, locks::exclusive::Section,
+    open_state::open_inode::OpenInode, targets::connection::done,
 };
 
 /// A change that an OST refused for lack of space.
@@ -107,8 +103,7 @@ const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
 
 /// One operation's search for room. It ends: a turn in which no other OST refuses than before is
 /// one of a number, and an OST refuses a byte a number of times. A change that is refused because
-/// its layout is too old waits for somebody else's search, which ends; and no layout is renewed
-/// forever (module `renewals`).
+/// its layout is too old waits for somebody else's search, which ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     /// OSTs that refused.
@@ -116,8 +111,6 @@ pub(crate) struct Search {
     /// How often which OST refused which byte, of the first ones of each turn.
     first: BTreeMap<(OstIndex, u64), u32>,
     turns_repeated: usize,
-    /// Layouts that were too old.
-    renewals: Renewals,
 }
 
 impl Search {
@@ -164,11 +157,9 @@ impl FileSystem {
     ) -> bool {
         let open = &file.open;
         if let Some(generation) = refusals.outdated {
-            let renewed = match search.renewals.next(open.inode(), generation) {
-                Ok(refused) => self.renew_layout(open.inode(), Some(open), refused, section.is_some()).await,
-                Err(error) => Err(error),
-            };
-            return renewed
+            return self
+                .newer_layout(open.inode(), Some(open), generation)
+                .await
                 .map_err(|error| tracing::warn!(inode = %open.inode(), %error, "cannot get a newer layout"))
                 .is_ok();
         }
@@ -245,27 +236,20 @@ impl FileSystem {
         if !self.are_missing(open, &layout, slots.clone()).await? {
             return Ok(false);
         }
-        let request = PlaceElsewhere {
-            inode: open.inode(),
-            open: file.id(),
-            epoch: exact.epoch,
-            generation: layout.generation,
-            slots,
-            refused: search.refused.iter().copied().collect(),
-        };
-        let error =
-            match self.call(open.inode(), MdtRequest::PlaceElsewhere(request)).await.map(|answered| answered.reply) {
-                Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
-                    // Durable: no start of the MDT can have lost it.
-                    open.adopt(&layout, || true)?;
-                    return Ok(true);
-                }
-                Err(FsError::NoSpace) => return Ok(false),
-                Ok(reply) => unexpected(reply),
-                Err(error) => error,
-            };
-        open.outdate_layout();
-        Err(error)
+        let refused = search.refused.iter().copied().collect();
+        let relocation = LeaveStep::Relocate(Relocation { epoch: exact.epoch, slots, refused });
+        match self.leave_full_ost(file, layout.generation, relocation).await {
+            Ok(layout) => {
+                // Durable: no start of the MDT can have lost it.
+                open.adopt(&layout, || true)?;
+                Ok(true)
+            }
+            Err(FsError::NoSpace) => Ok(false),
+            Err(error) => {
+                open.outdate_layout();
+                Err(error)
+            }
+        }
     }
 
     /// Whether none of these objects exists. One that does has a time at least.

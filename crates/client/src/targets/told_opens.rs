@@ -29,7 +29,6 @@ use crate::{
 pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
     match request {
         MdtRequest::SetLock(set) if set.mode != LockMode::Unlock => vec![set.inode],
-        MdtRequest::RenewLayout(renew) => vec![renew.inode],
         MdtRequest::DataVersion(_, version) => vec![version.inode],
         MdtRequest::SwapLayouts(_, swap) => vec![swap.first.inode, swap.second.inode],
         MdtRequest::ChangeLayout(_, inode, _) | MdtRequest::RemoveXattr(_, inode, _) => vec![*inode],

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Clients, Handler, SessionEvent,
     message::{
-        ClientRequest, MdtReply, MdtRequest, Reply, Request,
+        ClientRequest, LeaveFullOst, LeaveStep, MdtReply, MdtRequest, Reply, Request,
         client::LockCompleted,
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId,
-            Opened, RenewLayout, SizeUpdate, open_flag,
+            Opened, SizeUpdate, open_flag,
         },
     },
 };
@@ -217,6 +217,13 @@ impl FakeMdt {
         self.state.lock().inodes[&inode].size_known
     }
 
+    /// The file's layout gets its next generation.
+    pub fn next_layout(&self, inode: InodeNumber) {
+        let mut state = self.state.lock();
+        let layout = state.file(inode).expect("the file exists").layout.as_mut().expect("it has a layout");
+        layout.generation = layout.generation.next();
+    }
+
     /// The MDT does not know the file's size, as after the death of a writer.
     pub fn unsettle(&self, inode: InodeNumber) {
         self.state.lock().file(inode).expect("the file exists").next_epoch(true);
@@ -333,14 +340,16 @@ impl FakeMdt {
                 }
                 Ok(MdtReply::Done)
             }
-            MdtRequest::PlaceElsewhere(request) => {
+            MdtRequest::LeaveFullOst(LeaveFullOst {
+                inode, generation, step: LeaveStep::Relocate(relocation), ..
+            }) => {
                 let spare = self.ost_count >= 2 * self.stripe_count;
-                if !spare || state.exclusive.holder(request.inode) != Some(client) {
+                if !spare || state.exclusive.holder(inode) != Some(client) {
                     return Err(FsError::NoSpace);
                 }
-                let layout = state.file(request.inode)?.layout.as_mut().ok_or(FsError::Invalid)?;
-                assert_eq!(layout.generation, request.generation);
-                for slot in request.slots {
+                let layout = state.file(inode)?.layout.as_mut().ok_or(FsError::Invalid)?;
+                assert_eq!(layout.generation, generation);
+                for slot in relocation.slots {
                     layout.relocate(slot, OstIndex(slot as u16 + self.stripe_count));
                 }
                 layout.generation.0 += 1;
@@ -444,11 +453,6 @@ impl State {
             MdtRequest::StatFs => {
                 let space = SpaceUsage { inodes_total: 50, inodes_free: 40, bytes_total: 7, ..SpaceUsage::default() };
                 Ok(MdtReply::Space(space))
-            }
-            MdtRequest::RenewLayout(RenewLayout { inode, .. }) => {
-                let layout = self.file(inode)?.layout.as_mut().ok_or(FsError::Invalid)?;
-                layout.generation = layout.generation.next();
-                Ok(layout_reply(layout))
             }
             MdtRequest::GetLayout(inode) => {
                 Ok(layout_reply(self.file(inode)?.layout.as_ref().ok_or(FsError::Invalid)?))
@@ -560,7 +564,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::Commit => "commit",
         MdtRequest::Reclaim(_) => "reclaim",
         MdtRequest::ReportFull(_) => "report",
-        MdtRequest::PlaceElsewhere(_) => "place",
+        MdtRequest::LeaveFullOst(_) => "leave",
         MdtRequest::GetLayout(_) => "layout",
         MdtRequest::CancelLocks(_) => "cancel locks",
         MdtRequest::RegisterOpens(_) => "register opens",

@@ -45,6 +45,14 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Where remote clients find the servers.
 pub const SERVERS: &str = "servers:1";
 
+/// How often a client asked its MDT for a layout.
+pub fn asked_for_layout(fs: &FileSystem) -> u64 {
+    let statistics = fs.connections().into_iter().map(|(_, _, statistics)| statistics);
+    let of_layouts = |name: &str| name.ends_with("_getlayout") || name.ends_with("_get_layout");
+    let opcodes = statistics.flat_map(|statistics| statistics.opcodes);
+    opcodes.filter(|opcode| of_layouts(opcode.name)).map(|opcode| opcode.calls).sum()
+}
+
 /// See the module documentation.
 pub struct Cluster {
     pub mdt: Arc<FakeMdt>,

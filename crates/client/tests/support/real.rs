@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rpc::{
     Call, Endpoint, Handler, Server, ServerOptions,
     message::{
-        OstReply, OstRequest, Reply, Request,
+        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
         mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
     },
 };
@@ -239,7 +239,17 @@ impl RealCluster {
         }
     }
 
-    /// Fences an object, as a client does before it asks the MDT for another layout.
+    /// Asks the MDT for something in the name of a client.
+    pub async fn ask_mdt(&self, client: ClientId, request: MdtRequest) -> MdtReply {
+        let mdt = self.mdt.lock().clone();
+        let call = Call::plain(client, Slot(0), Xid(1), Request::Mdt(request), Bytes::new());
+        match mdt.handle(call).await.reply {
+            Ok(Reply::Mdt(reply)) if reply != MdtReply::Waiting => reply,
+            other => panic!("the MDT answered {other:?}"),
+        }
+    }
+
+    /// Fences an object, as an MDT does before the layout changes.
     pub async fn fence(&self, ost: OstIndex, inode: InodeNumber, slot: u32, generation: u64) {
         let fence = OstRequest::Fence(vec![ObjectId::new(inode, slot)], generation);
         assert_eq!(self.ask(ost, fence).await, OstReply::Done);

@@ -9,7 +9,7 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, Reply, ReplyExtension, Request,
         lock::{Granted, InodeBits, Resource, inode_bit},
-        mdt::Entry,
+        mdt::{Entry, LayoutInfo},
     },
     stored_reply,
 };
@@ -219,6 +219,10 @@ impl Mdt {
         };
         if row.durable {
             self.durable().await?;
+        }
+        if let (Some(leave), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) = (row.leave, &reply) {
+            let _parked = self.revoker.clients().and_then(|clients| clients.park(row.service));
+            self.fence(leave, layout).await?;
         }
         Ok(Served { reply, bulk: Bytes::new(), told })
     }

@@ -13,6 +13,7 @@ mod compound;
 mod data;
 mod handler;
 mod inspection;
+mod layout_fences;
 mod life_cycle;
 mod lock_deadlines;
 mod moves;

@@ -192,6 +192,17 @@ impl OstProxy {
         Ok(())
     }
 
+    /// Has objects refuse layouts before this generation, from now on.
+    pub async fn fence(&self, objects: Vec<ObjectId>, generation: u64) -> FsResult<()> {
+        loop {
+            match self.call(OstRequest::Fence(objects.clone(), generation)).await {
+                // It came back without this session, as in `ask_space`.
+                Err(FsError::Evicted) if !self.ended() => {}
+                answer => return answer.map(drop),
+            }
+        }
+    }
+
     async fn call(&self, request: OstRequest) -> FsResult<OstReply> {
         Ok(self.import.call(request).await?.reply)
     }

@@ -16,6 +16,10 @@ use crate::{
 
 pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
+    if txn.volatile.is_layout_changing(inode.number()) {
+        txn.wait_for(inode.number());
+        return Ok(MdtReply::Waiting);
+    }
     let effective_default = if inode.is_directory() {
         let default = txn.default_layout(&inode)?;
         Some(txn.effective(None, default.as_ref()))
@@ -46,6 +50,10 @@ pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> F
     }
     if txn.volatile.recovery.running() {
         txn.wait_for_recovery();
+        return Ok(MdtReply::Waiting);
+    }
+    if txn.volatile.is_layout_changing(request.inode) {
+        txn.wait_for(request.inode);
         return Ok(MdtReply::Waiting);
     }
     let before = inode.layout().map(|layout| layout.generation);

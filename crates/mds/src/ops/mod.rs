@@ -14,13 +14,12 @@ pub(crate) mod exclusive;
 pub(crate) mod layout_changes;
 pub(crate) mod layout_xattrs;
 pub(crate) mod layouts;
-mod leave_out;
+mod leave_full_ost;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod open;
 pub(crate) mod paths;
-pub(crate) mod place;
 pub(crate) mod readdir;
 mod register_opens;
 pub(crate) mod rename;
@@ -74,16 +73,17 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::CancelLock(cancel) => locks::cancel(txn, cancel),
         MdtRequest::GetLock(get) => locks::get(txn, get),
         MdtRequest::Reclaim(reclaim) => sessions::reclaim(txn, reclaim),
-        MdtRequest::PlaceElsewhere(request) => place::elsewhere(txn, request),
         MdtRequest::DataVersion(who, request) => swap::version(txn, who, request),
         MdtRequest::SwapLayouts(who, request) => swap::run(txn, who, request),
-        MdtRequest::RenewLayout(request) => leave_out::renew(txn, request),
-        MdtRequest::LeaveOut(request) => leave_out::run(txn, request),
+        MdtRequest::LeaveFullOst(request) => leave_full_ost::run(txn, request),
         MdtRequest::RegisterOpens(register) => register_opens::run(txn, register),
         MdtRequest::ClaimLocks(claim) => claim_locks::run(txn, claim),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
+        MdtRequest::PlaceElsewhere(removed) | MdtRequest::RenewLayout(removed) | MdtRequest::LeaveOut(removed) => {
+            removed.never()
+        }
         MdtRequest::StatFs
         | MdtRequest::CancelLocks(_)
         | MdtRequest::Commit

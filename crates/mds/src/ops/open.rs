@@ -23,8 +23,8 @@ use crate::{
 pub(crate) enum Opening {
     /// It is open.
     Opened(Box<Opened>),
-    /// O_TRUNC must wait for the exclusive data lock, or a writer for the end of an open that holds
-    /// writers off.
+    /// O_TRUNC must wait for the exclusive data lock, a writer for the end of an open that holds writers
+    /// off, or everybody for the layout.
     Waiting,
 }
 
@@ -63,7 +63,9 @@ pub(crate) fn open_inode(
     let key = OpenKey { client: txn.context.client, open };
     txn.check_open_limit(key)?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
-    if changes && !again && txn.volatile.must_wait(inode.number(), key.client) {
+    let must_wait = txn.volatile.is_layout_changing(inode.number())
+        || (changes && !again && txn.volatile.must_wait(inode.number(), key.client));
+    if must_wait {
         txn.wait_for(inode.number());
         return Ok(Opening::Waiting);
     }

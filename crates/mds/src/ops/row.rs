@@ -2,7 +2,7 @@
 //! answered and stored. Facts that its clients know too are in [`rpc::message::kind`].
 
 use rpc::message::{
-    Compound, MdtRequest, OstRequest, Step,
+    Compound, LeaveFullOst, MdtRequest, OstRequest, Step,
     kind::Effect,
     mdt::{ExclusivePurpose, OpenFlags, OpenId, Reclaim, SetLock},
 };
@@ -65,6 +65,8 @@ pub(crate) struct MdtRow<'a> {
     pub durable: bool,
     /// It may give a file objects, so it needs OSTs.
     pub places_objects: bool,
+    /// Its change of a layout, after which objects may have to be fenced.
+    pub leave: Option<&'a LeaveFullOst>,
     /// It moves data from file to file within this MDT, as many as fit into a batch.
     pub moves_data: bool,
     /// The open that it makes together with a file.
@@ -87,6 +89,7 @@ impl<'a> MdtRow<'a> {
             stored: request.row().effect == Effect::Namespace,
             durable: false,
             places_objects: false,
+            leave: None,
             moves_data: false,
             opens: None,
             lock: None,
@@ -196,15 +199,14 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         }
         R::ChangeLayout(..) => row(C::Layout).placing().stored(),
         R::ReportFull(ost) => row(C::Statfs).answered(Answering::ReportFull(*ost)),
-        R::PlaceElsewhere(_) => row(C::Layout).durable(),
         R::DataVersion(..) => row(C::Layout),
         R::SwapLayouts(..) => row(C::Layout).stored().durable().moving_data(),
-        R::RenewLayout(_) => row(C::Layout).durable(),
-        R::LeaveOut(_) => row(C::Layout).durable(),
+        R::LeaveFullOst(leave) => MdtRow { leave: Some(leave), ..row(C::Layout).durable() },
         R::DropPrivileges(..) => row(C::Setattr),
         R::RegisterOpens(register) => MdtRow { registers_all_opens: register.complete, ..row(C::Open) },
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
+        R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
 

@@ -263,7 +263,6 @@ impl Transaction<'_> {
                 layout.relocate(slot, ost);
             }
         }
-        layout.generation = layout.generation.next();
         Ok(())
     }
 

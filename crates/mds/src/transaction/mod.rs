@@ -120,6 +120,8 @@ pub(crate) struct Changes {
     /// Takes space away from the store rather than adding to it: may use the reserve of a full
     /// device.
     pub releases: bool,
+    /// An inode whose layout its client does not change any more, whatever becomes of the operation.
+    pub decided_layout: Option<InodeNumber>,
     /// A file whose objects get bytes that they did not have.
     pub lengthened: Option<InodeNumber>,
 }
@@ -140,6 +142,7 @@ impl Changes {
             is_final: false,
             exclusive: None,
             releases: false,
+            decided_layout: None,
             lengthened: None,
         }
     }
@@ -255,6 +258,11 @@ impl<'n> Transaction<'n> {
     pub fn took_exclusive(&mut self, inode: InodeNumber) {
         assert!(self.changes.exclusive.is_none(), "an operation takes one exclusive data lock at most");
         self.changes.exclusive = Some(inode);
+    }
+
+    /// The change of this inode's layout that the client has begun ends with the operation.
+    pub fn decide_layout(&mut self, inode: InodeNumber) {
+        self.changes.decided_layout = Some(inode);
     }
 
     /// The operation is not possible before this inode's locks, opens or layout change: its client is

@@ -36,6 +36,7 @@ impl Transaction<'_> {
             truncated,
             is_final: _,
             exclusive,
+            decided_layout: _,
             releases,
             lengthened,
         } = &self.changes;

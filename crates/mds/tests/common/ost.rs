@@ -22,6 +22,8 @@ pub const GIB: u64 = 1 << 30;
 pub struct NotingOst {
     pub destroyed: Mutex<Vec<ObjectId>>,
     pub evicted: Mutex<Vec<ClientId>>,
+    /// Objects that refuse layouts before this generation.
+    pub fenced: Mutex<Vec<(ObjectId, u64)>>,
     /// Where the deferred operations came from, and how many each request had.
     pub origins: Mutex<Vec<(DeferredOrigin, usize)>>,
     pub refuses: Mutex<bool>,
@@ -39,6 +41,7 @@ impl Default for NotingOst {
         Self {
             destroyed: Mutex::default(),
             evicted: Mutex::default(),
+            fenced: Mutex::default(),
             origins: Mutex::default(),
             refuses: Mutex::default(),
             refusals: Mutex::default(),
@@ -58,6 +61,17 @@ impl NotingOst {
         (ost, Endpoint::Local(server))
     }
 
+    /// Serves it within this process, as so many OSTs.
+    pub fn serve_as(network: &MemoryTransport, count: u16) -> (Arc<Self>, Vec<(OstIndex, Endpoint, bool)>) {
+        let ost = Arc::new(Self::default());
+        let server = ost.server(network, OstIndex(0));
+        for index in (1..count).map(OstIndex) {
+            ost.add_to(&server, index);
+        }
+        let map = (0..count).map(|index| (OstIndex(index), Endpoint::Local(server.clone()), true)).collect();
+        (ost, map)
+    }
+
     /// Serves it on the network, until the server is stopped.
     pub async fn listen(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> (Arc<Server>, Endpoint) {
         let server = self.server(network, index);
@@ -68,8 +82,12 @@ impl NotingOst {
 
     fn server(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> Arc<Server> {
         let server = Server::new(seams(network, u64::from(index.0) + 100), ServerOptions::new(rpc::Keyring::of_test()));
-        server.add_target(&format!("test-{index}"), self.clone(), std::time::Duration::from_secs(600));
+        self.add_to(&server, index);
         server
+    }
+
+    fn add_to(self: &Arc<Self>, server: &Arc<Server>, index: OstIndex) {
+        server.add_target(&format!("test-{index}"), self.clone(), std::time::Duration::from_secs(600));
     }
 }
 
@@ -90,6 +108,10 @@ impl Handler for NotingOst {
                 OstRequest::Evict(client, origin) => {
                     self.origins.lock().extend(origin.map(|origin| (origin, 1)));
                     self.evicted.lock().push(client);
+                    OstReply::Done
+                }
+                OstRequest::Fence(objects, generation) => {
+                    self.fenced.lock().extend(objects.into_iter().map(|object| (object, generation)));
                     OstReply::Done
                 }
                 OstRequest::StatFs => {

@@ -6,7 +6,6 @@
 //! and sizes. Names, symbolic links and extended attributes are checked by the MDT: which error a
 //! program gets for one that is too long depends on the other errors of the call.
 
-use layout::Layout;
 use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, SetAttributes, Timestamp,
     limits::{
@@ -17,7 +16,7 @@ use types::{
 };
 
 use super::{
-    Compound, MdtRequest, OstRequest, Request, RequestExtension, Step,
+    Compound, LeaveFullOst, LeaveStep, MdtRequest, OstRequest, Request, RequestExtension, Step,
     mdt::{Reclaim, SizeUpdate},
     ost::CHECK_OBJECTS_MAX,
     session::Connect,
@@ -90,14 +89,13 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         // (`SizeUpdate::possible`).
         R::Close(_) | R::ExclusiveEnd(_) => Ok(()),
         R::Reclaim(reclaim) => check_reclaim(reclaim),
-        R::PlaceElsewhere(place) => {
-            within("slots", place.slots.len(), OBJECTS_PER_REQUEST_MAX)?;
-            within("OSTs", place.refused.len(), OSTS_MAX)
+        R::LeaveFullOst(LeaveFullOst { step: LeaveStep::Relocate(relocation), .. }) => {
+            within("slots", relocation.slots.len(), OBJECTS_PER_REQUEST_MAX)?;
+            within("OSTs", relocation.refused.len(), OSTS_MAX)
         }
         R::CancelLocks(handles) => within("locks", handles.len(), LOCKS_PER_MESSAGE_MAX),
         R::RegisterOpens(register) => within("opens", register.opens.len(), OPENS_PER_MESSAGE_MAX),
         R::ClaimLocks(claim) => within("locks", claim.locks.len(), LOCKS_PER_MESSAGE_MAX),
-        R::RenewLayout(renew) if renew.generation > Layout::GENERATION_MAX => Err(FsError::Overflow),
         R::ChangeData(request) | R::ReadData(request) => check_ost(request),
         R::GetAttributes(_)
         | R::ClearPrivileges(_)
@@ -113,8 +111,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::Disconnect
         | R::Instantiate(_)
         | R::ReportFull(_)
-        | R::RenewLayout(_)
-        | R::LeaveOut(_) => Ok(()),
+        | R::LeaveFullOst(_) => Ok(()),
+        R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
 
@@ -247,8 +245,8 @@ mod tests {
     use super::*;
     use crate::auth::Role;
     use crate::message::{
-        StepInode,
-        mdt::{RenewLayout, Settle},
+        Relocation, StepInode,
+        mdt::{OpenId, Settle},
     };
 
     fn objects(count: usize) -> Vec<ObjectId> {
@@ -263,12 +261,21 @@ mod tests {
     #[test]
     fn lists_are_as_long_as_they_may_be_and_no_longer() {
         type Asks = fn(usize) -> Request;
-        let cases: [(Asks, usize); 8] = [
+        let cases: [(Asks, usize); 9] = [
             (|count| Request::Ost(OstRequest::Glimpse(objects(count))), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Sync(objects(count))), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Destroy(objects(count), None)), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Check(objects(count))), CHECK_OBJECTS_MAX as usize),
             (|count| Request::Ost(OstRequest::Fence(objects(count), 1)), FENCE_OBJECTS_MAX),
+            (
+                |count| {
+                    let relocation = Relocation { epoch: 1, slots: vec![0; count], refused: Vec::new() };
+                    let (inode, open, generation) = (InodeNumber(1), OpenId(1), Generation(1));
+                    let step = LeaveStep::Relocate(relocation);
+                    Request::Mdt(MdtRequest::LeaveFullOst(LeaveFullOst { inode, open, generation, step }))
+                },
+                OBJECTS_PER_REQUEST_MAX,
+            ),
             (|count| Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(objects(count)))), OBJECTS_PER_REQUEST_MAX),
             (
                 |count| {
@@ -322,11 +329,6 @@ mod tests {
         }
         let fence = |generation| check(&Request::Ost(OstRequest::Fence(objects(1), generation)));
         assert_eq!((fence(FENCE_GENERATION_MAX), fence(u64::MAX)), (Ok(()), Err(FsError::Overflow)));
-        let renew = |generation| {
-            let (inode, generation) = (InodeNumber(1), Generation(generation));
-            check(&Request::Mdt(MdtRequest::RenewLayout(RenewLayout { inode, generation, exclusive: false })))
-        };
-        assert_eq!((renew(Layout::GENERATION_MAX.0), renew(u64::MAX)), (Ok(()), Err(FsError::Overflow)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Requests to a metadata target.
 
-use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
+use layout::{ComponentId, ComponentSpec, Layout, LayoutSpec};
 use lock::InodeBits;
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange, WaitTicket};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use types::{
     NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
 
-use super::{Compound, CompoundReply, OstReply, OstRequest};
+use super::{Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed};
 
 /// How a file is opened. Bits of [`OpenFlags`].
 pub mod open_flag {
@@ -308,28 +308,6 @@ pub struct ExclusiveEnd {
     pub update: Option<SizeUpdate>,
 }
 
-/// Assign other OSTs to objects of a file that were never created, because theirs refused the first
-/// change of them for lack of space. The caller holds the file's exclusive data lock, is the only
-/// client to have the file open, has no change of it in progress, and found that the objects do not
-/// exist.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlaceElsewhere {
-    /// The file.
-    pub inode: InodeNumber,
-    /// The caller's open for writing.
-    pub open: OpenId,
-    /// The epoch under which the caller knows the file exactly: it proves that the caller is the
-    /// only source of changes.
-    pub epoch: u64,
-    /// Generation of the layout that is to be changed. If the file has another, that one is the
-    /// answer.
-    pub generation: Generation,
-    /// The objects' slots.
-    pub slots: Vec<u32>,
-    /// OSTs that refused so far, now or before: they are not chosen.
-    pub refused: Vec<OstIndex>,
-}
-
 /// Get the write epoch of a file that is not being written: as long as the epoch is the same, the
 /// data have not changed. `Busy` if a client has the file open for writing or a truncation is in
 /// progress, or if its size is not settled (stat it, and ask again); `WouldBlock` if writers were
@@ -364,39 +342,6 @@ pub struct SwapLayouts {
     pub first: SwapSide,
     /// The other.
     pub second: SwapSide,
-}
-
-/// Ask for the layout of a file after an object refused the caller's, whose generation this is. The
-/// client that fenced the object holds the exclusive data lock until the layout has changed: while
-/// another client holds it, the answer is [`MdtReply::Waiting`]. If the
-/// layout is still as old after that (the client died), it gets the next generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenewLayout {
-    /// The file.
-    pub inode: InodeNumber,
-    /// Of the layout that was refused.
-    pub generation: Generation,
-    /// The caller is the holder of the exclusive data lock within its client.
-    pub exclusive: bool,
-}
-
-/// Leave a range out of a component of an automatic layout, because an OST of it is full: the range
-/// gets other objects when it is written next. The caller holds the file's exclusive data lock, has
-/// fenced all objects of the component against layouts up to `generation`, and found after that
-/// that they have no data in the range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaveOut {
-    /// The file.
-    pub inode: InodeNumber,
-    /// The caller's open for writing.
-    pub open: OpenId,
-    /// Generation of the layout that is to be changed. If the file has another, that one is the
-    /// answer.
-    pub generation: Generation,
-    /// The component.
-    pub component: ComponentId,
-    /// The range, in whole blocks of 4096 bytes.
-    pub hole: Extent,
 }
 
 /// Set or release an advisory lock.
@@ -800,7 +745,7 @@ pub enum MdtRequest {
     SetXattr(Credentials, SetXattr),
     /// -> Done
     RemoveXattr(Credentials, InodeNumber, Vec<u8>),
-    /// -> Layout
+    /// -> Layout; Waiting while another client changes it because an OST is full
     GetLayout(InodeNumber),
     /// Set or clear a directory's default layout (owner or root). -> Done
     SetDefaultLayout(Credentials, InodeNumber, Option<LayoutSpec>),
@@ -847,17 +792,17 @@ pub enum MdtRequest {
     /// This OST refused a write for lack of space: the MDT asks it at once, so that new files avoid
     /// it. -> Done
     ReportFull(OstIndex),
-    /// -> Layout, durable; `NoSpace` if the objects stay where they are
-    PlaceElsewhere(PlaceElsewhere),
+    /// Removed.
+    PlaceElsewhere(Removed),
     /// Write permission. -> Version; Waiting while the MDT recovers
     DataVersion(Credentials, DataVersion),
     /// Read and write permission on both, and search permission along a path to each file that has
     /// a name. -> Done, durable; Waiting while the MDT recovers
     SwapLayouts(Credentials, SwapLayouts),
-    /// -> Layout, durable; Waiting
-    RenewLayout(RenewLayout),
-    /// -> Layout, durable; Waiting; `NoSpace` if the layout cannot have more components
-    LeaveOut(LeaveOut),
+    /// Removed.
+    RenewLayout(Removed),
+    /// Removed.
+    LeaveOut(Removed),
     /// A change of data through an open for writing of the caller's client, by this user: remove
     /// the privileges that do not survive it (setattr_should_drop_suidgid of Linux). -> Entry
     DropPrivileges(Credentials, InodeNumber),
@@ -870,6 +815,8 @@ pub enum MdtRequest {
     RegisterOpens(RegisterOpens),
     /// -> LocksClaimed
     ClaimLocks(ClaimLocks),
+    /// -> Layout, durable; Waiting while the MDT recovers; `NoSpace` if the layout stays as it is
+    LeaveFullOst(LeaveFullOst),
 }
 
 /// Answers of a metadata target.

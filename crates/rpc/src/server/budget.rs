@@ -122,11 +122,11 @@ mod tests {
     use crate::{
         codec,
         message::{
-            MdtRequest, OstRequest, RequestExtension,
+            LeaveFullOst, LeaveStep, MdtRequest, OstRequest, RequestExtension,
             mdt::{
-                CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
-                LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RegisterOpens, RenewLayout, SetLock,
-                SizeUpdate, SwapLayouts, SwapSide, WaitTicket,
+                CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate,
+                LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RegisterOpens, SetLock, SizeUpdate,
+                SwapLayouts, SwapSide, WaitTicket,
             },
             ost::Read,
         },
@@ -190,13 +190,11 @@ mod tests {
             MdtRequest::Instantiate(Instantiate { inode, open, start: 0, end: u64::MAX }),
             MdtRequest::DataVersion(who(), DataVersion { inode, hold_writers: Some(open) }),
             MdtRequest::SwapLayouts(who(), SwapLayouts { first: side, second: side }),
-            MdtRequest::RenewLayout(RenewLayout { inode, generation, exclusive: true }),
-            MdtRequest::LeaveOut(LeaveOut {
+            MdtRequest::LeaveFullOst(LeaveFullOst {
                 inode,
                 open,
                 generation,
-                component: ComponentId(u32::MAX),
-                hole: Extent { start: 0, end: u64::MAX },
+                step: LeaveStep::LeaveOut(ComponentId(u32::MAX), Extent { start: 0, end: u64::MAX }),
             }),
             MdtRequest::CancelLocks(vec![LockHandle(u64::MAX); LOCKS_PER_MESSAGE_MAX]),
             MdtRequest::RegisterOpens(RegisterOpens {

@@ -59,8 +59,8 @@ pub enum Damage {
     /// The parents of this directory do not lead to the root.
     #[error("directory {0} is in a cycle")]
     Cycle(InodeNumber),
-    /// The objects of this file are fenced against every generation of its layout.
-    #[error("the objects of file {0} refuse every layout")]
+    /// An object of this file is fenced against the layout that the MDT has.
+    #[error("the objects of file {0} refuse the layout that its metadata target has")]
     LayoutsRefused(InodeNumber),
     /// In the words of a server in another process.
     #[error("{0}")]

@@ -72,9 +72,6 @@ pub enum ProtocolError {
     /// The reply to a creation lacks the open that it asked for.
     #[error("created without the open asked for")]
     NotOpened,
-    /// The reply to a renewal has a layout that was refused already.
-    #[error("a layout was not renewed")]
-    LayoutNotRenewed,
     /// The reply to a write's request for objects has none for all of its range.
     #[error("the layout did not grow as asked")]
     LayoutNotGrown,

@@ -57,11 +57,12 @@ pub enum MdtKind {
     CancelLocks,
     RegisterOpens,
     ClaimLocks,
+    LeaveFullOst,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 50] = [
+    pub const ALL: [MdtKind; 51] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -112,6 +113,7 @@ impl MdtKind {
         MdtKind::CancelLocks,
         MdtKind::RegisterOpens,
         MdtKind::ClaimLocks,
+        MdtKind::LeaveFullOst,
     ];
 
     /// What is known of all requests of this kind.
@@ -168,6 +170,7 @@ impl MdtKind {
             K::CancelLocks => ("mdt_cancel_locks", Effect::Nothing, ReplySize::Small, P::Everybody),
             K::RegisterOpens => ("mdt_register_opens", Effect::State, ReplySize::Small, P::Everybody),
             K::ClaimLocks => ("mdt_claim_locks", Effect::State, ReplySize::Small, P::Everybody),
+            K::LeaveFullOst => ("mdt_leave_full_ost", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -231,15 +234,14 @@ impl MdtRequest {
             }
             R::ChangeLayout(..) => K::ChangeLayout.row(),
             R::ReportFull(..) => K::ReportFull.row(),
-            R::PlaceElsewhere(..) => K::PlaceElsewhere.row(),
             R::DataVersion(..) => K::DataVersion.row(),
             R::SwapLayouts(..) => K::SwapLayouts.row(),
-            R::RenewLayout(..) => K::RenewLayout.row(),
-            R::LeaveOut(..) => K::LeaveOut.row(),
             R::DropPrivileges(..) => K::DropPrivileges.row(),
             R::CancelLocks(..) => K::CancelLocks.row().urgent_if(true),
             R::RegisterOpens(..) => K::RegisterOpens.row().urgent_if(true),
             R::ClaimLocks(..) => K::ClaimLocks.row(),
+            R::LeaveFullOst(..) => K::LeaveFullOst.row(),
+            R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }
 }

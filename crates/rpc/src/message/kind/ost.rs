@@ -61,7 +61,7 @@ impl OstKind {
             K::Evict => ("ost_evict", Effect::State, ReplySize::Small, P::Mdts),
             K::Ping => ("ost_ping", Effect::Nothing, ReplySize::Small, P::Everybody),
             K::Disconnect => ("ost_disconnect", Effect::State, ReplySize::Small, P::Everybody),
-            K::Fence => ("ost_fence", Effect::State, ReplySize::Small, P::Everybody),
+            K::Fence => ("ost_fence", Effect::State, ReplySize::Small, P::Mdts),
             K::Check => ("ost_check", Effect::Nothing, ReplySize::Body, P::Tools),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)

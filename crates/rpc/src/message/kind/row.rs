@@ -90,7 +90,7 @@ pub enum Permission {
     ServerKey,
     /// Targets may register.
     Targets,
-    /// Only an MDT may end what a client has at an OST.
+    /// Only an MDT may end what a client has at an OST, or keep old layouts out.
     Mdts,
     /// MDTs, and tools that repair, may destroy what no file refers to.
     MdtsAndRepair,

@@ -81,6 +81,7 @@ fn restricted_requests_are_these() {
             ("ost_list_objects", Permission::Tools),
             ("ost_verify", Permission::Tools),
             ("ost_evict", Permission::Mdts),
+            ("ost_fence", Permission::Mdts),
             ("ost_check", Permission::Tools),
             ("mgs_register", Permission::Targets),
             ("mgs_set_parameter", Permission::ServerKey),
