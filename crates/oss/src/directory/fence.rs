@@ -11,10 +11,7 @@
 //! as its object, so a fenced object is kept until the file's last layout is gone. Seeking data and
 //! reading attributes need no layout, and are not refused.
 //!
-//! An OST does not know the layouts, so it cannot check whether the client that sets a fence holds
-//! the lock for it. A fence above all layouts of the file does not keep clients out for long: a
-//! refused client asks the MDT for a layout beyond it, in a few steps, since no fence is above
-//! [`types::limits::FENCE_GENERATION_MAX`].
+//! Only MDTs set fences, and none above the layout that it has durably.
 //!
 //! Downside: an object that has nothing else needs a record, with a time, for its fence.
 
