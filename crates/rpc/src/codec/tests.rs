@@ -1,6 +1,6 @@
 //! Round trips of every message, growth both ways, and input that is not a message.
 
-use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
+use layout::{ComponentId, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
