@@ -7,8 +7,8 @@
 //!
 //! 1. the exclusive data lock: no truncation is in progress;
 //! 2. the fence: the MDT gives the layout its next generation, and has all objects of the component
-//!    refuse earlier ones; the requests that they had accepted are finished. Whoever is refused, and
-//!    whoever opens the file, waits for step 4;
+//!    refuse earlier ones; the requests that they had accepted are finished. Clients that are
+//!    refused, and opens of the file, wait for step 4;
 //! 3. the range: from the first block of the refused change that holds no data to the next data of
 //!    any of these objects. No client can write there now. Blocks that hold data are overwritten
 //!    where they are, and the block in which an object ends is filled up: OSTs keep space for that;
