@@ -62,6 +62,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const BUSY_DOUBLINGS: u32 = 8;
 /// Pings per lease.
 const PINGS_PER_LEASE: u32 = 3;
+/// ... but with this pause between them at least.
+const KEEP_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// This part of a lease is not used: the clocks of both sides may run at different rates.
 const LEASE_MARGIN: u32 = 4;
 
@@ -76,6 +78,13 @@ pub(super) enum Purpose {
     Recovery,
     /// A ping: no caller waits for it.
     Ping,
+}
+
+impl Purpose {
+    /// Whether the request is sent in the control slot.
+    fn is_control(self) -> bool {
+        matches!(self, Purpose::Recovery | Purpose::Ping)
+    }
 }
 
 struct Outstanding {
@@ -295,6 +304,7 @@ impl Core {
         caller: Option<(usize, Caller)>,
     ) -> Frame {
         let (caller_core, caller) = caller.unzip();
+        let resend_after = self.resend_after(purpose);
         let outstanding = Outstanding {
             xid,
             opcode,
@@ -305,8 +315,8 @@ impl Core {
             started,
             connection: self.generation,
             sent: now,
-            resend_at: now + self.resend,
-            resend_after: self.resend,
+            resend_at: now + resend_after,
+            resend_after,
             refusals: 0,
             _memory: memory,
             caller_core,
@@ -525,7 +535,7 @@ impl Core {
             self.sent().filter(|(_, request)| request.resend_at <= now).map(|(slot, _)| *slot).collect();
         for slot in &due {
             let request = self.outstanding.get_mut(slot).expect("it was just found");
-            if request.purpose != Purpose::Ping {
+            if !request.purpose.is_control() {
                 request.resend_after = (request.resend_after * 2).min(RESEND_MAX.max(self.resend));
             }
             request.resend_at = now + request.resend_after;
@@ -543,6 +553,15 @@ impl Core {
             lease
         } else {
             lease.min(self.last_sent.max(self.last_frame) + self.probe_after())
+        }
+    }
+
+    /// How long after a request its first copy is sent. While one is in the control slot there can be
+    /// no ping, and its copies keep the lease: the target may take longer than that to answer.
+    fn resend_after(&self, purpose: Purpose) -> Duration {
+        match purpose.is_control() {
+            true => self.resend.min((self.lease / PINGS_PER_LEASE).max(KEEP_INTERVAL_MIN)),
+            false => self.resend,
         }
     }
 

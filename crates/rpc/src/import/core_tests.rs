@@ -250,6 +250,27 @@ fn pings_keep_the_lease_and_ask_a_quiet_server_for_a_sign_of_life() {
     assert!(!core.needs_ping(START + seconds(20)));
 }
 
+/// The server sees that the client lives however long it takes to answer: its device may hang.
+#[test]
+fn copies_of_a_ping_without_an_answer_keep_the_lease() {
+    for purpose in [Purpose::Ping, Purpose::Recovery] {
+        let mut core = full();
+        core.connected(START, &Connected { lease_ms: 3_000, ..greeting(7) });
+        let sent = send(&mut core, START, purpose);
+        assert_eq!(core.take_slot(Purpose::Ping), None, "no other ping can be sent");
+        core.state = match purpose {
+            Purpose::Recovery => ImportState::Recover,
+            _ => ImportState::Full,
+        };
+        for second in 1..20 {
+            assert_eq!(core.next_due(START + seconds(second - 1)), START + seconds(second));
+            let [copy] = &*core.due(START + seconds(second)) else { panic!("a third of the lease") };
+            assert_eq!((copy.header.slot, copy.header.xid), (sent.frame.header.slot, sent.frame.header.xid));
+            core.receive(START + seconds(second), answer(copy, frame_flag::RUNNING, Bytes::new()), 0);
+        }
+    }
+}
+
 #[test]
 fn a_connection_without_answers_is_given_up() {
     let mut core = full();

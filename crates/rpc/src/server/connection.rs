@@ -462,7 +462,7 @@ async fn work(
         }
     };
     share.shrink_to(reply.body.bytes.len() + reply.bulk.len());
-    bound.cell.finish(bound.target.now(), slot, xid, kept);
+    bound.cell.finish(slot, xid, kept);
     if disconnects && !is_panic {
         bound.target.close(&bound.cell).await;
     }

@@ -163,7 +163,7 @@ impl LocalLink {
         let (class, extension) = beside;
         let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
         let future = target.handle(*role, call);
-        let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token), now };
+        let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token) };
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };
         let answer = match executing.await {
             Outcome::Answered(answer) => answer,
@@ -223,14 +223,13 @@ struct Running<T> {
     xid: Xid,
     permit: Option<Permit>,
     token: Option<T>,
-    now: Instant,
 }
 
 impl<T> Drop for Running<T> {
     /// In this order: the next request may start, the session knows, the client's slot is free.
     fn drop(&mut self) {
         self.permit.take();
-        self.bound.cell.finish(self.now, self.slot, self.xid, None);
+        self.bound.cell.finish(self.slot, self.xid, None);
         self.token.take();
     }
 }

@@ -138,8 +138,8 @@ impl SessionCell {
     }
 
     /// [`Session::finish`].
-    pub fn finish(&self, now: Instant, slot: Slot, xid: Xid, reply: Option<KeptReply>) {
-        if self.with(|session| session.finish(now, slot, xid, reply)) {
+    pub fn finish(&self, slot: Slot, xid: Xid, reply: Option<KeptReply>) {
+        if self.with(|session| session.finish(slot, xid, reply)) {
             self.notify();
         }
     }

@@ -29,9 +29,11 @@
 //! (drained, the target is told) -> gone. While a session opens or ends, a `Connect` of the same
 //! client waits.
 //!
-//! Leases: a client that is silent for longer than its lease is evicted. Time during which the
-//! server itself did not run does not count, and requests that arrived meanwhile are read before
-//! any client is evicted (module [`rt::beat`]).
+//! Leases: a client that is silent for longer than its lease is evicted, once none of its requests
+//! runs. Only what arrives from it counts, not what the server does by itself, for example the end
+//! of a request (docs/decisions/0042). Time during which the server itself did not run does not
+//! count, and requests that arrived meanwhile are read before any client is evicted (module
+//! [`rt::beat`]).
 //!
 //! Downside: a request that runs for a long time delays its client's reconnection.
 
@@ -167,7 +169,8 @@ impl Session {
         self.phase = Phase::Ended;
     }
 
-    /// Whether the lease has run out. A session that executes a request is alive.
+    /// Whether the lease has run out. A session that executes a request is left alone until it has
+    /// finished.
     pub fn expired(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
     }
@@ -203,9 +206,9 @@ impl Session {
     }
 
     /// A request finished; `reply` is what to answer copies of it with (`None`: execute them
-    /// again). Returns whether this was the last one running.
-    pub fn finish(&mut self, now: Instant, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
-        self.last_activity = now;
+    /// again). Returns whether this was the last one running. It is no sign of life: a client that
+    /// waits for an answer pings, and one that died meanwhile must not get another lease.
+    pub fn finish(&mut self, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
         self.slots.finish(slot, xid, reply);
         self.running() == 0
     }
