@@ -5,6 +5,7 @@
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     at_once::{expect_one_tree, prepare, work},
-    common::FileSystem,
+    common::{FileSystem, load::Random},
     duration, mounts,
     registers::{KINDS, Kind, Register},
     setting, start,
@@ -20,13 +21,41 @@ use crate::{
 
 /// Lease of a client, and the time in which it has to answer a callback: a change waits for at most
 /// both of them. As stated in docs/semantics.md.
-const WAIT_MAX: Duration = Duration::from_secs(30 + 20);
+pub const WAIT_MAX: Duration = Duration::from_secs(30 + 20);
 /// What a busy machine may take on top of it.
-const SLACK: Duration = Duration::from_secs(15);
+pub const SLACK: Duration = Duration::from_secs(15);
+
+fn pid(system: &FileSystem, mount: usize) -> Pid {
+    Pid::from_raw(system.client_pid(mount) as i32).expect("a process has a number")
+}
 
 fn signal(system: &FileSystem, mount: usize, signal: Signal) {
-    let pid = Pid::from_raw(system.client_pid(mount) as i32).expect("a process has a number");
-    kill_process(pid, signal).expect("the process is there");
+    kill_process(pid(system, mount), signal).expect("the process is there");
+}
+
+/// A mount that is stopped, and continues by itself.
+pub struct Stopped(JoinHandle<()>);
+
+impl Stopped {
+    /// Stops a mount for some time.
+    pub fn begin(system: &FileSystem, mount: usize, time: Duration) -> Self {
+        let pid = pid(system, mount);
+        kill_process(pid, Signal::STOP).expect("the process is there");
+        Self(std::thread::spawn(move || {
+            std::thread::sleep(time);
+            kill_process(pid, Signal::CONT).expect("the process is there");
+        }))
+    }
+
+    /// Whether it has continued.
+    pub fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits until it has continued.
+    pub fn end(self) {
+        self.0.join().expect("the process is there");
+    }
 }
 
 /// A register of each kind, which the last mounts have looked at twice.
@@ -132,23 +161,19 @@ fn accidents_in_the_storm_leave_one_tree() {
             // Operations of a mount that is killed fail; nothing may be stale.
             .map(|(mount, root)| scope.spawn(move || work(mount, root, registers, is_over, |_| {})))
             .collect();
-        let begun = Instant::now();
+        let (begun, mut random) = (Instant::now(), Random(setting("STRIA_STORM_SEED", 1)));
         let mut accident = 0u64;
         while begun.elapsed() < duration() || accident < 3 {
             // The first mount lives, so that the others always have somebody to agree with.
-            let victim = 1 + (accident as usize) % (mounts() - 1);
-            let seconds = 1 + accident * 7 % setting("STRIA_STORM_STOP_SECONDS", 3);
+            let victim = 1 + random.below(mounts() as u64 - 1) as usize;
+            let time = Duration::from_secs(1 + random.below(setting("STRIA_STORM_STOP_SECONDS", 3)));
             match accident % 3 {
-                0 => {
-                    signal(&system, victim, Signal::STOP);
-                    std::thread::sleep(Duration::from_secs(seconds));
-                    signal(&system, victim, Signal::CONT);
-                }
+                0 => Stopped::begin(&system, victim, time).end(),
                 1 => {
                     system.kill_client(victim);
                     system.mount(victim);
                 }
-                _ => std::thread::sleep(Duration::from_secs(seconds)),
+                _ => std::thread::sleep(time),
             }
             accident += 1;
         }
