@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{raw::Raw, *};
-use rpc::{Endpoint, Server, SessionEvent};
+use rpc::{Endpoint, ImportOptions, Server, SessionEvent};
 use rt::{
     Address, BoxFuture, Clock, Seams, Spawn,
     fault::FaultyTransport,
@@ -50,6 +50,26 @@ async fn a_server_that_stood_still_evicts_nobody_who_speaks_afterwards() {
     assert!(raw.receive().await.is_none(), "the lease of a silent client runs out");
     until(|| server.sessions(TARGET).is_empty()).await;
     assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+}
+
+/// Its device hangs for longer than a lease, so not even a ping is answered; and requests are
+/// repeated too seldom to show that the client lives.
+#[tokio::test]
+async fn a_client_keeps_its_session_however_long_its_server_takes_to_answer() {
+    let handler = Arc::new(Counter { holds_pings: true, ..Counter::base(&Arc::default()) });
+    let (seams, clock, _server, address) = serve(&handler, LEASE).await;
+    let options = ImportOptions { resend: 10 * LEASE, ..quick() };
+    let import = import(&seams, Endpoint::Remote(address.into()), options);
+    call(&import, effect(1)).await.unwrap();
+    let asking = import.clone();
+    let asked = tokio::spawn(async move { call(&asking, gated()).await });
+    let before = clock.now();
+    until(|| clock.now().since(before) > 3 * LEASE).await;
+    handler.gate.add_permits(1000);
+    assert_eq!(asked.await.unwrap(), Ok(done()));
+    let answered = clock.now();
+    until(|| clock.now().since(answered) > LEASE / 2).await;
+    assert!(!handler.events().contains(&SessionEvent::Evicted(CLIENT)), "{:?}", handler.events());
 }
 
 /// Cores that say that all have run only where a test allows it.

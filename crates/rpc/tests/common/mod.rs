@@ -62,6 +62,8 @@ pub struct Counter {
     pub era: u64,
     /// Repetitions of what a former start executed are answered by the handler.
     pub answers_repetitions: bool,
+    /// Pings wait for the gate, too: nothing is answered, as if a device hung.
+    pub holds_pings: bool,
 }
 
 impl Counter {
@@ -83,6 +85,7 @@ impl Counter {
             known: None,
             era: 0,
             answers_repetitions: false,
+            holds_pings: false,
         }
     }
 
@@ -120,6 +123,9 @@ impl Handler for Counter {
         Box::pin(async move {
             self.entered.fetch_add(1, Ordering::SeqCst);
             *self.extension.lock() = call.extension;
+            if self.holds_pings && call.request == Request::Mdt(MdtRequest::Ping) {
+                self.gate.acquire().await.expect("never closed").forget();
+            }
             match call.request {
                 Request::Mdt(MdtRequest::ClearPrivileges(_))
                     if self.answers_repetitions && self.last(call.client, call.slot) == Some(call.xid) =>
