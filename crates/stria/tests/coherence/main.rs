@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod inode_rows;
 mod races;
 mod row;
 mod rows;
@@ -37,8 +38,8 @@ fn each_change_is_seen_at_once_from_warm_caches() {
 }
 
 #[test]
-fn each_change_is_seen_at_once_where_the_kernel_checks_permissions() {
-    table("rw,default_permissions");
+fn each_change_is_seen_at_once_where_only_the_servers_check_permissions() {
+    table("rw,no_default_permissions");
 }
 
 #[test]

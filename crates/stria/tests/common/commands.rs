@@ -9,16 +9,19 @@ use std::{
     ffi::CString,
     fs::{self, File, Metadata},
     io::{Read, Seek, SeekFrom, Write},
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{FileExt, FileTypeExt, MetadataExt},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileExt, FileTypeExt, MetadataExt},
+        },
     },
     path::{Path, PathBuf},
     process::Command,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags},
+    fs::{AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags},
     io::Errno,
 };
 
@@ -124,6 +127,11 @@ impl Workplace {
                 errno((&file).write_all(text.as_bytes()))
             }
             ["truncate", path, size] => truncate(&self.at(path), size.parse().expect("a size")),
+            ["punch", path, offset, bytes] => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                self.allocate(path, flags, offset, bytes)
+            }
+            ["allocate", path, bytes] => self.allocate(path, FallocateFlags::empty(), "0", bytes),
             ["unlink", path] => rustix::fs::unlink(self.at(path)),
             ["rmdir", path] => rustix::fs::rmdir(self.at(path)),
             ["mkdir", path, mode] => rustix::fs::mkdir(self.at(path), Mode::from_bits_retain(octal(mode))),
@@ -138,6 +146,25 @@ impl Workplace {
             ["link", from, to] => rustix::fs::linkat(CWD, self.at(from), CWD, self.at(to), AtFlags::empty()),
             ["rename", from, to] => self.rename(from, to, RenameFlags::empty()),
             ["exchange", from, to] => self.rename(from, to, RenameFlags::EXCHANGE),
+            ["noreplace", from, to] => self.rename(from, to, RenameFlags::NOREPLACE),
+            // A file that gets its name when it is complete.
+            ["publish", path, text] => {
+                let flags = OFlags::TMPFILE | OFlags::WRONLY;
+                let file = File::from(rustix::fs::open(&self.root, flags, Mode::from_bits_retain(0o666))?);
+                errno((&file).write_all(text.as_bytes()))?;
+                let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+                rustix::fs::linkat(CWD, unnamed, CWD, self.at(path), AtFlags::SYMLINK_FOLLOW)
+            }
+            // `i`, `a` or `-`, as after `chattr =`.
+            ["chattr", path, flags] => {
+                let flags = match *flags {
+                    "i" => IFlags::IMMUTABLE,
+                    "a" => IFlags::APPEND,
+                    "-" => IFlags::empty(),
+                    _ => panic!("no such flag: {flags}"),
+                };
+                rustix::fs::ioctl_setflags(open(&self.at(path), OFlags::RDONLY)?, flags)
+            }
             ["chmod", path, mode] => rustix::fs::chmod(self.at(path), Mode::from_bits_retain(octal(mode))),
             ["chown", path, user, group] => {
                 let id = |text: &str| text.parse().ok();
@@ -179,6 +206,11 @@ impl Workplace {
 
     fn make_node(&self, path: &str, kind: FileType, device: u64, mode: &str) -> Result<(), Errno> {
         rustix::fs::mknodat(CWD, self.at(path), kind, Mode::from_bits_retain(octal(mode)), device)
+    }
+
+    fn allocate(&self, path: &str, flags: FallocateFlags, offset: &str, bytes: &str) -> Result<(), Errno> {
+        let number = |text: &str| text.parse().expect("a number");
+        rustix::fs::fallocate(open(&self.at(path), OFlags::WRONLY)?, flags, number(offset), number(bytes))
     }
 
     fn rename(&self, from: &str, to: &str, flags: RenameFlags) -> Result<(), Errno> {
