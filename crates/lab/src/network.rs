@@ -73,8 +73,8 @@ struct Pipe {
 struct PipeQueue {
     frames: VecDeque<Frame>,
     closed: bool,
-    /// Its sender has closed the connection: the receiver hears of it, unless the network is cut.
-    ended: bool,
+    /// The receiving end has closed the connection.
+    hung_up: bool,
     /// Arrival of the last in-order frame: later ones do not overtake it.
     last_arrival: rt::Instant,
 }
@@ -187,18 +187,14 @@ impl Network {
         self.state.lock().pipes.remove(&pipe.number);
     }
 
-    /// One end is closed by its owner.
+    /// One end is closed by its owner, because it wants to, or because nothing more arrives: the other
+    /// end hears of it.
     fn hang_up(&self, incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>) {
-        if !incoming.queue.lock().closed {
-            self.close(incoming);
+        if std::mem::replace(&mut incoming.queue.lock().hung_up, true) {
+            return;
         }
-        // Also if the other direction broke before: the peer may not know.
-        let mut queue = outgoing.queue.lock();
-        let is_news = !queue.closed && !std::mem::replace(&mut queue.ended, true);
-        drop(queue);
-        if is_news {
-            self.close_later(Arc::clone(outgoing));
-        }
+        self.close(incoming);
+        self.close_later(Arc::clone(outgoing));
     }
 
     /// A frame arrives.
@@ -532,6 +528,27 @@ mod tests {
             near.sender.send(frame()).await.expect("the frame after the cut is lost");
             assert!(near.receiver.receive().await.unwrap().is_none());
             assert_eq!(near.sender.send(frame()).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        });
+        run.unwrap();
+    }
+
+    /// As with TCP: an idle client would otherwise believe that it can be reached, and be evicted for
+    /// a lock that it was never asked for.
+    #[test]
+    fn when_a_connection_breaks_in_one_direction_both_ends_hear_of_it() {
+        let simulation = Simulation::new(1);
+        let network = Network::new(&simulation, 1);
+        let server = Process::start(&simulation, &network, ProcessId(1), "server", 1).seams();
+        let client = Process::start(&simulation, &network, ProcessId(2), "client", 1).seams();
+        let control = network.clone();
+        let run = simulation.run(RunLimits::default(), async move {
+            let (mut near, mut far, _listener) = connected(&server, &client).await;
+            control.set_faults(NetworkFaults { broken: 1_000_000, ..NetworkFaults::default() });
+            near.sender.send(frame()).await.unwrap();
+            assert!(far.receiver.receive().await.unwrap().is_some());
+            assert!(far.receiver.receive().await.unwrap().is_none());
+            far.sender.close();
+            assert!(near.receiver.receive().await.unwrap().is_none());
         });
         run.unwrap();
     }
