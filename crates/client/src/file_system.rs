@@ -230,6 +230,17 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Memory in bytes that cached data of small files on an MDT take, and may take at most.
+    pub fn cached_small_bytes(&self, mdt: MdtIndex) -> FsResult<(u64, u64)> {
+        Ok(self.targets.mdt(mdt)?.cache().small_files_usage())
+    }
+
+    /// Changes how much it may be (`max_cached_small_mb`); 0: no data are cached.
+    pub fn set_cached_small_bytes_max(&self, mdt: MdtIndex, bytes_max: u64) -> FsResult<()> {
+        self.targets.mdt(mdt)?.cache().set_small_files_bytes_max(bytes_max);
+        Ok(())
+    }
+
     /// Whether names and attributes of an MDT are cached at all.
     pub fn is_caching(&self, mdt: MdtIndex) -> bool {
         self.targets.mdt(mdt).is_ok_and(|target| target.cache().locks_max() > 0)

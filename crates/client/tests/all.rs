@@ -17,6 +17,7 @@ mod own_sizes;
 mod power_loss;
 mod real_servers;
 mod semantics;
+mod small_files;
 mod support;
 mod times;
 mod unasked_opens;

@@ -5,9 +5,10 @@
 //! |---|---|
 //! | a name of a directory is put or removed | its `DIRECTORY`; `LOOKUP` of the inode to which the name led until then |
 //! | an inode's record | `ATTRIBUTES`, if anything that clients see of them differs; `LAYOUT`; `XATTRS` |
-//! | its layout becomes one that the former cannot have grown to | also `OPEN`: readers with the former do not find the data |
+//! | its layout becomes one that the former cannot have grown to | also `OPEN` and `DATA`: readers with the former do not find the data |
 //! | its removal, while it has a name | all |
-//! | its record among the orphans: it has no name any more | `OPEN` |
+//! | its record among the orphans: it has no name any more | `OPEN`, `DATA` |
+//! | an object on this MDT, or a block of it | `DATA` |
 //! | an extended attribute | `XATTRS`; of an access list also `ATTRIBUTES` |
 //!
 //! A change of nothing but the access time is kept apart: it is made by reading, and what reads
@@ -25,8 +26,9 @@ use types::{
 };
 
 use crate::tables::{
-    ENTRIES, INODES, ORPHANS, XATTRS,
+    DATA, ENTRIES, INODES, ORPHANS, XATTRS,
     codec::inode_of_key,
+    data::{self, DataKey},
     entry::EntryRecord,
     inode::{Inode, InodeData},
     xattr,
@@ -56,9 +58,18 @@ impl CachedParts {
         let mut parts = Self::default();
         // Of several operations on one key the last counts.
         let mut last: BTreeMap<(Table, &[u8]), &Operation> = BTreeMap::new();
+        let mut with_data = BTreeSet::new();
         for operation in operations {
-            if [ENTRIES, INODES, XATTRS, ORPHANS].contains(&operation.table()) {
-                last.insert((operation.table(), operation.key()), operation);
+            match operation.table() {
+                ENTRIES | INODES | XATTRS | ORPHANS => {
+                    last.insert((operation.table(), operation.key()), operation);
+                }
+                DATA => {
+                    if let Ok(DataKey::Object(object) | DataKey::Block(object, _)) = data::decode_key(operation.key()) {
+                        with_data.insert(object.inode);
+                    }
+                }
+                _ => {}
             }
         }
         for ((table, key), operation) in last {
@@ -79,6 +90,9 @@ impl CachedParts {
                 }
             }
         }
+        // The data of an inode that is removed go with it.
+        with_data.retain(|inode| is_cached(*inode) && !parts.removed.contains(inode));
+        with_data.into_iter().for_each(|inode| parts.add(inode, InodeBits(inode_bit::DATA)));
         parts.accessed.retain(|inode| !parts.changed.get(inode).is_some_and(|bits| bits.meets(ATTRIBUTES)));
         Ok(parts)
     }
@@ -125,7 +139,7 @@ impl CachedParts {
 
     fn orphan(&mut self, inode: Option<InodeNumber>) {
         if let Some(inode) = inode {
-            self.add(inode, InodeBits(inode_bit::OPEN));
+            self.add(inode, InodeBits(inode_bit::OPEN | inode_bit::DATA));
             self.unnamed.push(inode);
         }
     }
@@ -176,14 +190,14 @@ fn difference(before: &Inode, after: &Inode) -> InodeBits {
     InodeBits(
         bit(attributes, inode_bit::ATTRIBUTES)
             | bit(layout || before.map_version != after.map_version, inode_bit::LAYOUT)
-            | bit(!grown, inode_bit::OPEN)
+            | bit(!grown, inode_bit::OPEN | inode_bit::DATA)
             | bit(before.xattrs != after.xattrs, inode_bit::XATTRS),
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use types::FileKind;
+    use types::{FileKind, ObjectId};
 
     use super::*;
     use crate::tables::{
@@ -256,6 +270,33 @@ mod tests {
         assert_eq!(removed.changed(), [(DIRECTORY, names), (InodeNumber(7), lookup)]);
         let chained = changed(Some(record(7, false)), Operation::Put(ENTRIES, key(), record(7, true)));
         assert_eq!(chained, CachedParts::default(), "another name with the same hash");
+    }
+
+    #[test]
+    fn objects_and_their_blocks_are_data() {
+        let object = ObjectId::new(InodeNumber(7), 0);
+        let data = InodeBits(inode_bit::DATA);
+        for key in [data::object_key(object), data::block_key(object, 3)] {
+            let put = Operation::Put(DATA, key.clone().into(), Bytes::from_static(b"value"));
+            for operation in [put, Operation::Delete(DATA, key.into())] {
+                assert_eq!(changed(None, operation).changed(), [(object.inode, data)]);
+            }
+        }
+        let nobody = |operation| CachedParts::changed_by(&[operation], |_, _| Ok(None), |_| false).unwrap();
+        let delete = Operation::Delete(DATA, data::object_key(object).into());
+        assert_eq!(nobody(delete), CachedParts::default(), "it is cached by nobody");
+    }
+
+    #[test]
+    fn data_that_go_with_an_inode_without_a_name_change_nothing() {
+        let mut inode = sample(FileKind::Regular);
+        inode.attributes.links = 0;
+        let (key, stored) = (Inode::key(inode.number()), Bytes::from(inode.encode()));
+        let object = data::object_key(ObjectId::new(inode.number(), 0));
+        let operations = [Operation::Delete(DATA, object.into()), Operation::Delete(INODES, key.into())];
+        let stored = |table, _: &[u8]| Ok((table == INODES).then(|| stored.clone()));
+        let parts = CachedParts::changed_by(&operations, stored, |_| true).unwrap();
+        assert_eq!((bits(&parts), parts.removed()), (0, &[inode.number()][..]));
     }
 
     #[test]

@@ -8,7 +8,10 @@ use rpc::{
     checksum::{ZERO_BLOCK, crc32c, pieces, verify},
     message::ost::ReadDone,
 };
-use types::{FsError, FsResult, MdtIndex, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
+use types::{
+    FsError, FsResult, MdtIndex, ObjectId,
+    limits::{BLOCK_BYTES, BULK_BYTES_MAX, SMALL_FILE_BYTES_MAX},
+};
 
 use crate::tables::data::{self, BLOCK, blocks_of};
 
@@ -86,6 +89,11 @@ pub(crate) struct StoredData {
 }
 
 impl StoredData {
+    /// Whether these are all bytes of the object, and few.
+    pub fn is_small_file(&self) -> bool {
+        self.offset == 0 && self.bytes == self.size && self.size <= u64::from(SMALL_FILE_BYTES_MAX)
+    }
+
     /// The bytes in order, and the answer that goes with them; an error if a block is damaged.
     pub fn verified(&self, mdt: MdtIndex) -> FsResult<(ReadDone, Bytes)> {
         let range = blocks_of(self.offset, self.bytes);

@@ -6,7 +6,10 @@
 //! progress. Nothing is
 //! granted of an inode without a name (nothing can be withdrawn with its name any more), and
 //! nothing during a recovery, or before a client has told on a new connection what it has open.
-//! Data are not granted yet.
+//!
+//! Data on this MDT are granted with replies that bring all of them, to opens for reading and to
+//! reads, if they are few, and not while another client has the file open for writing: it would take
+//! them back at once. They have a lock of their own, because it is not claimed on a new connection.
 //!
 //! The layout is granted with every reply that shows it, except while it is being changed. Opens are granted of directories wherever
 //! they are shown, and of files with an open for reading, which brings the layout; not of a file
@@ -33,6 +36,7 @@ const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
 const SHOWN: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS);
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 const LAYOUT: InodeBits = InodeBits(inode_bit::LAYOUT);
+const DATA: InodeBits = InodeBits(inode_bit::DATA);
 
 /// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
@@ -45,11 +49,7 @@ pub(crate) fn with_reply(
     reply: &mut MdtReply,
     stored: impl Fn(InodeNumber) -> Option<Brief>,
 ) -> Vec<Granted> {
-    let Resource::Inode(number, wanted_bits) = wanted.resource else { return Vec::new() };
-    let is_told = !volatile.recovery.running() && !volatile.opens.presumed.awaits_registration(client);
-    if wanted.mode != CacheMode::Read || !is_told {
-        return Vec::new();
-    }
+    let Some((number, wanted_bits)) = grantable(volatile, client, wanted) else { return Vec::new() };
     let is_named = |inode| stored(inode).is_some_and(|inode| inode.links > 0);
     let Some((named, possible)) = about(request, reply, is_named) else { return Vec::new() };
     if named != number {
@@ -58,16 +58,41 @@ pub(crate) fn with_reply(
     let mut granted = Vec::new();
     for (inode, bits) in possible {
         let bits = exact(volatile, client, inode, bits & wanted_bits);
-        let lock = grant(volatile, client, inode, bits);
-        granted.extend(lock.map(|GrantedBits { handle, inode, bits }| {
-            let version = stored(inode).map_or(0, |inode| inode.version);
-            Granted { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Read, version }
-        }));
+        granted.extend(grant(volatile, client, inode, bits).map(|lock| told(lock, stored(inode))));
     }
     if let MdtReply::Directory(page, _) = reply {
         in_page(volatile, client, wanted_bits, page);
     }
     granted
+}
+
+/// The same with the data of a file, which are all that it has on this MDT.
+pub(crate) fn with_data(
+    volatile: &mut Volatile,
+    client: ClientId,
+    wanted: Enqueue,
+    inode: InodeNumber,
+    stored: Option<Brief>,
+) -> Option<Granted> {
+    let (number, wanted_bits) = grantable(volatile, client, wanted)?;
+    let is_named = stored.is_some_and(|inode| inode.links > 0);
+    if number != inode || !is_named || !is_still(volatile, client, inode) {
+        return None;
+    }
+    Some(told(grant(volatile, client, inode, wanted_bits & DATA)?, stored))
+}
+
+/// What a client wants, if anything is granted to it at present.
+fn grantable(volatile: &Volatile, client: ClientId, wanted: Enqueue) -> Option<(InodeNumber, InodeBits)> {
+    let Resource::Inode(number, bits) = wanted.resource else { return None };
+    let is_told = !volatile.recovery.running() && !volatile.opens.presumed.awaits_registration(client);
+    (wanted.mode == CacheMode::Read && is_told).then_some((number, bits))
+}
+
+/// A lock as its client is told of it.
+fn told(GrantedBits { handle, inode, bits }: GrantedBits, stored: Option<Brief>) -> Granted {
+    let version = stored.map_or(0, |inode| inode.version);
+    Granted { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Read, version }
 }
 
 fn grant(volatile: &mut Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
@@ -107,10 +132,11 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
     }
 }
 
-/// Without attributes, unless they are exact as long as nobody asks this MDT; without opens that are
+/// Without attributes and data, unless they are exact as long as nobody asks this MDT; without opens that are
 /// counted.
 pub(crate) fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
-    let bits = if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits };
+    let is_exact = !bits.meets(ATTRIBUTES | DATA) || is_still(volatile, client, inode);
+    let bits = if is_exact { bits } else { bits & !(ATTRIBUTES | DATA) };
     if bits.meets(OPEN) && volatile.moves.counts(inode) { bits & !OPEN } else { bits }
 }
 
@@ -154,7 +180,8 @@ fn about(
             let has_layout = !bits.is_empty() && opened.layout.is_some();
             let bits = if has_layout { bits | LAYOUT } else { bits };
             let reads = has_layout && !open.flags.has(open_flag::WRITE);
-            Some((open.inode, vec![(inode, if reads { bits | OPEN } else { bits })]))
+            let (bits, data) = if reads { (bits | OPEN, DATA) } else { (bits, InodeBits::NONE) };
+            Some((open.inode, vec![(inode, bits), (inode, data)]))
         }
         (R::ExclusiveBegin(_, begin), MdtReply::ExclusiveGranted(_)) => unseen(begin.inode, LAYOUT),
         (R::GetLayout(inode), MdtReply::Layout(LayoutInfo { layout: Some(_), .. })) => unseen(*inode, LAYOUT),

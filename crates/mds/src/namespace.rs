@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use kv::{Batch, Loading, Lsn, Store};
-use lock::ChangeId;
+use lock::{ChangeId, InodeBits, inode_bit};
 use rpc::{
     message::{
         MdtReply, MdtRequest,
@@ -188,6 +188,17 @@ impl Namespace {
     ) -> Vec<Granted> {
         let stored = |inode| Brief::of(&self.store.get(INODES, &Inode::key(inode)).ok()??).ok();
         grants::with_reply(&mut self.volatile, client, wanted, request, reply, stored)
+    }
+
+    /// Grants a client the lock on the data of a file, see [`grants::with_data`].
+    pub fn grant_data(&mut self, client: ClientId, wanted: Enqueue, inode: InodeNumber) -> Option<Granted> {
+        let stored = self.brief(inode);
+        grants::with_data(&mut self.volatile, client, wanted, inode, stored)
+    }
+
+    /// Whether a client has the lock on the data of a file.
+    pub fn may_keep_data(&self, client: ClientId, inode: InodeNumber) -> bool {
+        self.volatile.cache.holds(client, inode, InodeBits(inode_bit::DATA))
     }
 
     /// What a client is shown of its change beside the reply, see [`shown_changes::beside`].

@@ -117,6 +117,9 @@ const OF_MOUNTS: &[Leaf] = &[
 ];
 /// Locks of a mount at an MDT.
 const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", parameters::LOCKS_CACHED)];
+/// Data of small files that a mount has cached of an MDT.
+const OF_SMALL_FILES: &[Leaf] =
+    &[shown("cached_small_bytes"), number("max_cached_small_mb", parameters::SMALL_CACHED_MB)];
 
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
@@ -238,6 +241,7 @@ fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<Para
             add(&format!("{kind}.{name}-{kind}."), OF_CONNECTION)?;
             if target.role == Role::Mdt {
                 add(&format!("ldlm.namespaces.{name}-mdc."), OF_LOCKS)?;
+                add(&format!("{kind}.{name}-{kind}."), OF_SMALL_FILES)?;
             }
         }
     }

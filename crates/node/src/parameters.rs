@@ -17,6 +17,8 @@ pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
 /// Locks that a mount caches under: some 7 GiB of memory at most.
 pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
+/// `mdc.*.max_cached_small_mb`: up to a tebibyte.
+pub const SMALL_CACHED_MB: RangeInclusive<u64> = 0..=1 << 20;
 
 /// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
 /// its disk I/O.
@@ -226,7 +228,30 @@ fn register_locks(
         changed.set_cached_locks_max(mdt, value).map_err(|error| error.to_string())
     };
     let doc = "locks and missing names that are cached of this target at most; 0: nothing is cached";
-    tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))
+    tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))?;
+    register_small_files(tree, node, client, mdt)
+}
+
+/// Memory for data of small files on an MDT.
+fn register_small_files(
+    tree: &ParameterTree,
+    node: &Node,
+    client: &Arc<FileSystem>,
+    mdt: MdtIndex,
+) -> Result<(), ParameterError> {
+    let prefix = format!("mdc.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
+    let (used, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
+    let get = move || used.cached_small_bytes(mdt).map(|(bytes, _)| bytes.to_string()).unwrap_or_default();
+    let doc = "memory that cached data of small files of this target take";
+    tree.register(&format!("{prefix}.cached_small_bytes"), Parameter::read_only(doc, get))?;
+    let get = move || shown.cached_small_bytes(mdt).map(|(_, most)| (most >> 20).to_string()).unwrap_or_default();
+    let set = move |text: &str| {
+        let mebibytes = parse_number(text, &SMALL_CACHED_MB)?;
+        changed.set_cached_small_bytes_max(mdt, mebibytes << 20).map_err(|error| error.to_string())
+    };
+    let doc = "memory for cached data of small files of this target, in MiB; 0: none are cached";
+    let parameter = Parameter::writable(doc, get, set).within(SMALL_CACHED_MB);
+    tree.register(&format!("{prefix}.max_cached_small_mb"), parameter)
 }
 
 fn client_statistics(client: &FileSystem) -> String {

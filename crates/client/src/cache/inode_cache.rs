@@ -1,4 +1,4 @@
-//! The cache of one MDT's names and attributes: pure.
+//! The cache of one MDT's names, attributes and small files: pure.
 //!
 //! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock,
 //! before anybody else can see a change. What this client changes itself it has to drop on its own
@@ -10,10 +10,12 @@
 //! that were held from before the question was sent: then the MDT gave it while they were held.
 //!
 //! Memory: about 700 bytes for each inode with one name (estimated from the structures), and about
-//! 100 for each name that does not exist. Each of both counts as one of the limit.
+//! 100 for each name that does not exist. Each of both counts as one of the limit. Data of small
+//! files have a limit of their own.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use rpc::message::{
     MdtReply, MdtRequest, ReplyExtension,
     lock::{Enqueue, InodeBits, Resource, inode_bit},
@@ -34,6 +36,7 @@ use super::{
     queries::is_access_fresh,
     question::{Asked, Question, Renamed, opened},
     recency::Recency,
+    small_files::SmallFiles,
     subject::Subject,
 };
 
@@ -73,6 +76,8 @@ pub(crate) struct Reply<'a> {
     pub beside: &'a ReplyExtension,
     /// The connection through which the request was sent first.
     pub connection: ConnectionId,
+    /// All bytes of the object of a file on the MDT, verified.
+    pub data: Option<&'a Bytes>,
 }
 
 /// See the module documentation.
@@ -85,6 +90,7 @@ pub(crate) struct InodeCache {
     handles: BTreeMap<LockHandle, InodeNumber>,
     pub(super) names: NameTable,
     pub(super) listings: Listings,
+    pub(super) small_files: SmallFiles,
     pub(super) changes: OwnChanges,
     pub(super) versions: OwnVersions,
     claims: Claims,
@@ -102,6 +108,7 @@ impl Default for InodeCache {
             handles: BTreeMap::new(),
             names: NameTable::default(),
             listings: Listings::default(),
+            small_files: SmallFiles::default(),
             changes: OwnChanges::default(),
             versions: OwnVersions::default(),
             claims: Claims::default(),
@@ -181,6 +188,9 @@ impl InodeCache {
         if gone & (inode_bit::DIRECTORY | inode_bit::ATTRIBUTES) != 0 {
             self.listings.forget(number);
         }
+        if gone & inode_bit::DATA != 0 {
+            self.small_files.forget(number);
+        }
         if inode.bits() == InodeBits(0) {
             self.recency.remove(inode.used);
             self.inodes.remove(&number);
@@ -197,9 +207,17 @@ impl InodeCache {
         self.versions.begin(&inodes_of(&question.changes));
         self.forget(&question.changes);
         let asked = self.changes.asked();
-        let held = |(inode, _)| self.inodes.get(&inode).map_or(InodeBits(0), CachedInode::bits);
-        let wanted = question.enqueue(question.wanted.map_or(InodeBits(0), held)).filter(|_| self.locks_max > 0);
+        let held = question.wanted.map_or(InodeBits(0), |(inode, _)| self.need_not_ask(inode));
+        let wanted = question.enqueue(held).filter(|_| self.locks_max > 0);
         Pending { question, asked, wanted }
+    }
+
+    /// Parts of an inode that are held, or that are of no use. Data whose lock is held may be missing.
+    fn need_not_ask(&self, inode: InodeNumber) -> InodeBits {
+        const DATA: InodeBits = InodeBits(inode_bit::DATA);
+        let held = self.inodes.get(&inode).map_or(InodeBits(0), CachedInode::bits);
+        let keeps_data = self.small_files.usage().1 > 0 && !self.small_files.has(inode, self.epoch);
+        if keeps_data { held & !DATA } else { held | DATA }
     }
 
     /// Whether this access does not change the access time, so that it changes nothing.
@@ -219,6 +237,7 @@ impl InodeCache {
                 Subject::AllAttributes => self.epoch += 1,
                 Subject::Inode(inode) => {
                     self.listings.forget(*inode);
+                    self.small_files.forget(*inode);
                     if let Some(inode) = self.inodes.get_mut(inode) {
                         inode.forget();
                     }
@@ -233,6 +252,7 @@ impl InodeCache {
                         inode.layout = None;
                     }
                 }
+                Subject::Data(inode) => self.small_files.forget(*inode),
                 Subject::Name(parent, name) => self.names.forget(*parent, name),
                 Subject::Names(directory) => self.listings.forget(*directory),
             }
@@ -264,7 +284,8 @@ impl InodeCache {
             self.changes.note(&found);
             (shown, beside) = (shown_by(reply.reply), Some(reply.beside));
         }
-        let mut keeper = Keeper { cache: self, question: &question, asked, granted: &granted, is_certain };
+        let data = outcome.as_ref().ok().and_then(|reply| reply.data);
+        let mut keeper = Keeper { cache: self, question: &question, asked, granted: &granted, is_certain, data };
         match &outcome {
             Ok(reply) => keeper.keep(reply.reply),
             Err(error) => keeper.keep_absence(error),

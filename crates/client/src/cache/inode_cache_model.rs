@@ -75,7 +75,7 @@ impl Mdt {
         let entry = self.nodes[&DIRECTORIES[1]].entry.clone();
         let reply = MdtReply::Created(Created { entry, created: true, opened: None });
         let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
-        cache.answer(pending, Ok(Reply { reply: &reply, beside: &beside, connection: CONNECTION }));
+        cache.answer(pending, Ok(Reply { reply: &reply, beside: &beside, connection: CONNECTION, data: None }));
         assert!(cache.names.is_complete(DIRECTORIES[1]));
     }
 
@@ -467,7 +467,7 @@ impl World {
         let at = answered[self.below(answered.len())];
         let InFlight { number, pending, answer, connection, .. } = self.requests.swap_remove(at);
         let (outcome, beside) = answer.expect("it was answered");
-        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection });
+        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection, data: None });
         let is_change = pending.is_change();
         let answer = self.cache.answer(pending, reply);
         self.cancels.extend(answer.released.iter().map(|released| released.handle));

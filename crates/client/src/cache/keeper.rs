@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use layout::Layout;
+use bytes::Bytes;
+use layout::{Backing, Layout};
 use rpc::message::{
-    MdtReply, ReplyExtension,
+    MdtReply, OstReply, ReplyExtension,
     lock::inode_bit,
     mdt::{DirectoryEntry, Entry, ExclusiveGranted, LayoutInfo},
 };
-use types::{FileKind, FsError, InodeNumber, LockHandle};
+use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId};
 
 use super::{
     inode_cache::InodeCache,
@@ -26,6 +27,8 @@ pub(super) struct Keeper<'a> {
     pub granted: &'a [LockHandle],
     /// Names that it removed led where they were known to lead.
     pub is_certain: bool,
+    /// All bytes of the object of a file on the MDT, if they came with it.
+    pub data: Option<&'a Bytes>,
 }
 
 impl Keeper<'_> {
@@ -65,9 +68,14 @@ impl Keeper<'_> {
             (Asked::Opened(flags), MdtReply::Opened(opened)) => {
                 self.keep_entry(&opened.entry, !changes_data(*flags));
                 if let Some(layout) = &opened.layout {
-                    self.keep_layout(opened.entry.attributes.inode, layout);
+                    let inode = opened.entry.attributes.inode;
+                    self.keep_layout(inode, layout);
+                    if let Some(Backing::Mdt { slot }) = layout.components.first().map(|first| &first.backing) {
+                        self.keep_data(ObjectId::new(inode, *slot));
+                    }
                 }
             }
+            (Asked::Data(object), MdtReply::Data(OstReply::Read(_))) => self.keep_data(*object),
             (Asked::Layout(inode), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }))
             | (Asked::Layout(inode), MdtReply::ExclusiveGranted(ExclusiveGranted { layout, .. })) => {
                 self.keep_layout(*inode, layout);
@@ -144,6 +152,17 @@ impl Keeper<'_> {
             && self.cache.changes.layout_holds(inode, self.asked, &self.question.changes)
         {
             self.cache.inode(inode).layout = Some(Arc::new(layout.clone()));
+        }
+    }
+
+    fn keep_data(&mut self, object: ObjectId) {
+        let inode = object.inode;
+        if let Some(data) = self.data
+            && self.covers(inode, inode_bit::DATA)
+            && self.cache.changes.data_hold(inode, self.asked, &self.question.changes)
+        {
+            let epoch = self.cache.epoch;
+            self.cache.small_files.keep(object, data, epoch);
         }
     }
 

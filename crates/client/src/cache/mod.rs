@@ -1,5 +1,5 @@
-//! What this client may answer without asking an MDT: names, attributes, symbolic links and a few
-//! extended attributes, under locks that the MDT grants beside its replies and withdraws before it
+//! What this client may answer without asking an MDT: names, attributes, symbolic links, data of
+//! small files and a few extended attributes, under locks that the MDT grants beside its replies and withdraws before it
 //! makes another client's change visible.
 //!
 //! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served.
@@ -21,5 +21,6 @@ mod queries;
 mod question;
 mod recency;
 pub(crate) mod served;
+pub(crate) mod small_files;
 mod subject;
 pub(crate) mod target_cache;

@@ -134,6 +134,16 @@ impl OwnChanges {
         layout(inode).iter().all(|subject| self.holds(subject, asked, own))
     }
 
+    /// Whether its data may be served.
+    pub fn data_settled(&self, inode: InodeNumber) -> bool {
+        self.under_way.is_empty() || data(inode).iter().all(|subject| !self.is_changing(subject, &[]))
+    }
+
+    /// Whether they may be kept.
+    pub fn data_hold(&self, inode: InodeNumber, asked: Moment, own: &[Subject]) -> bool {
+        data(inode).iter().all(|subject| self.holds(subject, asked, own))
+    }
+
     /// Whether a name may be served.
     pub fn name_settled(&self, parent: InodeNumber, name: &[u8]) -> bool {
         self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
@@ -182,6 +192,12 @@ fn listing(directory: InodeNumber) -> [Subject; 3] {
 /// What the layout of a file depends on.
 fn layout(inode: InodeNumber) -> [Subject; 2] {
     [Subject::Inode(inode), Subject::Layout(inode)]
+}
+
+/// What the data of a file on the MDT depend on: a compound may write to an inode that this client
+/// cannot name.
+fn data(inode: InodeNumber) -> [Subject; 3] {
+    [Subject::AllAttributes, Subject::Inode(inode), Subject::Data(inode)]
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use layout::Layout;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, limits::NAME_BYTES_MAX, permission,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, limits::NAME_BYTES_MAX,
+    permission,
 };
 
 use super::{
@@ -72,6 +74,17 @@ impl InodeCache {
         }
         self.used(number);
         Some(layout)
+    }
+
+    /// Bytes of an object on the MDT from `offset` on, fewer than asked for only at its end, and its
+    /// size, if they are known.
+    pub fn data(&mut self, object: ObjectId, offset: u64, bytes: u64) -> Option<(Bytes, u64)> {
+        if !self.changes.data_settled(object.inode) {
+            return None;
+        }
+        let found = self.small_files.read(object, offset, bytes, self.epoch)?;
+        self.used(object.inode);
+        Some(found)
     }
 
     /// What the MDT knows of a file that this client alone has open for writing.

@@ -2,12 +2,12 @@
 //! all requests.
 
 use rpc::message::{
-    LeaveFullOst, LeaveStep, MdtRequest,
+    LeaveFullOst, LeaveStep, MdtRequest, OstRequest,
     lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
     mdt::{Create, ExclusiveBegin, Instantiate, OpenFlags, RenameMode, open_flag},
 };
 use types::{
-    InodeNumber,
+    InodeNumber, ObjectId,
     access_list::{ACCESS_NAME, DEFAULT_NAME},
 };
 
@@ -37,6 +37,8 @@ pub(crate) enum Asked {
     Opened(OpenFlags),
     /// The layout of a file.
     Layout(InodeNumber),
+    /// Data of an object, from its beginning.
+    Data(ObjectId),
     /// An inode, to which this name leads now.
     Linked(InodeNumber, Vec<u8>),
     /// Nothing, but a name is gone; what it led to, if that was known.
@@ -128,6 +130,7 @@ impl Question {
             | Asked::Xattr(..)
             | Asked::Opened(_)
             | Asked::Layout(_)
+            | Asked::Data(_)
             | Asked::Linked(..)
             | Asked::Unlinked(..)
             | Asked::XattrNames(..)
@@ -165,7 +168,13 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         R::Open(_, open) if changes_data(open.flags) => {
             (Asked::Opened(open.flags), Some((open.inode, inode_bit::LAYOUT)))
         }
-        R::Open(_, open) => (Asked::Opened(open.flags), Some((open.inode, NAMED | inode_bit::LAYOUT))),
+        R::Open(_, open) => {
+            let bits = NAMED | inode_bit::LAYOUT | inode_bit::DATA;
+            (Asked::Opened(open.flags), Some((open.inode, bits)))
+        }
+        R::ReadData(OstRequest::Read(read)) if read.offset == 0 => {
+            (Asked::Data(read.object), Some((read.object.inode, inode_bit::DATA)))
+        }
         R::GetLayout(inode)
         | R::Instantiate(Instantiate { inode, .. })
         | R::LeaveFullOst(LeaveFullOst { inode, step: LeaveStep::LeaveOut(..) | LeaveStep::Relocate(_), .. })
@@ -257,7 +266,8 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
             vec![Subject::Times(*inode), Subject::Layout(*inode)]
         }
         R::ChangeData(request) => {
-            request.row().changed_object().map(|object| Subject::Times(object.inode)).into_iter().collect()
+            // Its size is served from nowhere else while this client can change it.
+            request.row().changed_object().map(|object| Subject::Data(object.inode)).into_iter().collect()
         }
         R::RepairSize(..) | R::Check(_, true) => vec![Subject::AllAttributes],
         R::Lookup(..)

@@ -1,8 +1,9 @@
 //! What a client would answer from its cache at a moment: for simulations, which compare it with the
 //! MDT.
 
+use bytes::Bytes;
 use rpc::message::lock::InodeBits;
-use types::{Attributes, ClientId, Generation, InodeNumber, LockHandle};
+use types::{Attributes, ClientId, Generation, InodeNumber, LockHandle, ObjectId};
 
 use super::inode_cache::{ConnectionId, InodeCache};
 
@@ -28,6 +29,8 @@ pub struct Served {
     pub permissions: Vec<Attributes>,
     /// The generations of the layouts of these files.
     pub layouts: Vec<(InodeNumber, Generation)>,
+    /// All bytes of these objects on the MDT.
+    pub data: Vec<(ObjectId, Bytes)>,
     /// Names in directories, and where they lead; `None`: there is no such name.
     pub names: Vec<(InodeNumber, Vec<u8>, Option<InodeNumber>)>,
 }
@@ -63,6 +66,8 @@ impl InodeCache {
         let layouts =
             self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.layout.as_ref()?.generation)));
         served.layouts.extend(layouts.filter(|(number, _)| self.changes.layout_settled(*number)));
+        let data = self.small_files.all(self.epoch).filter(|(object, _)| self.changes.data_settled(object.inode));
+        served.data.extend(data.map(|(object, data)| (object, data.clone())));
         let names = self.names.all().filter(|(parent, name, _)| self.changes.name_settled(*parent, name));
         served.names.extend(names.map(|(parent, name, known)| (parent, name.to_vec(), known.inode())));
         served

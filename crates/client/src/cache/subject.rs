@@ -13,6 +13,8 @@ pub(crate) enum Subject {
     Times(InodeNumber),
     /// The layout of a file.
     Layout(InodeNumber),
+    /// Data of a file on the MDT.
+    Data(InodeNumber),
     /// Where a name in a directory leads.
     Name(InodeNumber, Vec<u8>),
     /// The names of a directory, as a whole.

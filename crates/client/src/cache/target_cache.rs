@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{
-    Answered, Import, Lease,
+    Answered, Import, Lease, checksum,
     message::{
-        MdtReply, MdtRequest,
+        MdtReply, MdtRequest, OstReply,
         lock::{Enqueue, InodeBits, Resource, inode_bit},
         mdt::LockClaim,
     },
 };
 use rt::Clock;
-use types::{FsResult, LockHandle};
+use types::{FsResult, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
     cancels::{Cancels, Released, Withdrawn},
@@ -43,6 +44,17 @@ pub(crate) struct TargetCache {
 
 fn wants_opens(wanted: &Enqueue) -> bool {
     matches!(wanted.resource, Resource::Inode(_, InodeBits(bits)) if bits & inode_bit::OPEN != 0)
+}
+
+/// All bytes of the object of a small file on the MDT, if an answer brings them undamaged.
+fn small_file(answered: &Answered<MdtReply>) -> Option<&Bytes> {
+    let done = match &answered.reply {
+        MdtReply::Opened(_) => answered.extension.data.as_ref()?,
+        MdtReply::Data(OstReply::Read(done)) => done,
+        _ => return None,
+    };
+    let is_whole = answered.bulk.len() as u64 == done.size && done.size <= u64::from(SMALL_FILE_BYTES_MAX);
+    (is_whole && checksum::verify(0, &answered.bulk, &done.checksums).is_ok()).then_some(&answered.bulk)
 }
 
 /// The newest connection, as the cache knows it.
@@ -143,12 +155,14 @@ impl TargetCache {
         outcome: &FsResult<Answered<MdtReply>>,
         above: bool,
     ) -> bool {
+        let data = outcome.as_ref().ok().and_then(small_file);
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
         let reply = outcome.as_ref().map(|answered| Reply {
             reply: &answered.reply,
             beside: &answered.extension,
             connection: (import.client(), answered.connection),
+            data,
         });
         let inode_cache::Answered { released, has_doubts } = cache.answer(pending, reply);
         self.release(cache, released, above);
@@ -196,6 +210,16 @@ impl TargetCache {
         let mut cache = self.cache.lock();
         let released = cache.set_locks_max(locks_max);
         self.release(cache, released, above);
+    }
+
+    /// Memory that data of small files take, and may take at most.
+    pub fn small_files_usage(&self) -> (u64, u64) {
+        self.cache.lock().small_files.usage()
+    }
+
+    /// Changes how much it may be; 0: none are kept.
+    pub fn set_small_files_bytes_max(&self, bytes_max: u64) {
+        self.cache.lock().small_files.set_bytes_max(bytes_max);
     }
 
     /// Locks held.

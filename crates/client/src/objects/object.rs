@@ -171,7 +171,13 @@ impl FileSystem {
             if object.incarnation.is_some_and(|incarnation| incarnation != self.client_state.opens.incarnation()) {
                 return Err(FsError::Stale);
             }
-            let answered = target.call_by(&import, Question::with_bulk(make(), bulk.clone())).await;
+            let answered = match object.location {
+                Location::Ost(_) => target.call_by(&import, Question::with_bulk(make(), bulk.clone())).await,
+                Location::Mdt => {
+                    let opens = &self.client_state.opens;
+                    target.ask_for_data(&self.seams, opens, import, (make(), bulk.clone())).await
+                }
+            };
             outcome = answered.and_then(&take);
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),
@@ -187,7 +193,8 @@ impl FileSystem {
         outcome
     }
 
-    /// Reads up to `bytes` from `offset` of an object and verifies them.
+    /// Reads up to `bytes` from `offset` of an object and verifies them. Without a request if they are
+    /// cached under a lock of the MDT.
     pub(crate) async fn read_object(
         &self,
         object: Object<'_>,
@@ -196,6 +203,12 @@ impl FileSystem {
         bytes: u64,
     ) -> FsResult<ObjectData> {
         assert!(bytes > 0 && bytes <= BULK_BYTES_MAX as u64, "a read of {bytes} bytes fits one request");
+        object.open.map_or(Ok(()), OpenInode::check)?;
+        if object.location == Location::Mdt
+            && let Some((data, size)) = self.cached(object.inode, |cache, _| cache.data(object.id, offset, bytes))
+        {
+            return Ok(ObjectData { data, size });
+        }
         let layout_generation = layout.generation.0;
         let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
         let take = |Answered { reply, bulk: data, .. }: Answered<OstReply>| match reply {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rpc::{
     Answered, Import, Question,
-    message::{ClientReply, ClientRequest, MdtReply, MdtRequest, client::LockCompleted},
+    message::{ClientReply, ClientRequest, MdtReply, MdtRequest, OstReply, OstRequest, client::LockCompleted},
 };
 use rt::{BoxFuture, Clock, Seams};
 use types::{FsError, FsResult, InodeNumber, LockHandle};
@@ -13,7 +14,7 @@ use crate::{
     cache::inode_cache::{InodeCache, Pending},
     cancellation::finish::finish,
     open_state::open_table::OpenTable,
-    targets::connection::TargetConnection,
+    targets::connection::{TargetConnection, unexpected},
     upper_cache::Keepable,
 };
 
@@ -116,7 +117,27 @@ impl TargetConnection {
         opens: &'a OpenTable,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
-        self.ask_mdt_boxed(seams, opens, question.into())
+        self.ask_mdt_boxed(seams, opens, self.import(), question.into())
+    }
+
+    /// The same for data on this MDT, by a connection as in [`TargetConnection::call_by`].
+    pub async fn ask_for_data(
+        self: &Arc<Self>,
+        seams: &Seams,
+        opens: &OpenTable,
+        import: Import,
+        (request, bulk): (OstRequest, Bytes),
+    ) -> FsResult<Answered<OstReply>> {
+        let request = match request.row().changed_object() {
+            Some(_) => MdtRequest::ChangeData(request),
+            None => MdtRequest::ReadData(request),
+        };
+        let answered = self.ask_mdt_boxed(seams, opens, import, Question::with_bulk(request, bulk)).await?;
+        let Answered { reply, bulk, extension, era, connection } = answered;
+        match reply {
+            MdtReply::Data(reply) => Ok(Answered { reply, bulk, extension, era, connection }),
+            reply => Err(unexpected(reply)),
+        }
     }
 
     /// Not generic: compiled once, see [`BoxFuture`].
@@ -124,20 +145,21 @@ impl TargetConnection {
         self: &'a Arc<Self>,
         seams: &'a Seams,
         opens: &'a OpenTable,
+        import: Import,
         question: Question<'a, MdtRequest>,
     ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
-        Box::pin(self.ask_mdt_inner(seams, opens, question))
+        Box::pin(self.ask_mdt_inner(seams, opens, import, question))
     }
 
     async fn ask_mdt_inner(
         self: &Arc<Self>,
         seams: &Seams,
         opens: &OpenTable,
+        import: Import,
         question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
         let Question { request, bulk, late_outcome, .. } = question;
         let absence = absence(&request);
-        let import = self.import();
         self.check_active(&import)?;
         if late_outcome.is_none() {
             import.connected().await?;

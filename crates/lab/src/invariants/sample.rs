@@ -64,6 +64,7 @@ fn sound_mdt() -> MdtState {
         counters: Counters { next_inode: 0x102, inodes: 2 },
         inodes: [(FILE, written), (NEXT, regular(NEXT))].into(),
         data: BTreeMap::new(),
+        small_files: BTreeMap::new(),
         to_destroy: BTreeSet::new(),
         to_refuse: BTreeSet::new(),
         sessions: [CLIENT].into(),

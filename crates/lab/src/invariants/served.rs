@@ -35,6 +35,13 @@ impl Invariant for ServedIsTrue {
                     return Err(format!("{host} serves layout {generation:?} of inode {number}, it has {found:?}"));
                 }
             }
+            for (object, data) in &served.data {
+                let found = mdt.small_files.get(object).filter(|_| mdt.inodes.contains_key(&object.inode));
+                if let Some(found) = found.filter(|found| found.as_slice() != &data[..]) {
+                    let (served, found) = (data.len(), found.len());
+                    return Err(format!("{host} serves {served} bytes of {object}, it has {found}, or others"));
+                }
+            }
             for (parent, name, leads) in &served.names {
                 let found = mdt.names.get(&(*parent, name.clone())).copied();
                 if found != *leads && mdt.inodes.contains_key(parent) {
@@ -65,11 +72,12 @@ fn compare<T: PartialEq + std::fmt::Debug>(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use client::Served;
 
     use super::*;
     use crate::{
-        invariants::sample::{CLIENT, FILE, NEXT, inode, layout_of, mdt, sound},
+        invariants::sample::{CLIENT, FILE, NEXT, inode, layout_of, mdt, object, sound},
         server::Role,
     };
 
@@ -81,6 +89,7 @@ mod tests {
         let mut snapshot = sound();
         let attributes = inode(&mut snapshot, FILE).attributes;
         let generation = layout_of(&mut snapshot, FILE).generation;
+        mdt(&mut snapshot).small_files = [(object(FILE, 0), b"data".to_vec())].into();
         let name = |name: &str, leads| (DIRECTORY, name.as_bytes().to_vec(), leads);
         mdt(&mut snapshot).names = [((DIRECTORY, b"file".to_vec()), FILE)].into();
         let served = Served {
@@ -88,6 +97,7 @@ mod tests {
             attributes: vec![attributes],
             permissions: vec![attributes],
             layouts: vec![(FILE, generation)],
+            data: vec![(object(FILE, 0), Bytes::from_static(b"data"))],
             names: vec![name("file", Some(FILE)), name("missing", None)],
         };
         snapshot.served = vec![("client0".to_owned(), served)];
@@ -126,6 +136,14 @@ mod tests {
         layout.generation = layout.generation.next();
         let violation = ServedIsTrue.check(&snapshot).unwrap_err();
         assert!(violation.starts_with("client0 serves layout"), "{violation}");
+    }
+
+    #[test]
+    fn data_that_were_replaced_are_found() {
+        let mut snapshot = serving();
+        mdt(&mut snapshot).small_files = [(object(FILE, 0), b"dada".to_vec())].into();
+        let violation = ServedIsTrue.check(&snapshot).unwrap_err();
+        assert!(violation.starts_with("client0 serves 4 bytes"), "{violation}");
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct MdtState {
     pub inodes: BTreeMap<InodeNumber, Inode>,
     /// Objects whose data are on the MDT.
     pub data: BTreeMap<ObjectId, ObjectAttributes>,
+    /// Bytes of those of them that clients serve from their caches.
+    pub small_files: BTreeMap<ObjectId, Vec<u8>>,
     /// Objects that OSTs are to be told to destroy.
     pub to_destroy: BTreeSet<(OstIndex, ObjectId)>,
     /// Clients that OSTs are to be told to refuse.
@@ -129,7 +131,8 @@ impl Snapshot {
                     snapshot.mgs = Some(KnownMap { host: role.host(), process, map: mgs.map() });
                 }
                 if let Some(mdt) = &serving.mdt {
-                    snapshot.mdt = Some(MdtState::of(mdt, process).map_err(|error| unreadable(role, error))?);
+                    let state = MdtState::of(mdt, process, &snapshot.served);
+                    snapshot.mdt = Some(state.map_err(|error| unreadable(role, error))?);
                 }
                 if let Some(ost) = &serving.ost {
                     let state = OstState::of(ost, process).map_err(|error| unreadable(role, error))?;
@@ -163,7 +166,7 @@ fn malformed(what: &'static str, key: &[u8]) -> FsError {
 }
 
 impl MdtState {
-    fn of(mdt: &Mdt, process: ProcessId) -> FsResult<Self> {
+    fn of(mdt: &Mdt, process: ProcessId, served: &[(String, Served)]) -> FsResult<Self> {
         let mut counters = None;
         mdt.scan_table(COUNTERS, |key, value| {
             if key == counter::COUNTERS {
@@ -182,6 +185,8 @@ impl MdtState {
         for object in inodes.values().filter_map(data_on_mdt) {
             data.extend(mdt.data_attributes(object)?.map(|attributes| (object, attributes)));
         }
+        let served = served.iter().flat_map(|(_, served)| &served.data).map(|(object, _)| *object);
+        let small_files = served.map(|object| Ok((object, mdt.data_of(object)?))).collect::<FsResult<_>>()?;
         let (mut to_destroy, mut to_refuse, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         mdt.scan_table(DEFERRED_LOG, |key, value| {
             let (ost, _) = deferred_log::decode_key(key)?;
@@ -212,6 +217,7 @@ impl MdtState {
             counters,
             inodes,
             data,
+            small_files,
             to_destroy,
             to_refuse,
             sessions,

@@ -12,7 +12,7 @@ use rpc::{
 };
 use types::{FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
-use super::Mdt;
+use super::{Mdt, handler::Told};
 use crate::{
     data::NewData,
     error::store_error,
@@ -90,9 +90,31 @@ impl Mdt {
         outcome
     }
 
-    /// Answers a question for data.
-    pub(crate) async fn read_data(&self, call: &Call, request: &OstRequest) -> FsResult<(MdtReply, Bytes)> {
-        let (reply, bulk) = match self.look(call.client, |txn| data::find(txn, request)).await? {
+    /// Answers a question for data; `told`: what its client is told beside the reply.
+    pub(super) async fn read_data(
+        &self,
+        call: &Call,
+        request: &OstRequest,
+        told: &mut Told,
+    ) -> FsResult<(MdtReply, Bytes)> {
+        let wanted = self.wanted(call);
+        let look = |namespace: &mut Namespace, attempts: &mut Attempts| {
+            let context = self.context(call.client);
+            let outcome = namespace.attempt(&context, Some(attempts), |txn| data::find(txn, request));
+            outcome.map(|outcome| {
+                let granted = match (&outcome, wanted) {
+                    (Ok(data::Found::Data(stored)), Some(wanted)) if stored.is_small_file() => {
+                        namespace.grant_data(call.client, wanted, stored.object.inode)
+                    }
+                    _ => None,
+                };
+                (outcome, granted, namespace.last())
+            })
+        };
+        let (found, granted, lsn) = self.load_and_run(None, None, look).await?;
+        self.written(lsn).await?;
+        told.granted.extend(granted);
+        let (reply, bulk) = match found? {
             data::Found::Reply(reply) => (reply, Bytes::new()),
             data::Found::Data(stored) => {
                 let (done, bulk) = stored.verified(self.options.index)?;

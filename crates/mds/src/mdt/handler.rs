@@ -8,7 +8,7 @@ use rpc::{
     Answer, Call, Clients, Handler, SessionEvent,
     message::{
         MdtReply, MdtRequest, Reply, ReplyExtension, Request,
-        lock::{Granted, InodeBits, Resource, inode_bit},
+        lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
     },
     stored_reply,
@@ -21,6 +21,7 @@ use super::{
     recovery::{self, Ending},
 };
 use crate::{
+    data::StoredData,
     namespace::{Attempts, Namespace},
     ops::{
         self,
@@ -38,9 +39,12 @@ impl Handler for Mdt {
             }
             self.cancel_locks(call.client, &call.extension.cancels);
             match self.serve(&call).await {
-                Ok(Served { reply, bulk, told: Told { change, granted, changed } }) => {
+                Ok(Served { reply, bulk, told: Told { change, granted, changed, data } }) => {
                     let told = change.told(self.era.count(), self.store.last_durable());
-                    let extension = ReplyExtension { granted, changed, ..told };
+                    // Whoever reads damaged data is told so.
+                    let data = data.and_then(|stored| stored.verified(self.options.index).ok());
+                    let (data, bulk) = data.map_or((None, bulk), |(done, data)| (Some(done), data));
+                    let extension = ReplyExtension { granted, changed, data, ..told };
                     Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
                 }
                 // No operation fails with it: the MDT stops, and clients cannot give locks back.
@@ -146,6 +150,8 @@ pub(super) struct Told {
     pub(super) granted: Vec<Granted>,
     /// Inodes that it changed and the reply does not show.
     pub(super) changed: Vec<Entry>,
+    /// All bytes of the file on this MDT, beside the reply to its open.
+    pub(super) data: Option<StoredData>,
 }
 
 /// What a request brought.
@@ -157,13 +163,7 @@ pub(super) struct Served {
 
 impl From<MdtReply> for Served {
     fn from(reply: MdtReply) -> Self {
-        Self::from((reply, Bytes::new()))
-    }
-}
-
-impl From<(MdtReply, Bytes)> for Served {
-    fn from((reply, bulk): (MdtReply, Bytes)) -> Self {
-        Self { reply, bulk, told: Told::default() }
+        Self { reply, bulk: Bytes::new(), told: Told::default() }
     }
 }
 
@@ -181,7 +181,10 @@ impl Mdt {
         }
         let mut told = Told::default();
         let reply = match row.answering {
-            Answering::ReadData(question) => return self.read_data(call, question).await.map(Served::from),
+            Answering::ReadData(question) => {
+                let (reply, bulk) = self.read_data(call, question, &mut told).await?;
+                return Ok(Served { reply, bulk, told });
+            }
             Answering::Compound(compound) => {
                 let (reply, bulk) = self.compound(call, compound, &row, &mut told).await?;
                 return Ok(Served { reply, bulk, told });
@@ -245,12 +248,14 @@ impl Mdt {
             return Ok(reply);
         }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
+        let wanted = self.wanted(call);
         let mut refreshed = false;
         loop {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 let context = self.context(call.client);
-                let (mut lacks_osts, mut lengthened) = (false, None);
+                let (mut lacks_osts, mut lengthened, mut data) = (false, None, None);
                 let outcome = namespace.attempt(&context, Some(attempts), |txn| {
+                    data = ops::data::beside_open(txn, request, wanted)?;
                     let reply = ops::run(txn, request);
                     lacks_osts = txn.lacks_osts();
                     let reply = reply?;
@@ -264,7 +269,13 @@ impl Mdt {
                     let mut told = Told { change: namespace.take_change(), ..Told::default() };
                     if let Ok(reply) = &mut outcome {
                         namespace.volatile.invitations.note(call.client, reply);
-                        told.granted = self.grants(namespace, call, request, reply);
+                        told.granted = wanted.map_or(Vec::new(), |wanted| {
+                            let wanted = if data.is_some() { wanted } else { without_data(wanted) };
+                            namespace.grant(call.client, wanted, request, reply)
+                        });
+                        let is_open = matches!(reply, MdtReply::Opened(_));
+                        let may_keep = |data: &StoredData| namespace.may_keep_data(call.client, data.object.inode);
+                        told.data = data.filter(|data| is_open && may_keep(data));
                         told.changed = namespace.shown_beside(&context, &told.change, Some(reply));
                     }
                     if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
@@ -301,25 +312,14 @@ impl Mdt {
         }
     }
 
-    /// The locks that a client gets with a reply, because it wants them.
-    fn grants(
-        &self,
-        namespace: &mut Namespace,
-        call: &Call,
-        request: &MdtRequest,
-        reply: &mut MdtReply,
-    ) -> Vec<Granted> {
-        let Some(mut wanted) = call.extension.wanted else { return Vec::new() };
+    /// The locks that a client wants with a reply, as far as this MDT grants any.
+    pub(super) fn wanted(&self, call: &Call) -> Option<Enqueue> {
         let parameters = self.parameters();
         if !parameters.cache_locks || self.revoker.clients().is_none() {
-            return Vec::new();
+            return None;
         }
-        if let Resource::Inode(_, bits) = &mut wanted.resource
-            && !parameters.open_locks
-        {
-            *bits = *bits & !InodeBits(inode_bit::OPEN);
-        }
-        namespace.grant(call.client, wanted, request, reply)
+        let is_off = if parameters.open_locks { InodeBits::NONE } else { InodeBits(inode_bit::OPEN) };
+        call.extension.wanted.map(|wanted| without(wanted, is_off))
     }
 
     /// The stored reply, if this is the repetition of a mutation that a former start of this MDT
@@ -358,4 +358,16 @@ impl Mdt {
             Ok(Some(reply))
         })
     }
+}
+
+/// What is wanted besides these parts.
+fn without(wanted: Enqueue, parts: InodeBits) -> Enqueue {
+    match wanted.resource {
+        Resource::Inode(inode, bits) => Enqueue { resource: Resource::Inode(inode, bits & !parts), ..wanted },
+        Resource::Object(..) => wanted,
+    }
+}
+
+fn without_data(wanted: Enqueue) -> Enqueue {
+    without(wanted, InodeBits(inode_bit::DATA))
 }

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use kv::Table;
 use lock::InodeBits;
 use rpc::message::ost::ObjectAttributes;
-use types::{ClientId, FsResult, InodeNumber, LockHandle, ObjectId, OstIndex};
+use types::{ClientId, FsResult, InodeNumber, LockHandle, ObjectId, OstIndex, limits::BLOCK_BYTES};
 
 use super::Mdt;
 use crate::{
     error::store_error,
     tables::{
         DATA, INODES,
-        data::{self, ObjectRecord},
+        data::{self, BLOCK, DataKey, ObjectRecord, blocks_of},
         inode::Inode,
     },
 };
@@ -40,6 +40,23 @@ impl Mdt {
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// All bytes of an object on this MDT; none if there is no such object.
+    pub fn data_of(&self, object: ObjectId) -> FsResult<Vec<u8>> {
+        let Some(attributes) = self.data_attributes(object)? else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; attributes.size.next_multiple_of(BLOCK_BYTES) as usize];
+        let range = blocks_of(0, attributes.size);
+        let (from, to) = (data::block_key(object, range.start), data::block_key(object, range.end));
+        self.scan_range(DATA, &from, Some(&to), |key, value| {
+            if let DataKey::Block(_, block) = data::decode_key(key)? {
+                let start = block as usize * BLOCK;
+                data::load_block(value, &mut bytes[start..start + BLOCK])?;
+            }
+            Ok(())
+        })?;
+        bytes.truncate(attributes.size as usize);
+        Ok(bytes)
     }
 
     fn scan_range(

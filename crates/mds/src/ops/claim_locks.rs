@@ -6,6 +6,8 @@
 //! wait until the clients of the former start are back, so after a restart nearly all claims are
 //! granted.
 //!
+//! Data are not claimed: writing them changes no version.
+//!
 //! Versions are given again after a power loss, so claims of another power-loss era are refused, and
 //! so are all until the client has told what it has open on this connection. Otherwise a claim is
 //! granted where the same lock would be granted with a reply, and during a recovery, too: what
@@ -23,6 +25,7 @@ use crate::{grants, transaction::Transaction};
 
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
+const DATA: InodeBits = InodeBits(inode_bit::DATA);
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<MdtReply> {
     let client = txn.context.client;
@@ -49,6 +52,7 @@ fn is_grantable(txn: &Transaction<'_>, claim: &LockClaim) -> bool {
     inode.version == claim.version
         && inode.attributes.links > 0
         && !is_switched_off
+        && !claim.bits.meets(DATA)
         && (!claim.bits.meets(ATTRIBUTES) || inode.size_known || writes)
         && grants::exact(&txn.volatile, client, claim.inode, claim.bits) == claim.bits
 }

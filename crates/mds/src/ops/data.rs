@@ -8,13 +8,19 @@
 
 use layout::{Backing, Location};
 use rpc::message::{
-    OstReply, OstRequest,
+    MdtRequest, OstReply, OstRequest,
+    lock::{Enqueue, InodeBits, Resource, inode_bit},
+    mdt::open_flag,
     ost::{Changed, Read, SpaceChange},
 };
-use types::{FsError, FsResult, InodeNumber, ObjectId, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
+use types::{
+    FsError, FsResult, InodeNumber, ObjectId,
+    limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, SMALL_FILE_BYTES_MAX},
+};
 
 use crate::{
     data::{NewData, StoredData},
+    grants,
     tables::data::blocks_of,
     transaction::Transaction,
 };
@@ -50,6 +56,41 @@ fn object_of(txn: &Transaction<'_>, inode: InodeNumber, bytes: u64) -> FsResult<
     match first.map(|first| (&first.backing, first.extent.end)) {
         Some((Backing::Mdt { slot }, end)) if bytes <= end => Ok(ObjectId::new(inode.number(), *slot)),
         Some(_) | None => Err(FsError::NotSupported),
+    }
+}
+
+/// All bytes of a file's object on this MDT, to be cached; `None` if there is no such object, or it
+/// is not small.
+pub(crate) fn small_file(txn: &Transaction<'_>, inode: InodeNumber) -> FsResult<Option<StoredData>> {
+    let Some(inode) = txn.find_inode(inode)? else { return Ok(None) };
+    let first = inode.layout().and_then(|layout| layout.components.first());
+    let Some(Backing::Mdt { slot }) = first.map(|first| &first.backing) else { return Ok(None) };
+    let object = ObjectId::new(inode.number(), *slot);
+    let size = txn.object(object)?.size;
+    if size > u64::from(SMALL_FILE_BYTES_MAX) { Ok(None) } else { load(txn, object, size, 0, size).map(Some) }
+}
+
+/// The data that go beside the reply to an open for reading, if its client wants to cache them.
+/// Before the open itself: what it needs is loaded only before it changes anything.
+pub(crate) fn beside_open(
+    txn: &Transaction<'_>,
+    request: &MdtRequest,
+    wanted: Option<Enqueue>,
+) -> FsResult<Option<StoredData>> {
+    let is_wanted = |inode| {
+        matches!(wanted, Some(Enqueue { resource: Resource::Inode(of, InodeBits(bits)), .. })
+            if of == inode && bits & inode_bit::DATA != 0)
+    };
+    match request {
+        MdtRequest::Open(_, open)
+            if !open.flags.has(open_flag::WRITE)
+                && !open.flags.has(open_flag::TRUNCATE)
+                && is_wanted(open.inode)
+                && grants::is_still(&txn.volatile, txn.context.client, open.inode) =>
+        {
+            small_file(txn, open.inode)
+        }
+        _ => Ok(None),
     }
 }
 

@@ -10,6 +10,7 @@ use types::{InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
 use super::{
     lock::{Enqueue, Granted},
     mdt::Entry,
+    ost::ReadDone,
 };
 
 /// Beside a request.
@@ -65,6 +66,13 @@ pub struct ReplyExtension {
     /// [`VERSIONS_PER_CHANGE_MAX`]: types::limits::VERSIONS_PER_CHANGE_MAX
     #[serde(default)]
     pub changed: Vec<Entry>,
+    /// The bulk data are all bytes of the file's object on this MDT, at most
+    /// [`SMALL_FILE_BYTES_MAX`]; the client has the lock on them. A reply that is repeated brings
+    /// none.
+    ///
+    /// [`SMALL_FILE_BYTES_MAX`]: types::limits::SMALL_FILE_BYTES_MAX
+    #[serde(default)]
+    pub data: Option<ReadDone>,
 }
 
 /// A change of a target, and all that is needed to make it again.

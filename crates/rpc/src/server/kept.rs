@@ -28,6 +28,9 @@ pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
     }
     let mut copy = answer.clone();
     (copy.extension.granted, copy.extension.changed) = (Vec::new(), Vec::new());
+    if copy.extension.data.take().is_some() {
+        copy.bulk = Bytes::new();
+    }
     if let Ok(Reply::Mdt(reply)) = &mut copy.reply {
         reply.take_locks();
     }
@@ -37,7 +40,7 @@ pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
 /// Whether an answer says something about locks, which live as long as a connection.
 fn depends_on_connection(Answer { reply, extension, .. }: &Answer) -> bool {
     let has_locks = matches!(reply, Ok(Reply::Mdt(reply)) if reply.grants_locks());
-    has_locks || !extension.granted.is_empty() || !extension.changed.is_empty()
+    has_locks || !extension.granted.is_empty() || !extension.changed.is_empty() || extension.data.is_some()
 }
 
 /// An error as it goes out.
@@ -50,7 +53,7 @@ pub(super) fn keep_error(error: &FsError) -> KeptReply {
 mod tests {
     use types::{
         Attributes, FileKind, InodeNumber, LockHandle, Timestamp,
-        limits::{EXTENSION_BYTES_MAX, VERSIONS_PER_CHANGE_MAX},
+        limits::{BLOCK_BYTES, EXTENSION_BYTES_MAX, SMALL_FILE_BYTES_MAX, VERSIONS_PER_CHANGE_MAX},
     };
 
     use super::*;
@@ -61,6 +64,7 @@ mod tests {
             extension::{Change, Chosen, InodeVersion},
             lock::{CacheMode, Granted, InodeBits, Resource, inode_bit},
             mdt::{DirectoryEntry, Entry},
+            ost::ReadDone,
         },
     };
 
@@ -76,6 +80,7 @@ mod tests {
         let resource = Resource::Inode(InodeNumber(7), bits);
         let granted = vec![Granted { handle: LockHandle(5), resource, mode: CacheMode::Read, version: 6 }];
         let changed = vec![entry()];
+        let data = ReadDone { checksums: vec![7], size: 4 };
         let plain = ReplyExtension { committed: types::Lsn(9), ..ReplyExtension::default() };
         let found = |lock| DirectoryEntry {
             name: b"name".to_vec(),
@@ -94,11 +99,14 @@ mod tests {
         for (extension, lock) in [
             (ReplyExtension { granted, ..plain.clone() }, None),
             (ReplyExtension { changed, ..plain.clone() }, None),
+            (ReplyExtension { data: Some(data), ..plain.clone() }, None),
             (plain.clone(), Some((LockHandle(6), bits))),
             (plain.clone(), None),
         ] {
-            let answer = Answer { extension: extension.clone(), ..Answer::new(Ok(page(lock))) };
+            let bulk = if extension.data.is_some() { Bytes::from_static(b"data") } else { Bytes::new() };
+            let answer = Answer { extension: extension.clone(), ..Answer::with_bulk(Ok(page(lock)), bulk.clone()) };
             let (reply, kept) = keep_for_copies(answer);
+            assert_eq!((&reply.bulk, kept.bulk.len()), (&bulk, 0));
             assert_eq!(told(&reply), (extension, page(lock)));
             assert_eq!(told(&kept), (plain.clone(), page(None)));
         }
@@ -138,12 +146,14 @@ mod tests {
         let lsn = types::Lsn(u64::MAX);
         let resource = Resource::Inode(InodeNumber(u64::MAX), InodeBits::ALL);
         let granted = Granted { handle: LockHandle(u64::MAX), resource, mode: CacheMode::Read, version: 6 };
+        let blocks = (u64::from(SMALL_FILE_BYTES_MAX) / BLOCK_BYTES) as usize;
         let extension = ReplyExtension {
             change: Some(Change { lsn, era: u64::MAX, versions, chosen: Chosen::default() }),
             committed: lsn,
             granted: vec![granted; 2],
             space: u64::MAX,
             changed: vec![largest; VERSIONS_PER_CHANGE_MAX],
+            data: Some(ReadDone { checksums: vec![u32::MAX; blocks], size: u64::MAX }),
         };
         let kept = keep(Answer { extension, ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) });
         assert!(!kept.error && usize::from(kept.body.extension_bytes) <= EXTENSION_BYTES_MAX);

@@ -10,11 +10,15 @@
 //! its inode as of which what is cached under it is true: the highest that a grant of it, or a reply
 //! to an own change, has told on the connection through which the lock is held. The MDT compares it,
 //! so a claim that is granted proves that nothing has changed. Locks that are not granted are dropped
-//! with what is under them, and so are those that were not claimed.
+//! with what is under them, and so are those that were not claimed. Locks on data are not claimed:
+//! writing data changes no version.
 //!
 //! Answers to questions from before the claim are not kept: all locks are as new.
 
-use rpc::message::{lock::InodeBits, mdt::LockClaim};
+use rpc::message::{
+    lock::{InodeBits, inode_bit},
+    mdt::LockClaim,
+};
 use types::{ClientId, LockHandle};
 
 use super::{ConnectionId, InodeCache};
@@ -79,6 +83,7 @@ impl InodeCache {
         self.handles.clear();
         self.names = NameTable::default();
         self.listings = Listings::default();
+        self.small_files.clear();
         self.versions.doubt_all();
         self.early.clear();
         self.recency.clear();
@@ -113,7 +118,8 @@ impl InodeCache {
         let told = newest.filter(|(_, cached)| cached.version != 0);
         let claims = told.flat_map(|(inode, cached)| {
             let version = cached.version;
-            cached.locks().map(move |(handle, bits)| LockClaim { handle, inode, bits, version })
+            let claimable = cached.locks().filter(|(_, bits)| bits.0 & inode_bit::DATA == 0);
+            claimable.map(move |(handle, bits)| LockClaim { handle, inode, bits, version })
         });
         claims.collect()
     }

@@ -1,7 +1,12 @@
 //! The table of requests to a metadata target.
 
+use types::limits::SMALL_FILE_BYTES_MAX;
+
 use super::row::{Effect, Permission as P, ReplySize, RequestRow};
-use crate::message::{MdtRequest, mdt::LockMode};
+use crate::message::{
+    MdtRequest,
+    mdt::{LockMode, open_flag},
+};
 
 /// Kinds of [`MdtRequest`], in the order of its variants: the place is the number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,6 +193,10 @@ impl MdtRequest {
             R::Access(..) => K::Access.row(),
             R::Create(..) => K::Create.row(),
             R::CreateUnnamed(..) => K::CreateUnnamed.row(),
+            // It may bring the data of a small file.
+            R::Open(_, open) if !open.flags.has(open_flag::WRITE) => {
+                K::Open.row().answered_by(ReplySize::Data(SMALL_FILE_BYTES_MAX))
+            }
             R::Open(..) => K::Open.row(),
             R::Close(..) => K::Close.row(),
             R::Settle(..) => K::Settle.row(),
