@@ -437,6 +437,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         space: 1 << 20,
         changed: Vec::new(),
         data: Some(ReadDone { checksums: vec![1, 2], size: 5000 }),
+        unregistered: true,
     };
     let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
     let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });

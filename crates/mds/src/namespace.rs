@@ -13,8 +13,8 @@ use lock::{ChangeId, InodeBits, inode_bit};
 use rpc::{
     message::{
         MdtReply, MdtRequest,
-        lock::{Enqueue, Granted},
-        mdt::Entry,
+        lock::{Enqueue, Granted, Resource},
+        mdt::{Entry, open_flag},
     },
     stored_reply,
 };
@@ -26,7 +26,7 @@ use crate::{
     cached_parts::CachedParts,
     error::store_error,
     grants, invariants,
-    opens::EarlyOpen,
+    opens::{EarlyOpen, OpenKey},
     options::ProcessId,
     settlement, shown_changes,
     tables::{
@@ -194,6 +194,21 @@ impl Namespace {
     pub fn grant_data(&mut self, client: ClientId, wanted: Enqueue, inode: InodeNumber) -> Option<Granted> {
         let stored = self.brief(inode);
         grants::with_data(&mut self.volatile, client, wanted, inode, stored)
+    }
+
+    /// Takes away an open that a client need not register, because it has just got the lock on opens
+    /// of the inode. Returns whether it is gone.
+    pub fn unregister(&mut self, client: ClientId, request: &MdtRequest, granted: &[Granted]) -> bool {
+        let MdtRequest::Open(_, open) = request else { return false };
+        let may_open = |lock: &Granted| {
+            matches!(lock.resource, Resource::Inode(inode, bits)
+                if inode == open.inode && bits.meets(InodeBits(inode_bit::OPEN)))
+        };
+        open.flags.has(open_flag::UNREGISTERED)
+            && !open.flags.has(open_flag::WRITE)
+            && !open.flags.has(open_flag::TRUNCATE)
+            && granted.iter().any(may_open)
+            && self.volatile.remove_open(OpenKey { client, open: open.open }).is_some()
     }
 
     /// Whether a client has the lock on the data of a file.

@@ -119,7 +119,7 @@ impl FileSystem {
             let given_up = this.given_up(parent)?;
             let mut late_outcome = None;
             let reply = match this.ask_open_unless(parent, request, &interruption, &mut late_outcome).await {
-                Ok(reply) => reply,
+                Ok(answered) => answered.reply,
                 Err(error) => {
                     if let Some(late_outcome) = late_outcome {
                         given_up.open(late_outcome, (parent, id), flags.has(open_flag::TRUNCATE), None);
@@ -163,28 +163,39 @@ impl FileSystem {
             return outcome;
         }
         let id = self.next_open_id();
-        let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
-        let this = self.clone();
+        let (this, credentials) = (self.clone(), credentials.clone());
         finish(&self.seams.spawn, move |abandoned| async move {
             this.begin(inode, &abandoned).await?;
             let turn = match flags.has(open_flag::TRUNCATE) {
                 true => Some(this.take_turn(inode, &interruption).await?),
                 false => None,
             };
-            let before = this.before_open(inode)?;
-            let given_up = this.given_up(inode)?;
-            let mut late_outcome = None;
-            match this.ask_open_unless(inode, request, &interruption, &mut late_outcome).await {
-                Ok(MdtReply::Opened(opened)) => this.opened((id, flags), &opened, false, before, turn).await,
-                Ok(reply) => Err(unexpected(reply)),
-                Err(error) => {
-                    if let Some(late_outcome) = late_outcome {
-                        given_up.open(late_outcome, (inode, id), flags.has(open_flag::TRUNCATE), turn);
-                    } else if error == FsError::Interrupted && turn.is_some() {
-                        // It may have waited for the exclusive data lock: others may have its place.
-                        this.decline_exclusive(inode, turn).await;
+            let mut asked = this.asked_flags(flags);
+            loop {
+                let before = this.before_open(inode)?;
+                let given_up = this.given_up(inode)?;
+                let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags: asked });
+                let mut late_outcome = None;
+                match this.ask_open_unless(inode, request, &interruption, &mut late_outcome).await {
+                    Ok(Answered { reply: MdtReply::Opened(opened), extension, .. }) if extension.unregistered => {
+                        match this.opened_unregistered((id, flags), &opened, &extension, before).await {
+                            Some(outcome) => return outcome,
+                            None => asked = flags,
+                        }
                     }
-                    Err(error)
+                    Ok(Answered { reply: MdtReply::Opened(opened), .. }) => {
+                        return this.opened((id, flags), &opened, false, before, turn).await;
+                    }
+                    Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
+                    Err(error) => {
+                        if let Some(late_outcome) = late_outcome {
+                            given_up.open(late_outcome, (inode, id), flags.has(open_flag::TRUNCATE), turn);
+                        } else if error == FsError::Interrupted && turn.is_some() {
+                            // It may have waited for the exclusive data lock: others may have its place.
+                            this.decline_exclusive(inode, turn).await;
+                        }
+                        return Err(error);
+                    }
                 }
             }
         })
@@ -205,9 +216,9 @@ impl FileSystem {
         request: MdtRequest,
         interruption: &Interruption,
         late_outcome: &mut Option<LateOutcome>,
-    ) -> FsResult<MdtReply> {
+    ) -> FsResult<Answered<MdtReply>> {
         let question = Question::with_late_outcome(request, late_outcome);
-        Ok(self.ask_until_ready(at, question, interruption).await?.reply)
+        self.ask_until_ready(at, question, interruption).await
     }
 
     /// Sends a request again, when the MDT calls back, as long as the answer is to wait, until that is

@@ -39,12 +39,13 @@ impl Handler for Mdt {
             }
             self.cancel_locks(call.client, &call.extension.cancels);
             match self.serve(&call).await {
-                Ok(Served { reply, bulk, told: Told { change, granted, changed, data } }) => {
+                Ok(Served { reply, bulk, told }) => {
+                    let Told { change, granted, changed, data, unregistered } = told;
                     let told = change.told(self.era.count(), self.store.last_durable());
                     // Whoever reads damaged data is told so.
                     let data = data.and_then(|stored| stored.verified(self.options.index).ok());
                     let (data, bulk) = data.map_or((None, bulk), |(done, data)| (Some(done), data));
-                    let extension = ReplyExtension { granted, changed, data, ..told };
+                    let extension = ReplyExtension { granted, changed, data, unregistered, ..told };
                     Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
                 }
                 // No operation fails with it: the MDT stops, and clients cannot give locks back.
@@ -152,6 +153,8 @@ pub(super) struct Told {
     pub(super) changed: Vec<Entry>,
     /// All bytes of the file on this MDT, beside the reply to its open.
     pub(super) data: Option<StoredData>,
+    /// The open was granted and is not registered.
+    pub(super) unregistered: bool,
 }
 
 /// What a request brought.
@@ -274,6 +277,7 @@ impl Mdt {
                             namespace.grant(call.client, wanted, request, reply)
                         });
                         let is_open = matches!(reply, MdtReply::Opened(_));
+                        told.unregistered = is_open && namespace.unregister(call.client, request, &told.granted);
                         let may_keep = |data: &StoredData| namespace.may_keep_data(call.client, data.object.inode);
                         told.data = data.filter(|data| is_open && may_keep(data));
                         told.changed = namespace.shown_beside(&context, &told.change, Some(reply));

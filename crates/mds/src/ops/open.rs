@@ -30,7 +30,8 @@ pub(crate) enum Opening {
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Open) -> FsResult<MdtReply> {
     let inode = txn.inode(request.inode)?;
-    match open_inode(txn, who, inode, request.open, request.flags)? {
+    let flags = OpenFlags(request.flags.0 & !open_flag::UNREGISTERED);
+    match open_inode(txn, who, inode, request.open, flags)? {
         Opening::Opened(opened) => Ok(MdtReply::Opened(*opened)),
         Opening::Waiting => Ok(MdtReply::Waiting),
     }

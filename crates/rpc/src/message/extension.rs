@@ -73,6 +73,10 @@ pub struct ReplyExtension {
     /// [`SMALL_FILE_BYTES_MAX`]: types::limits::SMALL_FILE_BYTES_MAX
     #[serde(default)]
     pub data: Option<ReadDone>,
+    /// The open that was asked for with [`UNREGISTERED`](super::mdt::open_flag::UNREGISTERED) is
+    /// granted and not registered. A reply that is repeated says so, too, without the lock.
+    #[serde(default)]
+    pub unregistered: bool,
 }
 
 /// A change of a target, and all that is needed to make it again.
@@ -185,7 +189,16 @@ mod tests {
         let range = LockRange { start: 0, end: 9 };
         let resource = Resource::Object(ObjectId::default(), range);
         let granted = vec![Granted { handle: LockHandle(13), resource, mode: CacheMode::Write, version: 6 }];
-        ReplyExtension { change: Some(change()), committed: Lsn(8), granted, space: 4096, changed: Vec::new() }
+        let (changed, data) = (Vec::new(), Some(ReadDone { checksums: vec![9], size: 5 }));
+        ReplyExtension {
+            change: Some(change()),
+            committed: Lsn(8),
+            granted,
+            space: 4096,
+            changed,
+            data,
+            unregistered: true,
+        }
     }
 
     #[test]

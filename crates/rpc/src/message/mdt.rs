@@ -29,6 +29,9 @@ pub mod open_flag {
     pub const NO_ACCESS_TIME: u32 = 64;
     /// The file system's own reading: it does not count when the MDT decides by how files are read.
     pub const UNCOUNTED: u32 = 128;
+    /// Of an open for reading: if the client gets the lock on opens with the reply, the open is not
+    /// registered. The client registers it before it gives the lock back, if it is still open.
+    pub const UNREGISTERED: u32 = 256;
 }
 
 /// Set of [`open_flag`] bits.

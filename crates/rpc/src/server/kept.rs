@@ -154,6 +154,7 @@ mod tests {
             space: u64::MAX,
             changed: vec![largest; VERSIONS_PER_CHANGE_MAX],
             data: Some(ReadDone { checksums: vec![u32::MAX; blocks], size: u64::MAX }),
+            unregistered: true,
         };
         let kept = keep(Answer { extension, ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) });
         assert!(!kept.error && usize::from(kept.body.extension_bytes) <= EXTENSION_BYTES_MAX);

@@ -7,7 +7,7 @@ use rpc::message::{
     lock::inode_bit,
     mdt::{Entry, OpenFlags, Opened, open_flag},
 };
-use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, permission};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, LockHandle, Timestamp, permission};
 
 use super::{ConnectionId, InodeCache, is_access_fresh};
 
@@ -18,6 +18,12 @@ impl InodeCache {
     /// The connection whose locks are held.
     pub fn connection(&self) -> Option<ConnectionId> {
         self.connection
+    }
+
+    /// Whether a lock on the opens of an inode is held.
+    pub fn may_open_by(&self, inode: InodeNumber, handle: LockHandle) -> bool {
+        let Some(cached) = self.inodes.get(&inode).filter(|_| self.connection.is_some()) else { return false };
+        cached.locks().any(|(held, bits)| held == handle && bits.0 & inode_bit::OPEN != 0)
     }
 
     /// The answer to an open for reading, if it is known. `written` as in [`InodeCache::ask`].
