@@ -28,6 +28,7 @@ mod services;
 mod sessions;
 mod size_model;
 mod sizes;
+mod small_files;
 mod swap;
 mod unasked_opens;
 mod versions;
