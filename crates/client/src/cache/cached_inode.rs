@@ -108,9 +108,9 @@ impl CachedInode {
         }
     }
 
-    /// Locks that are held since before a moment.
-    pub fn locks_before(&self, moment: Moment) -> impl Iterator<Item = LockHandle> + '_ {
-        self.locks.iter().filter(move |lock| lock.since < moment).map(|lock| lock.handle)
+    /// Locks that were held when a question was asked at that moment.
+    pub fn locks_at(&self, asked: Moment) -> impl Iterator<Item = LockHandle> + '_ {
+        self.locks.iter().filter(move |lock| lock.since <= asked).map(|lock| lock.handle)
     }
 
     /// A lock is not held any more: drops what was under it alone. Returns the bits that went.

@@ -438,3 +438,19 @@ fn absence_comes_with_locks() {
     assert_eq!(client.0.xattr(FILE, b"security.selinux"), None);
     assert_eq!(client.0.xattr_names(&nobody(), FILE, |_| false), None);
 }
+
+/// Between two locks on opens the MDT takes nothing for open.
+#[test]
+fn an_open_that_is_not_registered_needs_the_very_lock_that_came_with_it() {
+    let mut client = Client::warm();
+    let set_times = set_times(FILE);
+    client.asks(&set_times, &MdtReply::Done, &[granted(5, FILE, inode_bit::OPEN)]);
+    assert!(client.0.may_open_by(FILE, LockHandle(5)));
+    assert!(!client.0.may_open_by(FILE, LockHandle(2)), "it is about other parts");
+    client.0.withdraw(LockHandle(5));
+    client.asks(&set_times, &MdtReply::Done, &[granted(6, FILE, inode_bit::OPEN)]);
+    assert!(!client.0.may_open_by(FILE, LockHandle(5)) && client.0.may_open_by(FILE, LockHandle(6)));
+}
+
+#[path = "inode_cache_data.rs"]
+mod data;

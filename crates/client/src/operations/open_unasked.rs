@@ -99,7 +99,7 @@ impl FileSystem {
             Err(error) => return Some(Err(error)),
         };
         let file = Arc::new(OpenFile::new(open, &attributes, id, flags, Arc::downgrade(self)));
-        if target.cache().connection(&target.import()) == connection {
+        if target.cache().connection(&target.import()) == connection && before.is_current(&target) {
             return Some(Ok(file));
         }
         // The locks ended meanwhile. Whether the MDT was told of this open then is unknown.

@@ -157,7 +157,7 @@ impl InodeCache {
         let Some(claim) = self.claims.claim.as_mut().filter(|claim| claim.connection == connection) else { return };
         claim.is_done = true;
         let asked = claim.asked;
-        let old: Vec<LockHandle> = self.inodes.values().flat_map(|inode| inode.locks_before(asked)).collect();
+        let old: Vec<LockHandle> = self.inodes.values().flat_map(|inode| inode.locks_at(asked)).collect();
         for handle in old {
             self.revoke(handle);
         }
