@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "21010e0901010302030406010701020a0608010b0d01030000000200090106802000");
+        assert_eq!(hex(extension), "27010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501");
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }
