@@ -62,5 +62,5 @@ pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewFile, NewNode, ReadData, SeekTarget,
     WriteOptions,
 };
-pub use statistics::{Count, Operation, Statistics};
+pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
 pub use upper_cache::{Keepable, UpperCache};

@@ -171,6 +171,40 @@ pub struct Count {
 #[derive(Debug, Default)]
 pub struct Statistics {
     counters: [Counter; Operation::ALL.len()],
+    /// What was asked for ahead.
+    pub statahead: StataheadStatistics,
+}
+
+/// What was asked for ahead of lookups: Lustre's `llite.*.statahead_stats`.
+#[derive(Debug, Default)]
+pub struct StataheadStatistics {
+    pages: AtomicU64,
+    names: AtomicU64,
+    strays: AtomicU64,
+}
+
+impl StataheadStatistics {
+    pub(crate) fn asked(&self, names: usize) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        self.names.fetch_add(names as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn strayed(&self) {
+        self.strays.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Pages that were asked for, names that came with them, and how often lookups left the order in
+    /// which they had been.
+    pub fn get(&self) -> (u64, u64, u64) {
+        let [pages, names, strays] =
+            [&self.pages, &self.names, &self.strays].map(|counter| counter.load(Ordering::Relaxed));
+        (pages, names, strays)
+    }
+
+    /// Begins to count again.
+    pub fn reset(&self) {
+        [&self.pages, &self.names, &self.strays].into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
 }
 
 impl Statistics {

@@ -18,6 +18,7 @@ mod power_loss;
 mod real_servers;
 mod semantics;
 mod small_files;
+mod statahead;
 mod support;
 mod times;
 mod unasked_opens;

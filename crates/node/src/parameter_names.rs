@@ -105,7 +105,13 @@ const OF_OST: &[Leaf] = &[
     shown("writeback_pending_bytes"),
 ];
 /// Of a client, and of each of its connections.
-const OF_CLIENT: &[Leaf] = &[shown("kernel_cache"), shown("opencount"), text("stats")];
+const OF_CLIENT: &[Leaf] = &[
+    shown("kernel_cache"),
+    shown("opencount"),
+    number("statahead_max", parameters::STATAHEAD_NAMES),
+    text("statahead_stats"),
+    text("stats"),
+];
 const OF_CONNECTION: &[Leaf] =
     &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
 const OF_MOUNTS: &[Leaf] = &[

@@ -15,6 +15,8 @@ pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 /// Requests outstanding on one connection.
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Names whose attributes are asked for at once: an MDT answers with as many at most.
+pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
 /// Locks that a mount caches under: some 7 GiB of memory at most.
 pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
 /// `mdc.*.max_cached_small_mb`: up to a tebibyte.
@@ -135,6 +137,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let shown = Arc::clone(client);
     let get = move || shown.open_count().to_string();
     tree.register(&format!("{prefix}.opencount"), Parameter::read_only("files this mount has open", get))?;
+    register_statahead(tree, client, &prefix)?;
     node.shown_mount.register(tree, client)?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let doc = "where the names of jobs come from that requests carry: disable, procname_uid, nodelocal (jobid_name)";
@@ -170,6 +173,31 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
         }
     }
     Ok(())
+}
+
+/// Attributes that are asked for ahead of lookups.
+fn register_statahead(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &str) -> Result<(), ParameterError> {
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let get = move || shown.statahead_max().to_string();
+    let set = move |text: &str| {
+        changed.set_statahead_max(parse_number(text, &STATAHEAD_NAMES)? as u32);
+        Ok(())
+    };
+    let doc =
+        "names of a directory whose attributes are asked for at once at most, ahead of lookups in its order; 0: none";
+    tree.register(&format!("{prefix}.statahead_max"), Parameter::writable(doc, get, set).within(STATAHEAD_NAMES))?;
+    let (shown, reset) = (Arc::clone(client), Arc::clone(client));
+    let get = move || {
+        let (pages, names, strays) = shown.statistics().statahead.get();
+        format!("statahead total: {pages}\nstatahead names: {names}\nstatahead wrong: {strays}\n")
+    };
+    let set = move |_: &str| {
+        reset.statistics().statahead.reset();
+        Ok(())
+    };
+    let doc = "requests for attributes ahead of lookups, names that came with them, and walks that left the order; \
+               writing anything resets them";
+    tree.register(&format!("{prefix}.statahead_stats"), Parameter::writable(doc, get, set))
 }
 
 fn register_connection(

@@ -37,6 +37,7 @@ use super::{
     question::{Asked, Question, Renamed, opened},
     recency::Recency,
     small_files::SmallFiles,
+    statahead::Statahead,
     subject::Subject,
 };
 
@@ -91,6 +92,7 @@ pub(crate) struct InodeCache {
     pub(super) names: NameTable,
     pub(super) listings: Listings,
     pub(super) small_files: SmallFiles,
+    pub(super) statahead: Statahead,
     pub(super) changes: OwnChanges,
     pub(super) versions: OwnVersions,
     claims: Claims,
@@ -109,6 +111,7 @@ impl Default for InodeCache {
             names: NameTable::default(),
             listings: Listings::default(),
             small_files: SmallFiles::default(),
+            statahead: Statahead::default(),
             changes: OwnChanges::default(),
             versions: OwnVersions::default(),
             claims: Claims::default(),

@@ -90,13 +90,16 @@ impl Listings {
         entries_max: usize,
         epoch: Epoch,
     ) -> Option<(&[Listed], bool)> {
-        let listing = self.directories.get(&directory)?;
-        if !listing.is_complete || listing.epoch != epoch {
-            return None;
-        }
-        let rest = &listing.entries[listing.entries.partition_point(|entry| entry.cookie <= cookie)..];
+        let entries = self.all(directory, epoch)?;
+        let rest = &entries[entries.partition_point(|entry| entry.cookie <= cookie)..];
         let count = rest.len().min(entries_max);
         Some((&rest[..count], count == rest.len()))
+    }
+
+    /// All names of a directory in order, if they are known.
+    pub fn all(&self, directory: InodeNumber, epoch: Epoch) -> Option<&[Listed]> {
+        let listing = self.directories.get(&directory)?;
+        (listing.is_complete && listing.epoch == epoch).then_some(&listing.entries)
     }
 
     /// Nothing is known of a directory any more.

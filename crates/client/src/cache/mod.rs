@@ -22,5 +22,6 @@ mod question;
 mod recency;
 pub(crate) mod served;
 pub(crate) mod small_files;
+pub(crate) mod statahead;
 mod subject;
 pub(crate) mod target_cache;

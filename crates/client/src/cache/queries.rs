@@ -16,6 +16,7 @@ use super::{
     inode_cache::InodeCache,
     listings::Listed,
     name_table::Name,
+    statahead::Step,
 };
 
 /// Names of a directory, with attributes where they were asked for, and whether it ends after them.
@@ -174,6 +175,24 @@ impl InodeCache {
             Some((listed, attributes))
         };
         Some((page.into_iter().map(complete).collect::<Option<_>>()?, is_end))
+    }
+
+    /// A name is about to be asked for: what is to be asked for instead, at most `names_max` names.
+    /// `None`: the names of the directory are not known, or this one is known, and the MDT decides
+    /// whether it may be looked up.
+    pub fn ahead(&mut self, directory: InodeNumber, name: &[u8], names_max: u32) -> Option<Step> {
+        if !self.changes.listing_settled(directory) {
+            return None;
+        }
+        let Self { inodes, names, listings, statahead, epoch, .. } = self;
+        let is_known = |inode: InodeNumber| {
+            let known = inodes.get(&inode).and_then(|inode| inode.attributes.as_ref());
+            known.is_some_and(|known| known.exact(*epoch).is_some())
+        };
+        if names.find(directory, name).and_then(Name::inode).is_some_and(is_known) {
+            return None;
+        }
+        Some(statahead.step(directory, listings.all(directory, *epoch)?, name, names_max, is_known))
     }
 }
 

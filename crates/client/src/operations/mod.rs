@@ -16,6 +16,7 @@ mod open_unasked;
 pub(crate) mod read;
 pub(crate) mod read_directory;
 pub(crate) mod seek;
+mod statahead;
 pub(crate) mod statfs;
 pub(crate) mod sync;
 pub(crate) mod truncate;

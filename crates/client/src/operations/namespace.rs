@@ -21,9 +21,17 @@ impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
     pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         self.count(Operation::Lookup);
-        let found = self
-            .cached(parent, |cache, opens| cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode)));
-        if let Some(found) = found {
+        let known = || {
+            self.cached(parent, |cache, opens| {
+                cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode))
+            })
+        };
+        if let Some(found) = known() {
+            return found;
+        }
+        if self.look_ahead(parent, name).await
+            && let Some(found) = known()
+        {
             return found;
         }
         let lookup = Lookup { parent, name: name.to_vec() };

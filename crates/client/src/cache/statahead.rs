@@ -1,0 +1,241 @@
+//! Statahead: which names of a listing a program will look at next. Pure.
+//!
+//! A program that looks at the names of a directory one after the other would ask the MDT for each of
+//! them. If the listing is known, attributes of the names that follow are asked for with one request
+//! instead, as a page of the directory, which brings a lock for each. Lustre does the same
+//! (`statahead`); as there, the order is that of the listing. Programs that sort the names first
+//! (shells, rsync) get smaller pages, less often: a page takes the MDT as long as a few lookups, so
+//! what is asked for in vain at most doubles the cost.
+//!
+//! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has to
+//! be true: a listing that has changed costs a few lookups.
+
+use std::collections::BTreeMap;
+
+use types::InodeNumber;
+
+use super::listings::Listed;
+
+/// Names by which a lookup may be ahead of the one that was expected: others are known, or were
+/// removed by a filter of the program.
+const NEAR: usize = 8;
+/// Lookups in order before anything is asked for ahead.
+const RUN: u32 = 2;
+/// Lookups in another order before a page of the first size is asked for.
+const STRAYS: u32 = 4;
+/// Names that are asked for first; the number doubles as long as lookups are in order.
+const WINDOW_FIRST: u32 = 32;
+/// Entries that are passed over with the cache locked.
+const STEPS_MAX: usize = 4096;
+/// Directories in which programs look at names: with more, all begin again.
+const DIRECTORIES_MAX: usize = 256;
+
+/// Names of a directory that are to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Those after this position.
+    pub cookie: u64,
+    /// How many.
+    pub count: u32,
+}
+
+/// What follows from a lookup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// What to ask for before this name.
+    pub ahead: Option<Ahead>,
+    /// Lookups were in order, and this one is not.
+    pub has_strayed: bool,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Statahead {
+    directories: BTreeMap<InodeNumber, Progress>,
+}
+
+impl Statahead {
+    /// A name is looked up in a directory with these names. See [`Progress::step`].
+    pub fn step(
+        &mut self,
+        directory: InodeNumber,
+        entries: &[Listed],
+        name: &[u8],
+        names_max: u32,
+        is_known: impl Fn(InodeNumber) -> bool,
+    ) -> Step {
+        if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
+            self.directories.clear();
+        }
+        self.directories.entry(directory).or_default().step(entries, name, names_max, is_known)
+    }
+}
+
+/// How far a program has got in a listing.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The first entry that may be unknown.
+    next: usize,
+    in_order: u32,
+    strays: u32,
+    window: u32,
+}
+
+impl Progress {
+    /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many names.
+    fn step(
+        &mut self,
+        entries: &[Listed],
+        name: &[u8],
+        names_max: u32,
+        is_known: impl Fn(InodeNumber) -> bool,
+    ) -> Step {
+        let is_passed = |entry: &Listed| matches!(&*entry.name, b"." | b"..") || is_known(entry.inode);
+        let rest = &entries[self.next.min(entries.len())..];
+        self.next += rest.iter().take(STEPS_MAX).take_while(|entry| is_passed(entry)).count();
+        let near = |from: usize| {
+            let found = entries.iter().skip(from).take(NEAR).position(|entry| *entry.name == *name);
+            found.map(|position| from + position)
+        };
+        let was_in_order = self.in_order >= RUN;
+        match (near(self.next), near(0)) {
+            (Some(found), _) => (self.next, self.in_order) = (found, self.in_order + 1),
+            // From the beginning again.
+            (None, Some(found)) => *self = Self { next: found, in_order: 1, ..Self::default() },
+            (None, None) => (self.in_order, self.window, self.strays) = (0, 0, self.strays + 1),
+        }
+        let has_strayed = was_in_order && self.in_order == 0;
+        if self.in_order < RUN && self.strays < STRAYS {
+            return Step { ahead: None, has_strayed };
+        }
+        self.strays = 0;
+        if self.next >= entries.len() {
+            // Locks on names before may have gone.
+            self.next = 0;
+            return Step { ahead: None, has_strayed };
+        }
+        self.window = (self.window * 2).max(WINDOW_FIRST).min(names_max);
+        let count = (entries.len() - self.next).min(self.window as usize);
+        let cookie = self.next.checked_sub(1).map_or(0, |before| entries[before].cookie);
+        self.next += count;
+        Step { ahead: (count > 0).then_some(Ahead { cookie, count: count as u32 }), has_strayed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    use types::FileKind;
+
+    use super::*;
+
+    const MAX: u32 = 128;
+
+    /// A listing of so many names, and the inodes whose attributes are known.
+    struct Walk {
+        entries: Vec<Listed>,
+        known: RefCell<BTreeSet<u64>>,
+        progress: Progress,
+        lookups: usize,
+        pages: Vec<Ahead>,
+    }
+
+    impl Walk {
+        fn new(names: u64) -> Self {
+            let listed = |name: String, number: u64| Listed {
+                name: name.into_bytes().into(),
+                inode: InodeNumber(number),
+                kind: FileKind::Regular,
+                cookie: number * 10,
+            };
+            let dots = [listed(".".to_owned(), 1), listed("..".to_owned(), 2)];
+            let entries = dots.into_iter().chain((3..names + 3).map(|number| listed(format!("f{number}"), number)));
+            let (known, progress) = (RefCell::default(), Progress::default());
+            Self { entries: entries.collect(), known, progress, lookups: 0, pages: Vec::new() }
+        }
+
+        /// Looks at a name as the client does.
+        fn look(&mut self, number: u64) -> Step {
+            if self.known.borrow().contains(&number) {
+                return Step::default();
+            }
+            let name = format!("f{number}");
+            let known = |inode: InodeNumber| self.known.borrow().contains(&inode.0);
+            let step = self.progress.step(&self.entries, name.as_bytes(), MAX, known);
+            if let Some(ahead) = step.ahead {
+                let after = self.entries.iter().filter(|entry| entry.cookie > ahead.cookie);
+                self.known.borrow_mut().extend(after.take(ahead.count as usize).map(|entry| entry.inode.0));
+                self.pages.push(ahead);
+            }
+            self.lookups += usize::from(self.known.borrow_mut().insert(number));
+            step
+        }
+
+        fn look_at(&mut self, numbers: impl Iterator<Item = u64>) {
+            for number in numbers {
+                self.look(number);
+            }
+        }
+    }
+
+    #[test]
+    fn lookups_in_order_need_few_requests() {
+        let mut walk = Walk::new(1000);
+        (3..1003).for_each(|number| assert!(!walk.look(number).has_strayed));
+        assert_eq!(walk.lookups, 1);
+        let counts: Vec<u32> = walk.pages.iter().map(|page| page.count).collect();
+        assert_eq!(counts, [32, 64, 128, 128, 128, 128, 128, 128, 128, 7]);
+        assert_eq!(walk.pages[0].cookie, 30, "after the name that was looked at first");
+    }
+
+    #[test]
+    fn what_is_known_already_is_passed_over() {
+        let mut walk = Walk::new(1000);
+        walk.known.borrow_mut().extend(3..503);
+        walk.look_at(3..1003);
+        assert_eq!((walk.lookups, walk.pages[0].cookie), (1, 5030));
+    }
+
+    #[test]
+    fn lookups_in_another_order_ask_for_less() {
+        let mut walk = Walk::new(10_000);
+        // Each of a few names, far apart.
+        let strays = (0..40).map(|number| 50 + number * 200);
+        strays.for_each(|number| assert!(!walk.look(number).has_strayed));
+        assert_eq!((walk.lookups, walk.pages.len()), (40, 10));
+        assert!(walk.pages.iter().all(|page| page.count == WINDOW_FIRST));
+        // All of them, backwards: each page spares some lookups.
+        walk.look_at((3..10_003).rev());
+        assert!(walk.lookups < 10_000 / 7, "{}", walk.lookups);
+    }
+
+    #[test]
+    fn a_walk_that_ends_has_strayed_once() {
+        let mut walk = Walk::new(1000);
+        walk.look_at(3..200);
+        let asked = walk.pages.len();
+        assert!(walk.look(900).has_strayed);
+        assert!(!walk.look(700).has_strayed);
+        assert_eq!(walk.pages.len(), asked);
+    }
+
+    #[test]
+    fn a_second_walk_begins_at_the_beginning() {
+        let mut walk = Walk::new(300);
+        walk.look_at(3..303);
+        walk.known.borrow_mut().clear();
+        walk.pages.clear();
+        walk.look_at(3..303);
+        assert_eq!(walk.pages.iter().map(|page| page.count).collect::<Vec<_>>(), [32, 64, 128, 75]);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_if_that_is_switched_off() {
+        let mut walk = Walk::new(10);
+        let steps: Vec<Step> = (3..13u64)
+            .map(|number| walk.progress.step(&walk.entries, format!("f{number}").as_bytes(), 0, |_| false))
+            .collect();
+        assert!(steps.iter().all(|step| step.ahead.is_none()));
+    }
+}
