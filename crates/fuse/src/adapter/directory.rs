@@ -68,18 +68,18 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
         return Err(FsError::Invalid);
     }
     if !plus {
-        return Ok(fill(items, capacity, None));
+        return Ok(fill(items, None));
     }
     call.adapter.kernel.gives_page();
     let begun = Instant::now();
     let shown = lookups(&call, items);
-    let answer = fill(items, capacity, Some(&shown));
+    let answer = fill(items, Some(&shown));
     let answer = if begun.elapsed() < PAGE_TIME_MAX {
         answer
     } else {
         // The same once more: the lookups have been counted.
         let shown: Vec<_> = shown.into_iter().map(EntryOut::without_validity).collect();
-        fill(items, capacity, Some(&shown))
+        fill(items, Some(&shown))
     };
     call.adapter.kernel.gives_page();
     Ok(Answer { decided: Some(begun), ..answer })
@@ -94,9 +94,11 @@ fn count_that_fit(items: &[DirectoryItem], capacity: usize, plus: bool) -> usize
     ends.take_while(|end| *end <= capacity).count()
 }
 
-/// An answer of items that fit, with what READDIRPLUS shows of each.
-fn fill(items: &[DirectoryItem], capacity: usize, shown: Option<&[EntryOut]>) -> Answer {
-    let mut buffer = DirectoryBuffer::new(capacity);
+/// An answer of items that fit, with what READDIRPLUS shows of each. It takes as much memory as they
+/// need: the room that the kernel gives is far larger than most directories.
+fn fill(items: &[DirectoryItem], shown: Option<&[EntryOut]>) -> Answer {
+    let bytes = items.iter().map(|item| DirectoryBuffer::entry_bytes(item.name.len(), shown.is_some())).sum();
+    let mut buffer = DirectoryBuffer::new(bytes);
     for (number, item) in items.iter().enumerate() {
         let lookup = shown.map(|shown| &shown[number]);
         let fits = buffer.push(lookup, item.inode.0, item.cookie, dirent_kind(item.kind), &item.name);
