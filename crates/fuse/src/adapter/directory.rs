@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use client::DirectoryItem;
-use rpc::message::mdt::open_flag;
 use types::{Attributes, FsError, FsResult};
 
 use super::Call;
@@ -22,16 +21,13 @@ const NAME_BYTES_ASSUMED: usize = 8;
 /// A page that took longer makes nothing valid: the kernel counts from when it gets it.
 const PAGE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// OPENDIR. Entries are not cached by the kernel.
+/// OPENDIR. Entries are not cached by the kernel. Opening a directory changes no time of it, other than
+/// reading it, after which the kernel asks for the access time again by itself.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_directories);
     let call = &call;
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
-    let before = call.adapter.kernel.opens(call.file_system(), call.inode);
     let directory = call.caller.run(open).await?;
-    if !flags.has(open_flag::NO_ACCESS_TIME) {
-        call.adapter.kernel.opened(call.file_system(), call.inode, before);
-    }
     Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
 }
 
