@@ -22,7 +22,9 @@ use bytes::Bytes;
 use fuse::mount::fusermount;
 use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut};
 use fuse::protocol::{Incoming, Operation};
-use fuse::session::{Answer, Handler, Responder, RingChoice, Session, SessionOptions, Transport};
+use fuse::session::{
+    Answer, EntryBytes, Handler, Responder, RingChoice, Session, SessionError, SessionOptions, Transport,
+};
 use fuse::{Mount, MountError, MountOptions, Unmounted};
 use host::errno::Errno;
 use host::mount_table;
@@ -340,7 +342,7 @@ fn the_helper_mounts_and_unmounts() {
     let point = fixture.directory.path();
     let options = format!("fsname={},subtype=stria", fusermount::escape("a:1,b:2:/test"));
     let device = fusermount::mount(point, &options).unwrap();
-    let how = SessionOptions { threads: 2, features: 0, io_uring: RingChoice::Auto };
+    let how = session_options(RingChoice::Auto, EntryBytes::default());
     let session = Session::start(device, how, fixture.toy.clone(), fixture.cores.clone()).unwrap();
     let entry = mount_table::find(point).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", "a:1,b:2:/test"));
@@ -353,4 +355,115 @@ fn the_helper_mounts_and_unmounts() {
     session.stop();
     let complaint = fusermount::mount(&fixture.path("absent"), &options).unwrap_err();
     assert!(complaint.to_string().contains("No such file or directory"), "{complaint}");
+}
+
+fn session_options(io_uring: RingChoice, entry_bytes: EntryBytes) -> SessionOptions {
+    SessionOptions { threads: 2, features: 0, io_uring, entry_bytes }
+}
+
+/// Less payload than the kernel demands of an entry of io_uring: it refuses the registration.
+const TOO_FEW_BYTES: usize = 4096;
+
+/// A session on the fixture's directory with such entries. The kernel must offer io_uring.
+fn start_over_io_uring(fixture: &Fixture, entry_bytes: EntryBytes) -> Result<Session, SessionError> {
+    let how = session_options(fixture.io_uring, entry_bytes);
+    let device = fusermount::mount(fixture.directory.path(), "fsname=refused,subtype=stria").unwrap();
+    Session::start(device, how, fixture.toy.clone(), fixture.cores.clone())
+}
+
+/// Ends a session that was mounted by [`start_over_io_uring`].
+fn end(fixture: &Fixture, session: Session) {
+    free::wait_until_free(fixture.directory.path());
+    fusermount::unmount(fixture.directory.path(), false).unwrap();
+    fixture.cores.block_on(session.ended().wait_for(|ended| *ended)).unwrap();
+    session.stop();
+}
+
+#[test]
+fn without_a_first_entry_requests_come_over_the_device() {
+    if !Path::new(ENABLE_URING).exists() {
+        return;
+    }
+    let refused = EntryBytes { first: TOO_FEW_BYTES, ..EntryBytes::default() };
+    let fixture = Fixture::over(RingChoice::Auto);
+    let session = while_offered(|| start_over_io_uring(&fixture, refused).unwrap());
+    assert_eq!(session.transport(), Transport::Device);
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    end(&fixture, session);
+    let fixture = Fixture::over(RingChoice::On);
+    let error = while_offered(|| start_over_io_uring(&fixture, refused).map(|_| ()).unwrap_err().to_string());
+    assert!(error.contains("io_uring=on cannot be fulfilled: the kernel refused an entry of queue "), "{error}");
+    fusermount::unmount(fixture.directory.path(), true).unwrap();
+}
+
+/// A session of which every entry but the first of each queue was refused, and how many that are.
+fn start_with_refused_entries(fixture: &Fixture) -> (Session, u64) {
+    /// Entries that a queue gets besides its first.
+    const FURTHER: u64 = 511;
+    let processors = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    let queues = processors.trim().rsplit(['-', ',']).next().unwrap().parse::<u64>().unwrap() + 1;
+    let refused = EntryBytes { further: TOO_FEW_BYTES, ..EntryBytes::default() };
+    let session = start_over_io_uring(fixture, refused).unwrap();
+    assert_eq!(session.transport(), Transport::IoUring);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while session.entries_refused().load(Ordering::Relaxed) < queues * FURTHER {
+        assert!(Instant::now() < deadline, "not all of {queues} queues have asked");
+        thread::yield_now();
+    }
+    (session, queues)
+}
+
+#[test]
+fn refused_entries_are_counted_and_the_others_serve() {
+    if !Path::new(ENABLE_URING).exists() {
+        return;
+    }
+    /// Requests after which a queue asks again for what was refused.
+    const ASKS_AGAIN: u64 = 1024;
+    let fixture = Fixture::over(RingChoice::On);
+    // After a refusal Linux 6.18 takes answers only as long as it offers io_uring to others.
+    let session = while_offered(|| {
+        let (session, queues) = start_with_refused_entries(&fixture);
+        let count = || session.entries_refused().load(Ordering::Relaxed);
+        let before = count();
+        assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+        let requests = queues * ASKS_AGAIN + 100;
+        for number in 0..requests {
+            assert_eq!(errno(fs::metadata(fixture.path(&format!("absent{number}")))), libc::ENOENT);
+        }
+        let again = count() - before;
+        assert!((1..=requests / ASKS_AGAIN).contains(&again), "{again} more refusals in {requests} requests");
+        free::wait_until_free(fixture.directory.path());
+        fusermount::unmount(fixture.directory.path(), false).unwrap();
+        session
+    });
+    fixture.cores.block_on(session.ended().wait_for(|ended| *ended)).unwrap();
+    session.stop();
+}
+
+/// No program waits for an answer that the kernel does not take.
+#[test]
+fn a_mount_whose_answers_are_refused_ends() {
+    if !Path::new(ENABLE_URING).exists() {
+        return;
+    }
+    let fixture = Fixture::over(RingChoice::On);
+    while_offered(|| {
+        let (session, _) = start_with_refused_entries(&fixture);
+        // Now as if an administrator had set it.
+        fs::write(ENABLE_URING, "N").unwrap();
+        let (path, ended) = (fixture.path("hello"), session.ended());
+        let asking = thread::spawn(move || fs::metadata(path).map(|_| ()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !*ended.borrow() && !asking.is_finished() {
+            assert!(Instant::now() < deadline, "the program waits for its answer");
+            thread::yield_now();
+        }
+        assert!(*ended.borrow(), "the kernel took the answer: {:?}", asking.join());
+        session.stop();
+        fusermount::unmount(fixture.directory.path(), true).unwrap();
+        fixture.cores.shutdown();
+        let error = errno(asking.join().unwrap());
+        assert!([libc::ENOTCONN, libc::ECONNABORTED].contains(&error), "{error}");
+    });
 }

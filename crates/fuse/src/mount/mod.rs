@@ -33,7 +33,7 @@ use crate::protocol::flags::init::POSIX_ACL;
 use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::device::Device;
 use crate::session::init::READ_AHEAD_BYTES;
-use crate::session::{Handler, Session, SessionError, SessionOptions, Transport};
+use crate::session::{EntryBytes, Handler, Session, SessionError, SessionOptions, Transport};
 use crate::{Adapter, KernelCache};
 pub use options::{MountOptions, MountSource, ParseError};
 use writability::Writability;
@@ -128,7 +128,8 @@ impl Mount {
         let device = attach(source, &point, options)?;
         let threads = options.threads.unwrap_or_else(|| cores.count());
         let features = if options.default_permissions { POSIX_ACL } else { 0 };
-        let options = SessionOptions { threads, features, io_uring: options.io_uring };
+        let options =
+            SessionOptions { threads, features, io_uring: options.io_uring, entry_bytes: EntryBytes::default() };
         let session = Session::start(device, options, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
         let entry = mount_table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
         let device_number = entry.map(|entry| entry.device).unwrap_or_default();

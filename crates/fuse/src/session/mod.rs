@@ -42,6 +42,7 @@ use dispatch::Dispatcher;
 use init::{Negotiated, UnsupportedKernel, negotiate};
 pub use notifications::{Notifications, Notified};
 pub use responder::{Answer, Responder};
+pub use ring::EntryBytes;
 use ring::{IdleRings, Rings, StartError};
 pub use transport::{RingChoice, Transport};
 use workers::Workers;
@@ -100,6 +101,8 @@ pub struct SessionOptions {
     pub features: u64,
     /// Whether to use io_uring.
     pub io_uring: RingChoice,
+    /// What its entries are registered with.
+    pub entry_bytes: EntryBytes,
 }
 
 /// A running session.
@@ -134,7 +137,8 @@ impl Session {
         workers.start(1)?;
         let entries_refused: Arc<AtomicU64> = Arc::default();
         let (ending, refused) = (workers.ending(), entries_refused.clone());
-        let shared = Arc::new(ring::Shared { device, dispatcher, pool, ending, refused });
+        let shared =
+            Arc::new(ring::Shared { device, dispatcher, pool, ending, refused, entry_bytes: options.entry_bytes });
         let rings = match idle {
             None => None,
             Some(idle) => match Rings::start(idle, &shared) {

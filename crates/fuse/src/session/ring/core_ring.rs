@@ -8,7 +8,8 @@
 //! Life of an entry:
 //! ```text
 //! REGISTER -> in the kernel -> held (a request) -> answered -> COMMIT_AND_FETCH -> in the kernel ...
-//!                    '-> an error: the connection has ended, the entry is not used again
+//!                    '-> an error: the kernel refused the entry (its memory serves another one, if the
+//!                                  queue gets more), or the connection has ended
 //! ```
 //! Ends when the kernel has given back all entries, which it does when the last user of the mount is
 //! gone. If the session stops before, because the mount was detached from its users, their requests
@@ -35,7 +36,7 @@ use tokio::{
 use zerocopy::FromBytes;
 
 use super::held::{Answered, Commit, HeldEntry};
-use super::memory::{EntryBlock, EntryMemory};
+use super::memory::{EntryBlock, EntryBytes, EntryMemory};
 use super::queues::{ENTRIES_FIRST, Queue};
 use super::submission;
 use crate::protocol::request::InHeader;
@@ -65,6 +66,8 @@ pub struct Shared {
     pub ending: watch::Sender<bool>,
     /// Entries that the kernel gave back without a request while the connection existed.
     pub refused: Arc<AtomicU64>,
+    /// What the entries are registered with.
+    pub entry_bytes: EntryBytes,
 }
 
 /// Ends the session when a ring ends, for whatever reason: its requests would wait forever, so the
@@ -98,6 +101,8 @@ pub struct CoreRing {
     shared: Arc<Shared>,
     queues: Vec<Queue>,
     entries: Vec<Entry>,
+    /// Entries that the kernel gave back without a request, to be registered instead of new ones.
+    unused: Vec<usize>,
     answered: Arc<Answered>,
     /// The first moment at which it was decided what the kernel may keep of an answer, among those that
     /// the next io_uring_enter(2) passes on.
@@ -139,6 +144,7 @@ impl CoreRing {
             shared,
             queues: queues.into_iter().map(Queue::new).collect(),
             entries: Vec::new(),
+            unused: Vec::new(),
             answered: Arc::default(),
             decided: None,
             commits: Vec::new(),
@@ -149,7 +155,7 @@ impl CoreRing {
         };
         this.ring.submitter().register_enable_rings()?;
         for queue in 0..this.queues.len() {
-            this.add_entries(queue, 1)?;
+            this.add_entries(queue, 1, this.shared.entry_bytes.first)?;
         }
         for _ in 0..START_ATTEMPTS_MAX {
             if this.enter()? {
@@ -202,19 +208,30 @@ impl CoreRing {
     }
 
     fn complete_queues(&mut self) -> io::Result<()> {
-        (0..self.queues.len()).try_for_each(|queue| self.add_entries(queue, ENTRIES_FIRST - 1))
+        (0..self.queues.len()).try_for_each(|queue| self.add_further(queue, ENTRIES_FIRST - 1))
     }
 
-    fn add_entries(&mut self, queue: usize, count: usize) -> io::Result<()> {
-        let block = EntryBlock::allocate(count)?;
-        for memory in EntryMemory::of(&block) {
-            let (number, entry) = (self.queues[queue].number, self.entries.len());
-            let register = submission::register(self.shared.device.descriptor(), entry, memory.vectors(), number);
-            if !self.submit(&register)? {
-                // The rest of the block stays without use until the ring ends.
+    fn add_further(&mut self, queue: usize, count: usize) -> io::Result<()> {
+        self.add_entries(queue, count, self.shared.entry_bytes.further)
+    }
+
+    /// Registers entries: first those that are not used any more, then new ones.
+    fn add_entries(&mut self, queue: usize, count: usize, payload_bytes: usize) -> io::Result<()> {
+        let new = count.saturating_sub(self.unused.len());
+        if new > 0 {
+            let block = EntryBlock::allocate(new)?;
+            self.unused.extend(self.entries.len()..self.entries.len() + new);
+            self.entries.extend(EntryMemory::of(&block).map(|memory| Entry { memory, commit: None, queue }));
+        }
+        for _ in 0..count {
+            let Some(&entry) = self.unused.last() else { unreachable!("as many as are asked for were made") };
+            let vectors = self.entries[entry].memory.vectors(payload_bytes);
+            let number = self.queues[queue].number;
+            if !self.submit(&submission::register(self.shared.device.descriptor(), entry, vectors, number))? {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            self.entries.push(Entry { memory, commit: None, queue });
+            self.unused.pop();
+            self.entries[entry].queue = queue;
             self.queues[queue].registered();
         }
         Ok(())
@@ -243,7 +260,7 @@ impl CoreRing {
                 continue;
             }
             let (number, entries) = (self.queues[queue].number, self.queues[queue].entries());
-            match self.add_entries(queue, missing) {
+            match self.add_further(queue, missing) {
                 Ok(()) => tracing::debug!(number, entries, missing, "requests wait: more entries for their processor"),
                 Err(error) => {
                     tracing::warn!(number, entries, %error, "requests wait, and there is no memory for more");
@@ -266,7 +283,7 @@ impl CoreRing {
                 break;
             }
             served += self.completions.len();
-            self.serve_collected();
+            self.serve_collected()?;
             if !self.stopping && !self.closing {
                 self.add_missing();
             }
@@ -344,7 +361,7 @@ impl CoreRing {
         self.completions.extend(completions.map(|completion| (completion.user_data() as usize, completion.result())));
     }
 
-    fn serve_collected(&mut self) {
+    fn serve_collected(&mut self) -> io::Result<()> {
         let mut completions = std::mem::take(&mut self.completions);
         for (entry, result) in completions.drain(..) {
             let queue = &mut self.queues[self.entries[entry].queue];
@@ -360,23 +377,29 @@ impl CoreRing {
                 self.commits.push(commit);
                 continue;
             }
-            queue.lost();
+            self.unused.push(entry);
             if matches!(-result, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED) {
+                queue.lost();
                 self.closing = true;
-            } else {
-                let error = io::Error::from_raw_os_error(-result);
-                if self.shared.refused.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::error!(
-                        queue = queue.number,
-                        %error,
-                        "the kernel gave an entry back without a request; fuse.ring_entries_refused counts further ones"
-                    );
-                }
-                // What it refused once it would refuse again at once.
-                queue.is_full();
+                continue;
+            }
+            queue.refused();
+            let error = io::Error::from_raw_os_error(-result);
+            if passed_on.is_some() {
+                // The program that made the request would wait forever. Linux 6.18 does so after it has
+                // refused an entry, if the parameter enable_uring is N by then.
+                return Err(io::Error::new(error.kind(), format!("the kernel refused an answer: {error}")));
+            }
+            if self.shared.refused.fetch_add(1, Ordering::Relaxed) == 0 {
+                tracing::error!(
+                    queue = queue.number,
+                    %error,
+                    "the kernel gave an entry back without a request; fuse.ring_entries_refused counts further ones"
+                );
             }
         }
         self.completions = completions;
+        Ok(())
     }
 
     /// Serves the request in an entry.

@@ -19,6 +19,22 @@ const STRIDE: usize = PAGE_BYTES + DATA_BYTES_MAX;
 /// Header and payload of an entry, as REGISTER describes them to the kernel.
 pub type Vectors = [libc::iovec; 2];
 
+/// Bytes of payload with which entries are registered. Each has memory for [`DATA_BYTES_MAX`]; of
+/// entries with less than was negotiated, the kernel refuses all: so tests provoke refusals.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryBytes {
+    /// Of the first entry of each queue, which must not be refused.
+    pub first: usize,
+    /// Of all others.
+    pub further: usize,
+}
+
+impl Default for EntryBytes {
+    fn default() -> Self {
+        Self { first: DATA_BYTES_MAX, further: DATA_BYTES_MAX }
+    }
+}
+
 /// Where the vectors of an entry are.
 const VECTORS_OFFSET: usize = PAGE_BYTES / 2;
 
@@ -88,11 +104,12 @@ impl EntryMemory {
     }
 
     /// Where the entry is, as the kernel wants to be told: in the entry's own memory, so that it is
-    /// there whenever a submission that names it is passed on.
-    pub fn vectors(&self) -> *const Vectors {
+    /// there whenever a submission that names it is passed on. Not while the kernel has the entry.
+    pub fn vectors(&self, payload_bytes: usize) -> *const Vectors {
+        assert!(payload_bytes <= DATA_BYTES_MAX, "an entry has no more memory");
         let vectors = [
             libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: size_of::<EntryHeader>() },
-            libc::iovec { iov_base: self.payload_start().cast(), iov_len: DATA_BYTES_MAX },
+            libc::iovec { iov_base: self.payload_start().cast(), iov_len: payload_bytes },
         ];
         // SAFETY: the place is aligned and in the first page, after the header. Nothing else uses
         // these bytes.
@@ -175,7 +192,7 @@ mod tests {
             }
         }
         // SAFETY: it is in the block.
-        let vectors = unsafe { *entries[2].vectors() };
+        let vectors = unsafe { *entries[2].vectors(DATA_BYTES_MAX) };
         assert_eq!(vectors.map(|vector| vector.iov_len), [288, DATA_BYTES_MAX]);
         assert_eq!(vectors[1].iov_base as usize - vectors[0].iov_base as usize, PAGE_BYTES);
     }

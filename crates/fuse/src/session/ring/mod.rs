@@ -53,6 +53,7 @@ use tokio::sync::watch;
 pub use core_ring::Shared;
 use core_ring::{CoreRing, IdleRing, set_up};
 pub use held::HeldEntry;
+pub use memory::EntryBytes;
 pub use queues::ENTRIES_MAX;
 
 /// Rings that are set up, for a session that has not begun.

@@ -5,7 +5,8 @@
 //! soon as the kernel has fewer than [`SPARE_MIN`], until it has [`ENTRIES_MAX`]. Then requests that
 //! ask for a lock and may wait are refused (ENOLCK), and others wait in the kernel. The same is done
 //! below that number if there is no memory for more, or if the kernel refuses them; the queue asks
-//! for more again once few of its entries are held.
+//! for more again once few of its entries are held, and after a refusal not before it has answered
+//! [`ANSWERED_AFTER_REFUSAL`] requests.
 //!
 //! Why so early: an entry that is registered later serves requests that come after it. The kernel
 //! gives a request that found no entry to the next entry of the queue that is *answered*. If all
@@ -22,6 +23,10 @@ const SPARE_MIN: usize = 256;
 /// much.
 pub const ENTRIES_MAX: usize = 8192;
 
+/// Requests that a queue answers before it asks again for entries that the kernel refused: a kernel
+/// that always refuses costs next to nothing.
+pub const ANSWERED_AFTER_REFUSAL: usize = 1024;
+
 const _: () = assert!(SPARE_MIN <= ENTRIES_FIRST / 2, "a queue that doubles has spare entries again");
 
 /// One queue.
@@ -35,12 +40,14 @@ pub struct Queue {
     held: usize,
     /// Most entries it can have at present.
     limit: usize,
+    /// Requests to be answered before it may have more entries than that.
+    pause: usize,
 }
 
 impl Queue {
     /// A queue without entries.
     pub fn new(number: u16) -> Self {
-        Self { number, entries: 0, held: 0, limit: ENTRIES_MAX }
+        Self { number, entries: 0, held: 0, limit: ENTRIES_MAX, pause: 0 }
     }
 
     /// An entry was passed to the kernel for the first time.
@@ -58,7 +65,8 @@ impl Queue {
     pub fn committed(&mut self) {
         assert!(self.held > 0, "only a held entry is answered");
         self.held -= 1;
-        if self.held == 0 {
+        self.pause = self.pause.saturating_sub(1);
+        if self.held == 0 && self.pause == 0 {
             self.limit = ENTRIES_MAX;
         }
     }
@@ -66,6 +74,13 @@ impl Queue {
     /// It cannot have more entries than it has.
     pub fn is_full(&mut self) {
         self.limit = self.entries;
+    }
+
+    /// The kernel refused an entry: what it refused once it would refuse again at once.
+    pub fn refused(&mut self) {
+        self.lost();
+        self.is_full();
+        self.pause = ANSWERED_AFTER_REFUSAL;
     }
 
     /// The kernel gave an entry back without a request, and will not use it again.
@@ -134,5 +149,18 @@ mod tests {
         (0..ENTRIES_FIRST - SPARE_MIN).for_each(|_| queue.committed());
         (0..=ENTRIES_FIRST - SPARE_MIN).for_each(|_| queue.received());
         assert!(queue.missing() > 0, "there may be memory again");
+    }
+
+    #[test]
+    fn a_queue_whose_entries_are_refused_asks_again_after_many_requests() {
+        let mut queue = Queue::new(0);
+        (0..ENTRIES_FIRST).for_each(|_| queue.registered());
+        (1..ENTRIES_FIRST).for_each(|_| queue.refused());
+        for answered in 0..ANSWERED_AFTER_REFUSAL {
+            assert_eq!((queue.entries(), queue.missing()), (1, 0), "after {answered}");
+            queue.received();
+            queue.committed();
+        }
+        assert_eq!(queue.missing(), 1);
     }
 }
