@@ -380,10 +380,17 @@ impl Node {
         Ok(file_system)
     }
 
-    /// The cluster map, once it has the first metadata target.
+    /// The cluster map, once it has the first metadata target. Fails at once if the MGS refuses this
+    /// client.
     pub async fn known_map(&self) -> anyhow::Result<Arc<ClusterMap>> {
         let root = TargetRole::Mdt(MdtIndex(0));
-        let known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root));
+        let known = async {
+            tokio::select! {
+                biased;
+                known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root)) => Ok(known?),
+                refused = self.mgs_import.refusal() => bail!("refused by MGS {}: {refused}", self.mgs_import.endpoint()),
+            }
+        };
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;
         let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
             match self.watcher.map().version {

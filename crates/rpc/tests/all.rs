@@ -5,6 +5,7 @@ mod addresses;
 mod callbacks;
 mod calls;
 mod common;
+mod earlier_release;
 mod faults;
 mod given_up;
 mod greeting;

@@ -199,7 +199,8 @@ async fn a_client_of_an_earlier_version_is_told_so() {
     let answer = raw.ask(opcode::CONNECT, Bytes::from(body)).await;
     assert_eq!(
         error(&answer).to_string(),
-        "protocol error: old speaks protocol versions 1 to 1, stria-MDT0000 speaks 2 to 2"
+        "protocol error: old speaks version 1 of the protocol, stria-MDT0000 speaks version 2; use the same release of \
+         StriaFS on all hosts"
     );
 }
 

@@ -274,7 +274,8 @@ async fn a_server_of_an_earlier_version_is_named_as_such() {
     let error = error_at(version_1).await;
     assert_eq!(
         error.to_string(),
-        "protocol error: host:1 speaks protocol versions 2 to 2, stria-MDT0000 speaks 1 to 1"
+        "protocol error: host:1 speaks version 2 of the protocol, stria-MDT0000 speaks version 1; use the same release of \
+         StriaFS on all hosts"
     );
     let error = error_at(connected_1).await.to_string();
     assert!(error.contains("the answer to the handshake is none of this protocol version"), "{error}");

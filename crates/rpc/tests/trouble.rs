@@ -123,7 +123,8 @@ async fn a_version_mismatch_is_a_clear_error_at_once() {
         let import = import(&seams, endpoint, options);
         let error = call(&import, read()).await.unwrap_err();
         assert!(matches!(error, FsError::Protocol(_)), "{error:?}");
-        let expected = "protocol error: test speaks protocol versions 7 to 9, stria-MDT0000 speaks 2 to 2";
+        let expected = "protocol error: test speaks versions 7 to 9 of the protocol, stria-MDT0000 speaks version 2; use the \
+                        same release of StriaFS on all hosts";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -199,6 +199,19 @@ impl Import {
         }
     }
 
+    /// Waits until the server refuses this client, and says why: it speaks another version, or does
+    /// not accept the client's key. The import goes on trying to connect.
+    pub async fn refusal(&self) -> FsError {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            if let Some(refused) = self.inner.guarded.lock().core.refused.clone() {
+                return refused;
+            }
+            changed.await;
+        }
+    }
+
     /// Where the target is expected.
     pub fn endpoint(&self) -> Endpoint {
         self.inner.guarded.lock().endpoint.clone()

@@ -7,8 +7,9 @@ use std::ops::RangeInclusive;
 pub enum ProtocolError {
     /// There is no protocol version that both sides speak.
     #[error(
-        "{client} speaks protocol versions {} to {}, {server} speaks {} to {}",
-        client_versions.start(), client_versions.end(), server_versions.start(), server_versions.end()
+        "{client} speaks {} of the protocol, {server} speaks {}; use the same release of StriaFS on all hosts",
+        shown(client_versions),
+        shown(server_versions)
     )]
     Versions {
         /// Name of the client.
@@ -84,6 +85,14 @@ pub enum ProtocolError {
     /// In the words of a peer in another process.
     #[error("{0}")]
     Told(String),
+}
+
+/// `version 2`, or `versions 2 to 3`.
+fn shown(versions: &RangeInclusive<u16>) -> String {
+    match (versions.start(), versions.end()) {
+        (only, last) if only == last => format!("version {only}"),
+        (first, last) => format!("versions {first} to {last}"),
+    }
 }
 
 impl ProtocolError {
