@@ -3,8 +3,8 @@
 //!
 //! There are two ways to execute the same operations: *inline*, within the poll that requests them
 //! (for journals: a write(2) into the page cache is cheaper than a thread switch), or *pooled*, on
-//! [`IoThreads`] (for objects, whose reads may wait for the disk). Flushes always go to a pool,
-//! which may be a separate one.
+//! [`IoThreads`] (for objects, whose reads may wait for the disk; one that need not wait is executed
+//! inline, see `present`). Flushes always go to a pool, which may be a separate one.
 //!
 //! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names
 //! were added or removed since that directory was last synced, including those above a root that
@@ -44,6 +44,7 @@ use super::{
     IoThreads,
     descriptors::{Descriptors, OpenFile},
     device_identity,
+    present::PresentReads,
 };
 use crate::{
     BoxFuture, Device,
@@ -95,6 +96,7 @@ struct Root {
     syncing: Mutex<()>,
     /// A flush failed. Set before its turn ends, looked at within a turn.
     failed: AtomicBool,
+    present: PresentReads,
 }
 
 impl LocalDirectory {
@@ -142,9 +144,17 @@ impl LocalDirectory {
 
 impl Device for LocalDirectory {
     fn read(&self, file: &str, offset: u64, mut buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
-        self.run(file, move |root, name| {
-            let bytes = root.read(name, offset, &mut buffer)?;
-            Ok((buffer, bytes))
+        let (this, file) = (self.clone(), file.to_owned());
+        Box::pin(async move {
+            if this.execution == Execution::Pooled && this.root.read_present(&file, offset, &mut buffer) {
+                let bytes = buffer.len();
+                return Ok((buffer, bytes));
+            }
+            let read = this.run(&file, move |root, name| {
+                let bytes = root.read(name, offset, &mut buffer)?;
+                Ok((buffer, bytes))
+            });
+            read.await
         })
     }
 
@@ -230,6 +240,7 @@ impl Root {
             flushing: std::array::from_fn(|_| Mutex::default()),
             syncing: Mutex::default(),
             failed: false.into(),
+            present: PresentReads::default(),
         }
     }
 
@@ -284,6 +295,13 @@ impl Root {
 
     fn noting_failure(&self, synced: io::Result<()>) -> io::Result<()> {
         synced.inspect_err(|_| self.failed.store(true, Ordering::Release))
+    }
+
+    /// Fills `buffer` if that needs no waiting: the file is open, and the host has the bytes in
+    /// memory.
+    fn read_present(&self, name: &str, offset: u64, buffer: &mut [u8]) -> bool {
+        check_range(offset, buffer.len() as u64).is_ok()
+            && self.open.get(name).is_ok_and(|open| self.present.fill(&open.file, offset, buffer))
     }
 
     fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {

@@ -7,6 +7,7 @@ mod device_identity;
 pub mod directory;
 pub mod entropy;
 pub mod io_threads;
+mod present;
 mod processors;
 pub mod tcp;
 mod turn;
