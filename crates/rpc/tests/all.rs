@@ -2,6 +2,7 @@
 //! again.
 
 mod addresses;
+mod allocations;
 mod callbacks;
 mod calls;
 mod common;

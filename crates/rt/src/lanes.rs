@@ -12,6 +12,9 @@
 
 use std::collections::VecDeque;
 
+/// Frames for which an empty queue keeps memory, in each lane.
+const KEPT: usize = 32;
+
 /// Queued frames, or what stands for them.
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
@@ -62,6 +65,12 @@ impl<T> Lanes<T> {
     /// Moves the urgent frames of a later queue to the end of these urgent ones.
     pub fn take_urgent(&mut self, later: &mut Self) {
         self.first.append(&mut later.first);
+    }
+
+    /// Gives up memory beyond what the next frames are likely to need.
+    pub fn shrink(&mut self) {
+        self.first.shrink_to(KEPT);
+        self.rest.shrink_to(KEPT);
     }
 
     /// Adds a later queue.

@@ -46,7 +46,7 @@ impl PresentReads {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::Write,
+        io::{self, Write},
         sync::{Arc, mpsc},
         task::{Context, Poll, Waker},
     };
@@ -75,7 +75,7 @@ mod tests {
         let threads = Arc::new(IoThreads::new("test", 1).unwrap());
         let device = LocalDirectory::open(place.path(), Execution::Pooled, threads.clone()).unwrap();
         let (release, released) = mpsc::channel::<()>();
-        let mut busy = threads.run(move || Ok(released.recv().unwrap()));
+        let mut busy = threads.run(move || released.recv().map_err(io::Error::other));
         let mut context = Context::from_waker(Waker::noop());
         assert!(busy.as_mut().poll(&mut context).is_pending());
         let mut read = |offset: usize, bytes: usize| {
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(runtime.block_on(first).unwrap(), (contents[4096..8192].to_vec(), 4096));
 
         let (release, released) = mpsc::channel::<()>();
-        let mut busy = threads.run(move || Ok(released.recv().unwrap()));
+        let mut busy = threads.run(move || released.recv().map_err(io::Error::other));
         assert!(busy.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let (polled, _) = read(8192, PRESENT_BYTES_MAX);
         let expected = contents[8192..8192 + PRESENT_BYTES_MAX].to_vec();

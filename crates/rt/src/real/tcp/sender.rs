@@ -149,12 +149,16 @@ impl Queue {
         queue.wake.notify_one();
     }
 
-    /// What to write next, for the current writer. `None`: there is nothing, the writer is idle now
-    /// and, if the connection was closed, it has ended.
-    fn next_batch(socket: &Socket) -> Option<Lanes<Outgoing>> {
+    /// What to write next, for the current writer, into `batch`, which is empty; its memory serves the
+    /// frames that come now. False: there is nothing, the writer is idle now and, if the connection
+    /// was closed, it has ended.
+    fn next_batch(socket: &Socket, batch: &mut Lanes<Outgoing>) -> bool {
         let mut state = socket.queue.state.lock();
-        if !state.frames.is_empty() && state.phase != Phase::Ended {
-            return Some(std::mem::take(&mut state.frames));
+        let is_over = state.frames.is_empty() || state.phase == Phase::Ended;
+        batch.shrink();
+        std::mem::swap(batch, &mut state.frames);
+        if !is_over {
+            return true;
         }
         state.writer = Writer::Idle;
         if state.phase == Phase::Closing {
@@ -163,7 +167,7 @@ impl Queue {
             socket.shutdown(Shutdown::Both);
             socket.queue.wake.notify_one();
         }
-        None
+        false
     }
 
     /// Puts back what could not be written and makes the task the writer.
@@ -239,8 +243,9 @@ impl Queue {
         let mut result = Ok(());
         let mut rest = Lanes::default();
         for _ in 0..INLINE_ROUNDS {
-            let Some(batch) = Self::next_batch(socket) else { return Ok(()) };
-            rest = batch;
+            if !Self::next_batch(socket, &mut rest) {
+                return Ok(());
+            }
             result = Self::write(socket, &mut rest);
             if result.is_err() {
                 break;
@@ -269,9 +274,8 @@ impl Queue {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Turn::Full),
                 Err(error) => return Err(error),
             }
-            match Self::next_batch(socket) {
-                Some(next) => *batch = next,
-                None => return Ok(Turn::Nothing),
+            if !Self::next_batch(socket, batch) {
+                return Ok(Turn::Nothing);
             }
         }
     }
