@@ -1,6 +1,6 @@
 //! The tables against the messages themselves.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -11,7 +11,10 @@ use serde::{
 use super::*;
 use crate::{
     auth::Role,
-    message::{MdtRequest, MgsRequest, OstRequest, kind::row::Permission},
+    message::{
+        ClientReply, ClientRequest, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
+        kind::row::Permission,
+    },
 };
 
 /// Decodes nothing: it fails with the names of the variants that it is asked for, separated by
@@ -53,6 +56,42 @@ fn kinds_are_the_variants_of_requests_in_their_order() {
     assert_eq!(names_of(&MdtKind::ALL), variants_of::<MdtRequest>());
     assert_eq!(names_of(&OstKind::ALL), variants_of::<OstRequest>());
     assert_eq!(names_of(&MgsKind::ALL), variants_of::<MgsRequest>());
+}
+
+/// What the tables of a part of the document say: numbers beside names, several of each in a cell
+/// separated by commas.
+fn numbered(part: &str) -> BTreeSet<(u8, &str)> {
+    let mut found = BTreeSet::new();
+    for row in part.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        for pair in cells.chunks_exact(2) {
+            let names = pair[1].split(" (").next().unwrap_or_default().split(", ");
+            found
+                .extend(pair[0].split(", ").zip(names).filter_map(|(number, name)| Some((number.parse().ok()?, name))));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_document_has_every_message_under_its_number() {
+    const DOCUMENT: &str = include_str!("../../../../../docs/wire_protocol.md");
+    let (_, messages) = DOCUMENT.split_once("## Messages").unwrap();
+    let (requests, replies) = messages.split_once("Replies have no opcodes").unwrap();
+    let replies = replies.split_once("`Check`, sent by fsck").unwrap().0;
+    let check = |part: &str, all: &[String]| {
+        let written = numbered(part);
+        let expected: BTreeSet<(u8, &str)> =
+            all.iter().flat_map(|names| names.split(' ').enumerate().map(|(at, name)| (at as u8, name))).collect();
+        assert_eq!(written, expected);
+    };
+    check(requests, &[variants_of::<MdtRequest>(), variants_of::<OstRequest>(), variants_of::<MgsRequest>()]);
+    let of_clients = variants_of::<ClientReply>();
+    check(replies, &[variants_of::<MdtReply>(), variants_of::<OstReply>(), variants_of::<MgsReply>(), of_clients]);
+    for (number, name) in variants_of::<ClientRequest>().split(' ').enumerate() {
+        let row = format!("\n| {:#06x} | {name}", 0x0400 + number);
+        assert!(DOCUMENT.contains(&row), "{row}");
+    }
 }
 
 #[test]
