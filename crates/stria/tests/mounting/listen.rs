@@ -40,6 +40,12 @@ fn a_second_client_shares_the_files_of_up() {
     ] {
         assert_eq!(namespace.shell(line).succeed(), expected, "{line}");
     }
+    // At once, not after the time that it waits for a server that is away.
+    let line = "mkdir $S/third && sed -E \"s/[0-9a-f]{64}/$(printf %064d 0)/\" /etc/stria/stria.client.key > $S/wrong && \
+                chmod 600 $S/wrong && timeout 20 stria mount --key $S/wrong $SOURCE $S/third";
+    let foreign = refused(namespace.shell(line));
+    assert!(foreign.contains("refused by MGS 127.0.0.1:"), "{foreign}");
+    assert!(foreign.contains("MGS has another client key than this client"), "{foreign}");
     namespace.shell("stria umount $S/other").succeed();
     daemon.stop();
     let refused = refused(namespace.shell("stria mount $SOURCE $S/other"));
