@@ -6,7 +6,7 @@ use crate::limits::JOB_NAME_BYTES_MAX;
 
 /// Name of the job that a request belongs to: printable ASCII, at most [`JOB_NAME_BYTES_MAX`] bytes;
 /// empty: none.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobName {
     bytes: [u8; JOB_NAME_BYTES_MAX],
     length: u8,

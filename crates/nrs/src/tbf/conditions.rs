@@ -1,0 +1,132 @@
+//! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by everything, such conditions joined by `&`
+//! (and) and `,` (or, which binds less).
+
+use std::ops::RangeInclusive;
+
+use super::pattern::{Pattern, parse_range};
+use crate::{ClassBy, Facts, Refused};
+
+/// Most conditions of a rule.
+const CONDITIONS_MAX: usize = 32;
+/// Most values of a condition.
+const VALUES_MAX: usize = 64;
+
+/// The conditions of a rule. One of them is fulfilled if all its parts are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    any_of: Vec<Vec<Condition>>,
+    /// As it is shown: without the field if all rules have the same.
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    Nid(Vec<Pattern>),
+    Job(Vec<Pattern>),
+    Opcode(Vec<&'static str>),
+    Uid(Vec<RangeInclusive<u32>>),
+    Gid(Vec<RangeInclusive<u32>>),
+}
+
+impl Condition {
+    fn is_met(&self, facts: &Facts) -> bool {
+        let has = |ranges: &[RangeInclusive<u32>], id: u32| ranges.iter().any(|range| range.contains(&id));
+        match self {
+            Condition::Nid(patterns) => patterns.iter().any(|pattern| pattern.matches(&facts.nid)),
+            Condition::Job(patterns) => patterns.iter().any(|pattern| pattern.matches(facts.job.as_str())),
+            Condition::Opcode(opcodes) => opcodes.contains(&facts.opcode),
+            Condition::Uid(ranges) => has(ranges, facts.uid),
+            Condition::Gid(ranges) => has(ranges, facts.gid),
+        }
+    }
+
+    /// `field={values}`.
+    fn parse(text: &str, class_by: ClassBy, opcodes: &[&'static str]) -> Result<Self, Refused> {
+        let expected = || Refused::new(format!("expected a condition such as jobid={{dd.0 cp.*}}, found '{text}'"));
+        let (field, values) = text.trim().split_once('=').ok_or_else(expected)?;
+        let field = ClassBy::parse(field)?;
+        if ![ClassBy::Everything, field].contains(&class_by) {
+            let (wanted, found) = (class_by.as_str(), field.as_str());
+            let text = format!("rules of tbf {wanted} are for {wanted}={{...}}, not for {found}; tbf takes all");
+            return Err(Refused::new(text));
+        }
+        let values = values.strip_prefix('{').and_then(|values| values.strip_suffix('}')).ok_or_else(expected)?;
+        let values: Vec<&str> = values.split_whitespace().collect();
+        if values.is_empty() || values.len() > VALUES_MAX {
+            return Err(Refused::new(format!("a condition has 1 to {VALUES_MAX} values: '{text}'")));
+        }
+        let patterns = || values.iter().map(|value| Pattern::parse(value)).collect::<Result<Vec<_>, _>>();
+        let ids = || {
+            let id = |value: &&str| {
+                parse_range(value).ok_or_else(|| Refused::new(format!("expected an id such as 500 or 500-510: '{value}'")))
+            };
+            values.iter().map(id).collect::<Result<Vec<_>, _>>()
+        };
+        let opcode = |value: &&str| {
+            let found = opcodes.iter().find(|opcode| *opcode == value).copied();
+            found.ok_or_else(|| Refused::new(format!("unknown opcode '{value}'; allowed: {}", opcodes.join(", "))))
+        };
+        match field {
+            ClassBy::Nid => patterns().map(Condition::Nid),
+            ClassBy::Job => patterns().map(Condition::Job),
+            ClassBy::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
+            ClassBy::Uid => ids().map(Condition::Uid),
+            ClassBy::Gid => ids().map(Condition::Gid),
+            ClassBy::Everything => Err(expected()),
+        }
+    }
+}
+
+impl Conditions {
+    /// What every request fulfils.
+    pub fn everything() -> Self {
+        Self { any_of: vec![Vec::new()], text: "*".to_owned() }
+    }
+
+    /// The conditions in a text, for classes by `class_by`. `opcodes`: all there are.
+    pub fn parse(text: &str, class_by: ClassBy, opcodes: &[&'static str]) -> Result<Self, Refused> {
+        let mut any_of = Vec::new();
+        for all_of in split_outside_braces(text, ',') {
+            let conditions = split_outside_braces(all_of, '&');
+            let conditions = conditions.into_iter().map(|condition| Condition::parse(condition, class_by, opcodes));
+            any_of.push(conditions.collect::<Result<Vec<_>, _>>()?);
+        }
+        if any_of.iter().map(Vec::len).sum::<usize>() > CONDITIONS_MAX {
+            return Err(Refused::new(format!("a rule has at most {CONDITIONS_MAX} conditions")));
+        }
+        if class_by != ClassBy::Everything && any_of.iter().map(Vec::len).sum::<usize>() > 1 {
+            let field = class_by.as_str();
+            return Err(Refused::new(format!("a rule of tbf {field} has one condition, {field}={{...}}; tbf takes several")));
+        }
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = match class_by {
+            ClassBy::Everything => text,
+            _ => text.split_once('=').map_or("", |(_, values)| values.trim_matches(['{', '}'])).trim().to_owned(),
+        };
+        Ok(Self { any_of, text })
+    }
+
+    /// Whether a request fulfils them.
+    pub fn are_met(&self, facts: &Facts) -> bool {
+        self.any_of.iter().any(|all_of| all_of.iter().all(|condition| condition.is_met(facts)))
+    }
+
+    /// As they are shown.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The parts between separators that are not within `{` and `}`.
+fn split_outside_braces(text: &str, separator: char) -> Vec<&str> {
+    let mut is_within = false;
+    text.split(|character| {
+        is_within = match character {
+            '{' => true,
+            '}' => false,
+            _ => is_within,
+        };
+        character == separator && !is_within
+    })
+    .collect()
+}
