@@ -29,6 +29,7 @@ pub mod reachability;
 pub mod serve;
 mod server_key;
 mod service_manager;
+mod service_parameters;
 pub mod signals;
 mod status;
 pub mod system_log;

@@ -18,9 +18,9 @@ use types::{MdtIndex, OstIndex};
 use super::{
     config::{Role, TargetConfig},
     control::split_assignment,
-    mdt_parameters,
-    parameters::{self, SERVICES},
+    mdt_parameters, parameters,
     pool_parameters::PERCENT,
+    service_parameters::{self, SERVICES, ServerKind},
 };
 
 /// A parameter below the name of its owner, and what it takes.
@@ -61,8 +61,6 @@ const fn mebibytes(name: &'static str, range: RangeInclusive<u64>) -> Leaf {
 
 /// Of a process.
 const OF_PROCESS: &[Leaf] = &[shown("panics"), shown("version")];
-/// Below a service.
-const OF_SERVICE: &[Leaf] = &[text("stats"), number("threads_max", parameters::SERVICE_THREADS)];
 /// Of all object storage targets of a process.
 const OF_OSS: &[Leaf] = &[number("limit_mbps", LIMIT_MBPS)];
 /// Of a metadata target, besides the numbers that its module has.
@@ -216,14 +214,15 @@ fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<Para
     let add = |prefix: &str, leaves: &[Leaf]| add(&tree, prefix, leaves);
     let serves = |role: Role| targets.iter().any(|target| target.role == role);
     add("", OF_PROCESS)?;
-    for (_, prefix) in SERVICES {
-        let role = match prefix.split('.').next() {
-            Some("ost") => Role::Ost,
-            Some("mds") => Role::Mdt,
-            _ => Role::Mgs,
+    for service in SERVICES {
+        let exists = match service.server {
+            ServerKind::Oss => serves(Role::Ost),
+            ServerKind::Mds => serves(Role::Mdt),
+            ServerKind::Mgs => serves(Role::Mgs),
+            ServerKind::Any => !targets.is_empty(),
         };
-        if serves(role) {
-            add(&format!("{prefix}."), OF_SERVICE)?;
+        if exists {
+            service_parameters::register_checks(&tree, service)?;
         }
     }
     if serves(Role::Ost) {
@@ -308,8 +307,13 @@ mod tests {
             let refused = check(&[assignment.to_owned()], &targets, "stria", has_client);
             refused.map_err(|error| format!("{error:#}"))
         };
-        for good in ["obdfilter.*.readonly=0", "ost.OSS.ost_io.threads_max=2", "lod/stria-MDT0000-mdtlov/stripesize=4M"]
-        {
+        for good in [
+            "obdfilter.*.readonly=0",
+            "ost.OSS.ost_io.threads_max=2",
+            "mds.MDS.mdt.nrs_policies=tbf jobid",
+            "ost.OSS.*.nrs_tbf_rule=start a jobid={dd.*} rate=5",
+            "lod/stria-MDT0000-mdtlov/stripesize=4M",
+        ] {
             assert_eq!(refusal(good, false), Ok(()), "{good}");
         }
         for (wrong, said) in [
@@ -320,7 +324,18 @@ mod tests {
             ("timeout", "expected NAME=VALUE"),
             ("obdfilter.*.readonly=2", "expected a number from 0 to 1"),
             ("obdfilter.*.reserved_mb=1X", "'1X' is not a value for 'obdfilter.stria-OST0000.reserved_mb'"),
-            ("ost.OSS.ost_io.threads_max=many", "expected a number from 1 to 4096"),
+            ("ost.OSS.ost_io.threads_max=many", "expected a number from 1 to 1024"),
+            ("ost.OSS.ost.threads_max=0", "expected a number from 1 to 4096"),
+            ("mds.MDS.mdt.threads_min=10000", "expected a number from 1 to 4096"),
+            ("ost.OSS.ost_io.threads_started=3", "is read-only"),
+            (
+                "ost.OSS.ost_io.nrs_policies=nosuch",
+                "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay",
+            ),
+            ("mds.MDS.mdt.nrs_tbf_rule=start a jobid={x}", "a rule has a rate"),
+            ("mds.MDS.mdt.nrs_tbf_rule=start a opcode={mds_x} rate=1", "allowed: mdt_lookup, "),
+            ("ost.OSS.ost_io.nrs_orr_offset_type=physical", "allowed: logical"),
+            ("ldlm.services.ldlm_canceld.nrs_policies=tbf", "no parameter matches"),
             ("lod.*.stripesize=65537", "expected a multiple of 65536"),
             ("osp.*.maxage_ms=1", "expected a number from 10 to 3600000"),
         ] {

@@ -3,14 +3,15 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
-use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
+use rpc::{ImportStatistics, message::mgs::TargetRole};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
 use types::{JobName, MdtIndex};
 
-use super::{Node, target::Threads};
+use super::{
+    Node,
+    service_parameters::{self, SERVICES, ServerKind},
+};
 
-/// Service threads an administrator may ask for.
-pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
 /// Seconds a call may wait for a server.
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 /// Requests outstanding on one connection.
@@ -22,30 +23,21 @@ pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
 /// `mdc.*.max_cached_small_mb`: up to a tebibyte.
 pub const SMALL_CACHED_MB: RangeInclusive<u64> = 0..=1 << 20;
 
-/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
-/// its disk I/O.
-pub const SERVICES: &[(&str, &str)] = &[
-    ("ost", "ost.OSS.ost"),
-    ("ost_io", "ost.OSS.ost_io"),
-    ("mdt", "mds.MDS.mdt"),
-    ("mdt_readpage", "mds.MDS.mdt_readpage"),
-    ("mdt_io", "mds.MDS.mdt_io"),
-    ("mdt_recovery", "mds.MDS.mdt_recovery"),
-    ("mgs", "mgs.MGS.mgs"),
-];
-
 /// Registers everything `node` has.
 pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {
     tree.register("version", Parameter::read_only("version of this program", || env!("CARGO_PKG_VERSION").to_owned()))?;
     let doc = "panics in requests that this process contained, in its targets and its mount";
     tree.register("panics", Parameter::read_only(doc, || rt::contain::count().to_string()))?;
-    for (service, prefix) in SERVICES {
-        let serves_ost = prefix.starts_with("ost") && !node.osts.is_empty();
-        let serves_mdt = prefix.starts_with("mds") && !node.mdts.is_empty();
-        let serves_mgs = prefix.starts_with("mgs") && node.mgs.is_some();
-        if serves_ost || serves_mdt || serves_mgs {
-            let threads = (*service == "ost_io").then(|| node.threads.clone());
-            register_service(tree, prefix, node.server.service(service), threads)?;
+    for service in SERVICES {
+        let serves = match service.server {
+            ServerKind::Oss => !node.osts.is_empty(),
+            ServerKind::Mds => !node.mdts.is_empty(),
+            ServerKind::Mgs => node.mgs.is_some(),
+            ServerKind::Any => !node.osts.is_empty() || !node.mdts.is_empty() || node.mgs.is_some(),
+        };
+        if serves {
+            let io_threads = service.has_io_threads().then(|| node.threads.ost_io.clone());
+            service_parameters::register(tree, service, node.server.service(service.name), io_threads)?;
         }
     }
     if !node.osts.is_empty() {
@@ -74,54 +66,6 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
         register_client(tree, node, client)?;
     }
     Ok(())
-}
-
-fn register_service(
-    tree: &ParameterTree,
-    prefix: &str,
-    service: Arc<Service>,
-    threads: Option<Threads>,
-) -> Result<(), ParameterError> {
-    let (shown, changed) = (Arc::clone(&service), Arc::clone(&service));
-    let set = move |text: &str| {
-        let number = parse_number(text, &SERVICE_THREADS)? as usize;
-        if let Some(threads) = &threads {
-            threads.ost_io.set_threads(number).map_err(|error| error.to_string())?;
-        }
-        changed.set_threads(number);
-        Ok(())
-    };
-    let doc = "service threads: number of requests of this service executed at the same time";
-    let get = move || shown.threads().to_string();
-    tree.register(&format!("{prefix}.threads_max"), Parameter::writable(doc, get, set).within(SERVICE_THREADS))?;
-    let doc = "requests, waiting and in service, with times; writing anything resets them";
-    let (shown, reset) = (Arc::clone(&service), service);
-    let get = move || {
-        let statistics = shown.statistics();
-        let line = |name: &str, times: &rpc::Histogram| {
-            format!(
-                "{name:<24} {} samples [usec] mean {} p50 {} p99 {}\n",
-                times.count,
-                times.mean_ns() / 1000,
-                times.quantile_us(0.5),
-                times.quantile_us(0.99)
-            )
-        };
-        let mut text = format!("req_active               {} samples [reqs]\n", statistics.in_flight);
-        text.push_str(&format!(
-            "req_qdepth               {} waiting, {} at most [reqs]\n",
-            statistics.waiting, statistics.waiting_max
-        ));
-        text.push_str(&format!("req_refused              {} samples [reqs]\n", statistics.refused));
-        text.push_str(&line("req_waittime", &statistics.queue_time));
-        text.push_str(&line("req_servicetime", &statistics.service_time));
-        text
-    };
-    let reset = move |_: &str| {
-        reset.reset_statistics();
-        Ok(())
-    };
-    tree.register(&format!("{prefix}.stats"), Parameter::writable(doc, get, reset))
 }
 
 fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) -> Result<(), ParameterError> {

@@ -80,7 +80,9 @@ impl ClassBy {
     /// The field of this name.
     pub fn parse(name: &str) -> Result<Self, Refused> {
         if name == "projid" {
-            return Err(Refused::new("projid is not possible: requests do not carry project ids; allowed: nid, jobid, opcode, uid, gid"));
+            return Err(Refused::new(
+                "projid is not possible: requests do not carry project ids; allowed: nid, jobid, opcode, uid, gid",
+            ));
         }
         let found = Self::NAMED.into_iter().find(|field| field.as_str() == name);
         found.ok_or_else(|| Refused::new(format!("unknown field '{name}'; allowed: nid, jobid, opcode, uid, gid")))

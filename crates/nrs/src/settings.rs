@@ -157,7 +157,8 @@ impl Settings {
         }
         let DelaySettings { min_s, max_s, .. } = self.delay;
         if min_s > max_s {
-            let text = format!("nrs_delay_min, {min_s} s, would be above nrs_delay_max, {max_s} s; change the other first");
+            let text =
+                format!("nrs_delay_min, {min_s} s, would be above nrs_delay_max, {max_s} s; change the other first");
             return Err(Refused::new(text));
         }
         Ok(self)
@@ -176,6 +177,8 @@ fn value<'a>(key: &str, text: &'a str) -> Result<&'a str, Refused> {
         None => Ok(text),
         Some((named, value)) if named.strip_prefix("reg_") == Some(key) => Ok(value),
         Some((named, _)) if named.starts_with("hp_") => Err(Refused::new(crate::selection::HIGH_PRIORITY)),
-        Some((named, _)) => Err(Refused::new(format!("'{named}' is not expected; write the value alone, or reg_{key}:"))),
+        Some((named, _)) => {
+            Err(Refused::new(format!("'{named}' is not expected; write the value alone, or reg_{key}:")))
+        }
     }
 }

@@ -6,14 +6,26 @@
 //! changed while requests run.
 //!
 //! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the
-//! permit admits the next. The queue is bounded: beyond `queue_max` a request is refused (not
-//! executed) and its client tries again later. Downside: one FIFO per service, no fairness between
-//! clients.
+//! permit admits the next, in the order of the service's policy (crate `nrs`). The queue is bounded:
+//! beyond `queue_max` a request is refused (not executed) and its client tries again later.
+//!
+//! With fifo, the usual policy, a request that finds a free thread and an empty queue does not touch
+//! the queue. A policy that holds requests back says until when; one task of the service sleeps
+//! until then. Downside: with any other policy every request passes through the queue, with an
+//! allocation.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+mod policies;
 
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use nrs::{Facts, PolicyName, Scheduled, Scheduler};
 use parking_lot::Mutex;
-use rt::{Clock, Instant};
+use rt::{Clock, Instant, Spawn};
 use tokio::sync::oneshot;
 
 use crate::histogram::Histogram;
@@ -52,9 +64,16 @@ struct Waiter {
 
 struct State {
     threads: usize,
-    /// Executing requests that wait for clients: others execute meanwhile.
+    threads_min: usize,
+    /// Most requests that ever executed at once, up to `threads`.
+    threads_used: usize,
+    /// Executing requests that wait for others: these execute meanwhile.
     parked: usize,
-    waiting: VecDeque<Waiter>,
+    queue: Scheduler<Waiter>,
+    /// When the queue is asked next, though no thread becomes free.
+    wake_at: Option<Instant>,
+    /// Requests that execute now, by policy.
+    active: [usize; PolicyName::ALL.len()],
     statistics: ServiceStatistics,
 }
 
@@ -63,6 +82,7 @@ pub struct Service {
     name: &'static str,
     queue_max: usize,
     clock: Arc<dyn Clock>,
+    spawn: Arc<dyn Spawn>,
     state: Mutex<State>,
 }
 
@@ -71,6 +91,8 @@ pub struct Permit {
     /// `None` once handed back.
     service: Option<Arc<Service>>,
     started: Instant,
+    /// That chose the request.
+    policy: PolicyName,
 }
 
 /// Outcome of [`Service::admit`].
@@ -78,16 +100,56 @@ pub enum Admission {
     /// Execute now.
     Now(Permit),
     /// Execute when the permit arrives.
-    Queued(oneshot::Receiver<Permit>),
+    Queued(Waiting),
+}
+
+/// A place in the queue, until the permit arrives; dropping it gives the place up.
+pub struct Waiting {
+    service: Arc<Service>,
+    ticket: u64,
+    granted: oneshot::Receiver<Permit>,
+    has_permit: bool,
+}
+
+impl Future for Waiting {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let granted = std::task::ready!(Pin::new(&mut self.granted).poll(context));
+        self.has_permit = true;
+        Poll::Ready(granted.expect("what waits in a queue is granted, or gives its place up"))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.has_permit {
+            let removed = self.service.state.lock().queue.remove(self.ticket);
+            drop(removed);
+        }
+    }
 }
 
 impl Service {
     /// A service with `threads` service threads (at least 1) and at most `queue_max` waiting
     /// requests.
-    pub fn new(clock: Arc<dyn Clock>, name: &'static str, threads: usize, queue_max: usize) -> Arc<Self> {
-        let (threads, parked) = (clamp_threads(threads), 0);
-        let state = State { threads, parked, waiting: VecDeque::new(), statistics: Default::default() };
-        Arc::new(Self { name, queue_max, clock, state: Mutex::new(state) })
+    pub fn new(
+        (clock, spawn): (Arc<dyn Clock>, Arc<dyn Spawn>),
+        name: &'static str,
+        threads: usize,
+        queue_max: usize,
+    ) -> Arc<Self> {
+        let state = State {
+            threads: clamp_threads(threads),
+            threads_min: 1,
+            threads_used: 0,
+            parked: 0,
+            queue: Scheduler::default(),
+            wake_at: None,
+            active: Default::default(),
+            statistics: Default::default(),
+        };
+        Arc::new(Self { name, queue_max, clock, spawn, state: Mutex::new(state) })
     }
 
     /// Its name.
@@ -100,17 +162,39 @@ impl Service {
         self.state.lock().threads
     }
 
+    /// Least number of service threads.
+    pub fn threads_min(&self) -> usize {
+        self.state.lock().threads_min
+    }
+
+    /// Service threads that were needed so far, at least the least number: most requests that
+    /// executed at once.
+    pub fn threads_started(&self) -> usize {
+        let state = self.state.lock();
+        state.threads_used.clamp(state.threads_min, state.threads)
+    }
+
     /// Changes the number of service threads, at least 1. More start waiting requests at once;
-    /// fewer take effect as running requests end.
+    /// fewer take effect as running requests end. The least number is no higher.
     pub fn set_threads(self: &Arc<Self>, threads: usize) {
-        self.state.lock().threads = clamp_threads(threads);
+        let mut state = self.state.lock();
+        state.threads = clamp_threads(threads);
+        state.threads_min = state.threads_min.min(state.threads);
+        state.threads_used = state.threads_used.min(state.threads);
+        drop(state);
         self.start_waiting();
+    }
+
+    /// Changes the least number of service threads, at most their number.
+    pub fn set_threads_min(&self, threads_min: usize) {
+        let mut state = self.state.lock();
+        state.threads_min = threads_min.clamp(1, state.threads);
     }
 
     /// Figures up to now.
     pub fn statistics(&self) -> ServiceStatistics {
         let state = self.state.lock();
-        ServiceStatistics { waiting: state.waiting.len(), ..state.statistics.clone() }
+        ServiceStatistics { waiting: state.queue.len(), ..state.statistics.clone() }
     }
 
     /// Forgets the statistics gathered so far (not those of the present moment).
@@ -120,26 +204,33 @@ impl Service {
         state.statistics = ServiceStatistics { in_flight, ..Default::default() };
     }
 
-    /// Asks for execution of a request that arrived at `now`.
-    pub fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, QueueFull> {
+    /// Asks for execution of a request that arrived at `now`. `facts`: what a policy may know of it.
+    pub fn admit(self: &Arc<Self>, now: Instant, facts: impl FnOnce() -> Facts) -> Result<Admission, QueueFull> {
         let mut state = self.state.lock();
-        if state.has_free_thread() && state.waiting.is_empty() {
-            state.start(Duration::ZERO);
-            return Ok(Admission::Now(Permit { service: Some(self.clone()), started: now }));
+        let is_fifo = state.queue.is_fifo();
+        if is_fifo && state.has_free_thread() && state.queue.is_empty() {
+            state.start(Duration::ZERO, PolicyName::Fifo);
+            let service = Some(self.clone());
+            return Ok(Admission::Now(Permit { service, started: now, policy: PolicyName::Fifo }));
         }
-        if state.waiting.len() >= self.queue_max {
+        if state.queue.len() >= self.queue_max {
             state.statistics.refused += 1;
             return Err(QueueFull(self.name));
         }
         let (grant, granted) = oneshot::channel();
-        state.waiting.push_back(Waiter { arrived: now, grant });
-        let waiting = state.waiting.len();
+        let ticket = state.queue.push(now.0, facts(), Waiter { arrived: now, grant });
+        let waiting = state.queue.len();
         state.statistics.waiting_max = state.statistics.waiting_max.max(waiting);
-        Ok(Admission::Queued(granted))
+        drop(state);
+        if !is_fifo {
+            self.start_waiting();
+        }
+        Ok(Admission::Queued(Waiting { service: self.clone(), ticket, granted, has_permit: false }))
     }
 
-    /// One of the executing requests waits for clients: until the answer is dropped, another one may
-    /// execute. So requests that end such waits are executed however many wait.
+    /// One of the executing requests waits for clients or other requests: until the answer is
+    /// dropped, another one may execute. So requests that end such waits are executed however many
+    /// wait.
     pub fn park(self: &Arc<Self>) -> Parked {
         self.state.lock().parked += 1;
         self.start_waiting();
@@ -151,19 +242,49 @@ impl Service {
     fn start_waiting(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
-            if !state.has_free_thread() {
+            if !state.has_free_thread() || state.queue.is_empty() {
                 return;
             }
-            let Some(waiter) = state.waiting.pop_front() else { return };
             let now = self.clock.now();
-            state.start(now.since(waiter.arrived));
+            let (policy, waiter) = match state.queue.pop(now.0) {
+                Scheduled::Request(policy, entry) => (policy, entry.waiter),
+                Scheduled::NotBefore(time_ns) => {
+                    let wakes_before = state.wake_at.is_some_and(|wake_at| wake_at.0 <= time_ns);
+                    if !wakes_before {
+                        state.wake_at = Some(Instant(time_ns));
+                        drop(state);
+                        self.wake_at(Instant(time_ns));
+                    }
+                    return;
+                }
+                Scheduled::Nothing => return,
+            };
+            state.start(now.since(waiter.arrived), policy);
             drop(state);
-            let permit = Permit { service: Some(self.clone()), started: now };
+            let permit = Permit { service: Some(self.clone()), started: now, policy };
             if let Err(mut unwanted) = waiter.grant.send(permit) {
                 unwanted.service = None;
-                self.state.lock().statistics.in_flight -= 1;
+                self.state.lock().end(policy);
             }
         }
+    }
+
+    /// Asks the queue again at this time. A service that is no longer in use is not kept for it.
+    fn wake_at(self: &Arc<Self>, time: Instant) {
+        let (clock, service) = (self.clock.clone(), Arc::downgrade(self));
+        let wake = async move {
+            clock.sleep_until(time).await;
+            let Some(service) = service.upgrade() else { return };
+            {
+                let mut state = service.state.lock();
+                // Else the queue was asked in between and named another time.
+                if state.wake_at == Some(time) {
+                    state.wake_at = None;
+                }
+            }
+            service.start_waiting();
+        };
+        self.spawn.spawn("request scheduler", Box::pin(wake));
     }
 }
 
@@ -184,10 +305,18 @@ impl State {
         self.statistics.in_flight < self.threads + self.parked
     }
 
-    fn start(&mut self, queued: Duration) {
+    fn start(&mut self, queued: Duration, policy: PolicyName) {
         self.statistics.in_flight += 1;
+        self.active[policy as usize] += 1;
+        let needed = self.statistics.in_flight - self.parked.min(self.statistics.in_flight);
+        self.threads_used = self.threads_used.max(needed.min(self.threads));
         self.statistics.requests += 1;
         self.statistics.queue_time.record(queued);
+    }
+
+    fn end(&mut self, policy: PolicyName) {
+        self.statistics.in_flight -= 1;
+        self.active[policy as usize] -= 1;
     }
 }
 
@@ -196,9 +325,9 @@ impl Drop for Permit {
         let Some(service) = self.service.take() else { return };
         let busy = service.clock.now().since(self.started);
         let mut state = service.state.lock();
-        state.statistics.in_flight -= 1;
+        state.end(self.policy);
         state.statistics.service_time.record(busy);
-        let somebody_waits = !state.waiting.is_empty();
+        let somebody_waits = !state.queue.is_empty();
         drop(state);
         if somebody_waits {
             service.start_waiting();
@@ -211,146 +340,4 @@ fn clamp_threads(threads: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use rt::BoxFuture;
-    use types::Timestamp;
-
-    use super::*;
-
-    /// A clock that stands where it is put.
-    #[derive(Default)]
-    struct Hand(Mutex<Instant>);
-
-    impl Hand {
-        fn advance(&self, duration: Duration) {
-            let mut now = self.0.lock();
-            *now = *now + duration;
-        }
-    }
-
-    impl Clock for Hand {
-        fn now(&self) -> Instant {
-            *self.0.lock()
-        }
-
-        fn wall(&self) -> Timestamp {
-            Timestamp::default()
-        }
-
-        fn boot(&self) -> u64 {
-            1
-        }
-
-        fn sleep_until(&self, _: Instant) -> BoxFuture<'static, ()> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    fn service(threads: usize, queue_max: usize) -> (Arc<Hand>, Arc<Service>) {
-        let hand = Arc::new(Hand::default());
-        (hand.clone(), Service::new(hand, "test", threads, queue_max))
-    }
-
-    fn now(admission: Result<Admission, QueueFull>) -> Permit {
-        match admission {
-            Ok(Admission::Now(permit)) => permit,
-            _ => panic!("not admitted at once"),
-        }
-    }
-
-    fn queued(admission: Result<Admission, QueueFull>) -> oneshot::Receiver<Permit> {
-        match admission {
-            Ok(Admission::Queued(granted)) => granted,
-            _ => panic!("not queued"),
-        }
-    }
-
-    #[test]
-    fn requests_execute_in_order_of_arrival() {
-        let (hand, service) = service(1, 10);
-        let first = now(service.admit(hand.now()));
-        let mut second = queued(service.admit(hand.now()));
-        let mut third = queued(service.admit(hand.now()));
-        drop(first);
-        let permit = second.try_recv().expect("the first in the queue");
-        assert!(third.try_recv().is_err());
-        drop(permit);
-        assert!(third.try_recv().is_ok());
-    }
-
-    #[test]
-    fn service_threads_change_while_requests_run() {
-        let (hand, service) = service(1, 10);
-        let first = now(service.admit(hand.now()));
-        let mut waiting: Vec<_> = (0..3).map(|_| queued(service.admit(hand.now()))).collect();
-        service.set_threads(3);
-        let mut permits: Vec<_> = waiting.iter_mut().flat_map(oneshot::Receiver::try_recv).collect();
-        assert_eq!(permits.len(), 2);
-        service.set_threads(1);
-        permits.clear();
-        assert!(waiting[2].try_recv().is_err(), "one still executes, and one may");
-        drop(first);
-        assert!(waiting[2].try_recv().is_ok());
-        service.set_threads(0);
-        assert_eq!(service.threads(), 1, "a service without threads would never answer");
-    }
-
-    #[test]
-    fn a_request_that_waits_for_clients_takes_no_thread() {
-        let (hand, service) = service(1, 10);
-        let first = now(service.admit(hand.now()));
-        let mut second = queued(service.admit(hand.now()));
-        let parked = service.park();
-        let second = second.try_recv().expect("the first is parked");
-        let mut third = queued(service.admit(hand.now()));
-        drop(parked);
-        drop(second);
-        assert!(third.try_recv().is_err(), "the first goes on");
-        drop(first);
-        assert!(third.try_recv().is_ok());
-    }
-
-    #[test]
-    fn those_who_give_up_do_not_hold_the_queue() {
-        let (hand, service) = service(1, 10);
-        let first = now(service.admit(hand.now()));
-        let gone_before = queued(service.admit(hand.now()));
-        let gone_after = queued(service.admit(hand.now()));
-        let mut last = queued(service.admit(hand.now()));
-        drop(gone_before);
-        drop(first);
-        assert!(last.try_recv().is_err(), "it was granted to the one before");
-        drop(gone_after);
-        let permit = last.try_recv().expect("passed on");
-        assert_eq!(service.statistics().in_flight, 1);
-        drop(permit);
-        assert_eq!(service.statistics().in_flight, 0);
-    }
-
-    #[test]
-    fn a_full_queue_refuses() {
-        let (hand, service) = service(1, 1);
-        let first = now(service.admit(hand.now()));
-        let _second = queued(service.admit(hand.now()));
-        assert!(matches!(service.admit(hand.now()), Err(QueueFull("test"))));
-        assert_eq!(service.statistics().refused, 1);
-        drop(first);
-    }
-
-    #[test]
-    fn times_are_counted() {
-        let (hand, service) = service(1, 10);
-        let first = now(service.admit(hand.now()));
-        let mut second = queued(service.admit(hand.now()));
-        hand.advance(Duration::from_micros(100));
-        drop(first);
-        drop(second.try_recv());
-        let statistics = service.statistics();
-        assert_eq!((statistics.requests, statistics.in_flight, statistics.waiting), (2, 0, 0));
-        assert_eq!(statistics.waiting_max, 1);
-        assert_eq!((statistics.queue_time.max_ns, statistics.service_time.max_ns), (100_000, 100_000));
-        assert_eq!((statistics.queue_time.sum_ns, statistics.service_time.sum_ns), (100_000, 100_000));
-        service.reset_statistics();
-        assert_eq!(service.statistics(), ServiceStatistics::default());
-    }
-}
+mod tests;

@@ -58,7 +58,8 @@ impl Condition {
         let patterns = || values.iter().map(|value| Pattern::parse(value)).collect::<Result<Vec<_>, _>>();
         let ids = || {
             let id = |value: &&str| {
-                parse_range(value).ok_or_else(|| Refused::new(format!("expected an id such as 500 or 500-510: '{value}'")))
+                parse_range(value)
+                    .ok_or_else(|| Refused::new(format!("expected an id such as 500 or 500-510: '{value}'")))
             };
             values.iter().map(id).collect::<Result<Vec<_>, _>>()
         };
@@ -96,7 +97,9 @@ impl Conditions {
         }
         if class_by != ClassBy::Everything && any_of.iter().map(Vec::len).sum::<usize>() > 1 {
             let field = class_by.as_str();
-            return Err(Refused::new(format!("a rule of tbf {field} has one condition, {field}={{...}}; tbf takes several")));
+            return Err(Refused::new(format!(
+                "a rule of tbf {field} has one condition, {field}={{...}}; tbf takes several"
+            )));
         }
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = match class_by {

@@ -27,8 +27,8 @@ use std::{
 use types::JobName;
 
 pub use conditions::Conditions;
-pub use rule::{RATES, RULES_MAX, RuleCommand};
 use rule::Rules;
+pub use rule::{RATES, RULES_MAX, RuleCommand};
 
 use crate::{ClassBy, Entry, Facts, Next, Policy, Refused, Settings};
 
@@ -129,15 +129,7 @@ impl<T> Tbf<T> {
     /// Without requests, with the default rule.
     pub fn new(class_by: ClassBy) -> Self {
         let (classes, ready) = (BTreeMap::new(), BTreeMap::new());
-        Self {
-            class_by,
-            rules: Rules::default(),
-            classes,
-            ready,
-            number_next: 0,
-            sweep_at: CLASSES_SWEPT,
-            count: 0,
-        }
+        Self { class_by, rules: Rules::default(), classes, ready, number_next: 0, sweep_at: CLASSES_SWEPT, count: 0 }
     }
 
     /// What tells classes apart.

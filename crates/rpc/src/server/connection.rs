@@ -26,11 +26,12 @@ use types::{FsError, FsResult, Generation, Slot, Xid, limits::URGENT_SLOTS_MAX};
 
 use super::{
     budget::{BYTES_MAX, Budget, Share, URGENT_BYTES_MAX, memory_of},
+    facts,
     failing::Outcome,
     greeting::Greeting,
     kept::{keep, keep_error, keep_for_copies},
     overdue,
-    served_target::{Bound, ServedTarget, is_disconnect},
+    served_target::{Bound, is_disconnect},
     shared::Shared,
     unproven,
 };
@@ -42,7 +43,7 @@ use crate::{
     },
     handler::{Answer, Call},
     message::{
-        Request, RequestExtension, bounds,
+        RequestExtension, bounds,
         session::{Connect, Connected, Prove, feature, frame_flag},
     },
     service::{Admission, Permit},
@@ -61,8 +62,16 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
     let registered = Registered::new(&shared, sender.clone());
     let (budget, urgent) =
         (Budget::new(shared.options.slots, BYTES_MAX), Budget::new(URGENT_SLOTS_MAX, URGENT_BYTES_MAX));
-    let mut reader =
-        Reader { shared: shared.clone(), sender, budget, urgent, registered, greeting: None, session: None };
+    let mut reader = Reader {
+        shared: shared.clone(),
+        sender,
+        nid: facts::nid(&peer),
+        budget,
+        urgent,
+        registered,
+        greeting: None,
+        session: None,
+    };
     let end = reader.run(&mut *receiver).await;
     let is_proven = reader.session.is_some();
     match end {
@@ -137,6 +146,8 @@ async fn receive(receiver: &mut dyn Receiver) -> Result<Frame, End> {
 struct Reader {
     shared: Arc<Shared>,
     sender: Arc<dyn Sender>,
+    /// The client's address.
+    nid: Arc<str>,
     /// Of requests between their arrival and the sending of their replies.
     budget: Budget,
     /// Of urgent ones.
@@ -249,7 +260,7 @@ impl Reader {
     async fn open(&self, connect: &Connect, ticket: Option<Ticket>) -> FsResult<(Bound, Connected)> {
         let target = self.shared.target(&connect.target).ok_or(FsError::NoDevice)?;
         target.check_ticket(connect, ticket.as_ref())?;
-        let (bound, connected) = target.connect(connect, false).await?;
+        let (bound, connected) = target.connect(connect, Some(self.nid.clone())).await?;
         let present = PresentConnection { generation: bound.generation, version: connected.version };
         match bound.cell.attach(present, CallbackPath::Remote(self.sender.clone())) {
             true => Ok((bound, connected)),
@@ -353,7 +364,7 @@ impl Reader {
         }
         let overdue = bound.target.overdue.before(&call.request, bound.target.now());
         let way = if overdue.is_empty() {
-            match bound.target.admit(bound.target.now(), &call.request, urgent) {
+            match bound.target.admit(bound.target.now(), &bound.cell, &call, urgent) {
                 Ok(admission) => Way::Admitted(admission),
                 Err(_full) => {
                     bound.cell.withdraw(slot, xid);
@@ -404,16 +415,15 @@ enum Way {
 
 impl Way {
     /// Waits for the permit to execute the request; `None`: not now.
-    async fn permit(self, shared: &Shared, target: &ServedTarget, request: &Request) -> Option<Permit> {
+    async fn permit(self, shared: &Shared, bound: &Bound, call: &Call) -> Option<Permit> {
+        let target = &bound.target;
         match self {
             Way::Admitted(Admission::Now(permit)) => Some(permit),
-            Way::Admitted(Admission::Queued(granted)) => {
-                Some(granted.await.expect("a service outlives the targets that use it"))
-            }
+            Way::Admitted(Admission::Queued(waiting)) => Some(waiting.await),
             Way::Behind(changes, urgent) => {
                 let until = target.now() + overdue::WAIT_MAX;
                 timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
-                target.admitted(target.now(), request, urgent).await.ok()
+                target.admitted(target.now(), &bound.cell, call, urgent).await.ok()
             }
         }
     }
@@ -434,7 +444,7 @@ async fn work(
     // Who found nothing overdue between the request's arrival and the note, because the process was
     // stopped there, goes first.
     let is_late = change.is_some() && deadline.is_some_and(|deadline| deadline < bound.target.now());
-    let permit = if is_late { None } else { way.permit(&shared, &bound.target, &call.request).await };
+    let permit = if is_late { None } else { way.permit(&shared, &bound, &call).await };
     let Some(permit) = permit else {
         drop(change);
         bound.cell.withdraw(slot, xid);

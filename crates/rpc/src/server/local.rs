@@ -74,7 +74,7 @@ pub(super) async fn connect(
 ) -> Result<LocalLink, FsError> {
     let target = shared.target(&connect.target).ok_or(FsError::NoDevice)?;
     let connecting = connect.clone();
-    let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting, true).await });
+    let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting, None).await });
     let (bound, connected) = connecting.await.map_err(|_| FsError::NoDevice)??;
     let present = PresentConnection { generation: bound.generation, version: connected.version };
     if !bound.cell.attach(present, CallbackPath::Local(callbacks)) {
@@ -153,15 +153,14 @@ impl LocalLink {
         let disconnects = is_disconnect(&request);
         let overdue = target.overdue.before(&request, now);
         target.overdue.ended(&overdue).await;
-        let Ok(permit) = target.admitted(target.now(), &request, request.row().urgent).await else {
-            return LocalOutcome::Busy(request, bulk);
+        let (trace, opcode, urgent) = (trace::current(), opcode::of(&request), request.row().urgent);
+        let (class, extension) = beside;
+        let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
+        let Ok(permit) = target.admitted(target.now(), cell, &call, urgent).await else {
+            return LocalOutcome::Busy(call.request, call.bulk);
         };
         arrived.withdraw = false;
         token.executed();
-        let trace = trace::current();
-        let opcode = opcode::of(&request);
-        let (class, extension) = beside;
-        let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
         let future = target.handle(*role, call);
         let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token) };
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };

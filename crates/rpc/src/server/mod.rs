@@ -17,6 +17,7 @@
 mod budget;
 mod clients;
 mod connection;
+mod facts;
 mod failing;
 mod greeting;
 mod kept;

@@ -20,6 +20,7 @@ use tracing::Span;
 use types::{ClientId, FsError, FsResult, Generation, Refusal, Slot, TooMany};
 
 use super::{
+    facts,
     failing::{Failure, Outcome},
     kept::keep,
     overdue::Overdue,
@@ -59,6 +60,8 @@ pub struct SessionInfo {
 /// One target of the server.
 pub(super) struct ServedTarget {
     pub(super) name: String,
+    /// Among the targets of this server, for schedulers.
+    number: u32,
     pub(super) handler: Arc<dyn Handler>,
     lease: Duration,
     /// Random number of this start of the target.
@@ -86,6 +89,7 @@ impl ServedTarget {
     pub(super) fn new(shared: Arc<Shared>, name: &str, handler: Arc<dyn Handler>, lease: Duration) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
+            number: shared.target_next.fetch_add(1, Ordering::Relaxed),
             failure: Failure::new(handler.clone()),
             handler,
             lease,
@@ -115,11 +119,12 @@ impl ServedTarget {
         self.sessions.lock().values().map(describe).collect()
     }
 
-    /// Executes the plans for a `Connect` until it is answered.
+    /// Executes the plans for a `Connect` until it is answered. `nid`: the address of a client in
+    /// another process.
     pub(super) async fn connect(
         self: &Arc<Self>,
         connect: &Connect,
-        in_process: bool,
+        nid: Option<Arc<str>>,
     ) -> Result<(Bound, Connected), FsError> {
         let version = self.shared.options.negotiate(connect)?;
         loop {
@@ -129,7 +134,7 @@ impl ServedTarget {
             let (plan, cell) = self.plan(connect);
             match (plan, cell) {
                 (ConnectPlan::Refuse(error), _) => return Err(error),
-                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed, in_process).await?,
+                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed, nid.clone()).await?,
                 (ConnectPlan::Replace, Some(cell)) => {
                     self.end(&cell, SessionEvent::Closed(cell.client)).await;
                 }
@@ -222,13 +227,15 @@ impl ServedTarget {
     }
 
     /// Opens a session, unless another connection just did, or there is no room for one more.
-    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool, in_process: bool) -> Result<(), FsError> {
+    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool, nid: Option<Arc<str>>) -> Result<(), FsError> {
+        let in_process = nid.is_none();
+        let nid = nid.unwrap_or_else(|| facts::NID_OF_THIS_PROCESS.into());
         let mut slots = SlotTable::new(self.shared.options.slots);
         if resumed {
             self.restore(connect.client, &mut slots);
         }
         let session = Session::new(self.shared.now(), connect.connection, slots, resumed);
-        let cell = SessionCell::new(connect.client, &connect.client_name, session, self.shared.now());
+        let cell = SessionCell::new(connect.client, &connect.client_name, nid, session, self.shared.now());
         {
             let mut sessions = self.sessions.lock();
             if sessions.contains_key(&connect.client) {
@@ -272,6 +279,8 @@ impl ServedTarget {
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
         cell.end_callbacks();
         self.handler.session_ending(event);
+        let (client, target) = (cell.client, self.number);
+        self.shared.release(&|facts| facts.client == client && facts.target == target);
         cell.until(|session| (session.running() == 0).then_some(())).await;
         tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         self.tell(event).await;
@@ -330,6 +339,7 @@ impl ServedTarget {
         for cell in &cells {
             cell.end_callbacks();
         }
+        self.shared.release(&|facts| facts.target == self.number);
         for cell in cells {
             cell.until(|session| (session.running() == 0).then_some(())).await;
         }
@@ -426,17 +436,29 @@ impl ServedTarget {
 
     /// Asks the request's service for execution; urgent ones have one of their own, so that they
     /// never wait for what waits for them.
-    pub(super) fn admit(&self, now: Instant, request: &Request, urgent: bool) -> Result<Admission, QueueFull> {
+    pub(super) fn admit(
+        &self,
+        now: Instant,
+        cell: &SessionCell,
+        call: &Call,
+        urgent: bool,
+    ) -> Result<Admission, QueueFull> {
         let threads = self.shared.options.service_threads;
-        let service = if urgent { URGENT_SERVICE } else { self.handler.service(request) };
-        self.shared.service(service, threads).admit(now)
+        let service = if urgent { URGENT_SERVICE } else { self.handler.service(&call.request) };
+        self.shared.service(service, threads).admit(now, || facts::of(cell, self.number, call))
     }
 
     /// As [`ServedTarget::admit`], and waits in the queue.
-    pub(super) async fn admitted(&self, now: Instant, request: &Request, urgent: bool) -> Result<Permit, QueueFull> {
-        match self.admit(now, request, urgent)? {
+    pub(super) async fn admitted(
+        &self,
+        now: Instant,
+        cell: &SessionCell,
+        call: &Call,
+        urgent: bool,
+    ) -> Result<Permit, QueueFull> {
+        match self.admit(now, cell, call, urgent)? {
             Admission::Now(permit) => Ok(permit),
-            Admission::Queued(granted) => Ok(granted.await.expect("a service outlives the targets that use it")),
+            Admission::Queued(waiting) => Ok(waiting.await),
         }
     }
 

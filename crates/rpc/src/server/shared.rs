@@ -7,10 +7,11 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
+use nrs::Facts;
 use parking_lot::Mutex;
 use rt::{Instant, Seams, Sender};
 use tokio::sync::watch;
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves
     /// nothing behind.
     pub(super) targets: Mutex<BTreeMap<String, Weak<ServedTarget>>>,
+    pub(super) target_next: AtomicU32,
     /// Open connections, to close them at the end.
     pub(super) connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     pub(super) connection_next: AtomicU64,
@@ -50,6 +52,7 @@ impl Shared {
             options,
             services: Mutex::default(),
             targets: Mutex::default(),
+            target_next: AtomicU32::new(0),
             connections: Mutex::default(),
             connection_next: AtomicU64::new(0),
             unproven: Unproven::default(),
@@ -79,8 +82,18 @@ impl Shared {
 
     /// The service of this name; made on first use, with so many service threads.
     pub(super) fn service(&self, name: &'static str, threads: usize) -> Arc<Service> {
-        let make = || Service::new(self.seams.clock.clone(), name, threads, self.options.queue_max);
+        let seams = (self.seams.clock.clone(), self.seams.spawn.clone());
+        let make = || Service::new(seams, name, threads, self.options.queue_max);
         self.services.lock().entry(name).or_insert_with(make).clone()
+    }
+
+    /// Waiting requests of which this is true are executed as soon as there is a thread: something
+    /// waits for their end.
+    pub(super) fn release(&self, is_wanted: &dyn Fn(&Facts) -> bool) {
+        let services: Vec<_> = self.services.lock().values().cloned().collect();
+        for service in services {
+            service.release(is_wanted);
+        }
     }
 
     pub(super) fn target(&self, name: &str) -> Option<Arc<ServedTarget>> {

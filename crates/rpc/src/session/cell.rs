@@ -20,6 +20,8 @@ pub struct SessionCell {
     pub client: ClientId,
     /// The client's host and process, for people.
     pub client_name: String,
+    /// The client's address when the session was opened, for schedulers.
+    pub nid: Arc<str>,
     state: Mutex<CellState>,
     /// Told whenever a waiting `Connect`, the session's end or a callback may continue.
     changed: Notify,
@@ -43,14 +45,14 @@ pub struct PresentConnection {
 
 impl SessionCell {
     /// A cell around a new session that begins now.
-    pub fn new(client: ClientId, client_name: &str, session: Session, now: Instant) -> Arc<Self> {
+    pub fn new(client: ClientId, client_name: &str, nid: Arc<str>, session: Session, now: Instant) -> Arc<Self> {
         let state = Mutex::new(CellState {
             session,
             path: CallbackPath::None,
             connection: PresentConnection::default(),
             callbacks: Callbacks::new(Xid(now.0)),
         });
-        Arc::new(Self { client, client_name: client_name.to_owned(), state, changed: Notify::new() })
+        Arc::new(Self { client, client_name: client_name.to_owned(), nid, state, changed: Notify::new() })
     }
 
     /// Looks at or changes the session.
