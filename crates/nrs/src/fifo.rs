@@ -22,7 +22,7 @@ impl<T> Fifo<T> {
     }
 
     /// The first request, which leaves the queue.
-    pub fn next(&mut self) -> Option<Entry<T>> {
+    pub fn take_first(&mut self) -> Option<Entry<T>> {
         self.0.pop_front()
     }
 
@@ -40,7 +40,7 @@ impl<T: Send> Policy<T> for Fifo<T> {
     }
 
     fn pop(&mut self, _now_ns: u64) -> Next<T> {
-        self.next().map_or(Next::Nothing, Next::Request)
+        self.take_first().map_or(Next::Nothing, Next::Request)
     }
 
     fn remove(&mut self, ticket: u64) -> Option<Entry<T>> {

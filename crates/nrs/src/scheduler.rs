@@ -135,7 +135,7 @@ impl<T: Send + 'static> Scheduler<T> {
             }
         }
         self.fallback_next = false;
-        match (self.fallback.next(), not_before) {
+        match (self.fallback.take_first(), not_before) {
             (Some(entry), _) => Scheduled::Request(PolicyName::Fifo, entry),
             (None, Some(time_ns)) => Scheduled::NotBefore(time_ns),
             (None, None) => Scheduled::Nothing,

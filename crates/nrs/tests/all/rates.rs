@@ -122,7 +122,8 @@ proptest! {
         for (first, from) in times.iter().enumerate() {
             for (last, until) in times.iter().enumerate().skip(first) {
                 let most = (until - from) * rate / SECOND + 3;
-                prop_assert!((last - first) as u64 + 1 <= most, "{} in {} ns", last - first + 1, until - from);
+                let count = last - first + 1;
+                prop_assert!(count as u64 <= most, "{count} in {} ns", until - from);
             }
         }
         for _ in 0..3 * rate {
