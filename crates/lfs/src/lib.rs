@@ -116,7 +116,7 @@ const COMMANDS: &[Command] = &[
     ),
     command("osts", targets::osts, &[], "list the object storage targets"),
     command("mdts", targets::mdts, &[], "list the metadata targets"),
-    command("check", targets::check, &[], "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),
+    command("check", targets::check, &[], "show whether the servers answer: check {mds|osts|servers|all} [PATH]"),
     command(
         "getname",
         targets::getname,

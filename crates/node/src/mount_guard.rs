@@ -44,7 +44,7 @@ impl MountGuard {
     pub fn start(mount: &Mount) -> Self {
         let started = Self::spawn(mount);
         if let Err(error) = &started {
-            tracing::warn!(%error, "no process guards the mount: if this process is killed, its users may hang");
+            tracing::warn!(%error, "cannot guard the mount: programs that use it may hang if this process is killed");
         }
         Self(started.ok())
     }
@@ -64,7 +64,7 @@ impl Drop for MountGuard {
         if let Some(mut child) = self.0.take()
             && let Err(error) = child.kill().and_then(|()| child.wait())
         {
-            tracing::debug!(%error, "the guard of a mount was not ended");
+            tracing::debug!(%error, "cannot end the process that guards a mount");
         }
     }
 }

@@ -288,7 +288,7 @@ impl FileSystem {
             }
             Err(error) => {
                 // It ends with the session.
-                tracing::warn!(%inode, %error, "the exclusive data lock was not released");
+                tracing::warn!(%inode, %error, "cannot release the exclusive data lock");
                 Ok(turn)
             }
         }

@@ -274,7 +274,7 @@ impl FileSystem {
             Err(error) => {
                 let close = Close { inode, open: id, update: None, flock_owner: None };
                 if let Err(error) = self.call(inode, MdtRequest::Close(close)).await {
-                    tracing::debug!(%error, "an open from before the eviction was not closed");
+                    tracing::debug!(%error, "cannot close an open from before the eviction");
                 }
                 if opened.truncate {
                     self.decline_exclusive(inode, turn).await;

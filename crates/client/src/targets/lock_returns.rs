@@ -107,7 +107,7 @@ impl TargetConnection {
     /// nothing may be read through opens that it was not told of.
     fn lose_untold(&self, inodes: &[InodeNumber], error: &FsError) {
         for inode in inodes.iter().filter(|inode| self.opens().has_untold(**inode)) {
-            tracing::warn!(%inode, %error, "the MDT was not told that it is open: it is stale");
+            tracing::warn!(%inode, %error, "cannot tell the MDT that this inode is open: its opens are stale");
             self.client_state().lost_inode(*inode);
         }
     }

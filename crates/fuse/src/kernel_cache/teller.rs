@@ -169,7 +169,7 @@ impl Teller {
                 continue;
             }
             self.statistics.add(Count::Overdue);
-            tracing::warn!(nodes = ?unknown.nodes, "the kernel has not known inodes for a second that it was given");
+            tracing::warn!(nodes = ?unknown.nodes, "the kernel does not know inodes that it was given a second ago");
             unknown.finished.tell();
         }
         for (finished, not_before) in std::mem::take(&mut self.epochs) {
@@ -193,8 +193,8 @@ impl Teller {
                 directory = %types::InodeNumber(directory),
                 name,
                 requests,
-                "the kernel has not dropped a name for a second; all names are declared outdated instead. Requests \
-                 of the directory that are not answered are listed"
+                "the kernel has not dropped a name for a second; declaring all names outdated instead. The unanswered \
+                 requests of the directory are listed"
             );
         }
         self.epoch(finished);

@@ -82,7 +82,7 @@ impl Mdt {
                 // Its locks go with its session, or with the server.
                 Ok(_) | Err(FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
                 Err(error) => {
-                    tracing::warn!(target = %self.name(), %client, %error, "a client was not asked for a lock");
+                    tracing::warn!(target = %self.name(), %client, %error, "cannot ask a client to give a lock back");
                     return;
                 }
             }

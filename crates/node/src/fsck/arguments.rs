@@ -20,8 +20,8 @@ uncompared (files with data on targets that were not asked).";
 pub struct FsckArgs {
     /// HOST[:PORT]:/FSNAME of a running file system, or the directory of a stopped `stria up`
     pub source: OsString,
-    /// File of a key of a running file system: its client key, with --repair its server key [default:
-    /// /etc/stria/FSNAME.client.key or .server.key]
+    /// Key file for a running file system: the client key, or with --repair the server key
+    /// [default: /etc/stria/FSNAME.client.key or .server.key]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Repair what can be repaired

@@ -242,7 +242,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
     if !arguments.json {
         if summary.size_unknown > 0 {
             println!(
-                "{} not settled after a writer died: the next reader asks the objects for the size; --repair does so now",
+                "{} not known to the MDT after a writer died: the next reader asks the objects; --repair does so now",
                 counted(summary.size_unknown, "file size")
             );
         }

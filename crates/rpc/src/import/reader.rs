@@ -145,7 +145,7 @@ async fn answer_callback(inner: Arc<Inner>, sender: Arc<dyn Sender>, header: Fra
     let result = Hook(inner.recovery.clone()).call_back(request).await;
     let answer = inner.guarded.lock().core.call_back_done(header, &result);
     if let Err(error) = sender.send(answer).await {
-        tracing::debug!(target = %inner.target, %error, "the answer to a callback was not sent; the target asks again");
+        tracing::debug!(target = %inner.target, %error, "cannot answer a callback; the target will ask again");
     }
 }
 

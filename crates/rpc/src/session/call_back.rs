@@ -71,7 +71,7 @@ impl SessionCell {
                     };
                     let frame = Frame::new(header, body.clone(), Bytes::new()).expect("a callback is small");
                     if let Err(error) = sender.send(frame).await {
-                        tracing::debug!(client = %self.client, %error, "callback not sent; it is repeated");
+                        tracing::debug!(client = %self.client, %error, "cannot send a callback; it will be sent again");
                     }
                     flags |= frame_flag::RESENT;
                     (sent_on, again) = (Some(connection.generation), clock.now() + RESEND);

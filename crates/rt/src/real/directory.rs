@@ -273,7 +273,7 @@ impl Root {
             match self.with_descriptor(&open) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(directory = %self.path.display(), %error, "a flush waits");
+                        tracing::warn!(directory = %self.path.display(), %error, "a flush waits for file descriptors");
                     }
                     std::thread::sleep(DESCRIPTOR_POLL);
                 }
