@@ -391,7 +391,7 @@ impl AdvisoryLocks {
         if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
     }
 
-    /// Whether one more owner or request may come to a file; those who are there may continue.
+    /// Whether one more owner or request may come to a file; those that are there may continue.
     fn check_parties(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
         let parties = self.files.get(&key).map_or(0, FileLocks::parties);
         if is_there || parties < self.parties_max { Ok(()) } else { Err(LockError::NoLocks) }
@@ -403,9 +403,9 @@ impl AdvisoryLocks {
         }
     }
 
-    /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came
-    /// before wants one, except those who wait for `owner` itself. `position`: of its place in the
-    /// queue.
+    /// Whether a request may be granted now: no other owner holds a conflicting lock, and no
+    /// earlier request wants one, except those that wait for `owner` itself. `position`: of its
+    /// place in the queue.
     fn admits(&self, key: FileKey, position: usize, owner: LockOwner, range: LockRange, mode: LockMode) -> bool {
         let file = &self.files[&key];
         if file.conflicts(owner, range, mode).next().is_some() {
@@ -420,7 +420,7 @@ impl AdvisoryLocks {
         self.waits_for(holders, false).contains(&owner)
     }
 
-    /// Everybody that `from` wait for, directly or through others, and `from` themselves. With
+    /// All owners that `from` wait for, directly or through others, and `from` themselves. With
     /// `queues`, a queued request also waits for the conflicting ones before it; without, only for
     /// locks that are held.
     fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
@@ -440,7 +440,8 @@ impl AdvisoryLocks {
         reached
     }
 
-    /// Whether anybody waits for a record lock that `owner` holds, or after one that it waits for.
+    /// Whether any owner waits for a record lock that `owner` holds, or after one that it waits
+    /// for.
     fn is_waited_for(&self, owner: LockOwner) -> bool {
         let file = |inode: &InodeNumber| &self.files[&(*inode, LockFamily::Posix)];
         let mut held = self.holding.get(&owner).into_iter().flatten().map(file);
@@ -449,7 +450,7 @@ impl AdvisoryLocks {
     }
 
     /// `owner` began to wait. Where that closed a circle through places in queues, those in the
-    /// circle may now pass. There is none if nobody waits for `owner`: so a request that joins a
+    /// circle may now pass. There is none if no owner waits for `owner`: so a request that joins a
     /// long queue costs no search through all of it.
     fn grant_passers(&mut self, owner: LockOwner, completed: &mut Vec<Completion>) {
         if !self.is_waited_for(owner) {

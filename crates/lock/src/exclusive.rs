@@ -24,7 +24,7 @@ use crate::LockError;
 pub enum ExclusiveAnswer {
     /// The client holds it.
     Granted,
-    /// Somebody else holds it or comes first: queued. To be asked again when the client is told.
+    /// Another client holds it or comes first: queued. To be asked again when the client is told.
     Queued,
 }
 

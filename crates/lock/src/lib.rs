@@ -1,5 +1,6 @@
-//! The lock manager: who may do what to a file, and who comes next. Pure state machines: time and
-//! events come in as arguments, decisions and wake-ups come out; no clock, no task, no message.
+//! The lock manager: which access to a file is granted, and which request is next. Pure state
+//! machines: time and events come in as arguments, decisions and wake-ups come out; no clock, no
+//! task, no message.
 //!
 //! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock
 //!   detection.

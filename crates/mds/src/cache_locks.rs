@@ -76,7 +76,7 @@ impl CacheLocks {
         if self.ended.get(&client).is_some_and(|last| former <= *last) {
             self.cancel(client, &[former]);
         }
-        if self.room(client) == 0 {
+        if self.locks_left(client) == 0 {
             return None;
         }
         let granted = self.grant(client, inode, bits)?;
@@ -88,8 +88,8 @@ impl CacheLocks {
     }
 
     /// How many more locks a client may be granted.
-    pub fn room(&self, client: ClientId) -> usize {
-        self.locks.room(client)
+    pub fn locks_left(&self, client: ClientId) -> usize {
+        self.locks.locks_left(client)
     }
 
     /// What a client has of an inode.
@@ -97,7 +97,7 @@ impl CacheLocks {
         self.locks.held_by(inode, client)
     }
 
-    /// Whether nobody has a lock.
+    /// Whether no client has a lock.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
@@ -138,7 +138,7 @@ impl CacheLocks {
         }
     }
 
-    /// Asks back what others have of these parts, and nobody waits for it.
+    /// Asks back what other clients have of these parts, without waiting for it.
     pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) {
         self.asked.extend(self.locks.revoke(client, parts));
     }

@@ -47,7 +47,7 @@ pub(crate) struct CachedParts {
 impl CachedParts {
     /// Of a batch; `stored`: a value as the tables have it before. Records are compared of inodes
     /// of which `is_cached` says that others have cached something; the rest is not told. What
-    /// cannot be decoded is not cached by anybody: it was never shown.
+    /// cannot be decoded is not cached by any client: it was never shown.
     pub fn changed_by(
         operations: &[Operation],
         stored: impl Fn(Table, &[u8]) -> FsResult<Option<Bytes>>,

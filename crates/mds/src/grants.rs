@@ -103,20 +103,20 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
         let bits = exact(volatile, client, inode, bits & wanted);
         match grant(volatile, client, inode, bits) {
             Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
-            None if volatile.cache.room(client) == 0 => return,
+            None if volatile.cache.locks_left(client) == 0 => return,
             None => {}
         }
     }
 }
 
-/// Without attributes, unless they are exact as long as nobody asks this MDT; without opens that are
-/// counted.
+/// Without attributes, unless they are exact as long as no client asks this MDT; without opens that
+/// are counted.
 pub(crate) fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
     let bits = if bits.meets(ATTRIBUTES) && !is_still(volatile, client, inode) { bits & !ATTRIBUTES } else { bits };
     if bits.meets(OPEN) && volatile.moves.counts(inode) { bits & !OPEN } else { bits }
 }
 
-/// Whether nobody but this client may change the data of an inode without asking this MDT first.
+/// Whether no other client may change the data of an inode without asking this MDT first.
 pub(crate) fn is_still(volatile: &Volatile, client: ClientId, inode: InodeNumber) -> bool {
     let own = volatile.opens.of_inode(inode, client).writers;
     volatile.opens.writers(inode).opens == own && volatile.exclusive.holder(inode).is_none()
@@ -236,7 +236,7 @@ mod tests {
         let mut pages = [page(0..60), page(60..160)];
         pages.iter_mut().for_each(|page| in_page(&mut volatile, CLIENT, SHOWN, page));
         let locked = pages.iter().flatten().filter(|found| found.lock.is_some()).count();
-        assert_eq!((locked, volatile.cache.room(CLIENT)), (100, 0));
+        assert_eq!((locked, volatile.cache.locks_left(CLIENT)), (100, 0));
         assert_eq!(volatile.cache.take_asked().len(), 16);
         in_page(&mut volatile, CLIENT, SHOWN, &mut page(0..60));
         assert_eq!(volatile.cache.take_asked().len(), 0, "it has them");

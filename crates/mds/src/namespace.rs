@@ -72,8 +72,8 @@ pub(crate) enum Attempt<T> {
 pub(crate) enum Obstacle {
     /// Locks that are asked back.
     Locks(ChangeId),
-    /// Clients of the former start that did not come back yet: what they cache nobody knows. This
-    /// tells when there is one less.
+    /// Clients of the former start that did not come back yet: it is not known what they cache.
+    /// This tells when there is one less.
     FormerClients(OwnedNotified),
 }
 
@@ -320,8 +320,8 @@ impl Namespace {
     }
 
     /// Whether others have cached what an operation changes. If so they are asked for their locks,
-    /// and the operation waits; one that cannot wait goes on. After a restart nobody knows what the
-    /// clients of before have cached: until they are back, or their leases have ended with the
+    /// and the operation waits; one that cannot wait goes on. After a restart it is not known what
+    /// the clients of before have cached: until they are back, or their leases have ended with the
     /// recovery, it waits too.
     fn prepare(&mut self, context: &Context, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
         let client = context.client;
@@ -347,7 +347,7 @@ impl Namespace {
             self.volatile.cache.revoke(client, &changed);
             return Ok(Preparation::Ready(cached));
         };
-        // Also what nobody has cached yet: nothing of it is granted until the change is made.
+        // Also what no client has cached yet: no lock on it is granted until the change is made.
         let changed = self.cached_parts(changes, |_| true)?.changed();
         Ok(match self.volatile.cache.prepare(attempts.change, client, &changed) {
             Some(change) => {

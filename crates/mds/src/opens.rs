@@ -143,7 +143,7 @@ pub(crate) struct OpenTable {
     uses: BTreeMap<InodeNumber, Uses>,
     clients: BTreeMap<ClientId, ClientUse>,
     files_written: u32,
-    /// Inodes that nobody else may begin to write to, as long as this open lasts.
+    /// Inodes that no other client may begin to write, as long as this open lasts.
     held: BTreeMap<InodeNumber, OpenKey>,
     /// What may be open besides.
     pub presumed: PresumedOpens,
@@ -288,7 +288,7 @@ impl OpenTable {
         self.files_written
     }
 
-    /// Who writes this inode, among all that is written.
+    /// The writers of this inode, among all writers.
     pub fn writers(&self, inode: InodeNumber) -> Writers {
         let uses = self.uses.get(&inode);
         Writers {

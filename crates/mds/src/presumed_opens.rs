@@ -31,7 +31,7 @@ pub(crate) enum Until {
 /// See [`PresumedOpens::end`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Inodes without a name that nobody may have open any more, unless this MDT knows it.
+    /// Inodes without a name that no client can have open any more, unless this MDT knows the open.
     pub unnamed: Vec<InodeNumber>,
     /// There may be more that have ended.
     pub has_more: bool,

@@ -3,7 +3,7 @@
 //!
 //! Shown are inodes of which the client has the lock on attributes, which are known exactly, and
 //! which the reply does not show. To be called together with the operation, under the namespace's
-//! mutex. Costs nothing while nobody has a lock.
+//! mutex. Costs nothing while no client has a lock.
 
 use lock::{InodeBits, inode_bit};
 use rpc::message::{MdtReply, mdt::Entry};

@@ -41,10 +41,10 @@ pub(crate) struct Recovery {
     pub evicted: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
-    /// How often this MDT lost power, and with it growth of files that nobody may have claimed:
+    /// How often this MDT lost power, and with it growth of files that no client may have claimed:
     /// because their clients did not come back, or had closed them.
     pub era: u64,
-    /// Whether what nobody claimed has ended, too.
+    /// Whether what no client claimed has ended too.
     pub ended: bool,
     /// Rung when a client is not expected any more.
     progress: Arc<Notify>,
@@ -190,7 +190,7 @@ pub(crate) struct Volatile {
     /// What finished files grew to.
     pub history: History,
     /// Files whose objects got bytes that they did not have, by a change that may not be durable
-    /// yet. Nobody is told before it is: if it were lost, what was written there without a sync
+    /// yet. No client is told before it is: if it were lost, what was written there without a sync
     /// would be back when the component grows there again. (New objects need no such care: a lost
     /// one's slot is never given again.)
     pub lengthened: BTreeMap<InodeNumber, Lsn>,
@@ -366,7 +366,7 @@ impl Volatile {
         }
     }
 
-    /// An OST is out of use: nobody waits for it.
+    /// An OST is out of use: nothing waits for it.
     pub fn release_fences(&mut self, ost: OstIndex) {
         for client in self.fences.waiting_for(ost) {
             self.fence_delivered(client, ost);

@@ -94,7 +94,7 @@ impl Waiters {
     }
 
     fn tell(&self, client: ClientId, request: ClientRequest) {
-        // Nobody is told when the MDT stops: clients ask its next start.
+        // No client is called back when the MDT stops: clients ask its next start.
         let _ = self.notices.send(Notice { client, request });
     }
 }

@@ -188,7 +188,7 @@ pub trait Handler: Send + Sync + 'static {
     /// [`Connected::era`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
     /// durable says 0.
     ///
-    /// [`Connected::era`]: crate::message::session::Connected::losses
+    /// [`Connected::era`]: crate::message::session::Connected::era
     fn era(&self) -> u64 {
         0
     }

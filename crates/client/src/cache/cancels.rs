@@ -159,7 +159,7 @@ impl Cancels {
         }
     }
 
-    /// Whether there are any that nobody waits for.
+    /// Whether there are any that no client waits for.
     fn has_idle(&self) -> bool {
         !self.leaving.is_empty() || !self.idle.is_empty()
     }

@@ -1,9 +1,9 @@
 //! The cache of one MDT's names and attributes: pure.
 //!
 //! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock,
-//! before anybody else can see a change. What this client changes itself it has to drop on its own
-//! ([`OwnChanges`]). Locks belong to a connection: all of them end with it, and may be claimed on the
-//! next one (`claims`).
+//! before any other client can see a change. What this client changes itself it has to drop on its
+//! own ([`OwnChanges`]). Locks belong to a connection: all of them end with it, and may be claimed
+//! on the next one (`claims`).
 //!
 //! Life cycle of a question: [`InodeCache::ask`] before it is sent, [`InodeCache::answer`] with its
 //! outcome. What is served is in `queries`. An answer is kept under locks that came with it, or
@@ -282,7 +282,8 @@ impl InodeCache {
         Answered { released, has_doubts }
     }
 
-    /// Nobody will know the outcome of a question. What it may still change is not served any more.
+    /// The outcome of a question will not become known. What it may still change is not served any
+    /// more.
     pub fn abandon(&mut self, pending: Pending) {
         self.changes.answered(pending.asked);
         self.early.answered(self.changes.oldest_question());
@@ -348,8 +349,8 @@ impl InodeCache {
                 }
             }
         }
-        // Whatever else changed them was not what is cached under the locks: as long as a lock is held,
-        // nobody but this client changes what is under it.
+        // Whatever else changed them was not what is cached under the locks: as long as a lock is
+        // held, only this client changes what is under it.
         for told in reply.beside.change.iter().flat_map(|change| &change.versions) {
             if let Some(inode) = self.inodes.get_mut(&told.inode) {
                 inode.version = inode.version.max(told.after);
@@ -378,7 +379,7 @@ fn found_changed(question: &Question, reply: &MdtReply) -> Vec<Subject> {
 }
 
 /// What else a reply says it changed: an access that seemed to change nothing when it was asked for
-/// sets the access time if somebody else has changed the inode meanwhile.
+/// sets the access time if another client has changed the inode meanwhile.
 fn told_changed<'a>(question: &Question, beside: &'a ReplyExtension) -> impl Iterator<Item = Subject> + 'a {
     let known = inodes_of(&question.changes);
     let versions = beside.change.iter().flat_map(|change| &change.versions);

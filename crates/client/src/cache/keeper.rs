@@ -197,7 +197,7 @@ impl Keeper<'_> {
     }
 
     /// The layout is among them, if it is not too large: it grows only while a client has the file
-    /// open for writing, and then nobody has the lock on its attributes but that client.
+    /// open for writing, and then only that client has the lock on its attributes.
     fn keep_xattr_names(&mut self, inode: InodeNumber, is_root: bool, names: &[Vec<u8>]) {
         if self.covers(inode, inode_bit::XATTRS | inode_bit::ATTRIBUTES) && self.holds(inode) {
             self.cache.inode(inode).keep_xattr_names(is_root, names);

@@ -108,7 +108,7 @@ impl InodeCache {
         is_access_fresh(&attributes, wall).then_some(target)
     }
 
-    /// The value of an extended attribute that everybody may read, or that it does not exist.
+    /// The value of an extended attribute that every user may read, or that it does not exist.
     pub fn xattr(&mut self, number: InodeNumber, name: &[u8]) -> Option<FsResult<Vec<u8>>> {
         if !self.changes.permissions_settled(number) {
             return None;

@@ -155,7 +155,7 @@ impl TargetCache {
         has_doubts
     }
 
-    /// Nobody will know its outcome.
+    /// Its outcome will not become known.
     pub fn abandon(&self, pending: Pending) {
         self.cache.lock().abandon(pending);
     }

@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct GivenUp {
     target: Arc<TargetConnection>,
     client_state: Arc<ClientState>,
-    /// The life of the mount with which everything ends.
+    /// The incarnation of the mount with which everything ends.
     incarnation: u64,
     queues: ExclusiveQueues,
     seams: Seams,

@@ -115,7 +115,7 @@ pub(crate) struct Section {
     pub epoch: u64,
     /// Owner of the file, if the MDT told it with the lock.
     pub owner: Option<Owner>,
-    /// The life of the mount in which it was asked for: the lock ends with it.
+    /// The incarnation of the mount in which it was asked for: the lock ends with it.
     pub incarnation: u64,
     /// Lets the next user of this client ask when dropped.
     turn: Turn,
@@ -226,7 +226,7 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Section> {
         let inode = file.inode();
-        // Of a former life, in which the open was granted, the open tells by itself.
+        // The open itself knows whether it was granted in a former incarnation.
         let incarnation = self.client_state.opens.incarnation();
         let target = self.targets.mdt_of(inode)?;
         let turn = match turn {

@@ -292,8 +292,8 @@ impl OpenInode {
         ids.next().copied().filter(|_| ids.next().is_none())
     }
 
-    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the
-    /// file.
+    /// Fails once the incarnation of the mount in which it was opened has ended, or its MDT has
+    /// lost the file.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
     }

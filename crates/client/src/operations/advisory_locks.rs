@@ -114,7 +114,7 @@ impl FileSystem {
         let outcome = self.wait_for_lock(open, request, wait.as_mut(), &mut late_outcome, ended, &restoring).await;
         match outcome {
             Ok(()) if locks && open.check().is_err() => {
-                // It became stale meanwhile: this may be a lock of the next life.
+                // It became stale meanwhile: this may be a lock of the next incarnation.
                 self.unlock(inode, request).await?;
                 Err(FsError::Stale)
             }

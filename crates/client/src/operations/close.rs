@@ -114,7 +114,7 @@ impl FileSystem {
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await
         {
-            // It stays unsettled: the next client that looks at it settles it.
+            // The size stays unknown: the next client that looks at the file reports it.
             tracing::debug!(%inode, %error, "cannot report the size to the MDT");
         }
         outcome.map(|_| ())

@@ -37,7 +37,7 @@ pub(crate) struct Before {
 
 impl Before {
     /// Incarnation, and the last loss.
-    pub fn life(&self) -> (u64, u64) {
+    pub fn incarnation(&self) -> (u64, u64) {
         (self.incarnation, self.lost)
     }
 
@@ -267,7 +267,7 @@ impl FileSystem {
             opened,
             created,
             AtMdt::Known,
-            before.life(),
+            before.incarnation(),
             current,
         ) {
             Ok(open) => open,

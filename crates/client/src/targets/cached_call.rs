@@ -17,7 +17,7 @@ use crate::{
     upper_cache::Keepable,
 };
 
-/// A request on its way. Dropped before it is answered: nobody knows what has become of it.
+/// A request on its way. If it is dropped before it is answered, its outcome is not known.
 struct Sent {
     target: Arc<TargetConnection>,
     import: Import,

@@ -116,7 +116,7 @@ impl Recovery for MdtRecovery {
             for batch in opens.chunks(RECLAIM_ENTRIES_MAX) {
                 self.reclaim(&import, has_lost, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
             }
-            // Nobody waits at the new start, unless its request was repeated there.
+            // No request waits at the new start, unless it was repeated there.
             self.client_state.lock_waits.restarted(Some(self.mdt));
             if let Some(target) = self.targets.upgrade().and_then(|targets| targets.mdt(self.mdt).ok()) {
                 target.repetitions().ask_again(None);

@@ -118,7 +118,7 @@ impl TargetConnection {
         let request = MdtRequest::RegisterOpens(RegisterOpens { opens: opens.to_vec(), complete });
         match import.call(Question::with_late_outcome(request, late)).await?.reply {
             MdtReply::Done => Ok(()),
-            // What is open by now belongs to another life.
+            // What is open by now belongs to another incarnation.
             MdtReply::NotReclaimed(_) if self.import().client() != import.client() => Err(FsError::Evicted),
             MdtReply::NotReclaimed(refused) => {
                 self.client_state().not_reclaimed(&refused, false);

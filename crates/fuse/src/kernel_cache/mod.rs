@@ -52,7 +52,7 @@ use rt::BoxFuture;
 use types::{Attributes, InodeNumber};
 
 use crate::session::{Notifications, Notified};
-use names::{Fate, Names, PATIENCE};
+use names::{Invalidation, Names, WITHDRAWAL_TIMEOUT};
 pub use statistics::{Count, Statistics};
 pub use table::Validity;
 use table::{Name, Table};
@@ -327,7 +327,7 @@ impl KernelCache {
         tracing::warn!("this process was stopped while it answered the kernel, which drops what it caches");
         session.notifications.epoch();
         self.statistics.add(Count::Epochs);
-        // Nobody waits for it.
+        // Nothing waits for it.
         session.send(Job::Attributes(self.table.all(), Parts::default().add()));
     }
 }
@@ -357,16 +357,19 @@ impl UpperCache for KernelCache {
             let valid = self.table.valid(inode.0, now);
             let attributes = parts.0 & ATTRIBUTE_PARTS != 0 && valid.attributes;
             let has = |part: u32| parts.0 & part != 0;
-            let fate = match (has(inode_bit::LOOKUP), has(inode_bit::ATTRIBUTES)) {
-                (true, _) => Some(Fate::Dropped),
-                (false, true) => Some(Fate::Expired),
+            let invalidation = match (has(inode_bit::LOOKUP), has(inode_bit::ATTRIBUTES)) {
+                (true, _) => Some(Invalidation::Drop),
+                (false, true) => Some(Invalidation::Expire),
                 (false, false) => None,
             };
-            let names = fate.into_iter().flat_map(|fate| valid.names.iter().map(move |name| (name, fate)));
-            let withdraw =
-                |(name, fate): (&Arc<Name>, Fate)| session.names.withdraw(name.clone(), fate, now, complete.add());
+            let names = invalidation
+                .into_iter()
+                .flat_map(|invalidation| valid.names.iter().map(move |name| (name, invalidation)));
+            let withdraw = |(name, invalidation): (&Arc<Name>, Invalidation)| {
+                session.names.withdraw(name.clone(), invalidation, now, complete.add())
+            };
             let uncovered: Vec<Finished> = names.filter_map(withdraw).collect();
-            let has_names = fate == Some(Fate::Dropped) && !valid.names.is_empty();
+            let has_names = invalidation == Some(Invalidation::Drop) && !valid.names.is_empty();
             if !uncovered.is_empty() {
                 session.send(Job::Epoch(uncovered, None));
             }
@@ -400,7 +403,7 @@ impl UpperCache for KernelCache {
             // Requests that wait for the connection hold locks of directories, so no name can be
             // dropped by itself. A page of a listing that the kernel is still processing would
             // escape; it has had long enough after that time.
-            let not_before = self.last_page.lock().map(|page| page + PATIENCE).filter(|end| *end > now);
+            let not_before = self.last_page.lock().map(|page| page + WITHDRAWAL_TIMEOUT).filter(|end| *end > now);
             session.send(Job::Epoch(vec![complete.add()], not_before));
         }
         complete.complete()

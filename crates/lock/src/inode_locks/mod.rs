@@ -8,8 +8,8 @@
 //! | event | what happens |
 //! |---|---|
 //! | grant | the bits that were asked for, that the client has not got, and that no change prepares; without any: no lock |
-//! | change, nobody else has a lock on it | ready: it may be made |
-//! | change, others have | it is *in preparation*: its bits are granted to nobody, and these locks are asked back, each once |
+//! | change, no other client has a lock on it | ready: it may be made |
+//! | change, others have | it is *in preparation*: its bits are not granted, and these locks are asked back, each once |
 //! | cancel, or end of a client | the locks are gone; changes that waited for the last of theirs are ready |
 //! | change ended | it was made or given up: its bits can be granted again |
 //!
@@ -160,8 +160,8 @@ impl InodeLocks {
         }
     }
 
-    /// Grants what can be granted of `bits` without asking anybody. Locks that are added to `ask`
-    /// are to be asked back, because there are too many.
+    /// Grants what can be granted of `bits` without asking other clients. Locks that are added to
+    /// `ask` are to be asked back, because there are too many.
     pub fn grant(
         &mut self,
         client: ClientId,
@@ -170,7 +170,7 @@ impl InodeLocks {
         ask: &mut Vec<Revocation>,
     ) -> Option<GrantedBits> {
         let bits = bits & !self.held_by(inode, client) & !self.changes.preparing(inode) & InodeBits::ALL;
-        if bits.is_empty() || !self.has_room(client, ask) {
+        if bits.is_empty() || !self.has_capacity(client, ask) {
             return None;
         }
         let handle = self.next;
@@ -184,13 +184,13 @@ impl InodeLocks {
     }
 
     /// How many more locks a client may have.
-    pub fn room(&self, client: ClientId) -> usize {
+    pub fn locks_left(&self, client: ClientId) -> usize {
         let of_client = self.limits.per_client.saturating_sub(self.count_of(client));
         of_client.min(self.limits.total.saturating_sub(self.locks.len()))
     }
 
     /// Whether a client may have one more lock; if not, some are asked back.
-    fn has_room(&mut self, client: ClientId, ask: &mut Vec<Revocation>) -> bool {
+    fn has_capacity(&mut self, client: ClientId, ask: &mut Vec<Revocation>) -> bool {
         let of_client = self.counts.get(&client).copied().unwrap_or(0);
         if of_client >= self.limits.per_client {
             let of_client = self.of_clients.range((client, FIRST)..=(client, LAST)).map(|(_, handle)| *handle);
@@ -275,7 +275,7 @@ impl InodeLocks {
         Prepared::Blocked(id, ask)
     }
 
-    /// Asks back what others have of these parts, for a change that waits for nobody.
+    /// Asks back what other clients have of these parts, for a change that does not wait.
     pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) -> Vec<Revocation> {
         let mut ask = Vec::new();
         for (inode, bits) in parts {
@@ -286,7 +286,7 @@ impl InodeLocks {
         ask
     }
 
-    /// Asks a client back what it has of these parts, and nobody waits for it.
+    /// Asks a client back what it has of these parts, without waiting for it.
     pub fn ask_holder(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Vec<Revocation> {
         let holdings = self.holdings.range((inode, client, FIRST)..=(inode, client, LAST));
         let held = holdings.filter(|(_, holding)| holding.bits.meets(bits)).map(|((.., handle), _)| *handle);

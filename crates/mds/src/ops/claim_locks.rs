@@ -6,11 +6,11 @@
 //! wait until the clients of the former start are back, so after a restart nearly all claims are
 //! granted.
 //!
-//! Versions are given again after a power loss, so claims of another power-loss era are refused, and
-//! so are all until the client has told what it has open on this connection. Otherwise a claim is
-//! granted where the same lock would be granted with a reply, and during a recovery, too: what
-//! other clients may still reclaim cannot conflict, because nobody could have this lock while they
-//! had it.
+//! Versions are given again after a power loss, so claims of another power-loss era are refused,
+//! and so are all until the client has told what it has open on this connection. Otherwise a claim
+//! is granted where the same lock would be granted with a reply, and during a recovery, too: what
+//! other clients may still reclaim cannot conflict, because no client could have this lock while
+//! they had it.
 
 use lock::{InodeBits, inode_bit};
 use rpc::message::{

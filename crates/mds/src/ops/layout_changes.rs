@@ -108,7 +108,7 @@ fn delete(
     Ok(layout)
 }
 
-/// Whether nobody may have an idea of the file's data that a removal would make wrong.
+/// Whether no client can know anything about the file's data that a removal would make wrong.
 fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
     !txn.is_open(inode.number()) && is_at_rest(txn, inode)
 }

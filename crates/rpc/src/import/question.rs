@@ -171,10 +171,10 @@ pub struct Answered<R = Reply> {
     pub bulk: Bytes,
     /// What came beside it.
     pub extension: ReplyExtension,
-    /// [`era`] of the connection through which it came. What the reply acknowledges survived these
-    /// losses; it may not survive the next one.
+    /// [`era`] of the connection through which it came. What the reply acknowledges survived the
+    /// power losses up to then; it may not survive the next one.
     ///
-    /// [`era`]: crate::message::session::Connected::losses
+    /// [`era`]: crate::message::session::Connected::era
     pub era: u64,
     /// The connection through which the request was sent first. If the reply came through another
     /// one, locks granted beside it ended with this one.

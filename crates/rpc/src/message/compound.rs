@@ -146,7 +146,7 @@ pub enum Step {
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compound {
-    /// Who asks for all of it.
+    /// The user for whom all steps are executed.
     pub who: Credentials,
     /// At most [`COMPOUND_STEPS_MAX`].
     pub steps: Vec<Step>,

@@ -55,7 +55,7 @@ pub struct Enqueue {
     pub resource: Resource,
     /// How.
     pub mode: CacheMode,
-    /// Without waiting: if another client's lock is in the way, nothing is granted and nobody is
+    /// Without waiting: if another client's lock is in the way, nothing is granted and no client is
     /// asked to give it up.
     pub opportunistic: bool,
 }

@@ -59,10 +59,10 @@ pub struct Entry {
     pub size_unknown: Option<Layout>,
     /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
-    /// For an unsettled file that no client can be writing to: the write epoch under which a client
-    /// that asks the OSTs after this answer may report the result ([`Settle`]). Present in answers
-    /// to requests for attributes; in a scan, for every such file, settled or not
-    /// ([`MdtRequest::RepairSize`]).
+    /// For a file of unknown size that no client can be writing to: the write epoch under which a
+    /// client that asks the OSTs after this answer may report the result ([`Settle`]). Present in
+    /// answers to requests for attributes; in a scan, for every file without writers, even if its
+    /// size is known ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
     /// Changes of objects that `attributes.mtime` includes: [`Accounted::changes`].
@@ -77,9 +77,9 @@ pub struct Entry {
     /// It has an access list that says more than its mode.
     #[serde(default)]
     pub access_list: bool,
-    /// It has neither an access list nor an extended attribute that everybody may read (those of the
-    /// name space `security`): a client that has the lock on its extended attributes knows that they
-    /// do not exist.
+    /// It has neither an access list nor an extended attribute that every user may read (those of
+    /// the name space `security`): a client that has the lock on its extended attributes knows that
+    /// they do not exist.
     #[serde(default)]
     pub no_public_xattrs: bool,
     /// With `size_unknown`: the file's write epoch. The client to which it was given is still the
@@ -242,14 +242,14 @@ pub struct Close {
 /// Answer to [`Close`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The last writer is gone but the size is not settled: glimpse the objects of this layout and
-    /// send [`Settle`] under this epoch. (If the client dies first, the file stays unsettled and
-    /// any client may settle it.)
+    /// The last writer is gone but the size is not known: glimpse the objects of this layout and
+    /// send [`Settle`] under this epoch. (If the client dies first, the size stays unknown and any
+    /// client may report it.)
     pub settle: Option<(u64, Layout)>,
 }
 
-/// Report the size of an unsettled file without writers, found by a glimpse that was started under
-/// `update.epoch`.
+/// Report the size of a file of unknown size without writers, found by a glimpse that was started
+/// under `update.epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     /// The file.
@@ -264,7 +264,7 @@ pub enum ExclusivePurpose {
     /// An O_APPEND write: find the end, write there.
     Append,
     /// A truncation to this size. With an open id the open must be for writing; without, write
-    /// permission is checked. The MDT marks the file unsettled, sets mtime and ctime and clears
+    /// permission is checked. The MDT marks the size as unknown, sets mtime and ctime and clears
     /// set-id bits as POSIX requires.
     Truncate(u64),
 }
@@ -304,7 +304,7 @@ pub struct ExclusiveEnd {
     /// The file.
     pub inode: InodeNumber,
     /// After a truncation of a file that no other client has open for writing: its new attributes,
-    /// so that it is settled at once.
+    /// so that its size is known at once.
     pub update: Option<SizeUpdate>,
 }
 
@@ -332,8 +332,8 @@ pub struct PlaceElsewhere {
 
 /// Get the write epoch of a file that is not being written: as long as the epoch is the same, the
 /// data have not changed. `Busy` if a client has the file open for writing or a truncation is in
-/// progress, or if its size is not settled (stat it, and ask again); `WouldBlock` if writers were
-/// to be held off and another open already does that: its owner waits for the end of this one.
+/// progress, or if its size is not known (stat it, and ask again); `WouldBlock` if writers were to
+/// be held off and another open already does that: its owner waits for the end of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataVersion {
     /// The file.
@@ -825,8 +825,8 @@ pub enum MdtRequest {
     Check(Credentials, bool),
     /// Inodes after this one, in order. Root only. -> Scanned
     ScanInodes(Credentials, InodeNumber, u32),
-    /// Set a settled size found by fsck, under the epoch from a scan. Root only. -> Done, or `Busy`
-    /// if the file changed
+    /// Correct a known size, as found by fsck, under the epoch from a scan. Root only. -> Done, or
+    /// `Busy` if the file changed
     RepairSize(Credentials, InodeNumber, SizeUpdate),
     /// End the session: closes all opens, releases all locks. -> Done
     Disconnect,

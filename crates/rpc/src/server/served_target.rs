@@ -324,7 +324,7 @@ impl ServedTarget {
         self.end(cell, SessionEvent::Closed(cell.client)).await;
     }
 
-    /// Waits until no request is running; nobody waits for clients any more.
+    /// Waits until no request is running; no request waits for clients any more.
     pub(super) async fn drain(&self) {
         let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
         for cell in &cells {
@@ -494,7 +494,7 @@ impl ServedTarget {
         })
     }
 
-    /// The work of a request in its span, if anybody listens.
+    /// The work of a request in its span, if the span is recorded.
     fn observe(self: &Arc<Self>, span: Span, work: BoxFuture<'static, Answer>) -> BoxFuture<'static, Answer> {
         if span.is_disabled() {
             return work;

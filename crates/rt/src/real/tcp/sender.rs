@@ -353,7 +353,7 @@ impl EndOfTurn for Socket {
 
 impl TcpSender {
     /// Queues a frame that has its room, and writes it or has it written.
-    fn queue(&self, frame: Frame, room: SemaphorePermit<'_>) -> io::Result<()> {
+    fn queue(&self, frame: Frame, permit: SemaphorePermit<'_>) -> io::Result<()> {
         let queue = &self.socket.queue;
         let thread = std::thread::current().id();
         let has_writer = {
@@ -361,7 +361,7 @@ impl TcpSender {
             if state.phase != Phase::Open {
                 return Err(ErrorKind::BrokenPipe.into());
             }
-            room.forget();
+            permit.forget();
             let (header, is_urgent) = (frame.header.encode(), frame.is_urgent());
             let outgoing = Outgoing { header, body: frame.body, bulk: frame.bulk, is_urgent, written: 0 };
             state.frames.push(outgoing, is_urgent);
@@ -382,8 +382,8 @@ impl Sender for TcpSender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            let room = self.socket.queue.space.acquire(&frame).await?;
-            self.queue(frame, room)
+            let permit = self.socket.queue.space.acquire(&frame).await?;
+            self.queue(frame, permit)
         })
     }
 
