@@ -110,7 +110,7 @@ impl ClientState {
     }
 
     /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows
-    /// better was replaced by a change that this client has not heard of; it is asked for, and no
+    /// better was replaced by a change that this client has not learned of; it is asked for, and no
     /// write was lost by that.
     pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {

@@ -1,11 +1,11 @@
 //! A cache above this client: the kernel's, over a mount. It serves names and attributes without
-//! asking this client, so a lock is given back only when the cache above has let go of what is
-//! under it.
+//! asking this client, so a lock is given back only when the cache above has dropped what is under
+//! it.
 //!
 //! Order: this client stops serving; then the upper cache withdraws; then the lock is given back.
-//! So whatever the upper cache registers before it asks what it may keep
-//! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock that ends
-//! later.
+//! If the upper cache registers something before it asks what it may keep
+//! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock on it that
+//! ends later.
 
 use std::{sync::Weak, time::Duration};
 

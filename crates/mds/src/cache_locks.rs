@@ -1,5 +1,5 @@
-//! The locks under which clients cache names and attributes, as this MDT keeps them: the table, who
-//! waits for locks to come back, and which locks are still to be asked for.
+//! The locks under which clients cache names and attributes, as this MDT keeps them: the table, the
+//! changes that wait for locks to come back, and the locks that are still to be asked for.
 //!
 //! Decisions are made here, under the namespace's mutex; the callbacks are made without it
 //! (`mdt/cache.rs`).
@@ -29,13 +29,13 @@ pub(crate) const LOCKS_PER_STEP: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct CacheLocks {
     locks: InodeLocks,
-    /// Requests that wait for the locks in the way of their change.
+    /// Requests that wait for the locks that conflict with their change.
     waiters: BTreeMap<ChangeId, Arc<Notify>>,
     /// Locks to be asked back.
     asked: Vec<Revocation>,
     /// Locks that were asked back.
     deadlines: LockDeadlines,
-    /// Clients of whose ended locks some exist still, and the last of these.
+    /// Clients some of whose ended locks still exist, and the last of these.
     ended: BTreeMap<ClientId, LockHandle>,
 }
 
@@ -208,12 +208,12 @@ impl CacheLocks {
         self.deadlines.tick(|handle| self.locks.exists(handle))
     }
 
-    /// Whether no client is to give a lock back.
+    /// Whether no lock is asked back.
     pub fn nothing_asked(&self) -> bool {
         self.deadlines.is_empty()
     }
 
-    /// Rung when a client is asked for a lock.
+    /// Signalled when a client is asked for a lock.
     pub fn asked_for(&self) -> Arc<Notify> {
         self.deadlines.wakeup()
     }
@@ -250,8 +250,8 @@ impl CacheLocks {
 mod tests {
     use super::*;
 
-    /// Locks of the former connection are removed step by step: those that are left are not in the
-    /// way of claims.
+    /// Locks of the former connection are removed step by step: those that are left do not prevent
+    /// claims.
     #[test]
     fn locks_are_claimed_while_old_ones_are_removed() {
         let (client, bits) = (ClientId(1), InodeBits(1));

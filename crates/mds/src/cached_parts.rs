@@ -1,5 +1,6 @@
 //! Which parts of inodes, among those that clients cache under locks, a batch changes. Compares
-//! what the tables have with what the batch puts there, so no operation has to say what it changes.
+//! what the tables have with what the batch puts there, so no operation has to declare what it
+//! changes.
 //!
 //! | in the batch | part |
 //! |---|---|
@@ -10,9 +11,9 @@
 //! | its record among the orphans: it has no name any more | `OPEN` |
 //! | an extended attribute | `XATTRS`; of an access list also `ATTRIBUTES` |
 //!
-//! A change of nothing but the access time is kept apart: it is made by reading, and what reads
-//! waits for nobody. Removing an inode that has no name any more changes nothing that is cached: the
-//! locks of others went with its last name, and nothing is granted of it since.
+//! A change of only the access time is treated separately: it is caused by reading, and reads do
+//! not wait. Removing an inode that has no name any more changes nothing that is cached: other
+//! clients gave back their locks when its last name was removed, and none has been granted since.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What is kept of one answer of the MDT: that which was under a lock when the answer was given,
-//! and which no change of this client concerns since.
+//! What is kept of one answer of the MDT: everything that was under a lock when the answer was
+//! given, and that no change by this client has concerned since.
 
 use std::sync::Arc;
 

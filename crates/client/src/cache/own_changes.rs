@@ -1,10 +1,10 @@
 //! Changes that this client makes. The MDT withdraws locks from all clients but the one that makes
-//! a change, so this client has to know itself what its changes make stale.
+//! a change, so this client must determine what its own changes make stale.
 //!
 //! Two dangers. A question that was sent before a change may be answered with the old state after
-//! the change was answered: so what an answer says is kept only if nothing of it was changed since
-//! the question was sent. And while a change is under way, it is not known whether it has happened:
-//! so what it is about is neither served nor kept.
+//! the change was answered: so the contents of an answer are kept only if none of them has been
+//! changed since the question was sent. And while a change is under way, it is not known whether it
+//! has happened: so what it is about is neither served nor kept.
 //!
 //! Invariant: `last` has every change that began or ended after the oldest question under way.
 

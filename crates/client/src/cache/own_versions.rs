@@ -3,7 +3,8 @@
 //! While changes of an inode are under way, its attributes are not known. Replies may be handled in
 //! another order than the one in which the changes were executed; versions tell that order. When
 //! the last change under way was answered, the attributes with the highest version are the present
-//! ones, if every reply told its version and no other client can have changed the inode meanwhile.
+//! ones, if every reply contained its version and no other client can have changed the inode
+//! meanwhile.
 //!
 //! Life cycle of an episode: from the first change under way of an inode to the last.
 

@@ -1,6 +1,5 @@
-//! What is served from the cache: each answer is what the MDT would say at this moment, because the
-//! locks under which it is known are held, and no change of this client is under way that concerns
-//! it.
+//! What is served from the cache: each answer is what the MDT would answer at this moment, because
+//! the locks that protect it are held, and no change by this client that concerns it is under way.
 
 use std::sync::Arc;
 

@@ -246,7 +246,7 @@ impl FileSystem {
         Ok(lost)
     }
 
-    /// Fails if this open inode has not heard of this loss yet.
+    /// Fails if this open inode has not learned of this loss yet.
     fn tell_lost(&self, open: &OpenInode, lost: u64) -> FsResult<()> {
         let mut state = open.state();
         let undone = std::mem::take(&mut state.layout_undone);

@@ -1,4 +1,4 @@
-//! Requests to an MDT, with what the cache has to know of them, and callbacks of the MDT.
+//! Requests to an MDT, with what the cache must know about them, and callbacks of the MDT.
 
 use std::sync::Arc;
 

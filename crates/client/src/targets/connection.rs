@@ -107,7 +107,7 @@ pub(crate) struct TargetConnection {
     cache: TargetCache,
     repetitions: Repetitions,
     client_state: Arc<ClientState>,
-    /// Held by a request that tells of opens.
+    /// Held by a request that reports opens.
     telling: tokio::sync::Mutex<Option<LateOutcome>>,
 }
 

@@ -128,7 +128,7 @@ impl Recovery for MdtRecovery {
             let held = self.client_state.exclusives_at(self.mdt);
             let exclusives = held.iter().map(|(inode, held)| (*inode, held.open)).collect();
             self.reclaim(&import, has_lost, Reclaim { exclusives, ..Reclaim::default() }).await?;
-            // Behind what they are of.
+            // After the opens to which they belong.
             let mut layouts = self.client_state.opens.layouts_at(self.mdt);
             layouts.extend(held.into_iter().filter_map(|(inode, held)| Some((inode, held.layout?))));
             for layouts in layout_batches(layouts) {

@@ -1,9 +1,10 @@
 //! What the kernel caches of names and attributes, and how it is withdrawn.
 //!
 //! The kernel serves what it was given as valid without asking. It is given only what the client
-//! may serve itself, under a lock of the MDT ([`FileSystem::keepable`]), and when the client may not
-//! any more, the kernel is told before the lock is given back ([`UpperCache`]). Absent names and
-//! listings are not given: the client answers them.
+//! itself may serve, under a lock of the MDT ([`FileSystem::keepable`]). When the client may not
+//! serve it any more, the kernel's copy is invalidated before the lock is given back
+//! ([`UpperCache`]). Absent names and listings are not given to the kernel: the client answers
+//! them.
 //!
 //! Order of a reply: announce it in the [`table`], ask what may be kept, settle it in the table,
 //! answer. A withdrawal that comes after the announcement finds it; one that came before has
@@ -19,14 +20,15 @@
 //! A name is valid only together with the owner that the reply shows: the kernel checks chmod(2) and
 //! sticky directories by the owner that it knows, however old.
 //!
-//! Access lists: the kernel keeps what GETXATTR says of them, whatever validity it was given, until
-//! the attributes are withdrawn. It is announced in the table before it is asked for; if it may not
-//! be kept, the kernel is told so before it is answered ([`KernelCache::gives_list`]).
+//! Access lists: the kernel keeps what GETXATTR returns, whatever the validity of the attributes,
+//! until the attributes are withdrawn. It is announced in the table before it is asked for; if it
+//! may not be kept, the kernel is told so before it is answered ([`KernelCache::gives_list`]).
 //!
-//! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what it
-//! changes, and until it is about to be answered no reply makes them valid. So no program of this
-//! host sees attributes from before a change that others may have seen. Names that a change removes
-//! stay in the kernel until it is answered: its lock keeps them there.
+//! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what
+//! it changes, and until it is about to be answered no reply makes them valid. So no program on
+//! this host sees attributes from before a change that others may already have seen. Names that a
+//! change removes stay in the kernel until it is answered, because the kernel holds the directory's
+//! lock.
 //!
 //! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note 0031.
 //!
@@ -105,7 +107,7 @@ pub struct Change {
 }
 
 impl KernelCache {
-    /// Nothing is given to the kernel before the session begins. `is_allowed`: or afterwards.
+    /// Nothing is given to the kernel before the session begins; afterwards only if `is_allowed`.
     pub fn new(is_allowed: bool) -> Arc<Self> {
         Arc::new(Self {
             is_allowed,

@@ -1,5 +1,5 @@
-//! The thread that tells the kernel what is outdated, but for names: attributes of inodes, and all
-//! names together. Neither waits for a lock that a request may hold.
+//! The thread that tells the kernel what is outdated, except for single names: attributes of
+//! inodes, and all names together. Neither waits for a lock that a request may hold.
 //!
 //! An inode that the kernel does not know yet, because the first reply about it is on its way,
 //! cannot be outdated: the kernel is told again until it knows the inode, or has forgotten it. After

@@ -7,23 +7,23 @@
 //!
 //! | event | what happens |
 //! |---|---|
-//! | grant | the bits that were asked for, that the client has not got, and that no change prepares; without any: no lock |
+//! | grant | the bits that were asked for, except those that the client has and those in preparation; if none is left: no lock |
 //! | change, no other client has a lock on it | ready: it may be made |
-//! | change, others have | it is *in preparation*: its bits are not granted, and these locks are asked back, each once |
+//! | change, other clients have locks on it | it is *in preparation*: its bits are not granted, and these locks are asked back, each once |
 //! | cancel, or end of a client | the locks are gone; changes that waited for the last of theirs are ready |
 //! | change ended | it was made or given up: its bits can be granted again |
 //!
 //! Invariants: a client has no bit of an inode twice; no lock is granted on bits in preparation; a
-//! change in preparation waits for exactly the locks of others on its bits; handles are never given
-//! again. [`InodeLocks::check`] asserts them, and `tests/inode_locks.rs` explores all orders of
-//! messages.
+//! change in preparation waits for exactly the locks of other clients on its bits; handles are
+//! never reused. [`InodeLocks::check`] asserts them, and `tests/inode_locks.rs` explores all orders
+//! of messages.
 //!
 //! Limits: locks per client and in total. At a limit nothing is granted, and the oldest locks are
 //! asked back.
 //!
-//! Every operation takes O(log n) in the number of locks, for each lock that it is about. A lock
-//! takes about 140 bytes: [`LOCK_BYTES`] in the nodes of three trees, which are little more than half
-//! full when handles and inode numbers only grow.
+//! Every operation takes O(log n) in the number of locks, for each lock that it concerns. A lock
+//! takes about 140 bytes: [`LOCK_BYTES`] in the nodes of three trees, which are little more than
+//! half full when handles and inode numbers only grow.
 //!
 //! Life cycle: volatile. Locks end with the connection of their client; a table begins empty.
 
@@ -247,9 +247,10 @@ impl InodeLocks {
         of_inode.filter(move |((_, holder, _), _)| *holder != client)
     }
 
-    /// A client is about to change these parts of inodes. `change`: the same change, blocked before;
-    /// it may have grown. Without a lock in the way nothing is noted: the change is made before
-    /// anything else happens to this table, and [`InodeLocks::end`] ends what was in preparation.
+    /// A client is about to change these parts of inodes. `change`: the same change, blocked
+    /// before; it may have grown. Without a conflicting lock nothing is recorded: the change is
+    /// made before anything else happens to this table, and [`InodeLocks::end`] ends what was in
+    /// preparation.
     pub fn prepare(
         &mut self,
         change: Option<ChangeId>,
@@ -306,7 +307,7 @@ impl InodeLocks {
         self.changes.end(change);
     }
 
-    /// A client gives a lock back; one that it has not got is ignored. Adds the changes that need
+    /// A client gives a lock back; one that it does not have is ignored. Adds the changes that need
     /// not wait any more to `ready`.
     pub fn cancel(&mut self, client: ClientId, handle: LockHandle, ready: &mut Vec<ChangeId>) {
         if self.locks.get(&handle).is_some_and(|lock| lock.client == client) {
@@ -315,9 +316,9 @@ impl InodeLocks {
     }
 
     /// Locks of a client with handles up to `last` are gone: removes `count` of them. The caller
-    /// removes the rest later. Meanwhile they are in the way of changes, and of new locks on the same
-    /// parts, which is safe: the client uses them no more. Adds the changes that need not wait any
-    /// more to `ready`.
+    /// removes the rest later. Meanwhile they delay changes and prevent new locks on the same
+    /// parts, which is safe: the client does not use them any more. Adds the changes that need not
+    /// wait any more to `ready`.
     pub fn drop_client(
         &mut self,
         client: ClientId,

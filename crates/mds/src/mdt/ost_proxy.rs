@@ -249,7 +249,7 @@ impl OstProxy {
             mdt.namespace().volatile.targets.interrupted(self.ost);
             std::future::pending::<Infallible>().await
         };
-        // If this process stands still, that is no silence of the OST.
+        // If this process is suspended, that is no silence of the OST.
         let silence = rt::beat::running_for(&*mdt.seams.clock, &*mdt.seams.spawn, mdt.parameters().ost_silence);
         let answer = async {
             loop {

@@ -1,6 +1,6 @@
 //! RegisterOpens: opens for reading that a client made under locks on the opens of their inodes. It
-//! may have such an open only as long as it has the lock, or as this MDT takes the inode to be open
-//! for it (module `presumed_opens`).
+//! can have such an open only while it has the lock, or while this MDT presumes that it has the
+//! inode open (module `presumed_opens`).
 
 use rpc::message::{
     MdtReply,

@@ -256,6 +256,6 @@ impl Transaction<'_> {
     }
 }
 
-/// Directories above each other before a circle is suspected: more than any path the kernel can
+/// Directories above each other before a cycle is suspected: more than any path the kernel can
 /// name one by one.
 const DEPTH_MAX: usize = 1 << 20;

@@ -1,4 +1,5 @@
-//! Layouts within a transaction: of new files, and the instantiation of components as files grow.
+//! Layouts within a transaction: those of new files, and the instantiation of components as files
+//! grow.
 
 use std::collections::BTreeSet;
 

@@ -54,7 +54,7 @@ impl Summary {
         }
         let unreferenced = self.unreferenced.iter().filter(|file| !file.removed).count();
         if unreferenced > 0 {
-            reservations.push(format!("{} beside the objects", counted(unreferenced, "unreferenced file")));
+            reservations.push(counted(unreferenced, "unreferenced file"));
         }
         reservations
     }
@@ -97,9 +97,9 @@ mod tests {
         let file = |removed| Unreferenced { path: "x".into(), kind: UnreferencedKind::Foreign, removed };
         let summary_of_files =
             Summary { unreferenced: vec![file(false), file(false), file(true)], ..Summary::default() };
-        assert_eq!(summary_of_files.verdict(true), "no problems; 2 unreferenced files beside the objects");
+        assert_eq!(summary_of_files.verdict(true), "no problems; 2 unreferenced files");
         let repaired = Summary { findings: summary(&[true]).findings, ..summary_of_files };
-        assert_eq!(repaired.verdict(true), "no problems left, 1 repaired; 2 unreferenced files beside the objects");
+        assert_eq!(repaired.verdict(true), "no problems left, 1 repaired; 2 unreferenced files");
         for (judged, word) in [(&unchecked, "no problems"), (&repaired, "no problems"), (&summary(&[true]), "clean")] {
             assert_eq!(judged.word(true), word);
             assert_eq!(judged.word(false), "not clean");

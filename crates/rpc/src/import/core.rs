@@ -204,7 +204,7 @@ pub(super) struct Core {
     /// Of these, the last so many are for urgent requests.
     urgent_count: u16,
     lease: Duration,
-    /// When the last answered request was sent on the present connection: the target has heard of
+    /// When the last answered request was sent on the present connection: the target has heard from
     /// this client since. `None`: none was answered yet.
     renewed: Option<Instant>,
     pub(super) slots: Slots,
@@ -692,7 +692,7 @@ impl Core {
 }
 
 /// How long to wait after the n-th refusal of a request in a row: half of it by chance, so that
-/// those who were refused together do not come back together.
+/// clients that were refused together do not come back together.
 pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
     let pause = BUSY_PAUSE * (1 << refusals.min(BUSY_DOUBLINGS));
     pause / 2 + pause / 2 * (random % 1024) as u32 / 1024

@@ -1,11 +1,11 @@
 //! Reads the replies of one connection.
 //!
 //! A task of its own, on the core whose tasks wait for the replies ([`Follow`]): it moves by ending
-//! here and beginning there, with the receiving half in its hands, so there is one reader at any
-//! time and no reply is read twice or lost.
+//! on one core and starting on another, and takes the receiving half along, so there is one reader
+//! at any time and no reply is read twice or lost.
 //!
-//! Life cycle: begins with its connection, ends with it, and says why. The driver may turn away
-//! before: it closes the connection. What is read then still answers requests of this connection,
+//! Life cycle: begins with its connection, ends with it, and says why. The driver may abandon the
+//! connection before, by closing it. What is read then still answers requests of this connection,
 //! as long as there is no newer one.
 
 use std::sync::Arc;

@@ -105,7 +105,7 @@ impl Entry {
         }
     }
 
-    /// Attributes as the MDT will settle them if the objects report these values.
+    /// Attributes as the MDT will store them if the objects report these values.
     pub fn completed(&self, size: u64, blocks: u64, found: &DataChanges) -> Attributes {
         let accounted = Accounted { time: self.accounted, changes: self.changes, records: self.records };
         let Attributes { mtime, ctime, .. } = self.attributes;
@@ -122,9 +122,9 @@ pub struct Opened {
     pub entry: Entry,
     /// The layout; `None` for anything but regular files.
     pub layout: Option<Layout>,
-    /// The file's write epoch: changes whenever another open for writing, truncation or settlement
-    /// intervenes. A size the client computed under this epoch is exact at close if the epoch still
-    /// holds.
+    /// The file's write epoch: changes whenever another open for writing, a truncation or a report
+    /// of the size intervenes. A size the client computed under this epoch is exact at close if the
+    /// epoch still holds.
     pub epoch: u64,
     /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for
     /// this open; the client truncates all objects to 0, then sends [`ExclusiveEnd`].
@@ -201,7 +201,7 @@ pub struct Open {
     pub flags: OpenFlags,
 }
 
-/// What a writer knows about a file's data when it closes or settles it.
+/// What a writer knows about a file's data when it closes the file or reports its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeUpdate {
     /// The epoch under which this was computed; the MDT ignores the update if it no longer holds.
@@ -218,7 +218,7 @@ pub struct SizeUpdate {
 }
 
 impl SizeUpdate {
-    /// What it says about changes.
+    /// Its count and time of changes.
     pub fn data_changes(&self) -> DataChanges {
         DataChanges { count: self.changes, last: self.mtime.unwrap_or_default() }
     }
@@ -277,7 +277,7 @@ pub enum ExclusivePurpose {
 pub struct ExclusiveBegin {
     /// The file.
     pub inode: InodeNumber,
-    /// The open it happens through, if any.
+    /// The open through which it happens, if any.
     pub open: Option<OpenId>,
     /// Why.
     pub purpose: ExclusivePurpose,
@@ -431,7 +431,7 @@ impl SetLock {
 }
 
 /// Give up a queued request for a lock: it is not granted any more. `NotFound` if it is not in the
-/// queue: it was completed, and the client hears so, or its answer was another one than
+/// queue: it was completed, and the client is told so, or its answer was another one than
 /// [`MdtReply::Queued`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
@@ -549,8 +549,8 @@ pub struct ReadDirectory {
     pub entries_max: u32,
     /// With attributes (readdirplus).
     pub attributes: bool,
-    /// The MDT was not asked for the open: the client made it with these flags, under the lock on
-    /// the directory's opens.
+    /// The client made the open without a request, with these flags, under the lock on the
+    /// directory's opens.
     #[serde(default)]
     pub unasked: Option<OpenFlags>,
 }
@@ -687,27 +687,27 @@ pub struct NotReclaimed {
     pub undone: Vec<InodeNumber>,
 }
 
-/// Opens for reading that a client made without asking, under locks on the opens of their inodes
+/// Opens for reading that a client made without a request, under locks on the opens of their inodes
 /// ([`inode_bit::OPEN`](super::lock::inode_bit::OPEN)): from now on the MDT knows of them. A client
 /// sends this before it gives such a lock back, and when it has connected again. Permission was
-/// checked by the client. What the MDT knows already stays as it is.
+/// checked by the client. Opens that the MDT already knows stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterOpens {
     /// Inodes, names and flags, at most [`OPENS_PER_MESSAGE_MAX`]; none is for writing.
     ///
     /// [`OPENS_PER_MESSAGE_MAX`]: types::limits::OPENS_PER_MESSAGE_MAX
     pub opens: Vec<(InodeNumber, OpenId, OpenFlags)>,
-    /// Of locks that ended with an earlier connection, the MDT knows all opens now.
+    /// All opens under locks that ended with an earlier connection are registered now.
     pub complete: bool,
 }
 
-/// Locks under which a client cached what it read through an earlier connection, which ended with
-/// it. The MDT grants again those whose inode is as the client knows it, each under a new handle.
-/// Before any other request of a connection; after a restart before the last [`Reclaim`].
+/// Locks under which a client cached what it read through an earlier connection, and which ended
+/// with that connection. The MDT grants those again whose inode has not changed, each under a new
+/// handle. Before any other request of a connection; after a restart before the last [`Reclaim`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimLocks {
-    /// The power-loss era of the MDT in which the versions were told
-    /// ([`Connected::era`](super::session::Connected::era)). In another era versions say nothing.
+    /// The power-loss era of the MDT from which the versions are
+    /// ([`Connected::era`](super::session::Connected::era)). In another era they have no meaning.
     pub era: u64,
     /// At most [`LOCKS_PER_MESSAGE_MAX`].
     ///
@@ -724,7 +724,8 @@ pub struct LockClaim {
     pub inode: InodeNumber,
     /// The parts that it covers.
     pub bits: InodeBits,
-    /// Version of the inode as of which all that the client knows under the lock is true.
+    /// Version of the inode for which everything that the client has cached under the lock is
+    /// valid.
     pub version: u64,
 }
 
@@ -742,7 +743,7 @@ pub struct Finding {
 /// One inode with all that a check of data against metadata needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScannedInode {
-    /// Attributes and settlement.
+    /// Attributes, and whether the size is known.
     pub entry: Entry,
     /// Layout of a regular file.
     pub layout: Option<Layout>,
@@ -940,7 +941,7 @@ pub enum MdtReply {
 }
 
 impl MdtReply {
-    /// Whether it grants locks by itself, besides those that go beside it.
+    /// Whether it grants locks by itself, besides those that go with it.
     pub fn grants_locks(&self) -> bool {
         matches!(self, MdtReply::Directory(page, _) if page.iter().any(|found| found.lock.is_some()))
     }

@@ -124,8 +124,8 @@ impl LocalLink {
         self.bound.target.stopped()
     }
 
-    /// Executes a request that arrives at `now`, with its class and what is said beside it. `token` is dropped when the request no longer
-    /// runs, also if this future is dropped before.
+    /// Executes a request that arrives at `now`, with its class and what is said with it. `token`
+    /// is dropped when the request no longer runs, also if this future is dropped before.
     pub(crate) async fn call(
         &self,
         now: Instant,

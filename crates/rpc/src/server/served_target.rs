@@ -163,7 +163,7 @@ impl ServedTarget {
         }
     }
 
-    /// Refuses a client of another process that wants to continue a session and has not got one
+    /// Refuses a client of another process that wants to continue a session and does not have one
     /// from this target. An existing session stays as it is.
     pub(super) fn check_ticket(&self, connect: &Connect, ticket: Option<&Ticket>) -> FsResult<()> {
         let is_good =

@@ -108,7 +108,7 @@ impl Blackout {
     }
 }
 
-/// Longest time that an acknowledged change may stay in danger. A server that stands still, or
+/// Longest time that an acknowledged change may stay in danger. A server that is suspended, or
 /// whose device does, commits nothing.
 fn danger_max(cluster: &Cluster, plan: FaultPlan) -> Duration {
     if plan.stops || plan.hangs {

@@ -1,4 +1,4 @@
-//! The sending half: a bounded queue of frames, and who writes it.
+//! The sending half: a bounded queue of frames, and the thread that writes it.
 //!
 //! ```text
 //!   send() on a core:            queue -> the end of the core's turn writes the frames of all its tasks: one system call
@@ -6,7 +6,7 @@
 //!   the socket is full:          the writer task of the connection continues
 //! ```
 //!
-//! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the
+//! Invariants: at any time at most one thread writes ([`Writer`] says which); frames leave in the
 //! order of [`Lanes`], and before each system call the writer looks for urgent ones that came
 //! meanwhile; a frame's bytes count against the bound until the kernel has all of them. If frames
 //! are queued and nobody writes, the end of a core's turn is about to.
@@ -49,7 +49,7 @@ const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Frames to send, and who sends them.
+/// Frames to send, and what sends them.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -70,7 +70,7 @@ struct State {
     has_task: bool,
 }
 
-/// Who takes frames from the queue.
+/// What takes frames from the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Writer {
     /// Nobody at present.
