@@ -400,7 +400,7 @@ impl Layout {
         self.striping_of(component).object_size(index, offset.max(component.extent.start))
     }
 
-    /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet:
+    /// The object that keeps the length of a file of `size` bytes whose end is not decided yet:
     /// that of the first component, if it is its only one. Then an offset in the object is one in
     /// the file, so it may be longer than the component. A truncation to such a size takes no
     /// objects; the first write decides, with all writers known. `None`: the end is in a
@@ -441,7 +441,7 @@ impl Layout {
     }
 
     /// The next objects get other slots than any that a growth of this layout can have given that
-    /// was lost with the MDT's power: nobody knows what is, or is still being, written to those.
+    /// was lost with the MDT's power: it is not known what is, or is still being, written to those.
     /// `era`: how often it lost power. Each loss begins a range of slots of its own; there are some
     /// 8,000.
     pub fn skip_lost_slots(&mut self, era: u64) {

@@ -138,7 +138,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Takes over what an event says; returns the clients whose replies nobody can ask for any
+    /// Takes over what an event says; returns the clients whose replies cannot be asked for any
     /// more.
     fn note(&self, event: SessionEvent) -> BTreeSet<ClientId> {
         let now = self.clock.now();

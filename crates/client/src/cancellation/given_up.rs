@@ -111,8 +111,8 @@ impl GivenUp {
         });
     }
 
-    /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take
-    /// it before the MDT has heard that it is free.
+    /// The exclusive data lock, asked for or given back in this turn: no other user of this mount
+    /// can take it before the MDT has heard that it is free.
     pub fn exclusive(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, turn: Turn) {
         turn.owe();
         self.in_background(move |this| async move {

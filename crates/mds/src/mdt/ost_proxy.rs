@@ -219,7 +219,7 @@ impl OstProxy {
         }
     }
 
-    /// Somebody must know, or an OST that answered is no longer connected.
+    /// A request waits for it, or an OST that answered is no longer connected.
     async fn reason_to_ask(&self, answers: bool) {
         tokio::select! {
             biased;

@@ -57,7 +57,7 @@ fn add(txn: &Transaction<'_>, mut layout: Layout, components: &[ComponentSpec]) 
     }
     layout::check_components(components, layout.end(), txn.context.parameters.bytes_on_mdt_max)?;
     txn.check_named(&LayoutSpec::Composite(components.to_vec()))?;
-    // Data on the MDT would have objects at once, which nobody expects of a file that is open.
+    // Data on the MDT would have objects at once, which is not expected of an open file.
     if components.iter().any(|component| component.stripes().is_none()) {
         return Err(FsError::NotSupported);
     }

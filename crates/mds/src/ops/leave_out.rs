@@ -34,7 +34,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
     }
     let mut inode = txn.inode(request.inode)?;
     if txn.volatile.recovery.running() {
-        // Somebody may come back with a layout that has grown.
+        // A client may come back with a layout that has grown.
         txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);
     }
@@ -69,7 +69,7 @@ fn position_of(layout: &Layout, request: &LeaveOut) -> FsResult<usize> {
     possible.then_some(position).ok_or(FsError::Invalid)
 }
 
-/// Answers a client that was refused by a fence, once nobody is about to change the layout any
+/// Answers a client that was refused by a fence, once no client is about to change the layout any
 /// more: one that has the file open, or truncates it. The generation told may be larger than the
 /// layout's, from a client that was refused again and again: the layout gets past every possible
 /// fence, whichever client raised it.

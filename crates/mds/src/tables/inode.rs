@@ -216,7 +216,7 @@ impl Inode {
         }
     }
 
-    /// Something of it changes: its ctime becomes later than anybody has seen it, also if this
+    /// Something of it changes: its ctime becomes later than any client has seen it, also if this
     /// MDT's clock was set back.
     pub fn change(&mut self, now: Timestamp) {
         self.attributes.ctime = now.max(self.attributes.ctime.next());

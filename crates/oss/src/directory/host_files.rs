@@ -28,7 +28,7 @@ pub struct UnreferencedFile {
 
 impl DirectoryStore {
     /// What of these objects' host files is missing, in words that an answer has room for. Objects
-    /// that nobody knows (any more) miss nothing.
+    /// that do not exist (any more) miss nothing.
     pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
         let mut problems = Vec::new();
         for object in objects {

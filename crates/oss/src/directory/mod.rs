@@ -387,7 +387,7 @@ impl ObjectStore for DirectoryStore {
         Box::pin(async move {
             self.stopping.store(true, Ordering::Release);
             self.wanted.notify_one();
-            // From here on nobody touches host files but this commit: the next process may have its
+            // From here on only this commit touches host files: the next process may have its
             // own.
             self.tasks.closed().await;
             self.commit().await?;

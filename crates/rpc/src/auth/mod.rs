@@ -1,7 +1,7 @@
 //! Authentication of peers: roles, keys, and the proof that opens a session.
 //!
 //! A file system has a server key and a client key. The client key is derived from the server key,
-//! so a server needs one file, and nobody can compute the server key from the client key. A
+//! so a server needs one file, and no client can compute the server key from the client key. A
 //! process may claim the roles of the keys that it has ([`Role::key`]).
 //!
 //! The handshake ([`transcript`]): the client names itself and sends a random number; the server

@@ -41,7 +41,7 @@ impl CallbackPath {
 impl SessionCell {
     /// Makes a request to the client and waits for the answer, as long as the session exists.
     /// [`FsError::Evicted`]: the session ended; [`FsError::Busy`]: the client owes too many answers.
-    /// Must not be dropped before: a callback that nobody repeats may stay without an answer, and
+    /// Must not be dropped before: a callback that is not repeated may stay without an answer, and
     /// its slot in use.
     pub async fn call_back(&self, clock: &dyn Clock, request: ClientRequest) -> CallbackResult {
         let body = codec::encode(&request)?;

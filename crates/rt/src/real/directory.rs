@@ -90,7 +90,7 @@ struct Root {
     /// Held while a file is flushed, by its name. (Not by its open file: there may be two of a
     /// name.)
     flushing: [Mutex<()>; FLUSH_TURNS],
-    /// Held while directories are synced, so that nobody's flush returns while another's still
+    /// Held while directories are synced, so that no caller's flush returns while another's still
     /// syncs what both need.
     syncing: Mutex<()>,
     /// A flush failed. Set before its turn ends, looked at within a turn.
@@ -117,7 +117,7 @@ impl LocalDirectory {
         Self { execution, ..self.clone() }
     }
 
-    /// The same device whose flushes are executed by threads of their own: then nobody's read or
+    /// The same device whose flushes are executed by threads of their own: then no read or
     /// write waits for them.
     pub fn with_flushers(&self, flushers: Arc<IoThreads>) -> Self {
         Self { flushers, ..self.clone() }

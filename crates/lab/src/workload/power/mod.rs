@@ -153,7 +153,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             }
         }
         if loss.clients {
-            // What they had sent may still arrive: before they are evicted, nobody keeps it away.
+            // What they had sent may still arrive: before they are evicted, nothing keeps it away.
             cluster.simulation().sleep(DELAY_MAX * 2).await;
             for client in 0..cluster.options().clients {
                 finishes(cluster, "a mount", cluster.mount(client)).await??;

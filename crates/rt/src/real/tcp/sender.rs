@@ -9,7 +9,7 @@
 //! Invariants: at any time at most one thread writes ([`Writer`] says which); frames leave in the
 //! order of [`Lanes`], and before each system call the writer looks for urgent ones that came
 //! meanwhile; a frame's bytes count against the bound until the kernel has all of them. If frames
-//! are queued and nobody writes, the end of a core's turn is about to.
+//! are queued and no thread writes, the end of a core's turn is about to.
 //!
 //! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
 //! most. An error ends it at once.
@@ -73,7 +73,7 @@ struct State {
 /// What takes frames from the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Writer {
-    /// Nobody at present.
+    /// No thread at present.
     #[default]
     Idle,
     /// A thread.

@@ -275,7 +275,7 @@ fn run_jobs(
     Ok(())
 }
 
-/// What the scale takes away from a study, a line each: to be said before anybody waits for its
+/// What the scale takes away from a study, a line each: to be said before a user waits for its
 /// results.
 pub fn warnings(study: &Study) -> Vec<String> {
     let line = |kind: Vec<&Job>| {
@@ -366,8 +366,8 @@ pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) 
     table_of(jobs, outcomes, |job| Described(&job.striping).to_string())
 }
 
-/// [`table`] with layouts as somebody else tells them. What is the job's name already is not said
-/// twice.
+/// [`table`] with layouts as another place describes them. What is the job's name already is not
+/// said twice.
 fn table_of<'a>(
     jobs: impl IntoIterator<Item = &'a Job>,
     outcomes: &[Outcome],
