@@ -39,7 +39,7 @@ pub(crate) struct ClientState {
     pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
     /// The cache above this client.
     pub above: Arc<Above>,
-    /// Losses of undurable changes by OSTs that this client has noticed.
+    /// Number of power losses of OSTs that this client has noticed.
     era_noticed: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl ClientState {
         }
     }
 
-    /// Who this mount is in its present incarnation.
+    /// The identity of this mount in its present incarnation.
     pub fn principal(&self) -> Principal {
         self.principal.lock().clone()
     }
@@ -93,7 +93,7 @@ impl ClientState {
         true
     }
 
-    /// Number of losses of undurable changes by OSTs that this client has noticed.
+    /// Number of power losses of OSTs that this client has noticed.
     pub fn era_noticed(&self) -> u64 {
         self.era_noticed.load(Ordering::Acquire)
     }
@@ -110,7 +110,7 @@ impl ClientState {
     }
 
     /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows
-    /// better was replaced by a change that this client has not heard of; it is asked for, and no
+    /// better was replaced by a change that this client has not learned of; it is asked for, and no
     /// write was lost by that.
     pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {

@@ -123,7 +123,7 @@ impl FileSystem {
             async move { import.close().await }
         };
         crate::join::join_all(self.targets.all().iter().map(close).collect()).await;
-        // Nobody calls back any more: what waits ends with an error.
+        // There are no callbacks any more: what waits ends with an error.
         self.client_state.lock_waits.restarted(None);
         self.targets.all().iter().for_each(|target| target.repetitions().ask_again(None));
     }

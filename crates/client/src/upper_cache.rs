@@ -1,11 +1,11 @@
 //! A cache above this client: the kernel's, over a mount. It serves names and attributes without
-//! asking this client, so a lock is given back only when the cache above has let go of what is
-//! under it.
+//! asking this client, so a lock is given back only when the cache above has dropped what is under
+//! it.
 //!
 //! Order: this client stops serving; then the upper cache withdraws; then the lock is given back.
-//! So whatever the upper cache registers before it asks what it may keep
-//! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock that ends
-//! later.
+//! If the upper cache registers something before it asks what it may keep
+//! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock on it that
+//! ends later.
 
 use std::{sync::Weak, time::Duration};
 
@@ -21,14 +21,14 @@ pub trait UpperCache: Send + Sync + 'static {
     /// block its thread.
     fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()>;
 
-    /// The same, of a lock that nobody waits for: it may take as long as what was kept is valid. If
-    /// the MDT asks for the lock meanwhile, [`UpperCache::withdraw`] is called, too.
+    /// The same, for a lock that no client waits for: it may take as long as what was kept is
+    /// valid. If the MDT asks for the lock meanwhile, [`UpperCache::withdraw`] is called, too.
     fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> BoxFuture<'static, ()> {
         self.withdraw(inode, parts)
     }
 
     /// The same for everything: the connection is lost and a new one is about to begin (at which
-    /// the target drops this client's locks), or a change concerned nobody knows what.
+    /// the target drops this client's locks), or it is not known what a change concerned.
     fn withdraw_all(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -69,7 +69,7 @@ impl Above {
         Some(cache.withdraw(inode, parts))
     }
 
-    /// The same, of a lock that nobody waits for.
+    /// The same, for a lock that no client waits for.
     pub fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
         let cache = self.0.read().as_ref()?.upgrade()?;
         Some(cache.let_go(inode, parts))

@@ -56,7 +56,7 @@ async fn a_sole_writer_settles_its_file() {
 }
 
 #[tokio::test]
-async fn writers_that_met_are_settled_at_the_last_close() {
+async fn sizes_of_overlapping_writers_are_known_at_the_last_close() {
     let cluster = RealCluster::new(STRIPE, 2).await;
     let (one, other) = (cluster.mount().await, cluster.mount().await);
     let file = create(&one, "file", READ_WRITE).await;
@@ -136,7 +136,7 @@ async fn open_files_and_locks_survive_a_crash_of_the_mdt() {
 }
 
 /// Far longer than anything here takes.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
 async fn waits_go_on_after_a_crash_of_the_mdt() {
@@ -162,7 +162,7 @@ async fn waits_go_on_after_a_crash_of_the_mdt() {
     }
     assert!(!waiting.is_finished(), "the lock was claimed again");
     fs.flush(&file, 1).await.unwrap();
-    let granted = tokio::time::timeout(PATIENCE, waiting).await.expect("the release is told").unwrap();
+    let granted = tokio::time::timeout(TIMEOUT, waiting).await.expect("the release is told").unwrap();
     assert_eq!(granted, Ok(()));
     assert_eq!(fs.set_lock(&file, lock(1, false)).await, Err(FsError::WouldBlock));
 }

@@ -96,7 +96,7 @@ async fn appends_of_two_clients_never_overlap() {
 }
 
 #[tokio::test]
-async fn writers_that_meet_are_settled_by_a_glimpse() {
+async fn a_glimpse_finds_the_size_of_overlapping_writers() {
     let cluster = Cluster::new(STRIPE, 2);
     let (one, other) = (cluster.mount().await, cluster.mount().await);
     let file = create(&one, "shared", READ_WRITE).await;
@@ -582,8 +582,8 @@ async fn after_an_eviction_old_files_are_stale_and_new_ones_work() {
     assert_eq!(read(&fs, &again, 0, 9).await, b"new");
 }
 
-/// Its lock ended with the session, and no OST refuses the new life's requests: somebody else may
-/// write to the file by then.
+/// Its lock ended with the session, and no OST refuses the requests of the new incarnation:
+/// somebody else may write to the file by then.
 #[tokio::test]
 async fn a_truncation_by_path_does_not_go_on_in_a_new_life() {
     let cluster = Cluster::new(STRIPE, 1);

@@ -12,8 +12,8 @@ pub struct Table(pub u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
-/// Who decided a batch: a term of the consensus between the copies of a store. 0, since there is one
-/// copy; recovery checks that it never goes back.
+/// The leadership that decided a batch: a term of the consensus between the copies of a store. 0,
+/// since there is one copy; recovery checks that it never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::{Batch, Error, Result, Store, Table};
 
-/// Bytes of the record: version (1), run of the host (8; 0: at rest), losses (8); little endian.
+/// Bytes of the record: version (1), run of the host (8; 0: at rest), era (8); little endian.
 pub const ERA_BYTES: usize = 17;
 
 const VERSION: u8 = 1;
@@ -75,7 +75,7 @@ impl PowerLossEra {
     /// From stored bytes.
     pub fn decode(value: &[u8]) -> Result<PowerLossEra> {
         let damaged = |reason: &str| Error::Corrupt {
-            file: "the record of losses".to_owned(),
+            file: "the record of the power-loss era".to_owned(),
             offset: 0,
             reason: reason.to_owned(),
         };

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 enum DriverState<T> {
     Idle,
-    /// Somebody drives the operation.
+    /// A caller drives the operation.
     Driven,
     /// Its driver was dropped.
     Parked(BoxFuture<'static, T>),

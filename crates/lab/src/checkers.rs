@@ -39,7 +39,7 @@ pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output
 ///
 /// A power loss may take changes that were not synced from one server, while another keeps what
 /// belongs to them: then objects of files whose creation the MDT lost remain ([`orphans_go`]
-/// removes them), and an OST may have less than was settled. `stria fsck` repairs both; what does
+/// removes them), and an OST may have less than the MDT knows. `stria fsck` repairs both; what does
 /// hold is checked all the same.
 pub async fn at_rest(cluster: &Cluster) -> Verdict {
     let checks = async {
@@ -235,7 +235,7 @@ async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict
         let client = cluster.clients().first().copied().ok_or("no client is there to look")?;
         let (file_system, _) = cluster.file_system(client).ok_or("no client is there to look")?;
         if cluster.simulation().now() > deadline {
-            return Err(format!("inode {first}: closed everywhere, but its size is never settled"));
+            return Err(format!("inode {first}: closed everywhere, but the MDT never knows its size"));
         }
         let look = async move {
             for inode in size_unknown {

@@ -226,7 +226,7 @@ impl Cluster {
     ) -> oneshot::Receiver<T> {
         let (done, result) = oneshot::channel();
         let task = async move {
-            // Nobody waits any more if the run has ended.
+            // No task waits any more if the run has ended.
             let _ = done.send(work.await);
         };
         self.0.simulation.spawn(process.id, "work", Box::pin(task));

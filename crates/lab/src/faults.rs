@@ -92,7 +92,7 @@ pub struct LeasePlan {
 
 impl LeasePlan {
     /// For calls with this timeout. Where only servers fall silent, leases are shorter than their
-    /// silences: a server that stood still must not evict clients that were there all the time.
+    /// silences: a server that was suspended must not evict clients that were there all the time.
     /// Where the network fails, too, an eviction would be right, so leases are longer than any
     /// fault.
     pub fn of_seed(seed: u64, faults: FaultPlan, timeout: Duration) -> Self {

@@ -251,7 +251,7 @@ impl Native {
         outcome
     }
 
-    /// A file that another client keeps open stays where it is: nobody can tell.
+    /// A file that another client keeps open stays where it is: no program can tell.
     async fn migrate(&self, path: &str, layout: u8) -> FsResult<Outcome> {
         let found = self.resolve_following(path).await?;
         if found.kind != FileKind::Regular {

@@ -140,7 +140,7 @@ impl Network {
         state.listeners = alive;
         let pipes: Vec<Arc<Pipe>> = state.pipes.values().cloned().collect();
         drop(state);
-        // Connections that nobody accepted end here; that needs the lock.
+        // Connections that were not accepted end here; that needs the lock.
         drop::<BTreeMap<_, _>>(dead);
         for pipe in pipes {
             if pipe.to.0 == process {
@@ -210,7 +210,7 @@ impl Network {
             return;
         }
         drop(queue);
-        // Nobody is there any more: the sender is told (a TCP reset).
+        // The receiver is gone: the sender is told (a TCP reset).
         let reverse = self.state.lock().pipes.get(&(pipe.number ^ 1)).cloned();
         if let Some(reverse) = reverse {
             self.close_later(reverse);

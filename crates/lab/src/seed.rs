@@ -37,7 +37,7 @@ impl Mode {
     /// All of them, by turns.
     pub const ALL: [Mode; 5] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient, Mode::Contended];
 
-    /// The mode of a seed whose mode nobody chose.
+    /// The mode of a seed for which none was chosen.
     pub fn of_seed(seed: u64) -> Mode {
         Mode::ALL[(seed % Mode::ALL.len() as u64) as usize]
     }

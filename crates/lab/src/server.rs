@@ -163,7 +163,7 @@ pub fn principal(seams: &Seams, role: rpc::Role, host: &str) -> Principal {
 /// A connection to the MGS.
 pub fn mgs_import(seams: &Seams, name: &str, settings: &Settings) -> Import {
     let endpoint = Endpoint::Remote(Role::Mgs.address().into());
-    // Nobody here is hostile: all have the server key.
+    // No process here is hostile: all have the server key.
     let principal = principal(seams, rpc::Role::Ost, name);
     Import::new(seams.clone(), mgs::TARGET_NAME, endpoint, principal, settings.import.clone(), None)
 }

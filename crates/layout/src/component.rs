@@ -90,8 +90,8 @@ pub enum Backing {
         /// Its slot.
         slot: u32,
     },
-    /// Never instantiated: room into which the component before it grows, by steps (`-z`, extension
-    /// component).
+    /// Never instantiated: space into which the component before it grows, by steps (`-z`,
+    /// extension component).
     Extension {
         /// Bytes of a step.
         step_bytes: u64,

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! asked for   -E 1G -z 64M -c 1      -E -1 -c 4
-//! made        | 1: no bytes | 2: room to 1 GiB | 3: four stripes, pending ...
-//! at 70 MiB   | 1: to 128 MiB | 2: room | 3
-//! OST full    | 1: to 128 MiB | 3: four stripes ...                            another component follows: it takes the room
-//! or          | 1: to 128 MiB | 4: the same stripes elsewhere | 2: room ...    none follows
+//! made        | 1: no bytes | 2: extension space to 1 GiB | 3: four stripes, pending ...
+//! at 70 MiB   | 1: to 128 MiB | 2: extension space | 3
+//! OST full    | 1: to 128 MiB | 3: four stripes ...                            another component follows: it takes the space
+//! or          | 1: to 128 MiB | 4: the same stripes elsewhere | 2: extension space ...    none follows
 //! ```
 //!
 //! A step is as in Lustre (lustre/lod/lod_object.c, lod_sel_handler; manual, "Self-Extending
@@ -35,16 +35,16 @@ use crate::{
     spec::StripeSpec,
 };
 
-/// What to do about a write that comes into the room at a position.
+/// What to do about a write into the extension space at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The component before it grows to this end.
     Extend(u64),
-    /// The room is removed; the component after it begins where the one before ends. What has no
-    /// bytes is removed with it.
+    /// The extension space is removed; the component after it begins where the one before ends.
+    /// Components without bytes are removed with it.
     Spill,
-    /// A component like the one before, still without bytes, on other OSTs, stands between it and
-    /// the room.
+    /// A component like the one before, still without bytes, is inserted between it and the
+    /// extension space, on other OSTs.
     Repeat,
 }
 
@@ -58,8 +58,8 @@ pub struct StepSpace {
     pub elsewhere: bool,
 }
 
-/// The component that grows into the room at `position`, how it was asked for, and the room's step.
-/// `None` if there is no room, or nothing with stripes before it.
+/// The component that grows into the extension space at `position`, how it was asked for, and the
+/// step. `None` if there is no extension space, or no component with stripes before it.
 pub fn growing(layout: &Layout, position: usize) -> Option<(&Component, &StripeSpec, u64)> {
     let Backing::Extension { step_bytes } = layout.components.get(position)?.backing else { return None };
     let before = &layout.components[position.checked_sub(1)?];
@@ -75,7 +75,8 @@ pub fn may_leave_out(layout: &Layout, position: usize) -> bool {
     automatic::is_automatic(layout) || is_growing(layout, position)
 }
 
-/// Whether room follows the component at `position`, after nothing but parts and repetitions of it.
+/// Whether extension space follows the component at `position`, after nothing but parts and
+/// repetitions of it.
 pub fn is_growing(layout: &Layout, position: usize) -> bool {
     let anywhere = |position: usize| match &layout.components.get(position)?.backing {
         Backing::Striped { spec, .. } => Some(StripeSpec { first_ost: None, ..spec.clone() }),
@@ -87,8 +88,8 @@ pub fn is_growing(layout: &Layout, position: usize) -> bool {
     matches!(behind.map(|component| &component.backing), Some(Backing::Extension { .. }))
 }
 
-/// Decides about the room at `position`, into which `request` comes. `None` if that component has
-/// no room to give.
+/// Decides about the extension space at `position`, into which `request` comes. `None` if that
+/// component is none.
 pub fn next_step(layout: &Layout, position: usize, request: Extent, space: StepSpace) -> Option<Step> {
     let (before, spec, step_bytes) = growing(layout, position)?;
     let extent = layout.components[position].extent;
@@ -177,7 +178,7 @@ mod tests {
         let request = Extent { start: 0, end: u64::MAX };
         let both = StepSpace { before: true, elsewhere: true };
         assert_eq!(next_step(&layout, 1, request, both), Some(Step::Extend(1 << 30)));
-        assert_eq!(next_step(&layout, 2, request, both), None, "no room there");
+        assert_eq!(next_step(&layout, 2, request, both), None, "no extension space there");
     }
 
     #[test]
@@ -207,7 +208,7 @@ mod tests {
         layout.extend(0, STEP).unwrap();
         instantiate(&mut layout, 0);
         assert_eq!([0, 1, 2].map(|position| may_leave_out(&layout, position)), [true, false, false]);
-        // The end goes back to the room, and from there on.
+        // The end goes back to the extension space, and from there on.
         let space = layout.components[1].backing.clone();
         let mut ended = layout.clone();
         ended.leave_out_to(0, Extent { start: 10 * MIB, end: STEP }, space.clone()).unwrap();

@@ -157,7 +157,7 @@ impl Layout {
     }
 
     /// Adds a component after the last one. One that is extended step by step becomes two: itself,
-    /// without bytes yet, and the room it grows into.
+    /// without bytes yet, and the extension space into which it grows.
     pub fn append(&mut self, asked: &ComponentSpec) {
         let start = self.end();
         match &asked.backing {
@@ -400,7 +400,7 @@ impl Layout {
         self.striping_of(component).object_size(index, offset.max(component.extent.start))
     }
 
-    /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet:
+    /// The object that keeps the length of a file of `size` bytes whose end is not decided yet:
     /// that of the first component, if it is its only one. Then an offset in the object is one in
     /// the file, so it may be longer than the component. A truncation to such a size takes no
     /// objects; the first write decides, with all writers known. `None`: the end is in a
@@ -441,7 +441,7 @@ impl Layout {
     }
 
     /// The next objects get other slots than any that a growth of this layout can have given that
-    /// was lost with the MDT's power: nobody knows what is, or is still being, written to those.
+    /// was lost with the MDT's power: it is not known what is, or is still being, written to those.
     /// `era`: how often it lost power. Each loss begins a range of slots of its own; there are some
     /// 8,000.
     pub fn skip_lost_slots(&mut self, era: u64) {
@@ -510,7 +510,7 @@ impl Layout {
     /// Objects keep what they have: a holder of an older layout merely misses bytes.
     pub fn extend(&mut self, position: usize, end: u64) -> Result<(), LayoutError> {
         let next = self.components.get(position + 1).ok_or(LayoutError::Count(self.components.len()))?;
-        assert!(!next.is_instantiated() && next.extent.end >= end, "a component grows into room without objects");
+        assert!(!next.is_instantiated() && next.extent.end >= end, "a component grows into space without objects");
         assert!(self.components[position].extent.end <= end, "a component does not shrink");
         self.components[position].extent.end = end;
         self.components[position + 1].extent.start = end;
@@ -520,10 +520,13 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes the room at `position` in favour of the component after it, which begins where the
-    /// one before ends; that one is removed too if it has neither bytes nor objects.
+    /// Removes the extension space at `position` in favour of the component after it, which begins
+    /// where the one before ends; that one is removed too if it has neither bytes nor objects.
     pub fn spill(&mut self, position: usize) {
-        assert!(matches!(self.components[position].backing, Backing::Extension { .. }), "only room is given away");
+        assert!(
+            matches!(self.components[position].backing, Backing::Extension { .. }),
+            "only extension space is given away"
+        );
         let extension = self.components.remove(position);
         self.components[position].extent.start = extension.extent.start;
         let is_void = |component: &Component| component.extent.is_empty() && !component.is_instantiated();
@@ -532,8 +535,8 @@ impl Layout {
         }
     }
 
-    /// Puts a component like the one before the room at `position`, without bytes and objects,
-    /// between them, and returns its position.
+    /// Puts a component like the one before the extension space at `position`, without bytes and
+    /// objects, between them, and returns its position.
     pub fn repeat(&mut self, position: usize) -> Result<usize, LayoutError> {
         if self.components.len() >= COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len() + 1));

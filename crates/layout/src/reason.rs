@@ -68,7 +68,7 @@ impl Reason {
             Reason::OutOfStep => "out_of_step",
             Reason::Share => "share",
             Reason::Osts => "osts",
-            Reason::Space => "room",
+            Reason::Space => "space",
         }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn objects_made_afterwards_have_names_of_their_own() {
-        // Three files in a circle: whatever grows gives out slots of the number its objects bear.
+        // Three files in a cycle: whatever grows gives out slots of the number its objects bear.
         let third = InodeNumber(11);
         let (first, second) = swapped((FIRST, &on_mdt()), (SECOND, &plain(3)));
         let (first, last) = swapped((FIRST, &first), (third, &plain(1)));

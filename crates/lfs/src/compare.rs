@@ -13,7 +13,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Reads one; `value` reads what is behind the sign. `None`: it is none.
+    /// Reads one; `value` reads what follows the sign. `None`: it is none.
     pub fn parse(text: &str, negated: bool, value: impl FnOnce(&str) -> Option<u64>) -> Option<Self> {
         let (text, negated) = text.strip_prefix(['!', '^']).map_or((text, negated), |rest| (rest, !negated));
         // -1 is a value of its own: the end of the file.

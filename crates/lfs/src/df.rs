@@ -103,7 +103,8 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 
 fn mounts(operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
     if operands.is_empty() {
-        return channel::mounts().map_err(|error| Failure::new(1, format!("lfs df: the mount table: {error}")));
+        return channel::mounts()
+            .map_err(|error| Failure::new(1, format!("lfs df: cannot read the mount table: {error}")));
     }
     operands
         .iter()

@@ -116,7 +116,7 @@ const COMMANDS: &[Command] = &[
     ),
     command("osts", targets::osts, &[], "list the object storage targets"),
     command("mdts", targets::mdts, &[], "list the metadata targets"),
-    command("check", targets::check, &[], "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),
+    command("check", targets::check, &[], "show whether the servers answer: check {mds|osts|servers|all} [PATH]"),
     command(
         "getname",
         targets::getname,
@@ -259,8 +259,9 @@ fn print_path(output: &mut dyn Write, path: impl AsRef<OsStr>, rest: std::fmt::A
     print(output, rest)
 }
 
-/// How long a file that is in use is looked at again, where nobody wants to wait: the kernel tells
-/// of the last close of a file a moment later than the program that closed it continues.
+/// How long a file that is in use is looked at again, where the user does not want to wait: the
+/// kernel tells of the last close of a file a moment later than the program that closed it
+/// continues.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -99,8 +99,8 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     all(&parsed.operands, one)
 }
 
-/// Does the same to all operands: one that fails is no reason to leave out those behind it. The
-/// first failure gives the exit status, as in Lustre.
+/// Does the same to all operands: if one fails, those after it are still processed. The first
+/// failure gives the exit status, as in Lustre.
 fn all(operands: &[OsString], mut one: impl FnMut(&OsString) -> Outcome) -> Outcome {
     let mut failures = operands.iter().filter_map(|operand| one(operand).err()).collect::<Vec<_>>();
     let Some(last) = failures.pop() else { return Ok(()) };

@@ -187,7 +187,7 @@ fn mounts(command: &str, operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
                 Err(Failure::new(libc::ENODEV, format!("lfs {command}: no StriaFS file system is mounted")))
             }
             Ok(mounts) => Ok(mounts),
-            Err(error) => Err(Failure::new(1, format!("lfs {command}: the mount table: {error}"))),
+            Err(error) => Err(Failure::new(1, format!("lfs {command}: cannot read the mount table: {error}"))),
         };
     };
     let shown = operand.display();

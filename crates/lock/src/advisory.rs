@@ -4,17 +4,17 @@
 //! - Requests are granted in order of arrival: never past an earlier queued request that they
 //!   conflict with. Exception: if that earlier request waits, directly or through others, for locks
 //!   of the new request's owner, the owner would wait for itself; its request passes.
-//! - What an owner already has it may keep, weaken or release at any time.
+//! - An owner may keep, downgrade or release what it already has at any time.
 //! - fcntl: ranges are split and merged as POSIX requires, an upgrade is atomic, and a request that
 //!   could never be granted (the holder waits, through any chain over the files of this MDT, for
 //!   the requester) is refused with `Deadlock`.
 //! - flock: the whole file; an upgrade first releases the old lock, as flock(2) warns, so two
 //!   upgraders cannot block each other. Locks of the two families never conflict with each other.
 //!
-//! A request that has to wait stays in its queue until it is granted or refused, which is told with a
-//! [`Completion`], or until it is cancelled or its client is dropped. Every call that can end waits of
-//! others adds their completions to its last argument. A cancelled request that is not in the queue
-//! any more was completed before: exactly one of both happens.
+//! A request that has to wait stays in its queue until it is granted or refused, which a
+//! [`Completion`] reports, or until it is cancelled or its client is dropped. Every call that can
+//! end waits of other requests adds their completions to its last argument. A cancelled request
+//! that is not in the queue any more was completed before: exactly one of the two happens.
 //!
 //! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim)
 //! what they hold, before anything new is granted.
@@ -220,8 +220,8 @@ impl AdvisoryLocks {
         self.files.get(&(inode, family)).is_some_and(|file| file.position(client, ticket).is_some())
     }
 
-    /// Takes locks of `owner` on a file away: its last descriptor was closed. Its queued requests are
-    /// completed with [`LockError::Released`].
+    /// Removes the locks of `owner` on a file: its last descriptor was closed. Its queued requests
+    /// are completed with [`LockError::Released`].
     pub fn drop_owner(
         &mut self,
         inode: InodeNumber,
@@ -237,7 +237,7 @@ impl AdvisoryLocks {
         self.grant_waiters(key, completed);
     }
 
-    /// Takes everything of a client away: its session ended. Its own requests are completed with it.
+    /// Removes everything of a client: its session ended. Its own requests are completed with it.
     pub fn drop_client(&mut self, client: ClientId, completed: &mut Vec<Completion>) {
         let Some(state) = self.clients.remove(&client) else { return };
         for files in [&mut self.waiting, &mut self.holding] {
@@ -312,8 +312,8 @@ impl AdvisoryLocks {
         self.grant_waiters(key, completed);
     }
 
-    /// Grants the queued requests of a file that nothing stands in the way of, in order. One that is
-    /// granted lets none before it continue, but one that is refused may.
+    /// Grants the queued requests of a file that no longer conflict, in order. A request that is
+    /// granted cannot let an earlier one continue, but one that is refused may.
     fn grant_waiters(&mut self, key: FileKey, completed: &mut Vec<Completion>) {
         let mut position = 0;
         while let Some(waiter) = self.files.get(&key).and_then(|file| file.waiters.get(position)).copied() {
@@ -359,7 +359,7 @@ impl AdvisoryLocks {
         has_refused
     }
 
-    /// Brings what is counted about `owner` and its client in step with the file.
+    /// Updates the counts of `owner` and its client to match the file.
     fn account(&mut self, key: FileKey, owner: LockOwner) {
         let file = &self.files[&key];
         let (count, waits, holds) = (file.count(owner.client), file.waits(owner), file.segments(owner).is_some());
@@ -391,7 +391,7 @@ impl AdvisoryLocks {
         if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
     }
 
-    /// Whether one more owner or request may come to a file; those who are there may continue.
+    /// Whether one more owner or request may come to a file; those that are there may continue.
     fn check_parties(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
         let parties = self.files.get(&key).map_or(0, FileLocks::parties);
         if is_there || parties < self.parties_max { Ok(()) } else { Err(LockError::NoLocks) }
@@ -403,9 +403,9 @@ impl AdvisoryLocks {
         }
     }
 
-    /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came
-    /// before wants one, except those who wait for `owner` itself. `position`: of its place in the
-    /// queue.
+    /// Whether a request may be granted now: no other owner holds a conflicting lock, and no
+    /// earlier request wants one, except those that wait for `owner` itself. `position`: of its
+    /// place in the queue.
     fn admits(&self, key: FileKey, position: usize, owner: LockOwner, range: LockRange, mode: LockMode) -> bool {
         let file = &self.files[&key];
         if file.conflicts(owner, range, mode).next().is_some() {
@@ -420,7 +420,7 @@ impl AdvisoryLocks {
         self.waits_for(holders, false).contains(&owner)
     }
 
-    /// Everybody that `from` wait for, directly or through others, and `from` themselves. With
+    /// All owners that `from` wait for, directly or through others, and `from` themselves. With
     /// `queues`, a queued request also waits for the conflicting ones before it; without, only for
     /// locks that are held.
     fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
@@ -440,7 +440,8 @@ impl AdvisoryLocks {
         reached
     }
 
-    /// Whether anybody waits for a record lock that `owner` holds, or after one that it waits for.
+    /// Whether any owner waits for a record lock that `owner` holds, or after one that it waits
+    /// for.
     fn is_waited_for(&self, owner: LockOwner) -> bool {
         let file = |inode: &InodeNumber| &self.files[&(*inode, LockFamily::Posix)];
         let mut held = self.holding.get(&owner).into_iter().flatten().map(file);
@@ -448,8 +449,8 @@ impl AdvisoryLocks {
         held.any(|file| file.is_waited_for(owner)) || wanted.any(|file| file.is_waited_behind(owner))
     }
 
-    /// `owner` began to wait. Where that closed a circle through places in queues, those in the
-    /// circle may now pass. There is none if nobody waits for `owner`: so a request that joins a
+    /// `owner` began to wait. Where that closed a cycle through places in queues, those in the
+    /// cycle may now pass. There is none if no owner waits for `owner`: so a request that joins a
     /// long queue costs no search through all of it.
     fn grant_passers(&mut self, owner: LockOwner, completed: &mut Vec<Completion>) {
         if !self.is_waited_for(owner) {

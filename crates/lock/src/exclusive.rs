@@ -5,10 +5,10 @@
 //! client in the queue. A client represents all its users: it orders them itself, and a repeated
 //! request of the holder is granted again.
 //!
-//! A lock that becomes free is granted only to a request that is present: the first client in the queue
-//! is told, and asks again. It keeps its place until it does, cancels, or is dropped, and no longer than
-//! two calls of [`ExclusiveLocks::skip_silent`]. (What the lock is wanted for may not be possible any
-//! more, and the answer shows the file as of the grant.)
+//! A lock that becomes free is granted only when it is requested again: the first client in the
+//! queue is told, and asks. It keeps its place until it asks, cancels or is dropped, but no longer
+//! than for two calls of [`ExclusiveLocks::skip_silent`]. (The purpose of the lock may not be
+//! possible any more, and the answer shows the file at the time of the grant.)
 //!
 //! Life cycle: volatile; after a restart of the MDT a holder reclaims it with `try_begin` before
 //! others are admitted.
@@ -24,7 +24,7 @@ use crate::LockError;
 pub enum ExclusiveAnswer {
     /// The client holds it.
     Granted,
-    /// Somebody else holds it or comes first: queued. To be asked again when the client is told.
+    /// Another client holds it or comes first: queued. To be asked again when the client is told.
     Queued,
 }
 

@@ -1,4 +1,4 @@
-//! The locks of one family on one file: which are held, and who waits in which order.
+//! The locks of one family on one file: which are held, and which requests wait in which order.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The lock manager: who may do what to a file, and who comes next. Pure state machines: time and
-//! events come in as arguments, decisions and wake-ups come out; no clock, no task, no message.
+//! The lock manager: which access to a file is granted, and which request is next. Pure state
+//! machines: time and events come in as arguments, decisions and wake-ups come out; no clock, no
+//! task, no message.
 //!
 //! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock
 //!   detection.
@@ -7,10 +8,11 @@
 //! - [`inode_locks`]: the locks under which clients cache parts of inodes, and the changes that wait
 //!   until these are given back.
 //!
-//! Nobody polls. A queued request for an advisory lock is granted by the event that makes it possible,
-//! and its client is told so; the exclusive data lock is left free for the first in its queue, which is
-//! told to ask again. Both keep their places until they are cancelled, or their client's session ends:
-//! a client that falls silent holds the queue up no longer than it would as a holder.
+//! There is no polling. A queued request for an advisory lock is granted by the event that makes
+//! this possible, and its client is told; the exclusive data lock is reserved for the first client
+//! in its queue, which is told to ask again. A request for an advisory lock keeps its place until
+//! it is cancelled or the session of its client ends: a client that falls silent delays the queue
+//! no longer than it would as a holder.
 
 pub mod advisory;
 pub mod exclusive;

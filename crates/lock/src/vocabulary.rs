@@ -114,7 +114,7 @@ pub struct Completion {
 /// Why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockError {
-    /// Somebody else holds a conflicting lock, or waits for one and came first.
+    /// Another owner holds a conflicting lock, or waits for one and came first.
     Conflict,
     /// Waiting would never end: the holder waits, directly or through others, for this owner.
     Deadlock,

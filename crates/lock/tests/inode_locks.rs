@@ -431,7 +431,7 @@ fn at_a_limit_the_oldest_are_asked_back() {
     assert_eq!(ask.iter().map(|asked| asked.inode).collect::<Vec<_>>(), (0..16).map(inode).collect::<Vec<_>>());
     assert_eq!(locks.grant(ClientId(1), inode(20), BOTH, &mut ask), None);
     assert_eq!(ask.len(), 16, "each is asked once");
-    assert_eq!((locks.room(ClientId(1)), locks.room(ClientId(2))), (0, 10), "20 of one client, 30 of all");
+    assert_eq!((locks.locks_left(ClientId(1)), locks.locks_left(ClientId(2))), (0, 10), "20 of one client, 30 of all");
     for number in 0..10 {
         grant(&mut locks, 2, inode(number), BOTH).unwrap();
     }
@@ -444,7 +444,7 @@ fn at_a_limit_the_oldest_are_asked_back() {
     assert!(!dropped.has_more && dropped.locks.iter().all(|lock| lock.handle <= LockHandle(104) && lock.bits == BOTH));
     assert_eq!(dropped.locks.len(), 5, "as they were granted");
     assert_eq!((locks.count_of(ClientId(1)), locks.len()), (15, 25), "those up to this handle");
-    assert_eq!(locks.room(ClientId(2)), 5);
+    assert_eq!(locks.locks_left(ClientId(2)), 5);
     assert!(grant(&mut locks, 2, inode(20), BOTH).is_some());
     locks.drop_client(ClientId(1), locks.last_handle(), usize::MAX, &mut ready);
     assert_eq!((locks.count_of(ClientId(1)), locks.len()), (0, 11));

@@ -69,7 +69,7 @@ impl Touched {
         txn.volatile.cache.check();
         let outcome = self.check_records(txn).and_then(|()| self.check_inodes(txn));
         if let Err(error) = outcome {
-            tracing::warn!(%error, "a commit was not audited");
+            tracing::warn!(%error, "cannot audit a commit");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The locks under which clients cache names and attributes, as this MDT keeps them: the table, who
-//! waits for locks to come back, and which locks are still to be asked for.
+//! The locks under which clients cache names and attributes, as this MDT keeps them: the table, the
+//! changes that wait for locks to come back, and the locks that are still to be asked for.
 //!
 //! Decisions are made here, under the namespace's mutex; the callbacks are made without it
 //! (`mdt/cache.rs`).
@@ -29,13 +29,13 @@ pub(crate) const LOCKS_PER_STEP: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct CacheLocks {
     locks: InodeLocks,
-    /// Requests that wait for the locks in the way of their change.
+    /// Requests that wait for the locks that conflict with their change.
     waiters: BTreeMap<ChangeId, Arc<Notify>>,
     /// Locks to be asked back.
     asked: Vec<Revocation>,
     /// Locks that were asked back.
     deadlines: LockDeadlines,
-    /// Clients of whose ended locks some exist still, and the last of these.
+    /// Clients some of whose ended locks still exist, and the last of these.
     ended: BTreeMap<ClientId, LockHandle>,
 }
 
@@ -76,7 +76,7 @@ impl CacheLocks {
         if self.ended.get(&client).is_some_and(|last| former <= *last) {
             self.cancel(client, &[former]);
         }
-        if self.room(client) == 0 {
+        if self.locks_left(client) == 0 {
             return None;
         }
         let granted = self.grant(client, inode, bits)?;
@@ -88,8 +88,8 @@ impl CacheLocks {
     }
 
     /// How many more locks a client may be granted.
-    pub fn room(&self, client: ClientId) -> usize {
-        self.locks.room(client)
+    pub fn locks_left(&self, client: ClientId) -> usize {
+        self.locks.locks_left(client)
     }
 
     /// What a client has of an inode.
@@ -97,7 +97,7 @@ impl CacheLocks {
         self.locks.held_by(inode, client)
     }
 
-    /// Whether nobody has a lock.
+    /// Whether no client has a lock.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
@@ -138,7 +138,7 @@ impl CacheLocks {
         }
     }
 
-    /// Asks back what others have of these parts, and nobody waits for it.
+    /// Asks back what other clients have of these parts, without waiting for it.
     pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) {
         self.asked.extend(self.locks.revoke(client, parts));
     }
@@ -208,12 +208,12 @@ impl CacheLocks {
         self.deadlines.tick(|handle| self.locks.exists(handle))
     }
 
-    /// Whether no client is to give a lock back.
+    /// Whether no lock is asked back.
     pub fn nothing_asked(&self) -> bool {
         self.deadlines.is_empty()
     }
 
-    /// Rung when a client is asked for a lock.
+    /// Signalled when a client is asked for a lock.
     pub fn asked_for(&self) -> Arc<Notify> {
         self.deadlines.wakeup()
     }
@@ -250,8 +250,8 @@ impl CacheLocks {
 mod tests {
     use super::*;
 
-    /// Locks of the former connection are removed step by step: those that are left are not in the
-    /// way of claims.
+    /// Locks of the former connection are removed step by step: those that are left do not prevent
+    /// claims.
     #[test]
     fn locks_are_claimed_while_old_ones_are_removed() {
         let (client, bits) = (ClientId(1), InodeBits(1));

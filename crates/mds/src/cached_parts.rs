@@ -1,5 +1,6 @@
 //! Which parts of inodes, among those that clients cache under locks, a batch changes. Compares
-//! what the tables have with what the batch puts there, so no operation has to say what it changes.
+//! what the tables have with what the batch puts there, so no operation has to declare what it
+//! changes.
 //!
 //! | in the batch | part |
 //! |---|---|
@@ -11,9 +12,9 @@
 //! | an object on this MDT, or a block of it | `DATA` |
 //! | an extended attribute | `XATTRS`; of an access list also `ATTRIBUTES` |
 //!
-//! A change of nothing but the access time is kept apart: it is made by reading, and what reads
-//! waits for nobody. Removing an inode that has no name any more changes nothing that is cached: the
-//! locks of others went with its last name, and nothing is granted of it since.
+//! A change of only the access time is treated separately: it is caused by reading, and reads do
+//! not wait. Removing an inode that has no name any more changes nothing that is cached: other
+//! clients gave back their locks when its last name was removed, and none has been granted since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +50,7 @@ pub(crate) struct CachedParts {
 impl CachedParts {
     /// Of a batch; `stored`: a value as the tables have it before. Records are compared of inodes
     /// of which `is_cached` says that others have cached something; the rest is not told. What
-    /// cannot be decoded is not cached by anybody: it was never shown.
+    /// cannot be decoded is not cached by any client: it was never shown.
     pub fn changed_by(
         operations: &[Operation],
         stored: impl Fn(Table, &[u8]) -> FsResult<Option<Bytes>>,

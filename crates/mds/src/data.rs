@@ -57,7 +57,7 @@ impl NewData {
         self.bytes == 0
     }
 
-    /// Behind the last byte.
+    /// After the last byte.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes
     }

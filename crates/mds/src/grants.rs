@@ -1,23 +1,23 @@
-//! Which locks a client gets with a reply: what it asked for, of the inodes that request and reply
-//! are about, as far as it can keep it.
+//! Which locks a client gets with a reply: those that it asked for, on the inodes of the request
+//! and the reply, as far as they can be granted.
 //!
 //! Attributes are granted only where this MDT and that client alone know them: not while a file's
 //! size is not known, another client has it open for writing, or an append or truncation is in
-//! progress. Nothing is
-//! granted of an inode without a name (nothing can be withdrawn with its name any more), and
-//! nothing during a recovery, or before a client has told on a new connection what it has open.
+//! progress. Nothing is granted on an inode without a name (no change of its name can withdraw the
+//! lock any more), and nothing during a recovery, or before a client has reported its opens on a
+//! new connection.
 //!
 //! Data on this MDT are granted with replies that bring all of them, to opens for reading and to
 //! reads, if they are few, and not while another client has the file open for writing: it would take
 //! them back at once. They have a lock of their own, because it is not claimed on a new connection.
 //!
-//! The layout is granted with every reply that shows it, except while it is being changed. Opens are granted of directories wherever
-//! they are shown, and of files with an open for reading, which brings the layout; not of a file
-//! whose readers are counted because it may be moved.
+//! The layout is granted with every reply that shows it, except while it is being changed. Opens are
+//! granted on directories by every reply that shows them, and on files by an open for reading, whose
+//! reply contains the layout; not on a file whose readers are counted because it may be migrated.
 //!
-//! A page of a directory brings a lock on each inode that it shows, in its entry. Once a limit of
-//! locks is reached the rest of the page gets none: each refused grant asks for the oldest ones
-//! back, and a page must not ask for a client's whole cache.
+//! A page of a directory comes with a lock on each inode that it shows, in its entry. Once a limit
+//! of locks is reached, the rest of the page gets none: each refused grant asks for the oldest
+//! locks back, and one page must not ask for a client's whole cache.
 
 use lock::{GrantedBits, InodeBits, inode_bit};
 use rpc::message::{
@@ -32,13 +32,13 @@ use crate::{tables::inode::Brief, transaction::entries::is_dots, volatile::Volat
 const DIRECTORY: InodeBits = InodeBits(inode_bit::DIRECTORY);
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
-/// What can be granted of an inode that a reply shows.
+/// What can be granted on an inode that a reply shows.
 const SHOWN: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS);
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 const LAYOUT: InodeBits = InodeBits(inode_bit::LAYOUT);
 const DATA: InodeBits = InodeBits(inode_bit::DATA);
 
-/// Grants the locks that a client wants with this reply: returns those that go beside it, and enters
+/// Grants the locks that a client wants with this reply: returns those that go with it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
 /// mutex: what the reply shows is what the locks protect. `stored`: an inode as the tables have it.
 pub(crate) fn with_reply(
@@ -108,14 +108,14 @@ pub(crate) fn claim(volatile: &mut Volatile, client: ClientId, claim: &LockClaim
     Some(handle)
 }
 
-/// Of a client that may open without asking, opens are presumed when its connection breaks.
+/// When the connection of a client that may open without a request breaks, its opens are presumed.
 fn note_open(volatile: &mut Volatile, client: ClientId, granted: InodeBits) {
     if granted.meets(OPEN) {
         volatile.opens.presumed.may_open(client);
     }
 }
 
-/// Grants what is wanted of the inodes that a page shows.
+/// Grants the locks wanted on the inodes that a page shows.
 fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
     if !wanted.meets(SHOWN) {
         return;
@@ -126,21 +126,21 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
         let bits = exact(volatile, client, inode, bits & wanted);
         match grant(volatile, client, inode, bits) {
             Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
-            None if volatile.cache.room(client) == 0 => return,
+            None if volatile.cache.locks_left(client) == 0 => return,
             None => {}
         }
     }
 }
 
-/// Without attributes and data, unless they are exact as long as nobody asks this MDT; without opens that are
-/// counted.
+/// Without attributes and data, unless they are exact as long as no client asks this MDT; without
+/// opens that are counted.
 pub(crate) fn exact(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> InodeBits {
     let is_exact = !bits.meets(ATTRIBUTES | DATA) || is_still(volatile, client, inode);
     let bits = if is_exact { bits } else { bits & !(ATTRIBUTES | DATA) };
     if bits.meets(OPEN) && volatile.moves.counts(inode) { bits & !OPEN } else { bits }
 }
 
-/// Whether nobody but this client may change the data of an inode without asking this MDT first.
+/// Whether no other client may change the data of an inode without asking this MDT first.
 pub(crate) fn is_still(volatile: &Volatile, client: ClientId, inode: InodeNumber) -> bool {
     let own = volatile.opens.of_inode(inode, client).writers;
     volatile.opens.writers(inode).opens == own && volatile.exclusive.holder(inode).is_none()
@@ -259,7 +259,7 @@ mod tests {
         let mut pages = [page(0..60), page(60..160)];
         pages.iter_mut().for_each(|page| in_page(&mut volatile, CLIENT, SHOWN, page));
         let locked = pages.iter().flatten().filter(|found| found.lock.is_some()).count();
-        assert_eq!((locked, volatile.cache.room(CLIENT)), (100, 0));
+        assert_eq!((locked, volatile.cache.locks_left(CLIENT)), (100, 0));
         assert_eq!(volatile.cache.take_asked().len(), 16);
         in_page(&mut volatile, CLIENT, SHOWN, &mut page(0..60));
         assert_eq!(volatile.cache.take_asked().len(), 0, "it has them");

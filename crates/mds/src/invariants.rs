@@ -12,7 +12,7 @@
 //! | names | an inode that gets a name is not removed, and has the kind that the name says |
 //! | orphans | an inode that is recorded as one exists and has no links; one that is kept after its last name went is recorded |
 //! | opens | the inode of a new open exists; if the open writes a regular file, the size is not known |
-//! | sizes | a size becomes known only of a file that nobody has open for writing |
+//! | sizes | a size becomes known only for a file that no client has open for writing |
 //!
 //! Downside: the rest of the tables is not checked against the batch; module `audit` does that
 //! where it may take time.

@@ -28,7 +28,7 @@ impl Load {
         }
     }
 
-    /// Nobody writes to the file any more.
+    /// No client writes to the file any more.
     pub fn end(&mut self, file: InodeNumber) {
         for ost in self.files.remove(&file).unwrap_or_default() {
             let written = self.objects.get_mut(&ost).expect("an object of a file is counted");

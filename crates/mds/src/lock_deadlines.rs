@@ -2,20 +2,20 @@
 //! acts on it.
 //!
 //! Time is counted in ticks, [`TICKS`] to a `ldlm_timeout`, so that time during which this process
-//! stood still does not count. Each lock has a time of its own, from when it was asked for, whether
-//! or not a change waits for it:
+//! was suspended does not count. Each lock has a time of its own, from when it was asked for,
+//! whether or not a change waits for it:
 //!
 //! | after | what happens |
 //! |---|---|
 //! | half of the time | the client is reminded, by a second callback |
-//! | all of it, and the client said that it is busy since | it has as much time again, [`ROUNDS_MAX`] times in all |
+//! | all of it, and the client has answered that it is busy | it has as much time again, [`ROUNDS_MAX`] times in all |
 //! | all of it | the client is evicted |
 //!
 //! A client that is not reached does not answer the reminder either, so silence evicts it after one
 //! round.
 //!
-//! Downside: locks that have come back stay in the queue until their time is over, or until as many
-//! others were asked for.
+//! Downside: locks that have come back stay in the queue until their time has passed, or until as
+//! many others have been asked for.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -72,8 +72,8 @@ pub(crate) enum Attempt<T> {
 pub(crate) enum Obstacle {
     /// Locks that are asked back.
     Locks(ChangeId),
-    /// Clients of the former start that did not come back yet: what they cache nobody knows. This
-    /// tells when there is one less.
+    /// Clients of the former start that did not come back yet: it is not known what they cache.
+    /// This tells when there is one less.
     FormerClients(OwnedNotified),
 }
 
@@ -101,8 +101,8 @@ enum Preparation {
 pub(crate) struct Attempts {
     /// What is loaded for it.
     pub loading: Loading,
-    /// Its change, once it had to wait for locks: until it is done, these parts of inodes are
-    /// granted to nobody.
+    /// Its change, once it had to wait for locks: until it is done, locks on these parts of inodes
+    /// are not granted.
     pub change: Option<ChangeId>,
 }
 
@@ -216,7 +216,7 @@ impl Namespace {
         self.volatile.cache.holds(client, inode, InodeBits(inode_bit::DATA))
     }
 
-    /// What a client is shown of its change beside the reply, see [`shown_changes::beside`].
+    /// What a client is shown of its change with the reply, see [`shown_changes::beside`].
     pub fn shown_beside(&self, context: &Context, change: &Change, reply: Option<&MdtReply>) -> Vec<Entry> {
         let stored = |number| {
             let value = self.store.get(INODES, &Inode::key(number)).ok()??;
@@ -242,7 +242,7 @@ impl Namespace {
         self.counters.inodes
     }
 
-    /// Rung when an OST has something to be told.
+    /// Signalled when there is something to tell an OST.
     pub fn wakeup(&mut self, ost: OstIndex) -> Arc<Notify> {
         self.wakeups.entry(ost).or_default().clone()
     }
@@ -349,8 +349,8 @@ impl Namespace {
     }
 
     /// Whether others have cached what an operation changes. If so they are asked for their locks,
-    /// and the operation waits; one that cannot wait goes on. After a restart nobody knows what the
-    /// clients of before have cached: until they are back, or their leases have ended with the
+    /// and the operation waits; one that cannot wait goes on. After a restart it is not known what
+    /// the earlier clients have cached: until they are back, or their leases have ended with the
     /// recovery, it waits too.
     fn prepare(&mut self, context: &Context, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
         let client = context.client;
@@ -376,7 +376,7 @@ impl Namespace {
             self.volatile.cache.revoke(client, &changed);
             return Ok(Preparation::Ready(cached));
         };
-        // Also what nobody has cached yet: nothing of it is granted until the change is made.
+        // Also what no client has cached yet: no lock on it is granted until the change is made.
         let changed = self.cached_parts(changes, |_| true)?.changed();
         Ok(match self.volatile.cache.prepare(attempts.change, client, &changed) {
             Some(change) => {

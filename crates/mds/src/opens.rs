@@ -8,7 +8,7 @@ use types::{ClientId, FsResult, InodeNumber, TooMany};
 
 use crate::presumed_opens::PresumedOpens;
 
-/// Names an open file among all clients.
+/// Identifies an open file among all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OpenKey {
     /// The client.
@@ -27,7 +27,7 @@ pub(crate) struct OpenFile {
     /// The write epoch the opener was given; `None` if it was reclaimed.
     pub epoch: Option<u64>,
     /// It was the file's first opening for writing, and has truncated nothing: under the epoch
-    /// given, what the opener says of its writes is all that can have made an object of the file.
+    /// given, only the writes that the opener reports can have created objects of the file.
     pub began: bool,
 }
 
@@ -39,7 +39,7 @@ impl OpenFile {
 }
 
 /// An open that a step of a compound made: it exists for the steps after it, before the batch is
-/// applied, and is taken back if that fails.
+/// applied, and is removed again if that fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EarlyOpen {
     /// Its name.
@@ -58,7 +58,7 @@ impl EarlyOpen {
         Self { key, file, replaced }
     }
 
-    /// Takes it back.
+    /// Undoes it.
     pub fn take_back(self, opens: &mut OpenTable) {
         match self.replaced {
             Some(file) => opens.insert(self.key, file),
@@ -143,9 +143,9 @@ pub(crate) struct OpenTable {
     uses: BTreeMap<InodeNumber, Uses>,
     clients: BTreeMap<ClientId, ClientUse>,
     files_written: u32,
-    /// Inodes that nobody else may begin to write to, as long as this open lasts.
+    /// Inodes that no other client may begin to write, as long as this open lasts.
     held: BTreeMap<InodeNumber, OpenKey>,
-    /// What may be open besides.
+    /// Inodes that may be open without this MDT's knowledge.
     pub presumed: PresumedOpens,
 }
 
@@ -169,9 +169,9 @@ impl OpenTable {
         self.check_below(self.limit, target, key)
     }
 
-    /// The same for an open that the client has already, and may have made without asking. Each limit
-    /// is kept where opens are made, here and at the client, so both together may be twice as many;
-    /// to refuse one of them now would lose an open file.
+    /// The same for an open that the client already has, and may have made without a request. Both
+    /// the client and this MDT apply the limit to the opens that they make, so together there may
+    /// be twice as many; refusing one of them now would lose an open file.
     pub fn check_limit_of_claimed(&self, target: &str, key: OpenKey) -> FsResult<()> {
         self.check_below(self.limit.saturating_mul(2), target, key)
     }
@@ -205,7 +205,7 @@ impl OpenTable {
         self.uses.get(&inode).and_then(|uses| uses.clients.get(&client)).copied().unwrap_or_default()
     }
 
-    /// Takes an open away.
+    /// Removes an open.
     pub fn remove(&mut self, key: OpenKey) -> Option<OpenFile> {
         let file = self.files.remove(&key)?;
         let uses = self.uses.get_mut(&file.inode).expect("an open file is counted");
@@ -288,7 +288,7 @@ impl OpenTable {
         self.files_written
     }
 
-    /// Who writes this inode, among all that is written.
+    /// The writers of this inode, among all writers.
     pub fn writers(&self, inode: InodeNumber) -> Writers {
         let uses = self.uses.get(&inode);
         Writers {

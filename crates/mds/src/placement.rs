@@ -76,7 +76,7 @@ pub(crate) struct Targets {
     osts: BTreeMap<OstIndex, OstView>,
     /// Pools of them.
     pub pools: Pools,
-    /// Who writes where.
+    /// What is being written where.
     pub load: Load,
     placement: Placement,
     /// How many OSTs that take new objects live on each device.
@@ -163,7 +163,7 @@ impl Targets {
     }
 
     /// The connection to an OST is interrupted: until it answers, others come first. One that never
-    /// answered is used as before: nobody knows of anything that changed.
+    /// answered is used as before: no change is known.
     pub fn interrupted(&mut self, ost: OstIndex) {
         if let Some(view) = self.osts.get_mut(&ost) {
             view.interrupted = view.report.is_some();

@@ -144,7 +144,7 @@ impl Pools {
         self.pools.get_mut(pool).map(|members| &mut members.spill).ok_or_else(absent)
     }
 
-    /// Whether `from` is `pool`, or spills to it. Ends, since there is no circle yet.
+    /// Whether `from` is `pool`, or spills to it. Ends, since there is no cycle yet.
     fn leads_to(&self, from: &str, pool: &str) -> bool {
         let next = |name: &&str| self.pools.get(*name).and_then(|members| members.spill.target.as_deref());
         let mut chain = std::iter::successors(Some(from), next);

@@ -1,19 +1,20 @@
-//! Inodes that a client may have open without this MDT's knowledge, although it has no lock on their
-//! opens any more: until it has told, they are taken to be open.
+//! Inodes that a client may have open without this MDT's knowledge, although it has no lock on
+//! their opens any more: until it has reported its opens, they count as open.
 //!
-//! | why the lock is not what it was | presumed until |
+//! | why the lock does not protect the opens any more | presumed until |
 //! |---|---|
-//! | the client itself removed the inode's last name, and is asked for the lock | it gives the lock back: it registers its opens first |
-//! | its connection broke, and its locks with it | it says on the next connection that all are registered |
+//! | the client itself removed the inode's last name, and is asked for the lock | it gives the lock back; before that it registers its opens |
+//! | its connection broke, and its locks ended with it | it says on the next connection that all opens are registered |
 //!
-//! From the beginning of a connection until the client has told, nothing that is presumed of it ends.
-//! Its locks of before are removed in steps; each that goes becomes a presumption in the same step, so
-//! at every moment an inode that it may have open is under one of both: a change by another client
-//! waits for the next step, then finds the inode open. Presumptions that have lost their reason count
-//! no more, and are removed in steps, too; inodes without a name are ended by these steps.
+//! From the beginning of a connection until the client has reported its opens, no presumption about
+//! it ends. Its former locks are removed in steps, and each becomes a presumption in the same step.
+//! So at every moment an inode that it may have open is either locked or presumed open: a change by
+//! another client waits for the next step, then finds the inode open. Presumptions that have lost
+//! their reason have no effect any more; they are removed in steps too, which also remove inodes
+//! without a name.
 //!
-//! All of a client end with its session. Volatile: after a restart clients reclaim their opens
-//! before anything is removed.
+//! All presumptions about a client end with its session. Volatile: after a restart clients reclaim
+//! their opens before anything is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,19 +32,19 @@ pub(crate) enum Until {
 /// See [`PresumedOpens::end`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Inodes without a name that nobody may have open any more, unless this MDT knows it.
+    /// Inodes without a name that no client can have open any more, unless this MDT knows the open.
     pub unnamed: Vec<InodeNumber>,
     /// There may be more that have ended.
     pub has_more: bool,
 }
 
-/// See the module documentation. Invariants: `inodes` has the same pairs as `of_clients`; what is
-/// without a name is in them; a client that has to tell could open without asking.
+/// See the module documentation. Invariants: `inodes` has the same pairs as `of_clients`; inodes
+/// without a name are in them; a client that has to report opens could open without a request.
 #[derive(Debug, Default)]
 pub(crate) struct PresumedOpens {
     /// Clients that have had a lock on opens since their session began.
     may_open: BTreeSet<ClientId>,
-    /// Those of them that have not told yet what they have open since their connection began.
+    /// Those of them that have not reported their opens yet since their connection began.
     to_tell: BTreeSet<ClientId>,
     of_clients: BTreeMap<(ClientId, InodeNumber), Until>,
     inodes: BTreeMap<(InodeNumber, ClientId), Until>,
@@ -59,14 +60,14 @@ impl PresumedOpens {
         self.may_open.insert(client);
     }
 
-    /// A connection of a client begins: its locks have ended, and it has to tell what it has open.
+    /// A connection of a client begins: its locks have ended, and it has to report its opens.
     pub fn connection_begun(&mut self, client: ClientId) {
         if self.may_open.contains(&client) {
             self.to_tell.insert(client);
         }
     }
 
-    /// A client has told of all that it opened without asking.
+    /// A client has reported everything that it opened without a request.
     pub fn registered(&mut self, client: ClientId) {
         self.to_tell.remove(&client);
     }
@@ -88,7 +89,7 @@ impl PresumedOpens {
         self.inodes.is_empty()
     }
 
-    /// Whether a client has not told yet what it has open since its connection began.
+    /// Whether a client has not reported its opens yet since its connection began.
     pub fn awaits_registration(&self, client: ClientId) -> bool {
         self.to_tell.contains(&client)
     }
@@ -105,8 +106,8 @@ impl PresumedOpens {
         self.inodes.get(&(inode, client)).is_some_and(|until| self.counts(client, *until))
     }
 
-    /// Whether any client may have it open. What is without a name is taken to be open until
-    /// [`PresumedOpens::end`] returns it: what ends it then is the caller.
+    /// Whether any client may have it open. An inode without a name counts as open until
+    /// [`PresumedOpens::end`] returns it: then the caller ends it.
     pub fn has_any(&self, inode: InodeNumber) -> bool {
         self.unnamed.contains(&inode) || self.of_inode(inode).any(|(client, until)| self.counts(client, until))
     }
@@ -231,7 +232,7 @@ mod tests {
             assert_eq!(step.unnamed.len(), 4);
             ended.extend(step.unnamed);
             if ended.len() == 4 {
-                // It connects again: what is left counts until it has told again.
+                // It connects again: what is left counts until it has reported again.
                 presumed.connection_begun(ALICE);
                 assert!(!presumed.has(ALICE, InodeNumber(3)) && presumed.has(ALICE, InodeNumber(9)));
                 assert_eq!(presumed.end(ALICE, 4, |_| true), unnamed(&[]));

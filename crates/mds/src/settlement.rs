@@ -2,11 +2,12 @@
 //! mtime), and the epochs that decide whose report is accepted. Pure: it only changes an inode
 //! record.
 //!
-//! An inode is *settled* (attributes exact) or *unsettled* (ask the objects), and has a write
-//! *epoch*. Invariant: **an epoch given to a client equals the inode's epoch only as long as that
-//! client has been the file's only source of changes since.** So a report under the inode's epoch
-//! is always exact, and any other report is ignored. To keep the invariant, a client that comes
-//! while others may change the file gets an epoch that never matches (one below the new one).
+//! The size of an inode is *known* (its attributes are exact) or *unknown* (the objects must be
+//! asked), and the inode has a write *epoch*. Invariant: **an epoch given to a client equals the
+//! inode's epoch only as long as that client has been the file's only source of changes since.** So
+//! a report under the inode's epoch is always exact, and any other report is ignored. To keep the
+//! invariant, a client that opens the file while others may change it gets an epoch that never
+//! matches (one below the new one).
 //!
 //! *Quiet* means: no other client can change the file's data now or later without asking the MDT
 //! first. A file is not quiet if there is another open for writing; if another client holds the
@@ -14,7 +15,7 @@
 //! unknown writer may still come back; or if an OST of the file has not yet been told to refuse an
 //! evicted client.
 //!
-//! | event | quiet | settled after | epoch after | epoch given |
+//! | event | quiet | known after | epoch after | epoch given |
 //! |---|---|---|---|---|
 //! | create, not opened for writing | - | yes | 0 | 0 |
 //! | open for writing (create or O_TRUNC included) | yes | no | +1 | the new one |
@@ -26,27 +27,27 @@
 //! | close of a writer, report under the inode's epoch | - | yes | +1 | |
 //! | close of a writer, no such report, others write | no | no | same | |
 //! | close of the last writer, no such report | yes | no | same | same, with `settle` |
-//! | look at an unsettled file (stat, look-up, directory) | yes | no | same | same |
+//! | look at a file of unknown size (stat, look-up, directory) | yes | no | same | same |
 //! | settle, report under the inode's epoch | yes | yes | +1 | |
 //! | end of a truncation without an open, report under the inode's epoch | yes | yes | +1 | |
 //! | a writer is evicted | - | no | +1 | none: its reports never match again |
 //! | the MDT lost power | - | no | second of the new era | none of an earlier era matches |
 //! | any other report | - | same | same | |
 //!
-//! *Eras*: the upper bits of an epoch. A power loss may have taken away epochs given, opens for
-//! writing and settlements since the record was last durable, while the objects kept what was
-//! written. So every loss starts a new era, and a record of an earlier era is read as that of an
-//! unsettled file, whose objects must be asked; the first client that does so settles it again.
+//! *Eras*: the upper bits of an epoch. A power loss may have undone opens for writing, reports of
+//! sizes and epochs given since the record was last durable, while the objects kept what was
+//! written. So every loss starts a new era, and the size in a record of an earlier era counts as
+//! unknown, until the first client that asks the objects reports it.
 //!
-//! Downsides: two writers of one client count as two clients, and the file is settled by a glimpse
-//! after the last close. After a power loss the first stat of every file costs a glimpse.
+//! Downsides: two writers of one client count as two clients, and the size becomes known by a
+//! glimpse after the last close. After a power loss the first stat of every file costs a glimpse.
 
 use rpc::message::mdt::SizeUpdate;
 use types::{DataChanges, DataTimes, SeenChanges, SeenProof, SetTime, Timestamp};
 
 use crate::tables::inode::Inode;
 
-/// Somebody begins to write.
+/// A client begins to write.
 pub(crate) fn open_for_write(inode: &mut Inode, quiet: bool) -> u64 {
     inode.size_known = false;
     next_epoch(inode, quiet)
@@ -69,7 +70,7 @@ pub(crate) fn lose_writer(inode: &mut Inode) {
 /// power loss.
 const EPOCHS_PER_ERA: u64 = 1 << 40;
 
-/// The first epoch after this many losses: that of new files, which have no objects yet.
+/// The first epoch of a power-loss era: that of new files, which have no objects yet.
 pub(crate) fn first_epoch(era: u64) -> u64 {
     era.saturating_mul(EPOCHS_PER_ERA)
 }
@@ -97,7 +98,7 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     }
 }
 
-/// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event
+/// Accepts a report or ignores it; true if the size is known afterwards. `quiet` is what the event
 /// asks for (module table); a closing writer under the inode's epoch is alone by the invariant.
 pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
     if inode.size_known || !quiet || update.epoch != inode.epoch {
@@ -218,7 +219,7 @@ mod tests {
         assert!(!settle(&mut inode, &report(epoch, 5, None), false));
         assert!(settle(&mut inode, &report(epoch, 5, None), true));
         let again = report(inode.epoch, 6, None);
-        assert!(!settle(&mut inode, &again, true), "a settled file needs no settling");
+        assert!(!settle(&mut inode, &again, true), "a known size needs no report");
     }
 
     #[test]
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(inode.epoch, epoch, "once for each loss");
         assert!(settle(&mut inode, &report(epoch, 7, None), true));
         doubt(&mut inode, 1);
-        assert!(inode.size_known, "settled since");
+        assert!(inode.size_known, "known since");
         doubt(&mut inode, 2);
         assert!(!inode.size_known);
     }

@@ -1,9 +1,10 @@
-//! What a client is shown of the inodes that its request changed, beside the reply: without it the
-//! client would have to ask for the attributes of a directory after each name that it makes there.
+//! What a client is shown, along with the reply, of the inodes that its request changed: without it
+//! the client would have to ask for the attributes of a directory after each name that it creates
+//! there.
 //!
-//! Shown are inodes of which the client has the lock on attributes, which are known exactly, and
-//! which the reply does not show. To be called together with the operation, under the namespace's
-//! mutex. Costs nothing while nobody has a lock.
+//! Shown are inodes on whose attributes the client has the lock, whose attributes are known
+//! exactly, and which the reply does not show. To be called together with the operation, under the
+//! namespace's mutex. Costs nothing while no client has a lock.
 
 use lock::{InodeBits, inode_bit};
 use rpc::message::{MdtReply, mdt::Entry};

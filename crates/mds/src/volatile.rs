@@ -32,7 +32,7 @@ const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 pub(crate) struct Recovery {
     /// Known clients that have not finished reclaiming.
     pub expected: BTreeSet<ClientId>,
-    /// Those of `expected` that cannot come back: they lived in a process that has ended.
+    /// Those of `expected` that cannot come back: their process has ended.
     pub gone: BTreeSet<ClientId>,
     /// Clients that have.
     pub recovered: BTreeSet<ClientId>,
@@ -41,12 +41,12 @@ pub(crate) struct Recovery {
     pub evicted: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
-    /// How often this MDT lost power, and with it growth of files that nobody may have claimed:
+    /// How often this MDT lost power, and with it growth of files that no client may have claimed:
     /// because their clients did not come back, or had closed them.
     pub era: u64,
-    /// Whether what nobody claimed has ended, too.
+    /// Whether what no client claimed has ended too.
     pub ended: bool,
-    /// Rung when a client is not expected any more.
+    /// Signalled when a client is not expected any more.
     progress: Arc<Notify>,
 }
 
@@ -63,8 +63,8 @@ impl Recovery {
         to_come.then(|| self.progress.clone().notified_owned())
     }
 
-    /// Whether the client has a session that lasted over the restart: what it says of before is
-    /// believed.
+    /// Whether the client has a session that lasted over the restart: what it says about the former
+    /// start is believed.
     pub fn in_good_standing(&self, client: ClientId) -> bool {
         self.expected.contains(&client) || self.recovered.contains(&client)
     }
@@ -87,7 +87,7 @@ impl Recovery {
     /// The client is evicted: it may reclaim nothing any more.
     pub fn evict(&mut self, client: ClientId) {
         self.forget(client);
-        assert!(!self.in_good_standing(client), "nothing that an evicted client says of before is believed");
+        assert!(!self.in_good_standing(client), "nothing that an evicted client says about its opens is believed");
         self.evicted.insert(client);
     }
 
@@ -151,7 +151,7 @@ impl Fences {
         self.pending.values().flatten().copied().collect()
     }
 
-    /// Whether the locks of this client must be kept from others.
+    /// Whether the locks of this client must not be granted to others yet.
     pub fn holds(&self, client: ClientId) -> bool {
         self.pending.contains_key(&client)
     }
@@ -184,16 +184,16 @@ pub(crate) struct Volatile {
     pub fences: Fences,
     /// The clients that may report sizes.
     pub invitations: Invitations,
-    /// Inodes whose last name went a moment ago.
+    /// Inodes whose last name was removed a moment ago.
     pub removed: Removed,
     /// OSTs.
     pub targets: Targets,
     /// Files whose layout is poor for the way they are read.
     pub moves: Moves,
-    /// What finished files grew to.
+    /// The sizes of finished files.
     pub history: History,
     /// Files whose objects got bytes that they did not have, by a change that may not be durable
-    /// yet. Nobody is told before it is: if it were lost, what was written there without a sync
+    /// yet. No client is told before it is: if it were lost, what was written there without a sync
     /// would be back when the component grows there again. (New objects need no such care: a lost
     /// one's slot is never given again.)
     pub lengthened: BTreeMap<InodeNumber, Lsn>,
@@ -221,14 +221,14 @@ impl Volatile {
         }
     }
 
-    /// Whether a client may have an inode open for reading without having asked: it has the lock on
+    /// Whether a client may have opened an inode for reading without a request: it has the lock on
     /// its opens, or had it a moment ago.
     pub fn may_open_unasked(&self, client: ClientId, inode: InodeNumber) -> bool {
         self.cache.holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
     }
 
-    /// A client removed the last name of an inode. What it has open itself under its lock is told
-    /// with that.
+    /// A client removed the last name of an inode. The removal tells which opens it has under its
+    /// own lock.
     pub fn lost_name(&mut self, client: ClientId, inode: InodeNumber) {
         if self.cache.holds(client, inode, OPEN) {
             self.opens.presumed.add(client, inode, Until::LockGivenBack);
@@ -243,8 +243,9 @@ impl Volatile {
         self.end_presumptions(client, now);
     }
 
-    /// Removes some of the locks that a client has no more, up to this one. What it may have opened
-    /// under them is taken to be open if it has yet to tell. Returns whether there are more.
+    /// Removes some of the locks that a client does not have any more, up to this one. If it has
+    /// not reported its opens yet, what it may have opened under them is presumed open. Returns
+    /// whether there are more.
     pub fn drop_locks(&mut self, client: ClientId, last: LockHandle, now: Instant) -> bool {
         let dropped = self.cache.drop_some(client, last);
         if self.opens.presumed.awaits_registration(client) {
@@ -256,9 +257,8 @@ impl Volatile {
         dropped.has_more || has_ended_more
     }
 
-    /// Ends some of what was presumed of a client, if there is no reason for it any more; returns
-    /// whether there may be more. Inodes without a name are ended in the background, unless they are
-    /// open.
+    /// Ends some of the presumptions about a client that have no reason any more; returns whether
+    /// there may be more. Inodes without a name are ended in the background, unless they are open.
     pub fn end_presumptions(&mut self, client: ClientId, now: Instant) -> bool {
         let Self { opens, cache, removed, .. } = self;
         let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.holds(client, inode, OPEN));
@@ -285,8 +285,8 @@ impl Volatile {
     }
 
     /// Whether this client has to wait before it writes to the inode, because an open holds writers
-    /// off. If that open waits for the client, it holds them off no more: what it copied by then,
-    /// it copies again (the epoch tells).
+    /// off. If that open waits for the client, it stops holding them off: what it has copied so
+    /// far, it copies again (the epoch shows this).
     pub fn must_wait(&mut self, inode: InodeNumber, client: ClientId) -> bool {
         if self.opens.is_waited_for(inode, client) {
             self.end_hold(inode);
@@ -363,7 +363,7 @@ impl Volatile {
         cancelled
     }
 
-    /// A request for a lock is answered with an error: nothing of it stays in the queue.
+    /// A request for a lock is answered with an error: it does not stay in the queue.
     pub fn refuse_lock(&mut self, client: ClientId, request: &SetLock) {
         if let Some(ticket) = request.ticket {
             self.cancel_wait(request.inode, request.family, client, ticket);
@@ -371,7 +371,7 @@ impl Volatile {
     }
 
     /// A client releases the exclusive data lock of an inode. False if it does not hold it: then it
-    /// gives up its place in the queue, and its users that want it all the same ask again.
+    /// gives up its place in the queue, and its users that still want it ask again.
     pub fn end_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
         let outcome = self.exclusive.end(inode, client);
         let next = match outcome {
@@ -399,7 +399,7 @@ impl Volatile {
         }
     }
 
-    /// An OST is out of use: nobody waits for it.
+    /// An OST is out of use: nothing waits for it.
     pub fn release_fences(&mut self, ost: OstIndex) {
         for client in self.fences.waiting_for(ost) {
             self.fence_delivered(client, ost);

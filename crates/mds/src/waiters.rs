@@ -1,12 +1,13 @@
-//! Clients that wait for others, and what they are told: that a lock is theirs, or that they are to ask
-//! again. Nobody polls, and no request is kept in its handler: what cannot be done yet is answered at
-//! once, and its client is remembered here, or in the queues of the crate `lock`.
+//! Clients that wait for others, and what they are told: that they have a lock, or that they are to
+//! ask again. There is no polling, and no request is kept in its handler: a request that cannot be
+//! executed yet is answered at once, and its client is recorded here, or in the queues of the crate
+//! `lock`.
 //!
 //! Invariant: whatever ends a wait adds a notice under the mutex under which the client began to
 //! wait, so none is lost. A task of the MDT delivers them (`mdt/notices.rs`), in any order.
 //!
-//! Downside: a client is told of an inode, not of a request; its other users of the inode that wait
-//! ask again, too.
+//! Downside: a client is told about an inode, not about a request; its other waiting users of the
+//! inode ask again too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +95,7 @@ impl Waiters {
     }
 
     fn tell(&self, client: ClientId, request: ClientRequest) {
-        // Nobody is told when the MDT stops: clients ask its next start.
+        // No client is called back when the MDT stops: clients ask its next start.
         let _ = self.notices.send(Notice { client, request });
     }
 }

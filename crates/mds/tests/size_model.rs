@@ -326,7 +326,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 384, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_settled_size_is_exact(steps in prop::collection::vec(step(), 1..60)) {
+    fn a_known_size_is_exact(steps in prop::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let mut world = World::new().await;

@@ -219,7 +219,7 @@ async fn reclaim_open(fs: &Fixture, client: types::ClientId, inode: InodeNumber,
 }
 
 #[tokio::test]
-async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer() {
+async fn unknown_sizes_survive_a_crash_and_so_do_reports_of_sole_writers() {
     let mut fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
@@ -236,7 +236,7 @@ async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer(
 /// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what
 /// size it had then.
 #[tokio::test]
-async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seems_settled() {
+async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seems_known() {
     let mut fs = Fixture::new().await;
     let file = fs.file(ROOT, "f").await;
     let write = async |fs: &Fixture, size| {

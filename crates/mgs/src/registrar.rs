@@ -75,7 +75,7 @@ impl Registrar {
     /// Waits until the MGS knows this target.
     pub async fn succeeded(&self) {
         let mut states = self.states.clone();
-        // The sender ends with the registrar: nobody waits for it any more.
+        // The sender ends with the registrar: nothing waits for it any more.
         let _ = states.wait_for(|state| *state == Registration::Registered).await;
     }
 

@@ -147,7 +147,7 @@ pub fn stand_alone() -> anyhow::Result<()> {
     std::env::set_current_dir("/").context("cannot leave the working directory")
 }
 
-/// In the background process: nobody reads its output any more. `logs`: except for its standard
+/// In the background process: its output is not read any more. `logs`: except for its standard
 /// error, which is the log.
 pub fn fall_silent(logs: bool) -> anyhow::Result<()> {
     let nowhere = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;

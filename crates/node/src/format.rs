@@ -41,7 +41,7 @@ pub struct FormatArgs {
     /// Skip targets that are already formatted; used to add new ones
     #[arg(long)]
     pub missing_only: bool,
-    /// Make this user the owner of the targets, so that it can serve them (packages: stria)
+    /// Make this user the owner of the targets, so that it can serve them (packages use stria)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
 }

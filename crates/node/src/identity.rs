@@ -135,13 +135,13 @@ impl Identity {
     }
 
     /// Begins to make a target of a directory that is new, empty, or left behind by an interrupted
-    /// formatting, of which nothing stays. Nobody else does the same as long as the caller holds
-    /// the lock.
+    /// formatting, of which nothing stays. No other process does the same as long as the caller
+    /// holds the lock.
     pub fn begin(directory: &Path) -> Result<DirectoryLock, IdentityError> {
         make_durably(directory).map_err(io_error(directory))?;
         Self::check_vacant(directory)?;
         let lock = DirectoryLock::take(directory)?;
-        // Somebody else may have made a target of it before the lock was taken.
+        // Another process may have made a target of it before the lock was taken.
         Self::check_vacant(directory)?;
         let begin = || -> io::Result<()> {
             File::create(directory.join(UNFINISHED_NAME))?.sync_all()?;

@@ -63,7 +63,7 @@ impl MountArgs {
 pub struct UmountArgs {
     /// Mount point
     pub mount_point: PathBuf,
-    /// Detach even if files are open
+    /// Detach the mount even if files are open
     #[arg(short, long)]
     pub lazy: bool,
 }

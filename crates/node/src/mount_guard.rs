@@ -1,9 +1,9 @@
-//! A process beside a mount's daemon, which frees the programs that use the mount if the daemon is
-//! killed.
+//! A process next to a mount's daemon that unblocks the programs that use the mount if the daemon
+//! is killed.
 //!
 //! A thread of the daemon may wait in the kernel for the lock of a directory, to withdraw a name in
 //! it. A program holds that lock until the daemon answers it. If the daemon is killed then, the
-//! thread lives on, keeps the connection to the kernel open, and both wait for ever. The guard sees
+//! thread lives on, keeps the connection to the kernel open, and both wait forever. The guard sees
 //! a daemon of which only such threads are left, and aborts the connection.
 //!
 //! Life cycle: the guard is a child of the daemon, and ends with it. Downside: one small process for
@@ -44,7 +44,7 @@ impl MountGuard {
     pub fn start(mount: &Mount) -> Self {
         let started = Self::spawn(mount);
         if let Err(error) = &started {
-            tracing::warn!(%error, "no process guards the mount: if this process is killed, its users may hang");
+            tracing::warn!(%error, "cannot guard the mount: programs that use it may hang if this process is killed");
         }
         Self(started.ok())
     }
@@ -64,7 +64,7 @@ impl Drop for MountGuard {
         if let Some(mut child) = self.0.take()
             && let Err(error) = child.kill().and_then(|()| child.wait())
         {
-            tracing::debug!(%error, "the guard of a mount was not ended");
+            tracing::debug!(%error, "cannot end the process that guards a mount");
         }
     }
 }

@@ -7,7 +7,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("ro, rw", "read only; read and write (default)"),
     ("suid, nosuid", "let set-user-ID bits take effect (default, for root), or not (always, for other users)"),
     ("dev, nodev", "let device files act as devices, or not (default, and always for users other than root)"),
-    ("allow_dev", "as dev, for /etc/fstab and mount(8), which does not pass dev on"),
+    ("allow_dev", "the same as dev, for /etc/fstab and mount(8), which does not pass dev on"),
     ("exec, noexec", "allow the execution of files (default), or not"),
     ("sync, async", "make each write durable before it returns, or not (default)"),
     ("dirsync", "make each change of a directory durable before it returns"),

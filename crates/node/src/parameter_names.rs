@@ -128,7 +128,7 @@ const OF_SMALL_FILES: &[Leaf] =
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
 
-/// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or nobody can set, in a
+/// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or that cannot be set, in a
 /// process that serves these targets and, with `has_client`, mounts the file system.
 pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has_client: bool) -> anyhow::Result<()> {
     let tree = tree(targets, fsname, has_client)?;
@@ -140,7 +140,7 @@ pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has
 }
 
 /// Refuses a permanent parameter that nothing in the file system has, neither a target, also one
-/// that is still to come if it is named, nor a mount; that nobody can set; or whose value its
+/// that is still to come if it is named, nor a mount; that cannot be set; or whose value its
 /// owners refuse.
 pub fn check_permanent(pattern: &str, value: &str, map: &ClusterMap) -> Result<(), String> {
     let mut roles: Vec<TargetRole> = map.targets.iter().map(|target| target.role).collect();

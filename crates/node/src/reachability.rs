@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// Nobody listens at the ports of two servers, which are told apart.
+    /// Nothing listens at the ports of two servers, which are told apart.
     #[test]
     fn each_server_that_cannot_be_reached_is_told_once() {
         let cores = Cores::start(1).unwrap();

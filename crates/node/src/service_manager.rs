@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// See the module documentation.
 #[derive(Debug)]
 pub struct ServiceManager {
-    /// `None`: nobody asked to be told.
+    /// `None`: no service manager asked to be told.
     socket: Option<UnixDatagram>,
 }
 
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(heard(&listener), "STATUS=opening 2 targets\n");
             assert_eq!(heard(&listener), "READY=1\nSTATUS=serving all\n");
             assert_eq!(heard(&listener), "STOPPING=1\nSTATUS=writing\n");
-            // A manager that has gone away disturbs nobody.
+            // A manager that has gone away does no harm.
             drop(listener);
             manager.status("alone");
         }

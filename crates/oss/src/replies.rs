@@ -44,8 +44,8 @@ use types::{ClientId, ObjectId, Slot, Xid};
 use crate::tables::REPLIES;
 
 /// How long the replies of a client are kept that nothing was heard of. Clients give requests up
-/// after their `timeout`, 100 s unless set otherwise, and an MDT that has not heard of one for its
-/// lease has it refused here.
+/// after their `timeout`, 100 s unless set otherwise, and an MDT that has not learned of one for
+/// its lease has it refused here.
 const ABSENT_MAX: Duration = Duration::from_secs(3600);
 
 /// A reply, and where its change has bytes in place: object, first block and the one after the
@@ -138,7 +138,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Takes over what an event says; returns the clients whose replies nobody can ask for any
+    /// Takes over what an event says; returns the clients whose replies cannot be asked for any
     /// more.
     fn note(&self, event: SessionEvent) -> BTreeSet<ClientId> {
         let now = self.clock.now();

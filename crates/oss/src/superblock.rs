@@ -27,7 +27,7 @@ pub const SUPERBLOCK_KEY: &[u8] = b"superblock";
 pub const MARK_KEY: &[u8] = b"mark";
 /// Key of the note that the last user closed the store; nothing is in it.
 pub const CLEAN_KEY: &[u8] = b"clean";
-/// Key of the record of losses ([`kv::era`]).
+/// Key of the power-loss era ([`kv::era`]).
 pub const ERA_KEY: &[u8] = b"losses";
 /// Key of the totals.
 pub const TOTALS_KEY: &[u8] = b"totals";

@@ -37,7 +37,7 @@ use crate::{
     applied::Applied,
     directory::{
         DirectoryStore,
-        host_files::StrayFile,
+        host_files::UnreferencedFile,
         recovery::{Parts, Recovery},
     },
     error::kv_error,
@@ -203,7 +203,7 @@ impl Ost {
         };
         let found = PowerLossEra::load(&kv, META, ERA_KEY)?;
         let era = found.at_start(seams.clock.boot());
-        assert!(era.count() >= found.count(), "losses are counted up");
+        assert!(era.count() >= found.count(), "eras only grow");
         if era != found {
             era.save(&kv, META, ERA_KEY).await?;
         }
@@ -330,15 +330,15 @@ impl Ost {
         outcome
     }
 
-    /// Stray files among its host files.
-    pub async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
-        self.directory.stray_files().await
+    /// Unreferenced files among its host files.
+    pub async fn unreferenced_files(&self) -> FsResult<Vec<UnreferencedFile>> {
+        self.directory.unreferenced_files().await
     }
 
     /// Removes the host file of an unknown object, durably; one that has become known is kept.
-    pub async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
+    pub async fn remove_unreferenced(&self, object: ObjectId) -> FsResult<()> {
         self.check_writable()?;
-        self.directory.remove_stray(object).await
+        self.directory.remove_unreferenced(object).await
     }
 
     /// Age of the oldest change that a power loss could take; zero if there is none.

@@ -372,7 +372,7 @@ fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
     });
 }
 
-/// Nobody looks for stray files after a clean end.
+/// Nobody looks for unreferenced files after a clean end.
 #[test]
 fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
     run(async {

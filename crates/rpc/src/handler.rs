@@ -25,7 +25,7 @@ pub struct Call {
     pub trace: u64,
     /// How urgent it is ([`class`]).
     pub class: u8,
-    /// What came beside the request.
+    /// The extension of the request.
     pub extension: RequestExtension,
     /// What to do.
     pub request: Request,
@@ -34,7 +34,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call beside whose request nothing is said.
+    /// A call whose request has an empty extension.
     pub fn plain(client: ClientId, slot: Slot, xid: Xid, request: Request, bulk: Bytes) -> Self {
         let extension = RequestExtension::default();
         Self { client, slot, xid, trace: 0, class: class::NORMAL, extension, request, bulk }
@@ -48,7 +48,7 @@ pub struct Answer {
     pub reply: FsResult<Reply>,
     /// Bulk data of the reply; empty with an error.
     pub bulk: Bytes,
-    /// What goes beside the reply; nothing beside an error.
+    /// The extension of the reply; empty with an error.
     pub extension: ReplyExtension,
     /// The request was not executed and is not answered, because the target stops: its client sends
     /// it to the next start of the target.
@@ -66,7 +66,7 @@ impl Answer {
         Self::with_bulk(reply, Bytes::new())
     }
 
-    /// An answer with bulk data, and nothing beside it.
+    /// An answer with bulk data and an empty extension.
     pub fn with_bulk(reply: FsResult<Reply>, bulk: Bytes) -> Self {
         Self { reply, bulk, extension: ReplyExtension::default(), is_withheld: false }
     }
@@ -92,7 +92,7 @@ impl CallbackHandler for KeepsNothing {
     fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
         let reply = match request {
             ClientRequest::Ping => Ok(ClientReply::Done),
-            // A target that asks for a lock that this client has not got forgets it.
+            // A target that asks for a lock that this client does not have forgets it.
             ClientRequest::Blocking(_)
             | ClientRequest::Completion(_)
             | ClientRequest::Glimpse(_)
@@ -188,7 +188,7 @@ pub trait Handler: Send + Sync + 'static {
     /// [`Connected::era`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
     /// durable says 0.
     ///
-    /// [`Connected::era`]: crate::message::session::Connected::losses
+    /// [`Connected::era`]: crate::message::session::Connected::era
     fn era(&self) -> u64 {
         0
     }

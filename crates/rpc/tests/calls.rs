@@ -167,7 +167,7 @@ async fn an_import_of_a_stopped_server_goes_on_with_its_successor() {
 }
 
 #[tokio::test]
-async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
+async fn a_reply_names_the_power_loss_era_in_which_it_was_given() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let disk = Arc::default();
     let server = server(&seams, &Counter::new(&disk), LONG_LEASE);

@@ -36,7 +36,7 @@ impl Addresses {
         Some(Self(addresses.into()))
     }
 
-    /// Those that a cluster map names, each once. Of an empty list, one that nobody has.
+    /// Those that a cluster map names, each once. Of an empty list, one that no host has.
     pub fn of_texts<T: AsRef<str>>(texts: &[T]) -> Self {
         match texts {
             [] => Address::from("").into(),

@@ -62,8 +62,8 @@ impl Beat {
 /// Ticks into which [`running_for`] cuts its time.
 const PARTS: u32 = 8;
 
-/// Completes when this process has run for `duration`: time that it stood still does not count, and
-/// what arrived meanwhile is read before, on all cores.
+/// Completes when this process has run for `duration`: time that it was suspended does not count,
+/// and what arrived meanwhile is read before, on all cores.
 pub async fn running_for(clock: &dyn Clock, spawn: &dyn Spawn, duration: Duration) {
     let mut beat = Beat::new(clock.now(), duration / PARTS);
     let mut left = PARTS;

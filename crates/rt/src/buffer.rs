@@ -159,7 +159,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let start = self.memory().start;
-        // SAFETY: as in `deref`; `self` is borrowed mutably, so nobody else sees the bytes.
+        // SAFETY: as in `deref`; `self` is borrowed mutably, so nothing else sees the bytes.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.length) }
     }
 }

@@ -49,9 +49,9 @@ const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize, "lengths are 32 bits
 
 /// Values of [`FrameHeader::class`]. Unknown ones are treated as [`class::NORMAL`].
 pub mod class {
-    /// Somebody waits for it.
+    /// A caller waits for it.
     pub const NORMAL: u8 = 0;
-    /// Nobody does: migrations, checks.
+    /// No caller waits for it: migrations, checks.
     pub const BACKGROUND: u8 = 1;
     /// Others may wait for it: callbacks, what they ask for, and what gives something up. It leaves
     /// before queued frames of other classes.

@@ -69,7 +69,7 @@ pub fn shown(trace: u64) -> impl Display {
 }
 
 /// Does the work of a request in its span, with one event at the end that tells how long it took
-/// and how it ended. If nobody listens to the span, it is the work alone.
+/// and how it ended. If the span is not recorded, it is the work alone.
 pub async fn observed<T, I: Sub<Output = Duration>>(
     span: Span,
     now: impl Fn() -> I,

@@ -113,7 +113,7 @@ pub trait Receiver: Send {
     /// From the next frame on, one whose body and bulk data together are longer than this is an
     /// `InvalidData` error, and no memory is allocated for it.
     fn limit(&mut self, bytes_max: usize);
-    /// The next receive may be on another core: lets go of what this one provides.
+    /// The next receive may be on another core: releases what this one provides.
     fn leave_core(&mut self) {}
 }
 

@@ -52,7 +52,7 @@ pub enum Command {
     /// background once the mount works, unless --foreground is given.
     #[command(after_help = node::mount_options::help())]
     Mount(MountArgs),
-    /// Unmount
+    /// Unmount a file system
     Umount(UmountArgs),
     /// Lustre's lfs: layouts and space of mounted file systems (also when called as lfs)
     #[command(disable_help_flag = true)]
@@ -61,7 +61,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Parameters, statistics and states of the daemons of this host (Lustre's lctl)
+    /// Show and set parameters, statistics and states of this host's daemons (Lustre's lctl)
     ///
     /// Asks all daemons of this user on this host: stria up, stria serve and stria mount. If
     /// several answer, a line "# SOURCE: DAEMON, process PID" precedes each answer. Commands that
@@ -79,7 +79,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Recommend a layout for a planned job
     Advise(AdviseArgs),
-    /// Check a file system: namespace against objects; repair with --repair
+    /// Check a file system: compare the namespace with the objects; repair with --repair
     ///
     /// Works through the servers, so it can check a running file system while it is in use. Shows
     /// its progress on standard error.
@@ -93,7 +93,7 @@ pub enum Command {
     /// Write manual pages and completions, for packages
     #[command(hide = true)]
     Generate(GenerateArgs),
-    /// Free the users of a mount if its daemon is killed
+    /// Unblock the programs that use a mount if its daemon is killed
     #[command(hide = true)]
     MountGuard(MountGuardArgs),
 }
@@ -133,7 +133,7 @@ pub struct LabArgs {
 /// Commands of `stria lab`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabCommand {
-    /// Run seeds; a failing one prints the command that repeats it
+    /// Run seeds; if one fails, print the command that repeats it
     Run {
         /// Number of seeds
         #[arg(long, default_value_t = 100)]
@@ -141,7 +141,7 @@ pub enum LabCommand {
         /// First seed
         #[arg(long, default_value_t = 0)]
         first: u64,
-        /// One seed only, with its event log on standard output
+        /// Run this seed only, and print its event log on standard output
         #[arg(long, conflicts_with_all = ["seeds", "first"])]
         seed: Option<u64>,
         /// Operations per client

@@ -80,7 +80,7 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
         tally.real_time += begun.elapsed();
         progress.set_message(counted(tallies.values().map(|tally| tally.faults).sum::<u64>(), "fault"));
         progress.inc(1);
-        // Where nobody sees a bar.
+        // Where no bar is visible.
         if progress.is_hidden() && done % LINE_EVERY == 0 {
             eprintln!("{done} of {} held", counted(seeds, "seed"));
         }

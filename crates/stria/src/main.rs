@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether a command only looks or asks, so that it may end where its reader has gone away. All
-/// others serve, mount or make something: they continue when nobody reads what they say. (`fsck`
+/// others serve, mount or make something: they continue when their output is not read. (`fsck`
 /// serves until it reports.)
 fn is_tool(command: &Command) -> bool {
     match command {

@@ -150,12 +150,12 @@ fn what_is_shown_to_people_is_there_for_programs() {
     let inspected = lines(&Program(stria()).args(["inspect", "--json"]).arg(&directory).succeed());
     let summary = inspected.last().unwrap();
     assert_eq!((&summary["kind"], &summary["targets"], &summary["damage"]), (&"summary".into(), &4.into(), &0.into()));
-    // A stray file next to the objects: no problem, and not clean either, in both forms.
-    fs::write(directory.join("ost0/objects/stray"), "not ours").unwrap();
+    // An unreferenced file next to the objects: no problem, and not clean either, in both forms.
+    fs::write(directory.join("ost0/objects/unreferenced"), "not ours").unwrap();
     let fsck = Program(stria()).arg("fsck").arg(&directory).succeed();
-    assert!(fsck.ends_with("\nno problems; 1 stray file beside the objects\n"), "{fsck}");
+    assert!(fsck.ends_with("\nno problems; 1 unreferenced file\n"), "{fsck}");
     let found = lines(&Program(stria()).args(["fsck", "--json"]).arg(&directory).succeed());
-    assert_eq!((&found[1]["summary"], &found[1]["strays"]), (&"no problems".into(), &1.into()));
+    assert_eq!((&found[1]["summary"], &found[1]["unreferenced"]), (&"no problems".into(), &1.into()));
     damage(&directory.join("mdt0/stria-target.toml"));
     let Output { status, stdout, .. } = Program(stria()).args(["inspect", "--json"]).arg(&directory).output();
     let damaged = lines(&stdout);

@@ -35,7 +35,7 @@ fn compare(seed: u64, clients: &[Local]) {
             && clients.len() > 1
             && is_stale(&found)
         {
-            // The one deviation that docs/semantics.md allows: a look at the names mends it.
+            // The one deviation that docs/semantics.md allows: looking up the names fixes it.
             for path in [from, to] {
                 client.apply(&Operation::Stat { path: path.clone() });
             }

@@ -11,15 +11,15 @@ use crate::{
 /// A study.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StudyCommand {
-    /// IOR on one shared file: fixed numbers of stripes against layouts with more stripes after
-    /// watermarks (dynamic striping, table 3)
+    /// IOR on one shared file: fixed stripe counts compared with layouts that get more stripes
+    /// after watermarks (dynamic striping, table 3)
     IorSegments {
         /// Where.
         #[command(subcommand)]
         on: On<PresetOptions>,
     },
-    /// Flow records: indexed in large reads, then modelled host by host in very small random reads
-    /// (dynamic striping, table 4)
+    /// Flow records: indexed with large reads, then modelled host by host with very small random
+    /// reads (dynamic striping, table 4)
     FlowRecords {
         /// Where.
         #[command(subcommand)]
@@ -33,7 +33,8 @@ pub enum StudyCommand {
     },
     /// BLAST on 16 to 512 nodes and 128 OSTs, in virtual time only
     BlastNodes(BlastNodes),
-    /// Advice on stripe counts: a file per process against a shared file, all layouts in every cell
+    /// Advice on stripe counts: a file per process compared with a shared file, all layouts in
+    /// every cell
     StripeAdvice {
         /// Where.
         #[command(subcommand)]
@@ -44,9 +45,9 @@ pub enum StudyCommand {
 /// What a study runs on.
 #[derive(Clone, Debug, Subcommand)]
 pub enum On<L: Args> {
-    /// In miniature on this machine: on targets with limited rates, or on a mounted file system
+    /// Run in miniature on this machine: on targets with limited rates, or on a mounted file system
     Live(L),
-    /// In virtual time: the shipped code on a model of the study's cluster
+    /// Run in virtual time: the shipped code on a model of the study's cluster
     Lab(ExperimentArgs),
 }
 

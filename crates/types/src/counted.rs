@@ -27,7 +27,7 @@ mod tests {
     fn one_is_singular_and_everything_else_plural() {
         assert_eq!([0_u64, 1, 2].map(|count| counted(count, "object")), ["0 objects", "1 object", "2 objects"]);
         assert_eq!([1_usize, 4].map(|count| counted(count, "OST")), ["1 OST", "4 OSTs"]);
-        assert_eq!(counted(2_u16, "stray file"), "2 stray files");
+        assert_eq!(counted(2_u16, "unreferenced file"), "2 unreferenced files");
     }
 
     #[test]

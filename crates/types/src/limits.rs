@@ -34,9 +34,9 @@ pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
 /// Files with more bytes on an MDT are not cached under the data bit: the reply to an open brings
 /// all of them. Larger ones gain little from one request less.
 pub const SMALL_FILE_BYTES_MAX: u32 = 64 * 1024;
-/// Most bytes of what travels beside a message in its frame.
+/// Most bytes of what travels with a message in its frame.
 pub const EXTENSION_BYTES_MAX: usize = 4096;
-/// Most locks that one message cancels or grants beside what it is for.
+/// Most locks that one message cancels or grants in addition to its purpose.
 pub const LOCKS_PER_MESSAGE_MAX: usize = 256;
 /// Most opens that a client makes known with one request.
 pub const OPENS_PER_MESSAGE_MAX: usize = 128;

@@ -86,7 +86,7 @@ pub(crate) struct CachedInode {
     pub layout: Option<Arc<Layout>>,
     /// Extended attributes; `None`: it does not exist.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// There is no extended attribute that everybody may read.
+    /// There is no extended attribute that every user may read.
     no_public_xattrs: bool,
     /// Names of all extended attributes, as users other than root and as root sees them.
     xattr_names: [Option<Box<[Vec<u8>]>>; 2],
@@ -195,7 +195,7 @@ impl CachedInode {
         self.xattr_names = [None, None];
     }
 
-    /// It has no extended attribute that everybody may read.
+    /// It has no extended attribute that every user may read.
     pub fn keep_no_public_xattrs(&mut self) {
         self.no_public_xattrs = true;
     }

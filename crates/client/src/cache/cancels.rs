@@ -1,18 +1,18 @@
 //! Locks of one MDT on their way back to it. Nothing is served under them any more.
 //!
 //! ```text
-//! given up -> leaving (the cache above lets go) -> idle -> beside the next request
+//! given up -> leaving (the cache above lets go) -> idle -> with the next request
 //!                                                   \----> urgent -> a request of its own
 //! ```
 //!
-//! Urgent are those that the MDT asked for, those that found no request for a while, and all when
-//! many have gathered. Without a cache above nothing is ever leaving.
+//! A lock is urgent if the MDT asked for it, if no request has taken it along for a while, or if
+//! many have gathered. Without a cache above, no lock is ever leaving.
 //!
-//! Before a lock on the opens of an inode goes, the MDT has to be told of the opens that were made
-//! under it.
+//! Before a lock on the opens of an inode is given back, the MDT must be told of the opens that
+//! were made under it.
 //!
-//! A lock that is given back twice, or whose connection has ended, does no harm: handles are never
-//! given again.
+//! Giving back a lock twice, or one whose connection has ended, does no harm: handles are never
+//! reused.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -57,7 +57,8 @@ pub(crate) struct Cancels {
 }
 
 impl Cancels {
-    /// Locks that this client gave up. `above`: there is a cache above, which has to let go first.
+    /// Locks that this client gave up. `above`: there is a cache above, which must drop its copies
+    /// first.
     pub fn released(&mut self, released: impl IntoIterator<Item = Released>, above: bool) {
         for Released { handle, inode, parts } in released {
             self.note_opens(handle, inode, parts);
@@ -105,7 +106,7 @@ impl Cancels {
         self.urgent.push(handle);
     }
 
-    /// The cache above has let go.
+    /// The cache above has dropped its copies.
     pub fn left(&mut self, handles: impl IntoIterator<Item = LockHandle>) {
         for handle in handles {
             if self.leaving.remove(&handle).is_some() {
@@ -114,8 +115,8 @@ impl Cancels {
         }
     }
 
-    /// Locks that go with a request: not those under which opens were made of which `is_untold` says
-    /// that the MDT does not know them.
+    /// Locks that go with a request: not those under which opens were made that the MDT does not
+    /// know, according to `is_untold`.
     pub fn take_along(&mut self, is_untold: impl Fn(InodeNumber) -> bool) -> Vec<LockHandle> {
         let mut taken = Vec::new();
         let opens = &self.opens;
@@ -159,7 +160,7 @@ impl Cancels {
         }
     }
 
-    /// Whether there are any that nobody waits for.
+    /// Whether there are any that no client waits for.
     fn has_idle(&self) -> bool {
         !self.leaving.is_empty() || !self.idle.is_empty()
     }
@@ -171,8 +172,9 @@ impl Cancels {
         begins
     }
 
-    /// The next round of that task: what the cache above has to be told to let go of. What has been idle for a
-    /// whole round becomes urgent. `None`: there is nothing left, and the task ends.
+    /// The next round of that task: the locks for which the cache above must be told to drop its
+    /// copies. What has been idle for a whole round becomes urgent. `None`: there is nothing left,
+    /// and the task ends.
     pub fn next_round(&mut self) -> Option<Vec<Released>> {
         self.is_gathering = self.has_idle();
         if !self.is_gathering {

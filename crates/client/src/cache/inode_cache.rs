@@ -1,17 +1,17 @@
 //! The cache of one MDT's names, attributes and small files: pure.
 //!
 //! Everything in it is under a lock of the MDT: it is dropped when the MDT withdraws the lock,
-//! before anybody else can see a change. What this client changes itself it has to drop on its own
-//! ([`OwnChanges`]). Locks belong to a connection: all of them end with it, and may be claimed on the
-//! next one (`claims`).
+//! before any other client can see a change. What this client itself changes it must drop itself
+//! ([`OwnChanges`]). Locks belong to a connection: all of them end with it, and may be claimed on
+//! the next one (`claims`).
 //!
 //! Life cycle of a question: [`InodeCache::ask`] before it is sent, [`InodeCache::answer`] with its
 //! outcome. What is served is in `queries`. An answer is kept under locks that came with it, or
 //! that were held from before the question was sent: then the MDT gave it while they were held.
 //!
 //! Memory: about 700 bytes for each inode with one name (estimated from the structures), and about
-//! 100 for each name that does not exist. Each of both counts as one of the limit. Data of small
-//! files have a limit of their own.
+//! 100 for each name that does not exist. Each of them counts as one towards the limit. Data of
+//! small files have a limit of their own.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(crate) type ConnectionId = (ClientId, Generation);
 pub(crate) struct Pending {
     question: Question,
     asked: Moment,
-    /// What to ask for beside it.
+    /// What to ask for with it.
     pub wanted: Option<Enqueue>,
 }
 
@@ -148,7 +148,7 @@ impl InodeCache {
         self.inodes.get_mut(&inode).expect("what is kept is under a lock")
     }
 
-    /// Gives up the inodes that were not used for the longest time.
+    /// Gives up the least recently used inodes.
     fn shrink(&mut self) -> Vec<Released> {
         let mut released = Vec::new();
         while self.handles.len() + self.names.missing_count() + self.listings.weight() > self.locks_max {
@@ -306,7 +306,8 @@ impl InodeCache {
         Answered { released, has_doubts }
     }
 
-    /// Nobody will know the outcome of a question. What it may still change is not served any more.
+    /// The outcome of a question will not become known. What it may still change is not served any
+    /// more.
     pub fn abandon(&mut self, pending: Pending) {
         self.changes.answered(pending.asked);
         self.early.answered(self.changes.oldest_question());
@@ -372,8 +373,8 @@ impl InodeCache {
                 }
             }
         }
-        // Whatever else changed them was not what is cached under the locks: as long as a lock is held,
-        // nobody but this client changes what is under it.
+        // Other changes did not concern what is cached under the locks: as long as a lock is held,
+        // only this client changes what is under it.
         for told in reply.beside.change.iter().flat_map(|change| &change.versions) {
             if let Some(inode) = self.inodes.get_mut(&told.inode) {
                 inode.version = inode.version.max(told.after);
@@ -401,8 +402,8 @@ fn found_changed(question: &Question, reply: &MdtReply) -> Vec<Subject> {
     }
 }
 
-/// What else a reply says it changed: an access that seemed to change nothing when it was asked for
-/// sets the access time if somebody else has changed the inode meanwhile.
+/// What else a reply says that the request changed: an access that seemed to change nothing when it
+/// was sent sets the access time if another client has changed the inode meanwhile.
 fn told_changed<'a>(question: &Question, beside: &'a ReplyExtension) -> impl Iterator<Item = Subject> + 'a {
     let known = inodes_of(&question.changes);
     let versions = beside.change.iter().flat_map(|change| &change.versions);
@@ -410,8 +411,8 @@ fn told_changed<'a>(question: &Question, beside: &'a ReplyExtension) -> impl Ite
     others.map(|version| Subject::Times(version.inode))
 }
 
-/// The locks that came with a reply: beside it, or with the names of a directory.
-/// With the versions of their inodes.
+/// The locks that came with a reply, in its extension or with the names of a directory, and the
+/// versions of their inodes.
 fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Resource, u64)> + 'a {
     let page = match reply.reply {
         MdtReply::Directory(page, _) => page.as_slice(),

@@ -2,8 +2,8 @@
 //! of the cache's client arrive and are answered in any order; changes of the other client wait
 //! until all locks in their way were given back.
 //!
-//! Replies to changes tell versions and show the inodes that were changed beside them, unless they
-//! are repeated.
+//! Replies to changes contain versions, and show the inodes that were changed, unless they are
+//! repeated.
 //!
 //! Property: what the cache serves is what the MDT would answer at this moment. The exception is
 //! an inode that this client's own request has changed, as long as its answer is under way: the
@@ -236,7 +236,7 @@ impl Mdt {
         bits & !taken.fold(0, |all, part| all | part.1)
     }
 
-    /// What comes beside the reply to a change: versions, and inodes of whose attributes the client
+    /// What comes with the reply to a change: versions, and inodes of whose attributes the client
     /// has the lock.
     fn beside(&self, number: u64, before: &BTreeMap<InodeNumber, u64>) -> ReplyExtension {
         let changed = |(inode, node): &(&InodeNumber, &Node)| {
@@ -451,7 +451,7 @@ impl World {
             }
         }
         if self.below(8) == 0 {
-            // It is repeated: nothing comes beside it, and the locks are of the connection before.
+            // It is repeated: nothing comes with it, and the locks are of the connection before.
             if beside.granted.is_empty() {
                 beside = ReplyExtension::default();
             }

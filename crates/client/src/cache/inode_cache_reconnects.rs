@@ -1,6 +1,6 @@
-//! The same with connections that break: the MDT drops the locks when the next one begins, others
-//! change what they want, and then the cache claims its locks. A claim may be overtaken by a callback
-//! for the lock that it brings, and its connection may break, too.
+//! The same with connections that break: the MDT drops the locks when the next connection begins,
+//! other clients make changes, and then the cache claims its locks. A claim may be overtaken by a
+//! callback for the lock that it brings, and its connection may break, too.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What is kept of one answer of the MDT: that which was under a lock when the answer was given,
-//! and which no change of this client concerns since.
+//! What is kept of one answer of the MDT: everything that was under a lock when the answer was
+//! given, and that no change by this client has concerned since.
 
 use std::sync::Arc;
 
@@ -216,7 +216,7 @@ impl Keeper<'_> {
     }
 
     /// The layout is among them, if it is not too large: it grows only while a client has the file
-    /// open for writing, and then nobody has the lock on its attributes but that client.
+    /// open for writing, and then only that client has the lock on its attributes.
     fn keep_xattr_names(&mut self, inode: InodeNumber, is_root: bool, names: &[Vec<u8>]) {
         if self.covers(inode, inode_bit::XATTRS | inode_bit::ATTRIBUTES) && self.holds(inode) {
             self.cache.inode(inode).keep_xattr_names(is_root, names);

@@ -2,9 +2,9 @@
 //!
 //! A listing grows with the pages that are read, and is served once it has reached the end. Cookies
 //! grow along a directory, so pages that overlap fit together. It is dropped with the locks on the
-//! directory's names or attributes (of which `..` is one), and with every own change of a name in
-//! it. One that would take too much of the limit of locks is not kept: all else would have to go
-//! for it.
+//! directory's names or attributes (`..` is one of these), and with every change of a name in it by
+//! this client. A listing that would take too much of the limit of locks is not kept, because
+//! everything else would have to be dropped for it.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! What this client may answer without asking an MDT: names, attributes, symbolic links, data of
-//! small files and a few extended attributes, under locks that the MDT grants beside its replies and withdraws before it
-//! makes another client's change visible.
+//! small files and a few extended attributes, under locks that the MDT grants along with its
+//! replies and withdraws before it makes another client's change visible.
 //!
 //! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served.
 //! `target_cache` connects it to the calls and callbacks of the MDT's connection; `cancels` has the
-//! locks that are given back. `question` is the table of all requests: what each asks, changes and
-//! wants.
+//! locks that are being given back. `question` is the table of all requests: what each of them asks
+//! and changes, and which locks it wants.
 
 mod cached_inode;
 pub(crate) mod cancels;

@@ -1,8 +1,8 @@
 //! Names in directories: where they lead, and which do not exist.
 //!
-//! A directory that this client made is complete: nobody else can have made a name in it, as long as
-//! this client holds the lock on its attributes, which every new name changes. So a name that is not
-//! known does not exist, except for some that were known and are not any more.
+//! A directory that this client made is complete: no other client can have made a name in it, as
+//! long as this client holds the lock on its attributes, which every new name changes. So a name
+//! that is not known does not exist, except for some that were known and are not any more.
 //!
 //! Invariant: a name that leads to an inode is in the list of this inode, and the other way round,
 //! so that all of them go with the inode's lock.

@@ -1,10 +1,10 @@
-//! Changes that this client makes. The MDT revokes locks from everybody but the client that makes a
-//! change, so this client has to know itself what its changes make stale.
+//! Changes that this client makes. The MDT withdraws locks from all clients but the one that makes
+//! a change, so this client must determine what its own changes make stale.
 //!
 //! Two dangers. A question that was sent before a change may be answered with the old state after
-//! the change was answered: so what an answer says is kept only if nothing of it was changed since
-//! the question was sent. And while a change is under way, nobody knows whether it has happened: so
-//! what it is about is neither served nor kept.
+//! the change was answered: so the contents of an answer are kept only if none of them has been
+//! changed since the question was sent. And while a change is under way, it is not known whether it
+//! has happened: so what it is about is neither served nor kept.
 //!
 //! Invariant: `last` has every change that began or ended after the oldest question under way.
 
@@ -45,7 +45,7 @@ impl OwnChanges {
         moment
     }
 
-    /// A question was answered, or nobody will ever look at its answer.
+    /// A question was answered, or its answer will never be used.
     pub fn answered(&mut self, asked: Moment) {
         self.questions.remove(&asked);
         let oldest = self.oldest_question();
@@ -160,7 +160,8 @@ impl OwnChanges {
         listing(directory).iter().all(|subject| self.holds(subject, asked, own))
     }
 
-    /// Whether attributes of inodes are changed that nobody can name, not by a change of `own`.
+    /// Whether attributes of inodes that are not known are being changed, by another change than
+    /// `own`.
     pub fn anything_changes(&self, own: &[Subject]) -> bool {
         self.is_changing(&Subject::AllAttributes, own)
     }

@@ -1,9 +1,10 @@
 //! Attributes of inodes that this client changes, as the replies to its changes show them.
 //!
-//! While changes of an inode are under way, nobody knows its attributes. Replies may be handled in
+//! While changes of an inode are under way, its attributes are not known. Replies may be handled in
 //! another order than the one in which the changes were executed; versions tell that order. When
 //! the last change under way was answered, the attributes with the highest version are the present
-//! ones, if every reply told its version and no other client can have changed the inode meanwhile.
+//! ones, if every reply contained its version and no other client can have changed the inode
+//! meanwhile.
 //!
 //! Life cycle of an episode: from the first change under way of an inode to the last.
 
@@ -77,7 +78,8 @@ impl OwnVersions {
         (version == highest).then_some(entry)
     }
 
-    /// Somebody else may have changed an inode, or this client in a way that tells no version.
+    /// Another client may have changed an inode, or this client by a change that reports no
+    /// version.
     pub fn doubt(&mut self, inode: InodeNumber) {
         if let Some(episode) = self.episodes.get_mut(&inode) {
             episode.is_doubtful = true;

@@ -1,6 +1,5 @@
-//! What is served from the cache: each answer is what the MDT would say at this moment, because the
-//! locks under which it is known are held, and no change of this client is under way that concerns
-//! it.
+//! What is served from the cache: each answer is what the MDT would answer at this moment, because
+//! the locks that protect it are held, and no change by this client that concerns it is under way.
 
 use std::sync::Arc;
 
@@ -122,7 +121,7 @@ impl InodeCache {
         is_access_fresh(&attributes, wall).then_some(target)
     }
 
-    /// The value of an extended attribute that everybody may read, or that it does not exist.
+    /// The value of an extended attribute that every user may read, or that it does not exist.
     pub fn xattr(&mut self, number: InodeNumber, name: &[u8]) -> Option<FsResult<Vec<u8>>> {
         if !self.changes.permissions_settled(number) {
             return None;

@@ -118,7 +118,7 @@ impl Question {
         Self { asked, changes, removals, wanted }
     }
 
-    /// What to ask for beside the request, if this much is held already.
+    /// What to ask for with the request, if this much is held already.
     pub fn enqueue(&self, held: InodeBits) -> Option<Enqueue> {
         let (inode, InodeBits(wanted)) = self.wanted?;
         let missing = match self.asked {

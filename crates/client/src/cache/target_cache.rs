@@ -29,8 +29,8 @@ use super::{
 };
 use crate::open_state::open_table::OpenTable;
 
-/// Others keep what they are given for at most this part of a lease: a process that was stopped can
-/// withdraw nothing from them.
+/// Caches above keep what they are given for at most this part of a lease: a process that is
+/// stopped cannot withdraw anything from them.
 const VALIDITY_PER_LEASE: u32 = 3;
 
 /// See the module documentation.
@@ -63,8 +63,8 @@ fn newest(import: &Import) -> ConnectionId {
 }
 
 /// Drops what was cached through another connection than the present one and not claimed. With the
-/// cache locked, so that it never goes back to an earlier one; the import of an earlier session has
-/// no say.
+/// cache locked, so that it never goes back to an earlier one; the import of an earlier session is
+/// ignored.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();
     let connection = lease.map(|lease| (import.client(), lease.connection));
@@ -169,7 +169,7 @@ impl TargetCache {
         has_doubts
     }
 
-    /// Nobody will know its outcome.
+    /// Its outcome will not become known.
     pub fn abandon(&self, pending: Pending) {
         self.cache.lock().abandon(pending);
     }

@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct GivenUp {
     target: Arc<TargetConnection>,
     client_state: Arc<ClientState>,
-    /// The life of the mount with which everything ends.
+    /// The incarnation of the mount with which everything ends.
     incarnation: u64,
     queues: ExclusiveQueues,
     seams: Seams,
@@ -111,8 +111,8 @@ impl GivenUp {
         });
     }
 
-    /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take
-    /// it before the MDT has heard that it is free.
+    /// The exclusive data lock, asked for or given back in this turn: no other user of this mount
+    /// can take it before the MDT has heard that it is free.
     pub fn exclusive(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, turn: Turn) {
         turn.owe();
         self.in_background(move |this| async move {

@@ -50,7 +50,7 @@ pub(crate) struct ExclusiveQueues {
 #[derive(Debug)]
 struct Queue {
     turn: Arc<Semaphore>,
-    /// Its present turn lasts until the MDT has heard of its end.
+    /// Its present turn lasts until the MDT has learned of its end.
     is_owed: AtomicBool,
 }
 
@@ -79,14 +79,14 @@ impl ExclusiveQueues {
         Turn { queues: self.queues.clone(), inode, queue, permit: None }
     }
 
-    /// Whether the present turn of a file lasts until the MDT has heard of its end.
+    /// Whether the present turn of a file lasts until the MDT has learned of its end.
     fn is_owed(&self, inode: InodeNumber) -> bool {
         self.queues.lock().get(&inode).is_some_and(|queue| queue.is_owed.load(Ordering::Acquire))
     }
 }
 
 impl Turn {
-    /// It lasts until the MDT has heard of its end.
+    /// It lasts until the MDT has learned of its end.
     pub fn owe(&self) {
         assert!(self.permit.is_some(), "only a turn that has come is owed");
         self.queue.is_owed.store(true, Ordering::Release);
@@ -115,7 +115,7 @@ pub(crate) struct Section {
     pub epoch: u64,
     /// Owner of the file, if the MDT told it with the lock.
     pub owner: Option<Owner>,
-    /// The life of the mount in which it was asked for: the lock ends with it.
+    /// The incarnation of the mount in which it was asked for: the lock ends with it.
     pub incarnation: u64,
     /// Lets the next user of this client ask when dropped.
     turn: Turn,
@@ -226,7 +226,7 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Section> {
         let inode = file.inode();
-        // Of a former life, in which the open was granted, the open tells by itself.
+        // The open itself knows whether it was granted in a former incarnation.
         let incarnation = self.client_state.opens.incarnation();
         let target = self.targets.mdt_of(inode)?;
         let turn = match turn {
@@ -273,7 +273,7 @@ impl FileSystem {
         drop(self.give_back_exclusive(section.inode, update, section.turn).await);
     }
 
-    /// With the error of an MDT that does not answer the turn is kept until it has heard of this.
+    /// With the error of an MDT that does not answer the turn is kept until it has learned of this.
     async fn give_back_exclusive(&self, inode: InodeNumber, update: Option<SizeUpdate>, turn: Turn) -> FsResult<Turn> {
         self.client_state.exclusives.lock().remove(&inode);
         let given_up = self.given_up(inode)?;
@@ -288,7 +288,7 @@ impl FileSystem {
             }
             Err(error) => {
                 // It ends with the session.
-                tracing::warn!(%inode, %error, "the exclusive data lock was not released");
+                tracing::warn!(%inode, %error, "cannot release the exclusive data lock");
                 Ok(turn)
             }
         }

@@ -64,7 +64,7 @@ impl LockWaits {
         LockWait { waits: self.clone(), ticket, events, may_be_queued: false }
     }
 
-    /// The MDT has completed a request. False if nobody waits for it.
+    /// The MDT has completed a request. False if no caller waits for it.
     pub fn completed(&self, held: &HeldLocks, ticket: WaitTicket, outcome: FsResult<()>) -> bool {
         let waiting = self.waiting.lock();
         let Some(Waiting { inode, request, events }) = waiting.get(&ticket) else { return false };

@@ -197,7 +197,7 @@ impl FileSystem {
         if now == moving.version { Ok(()) } else { Err(FsError::Busy) }
     }
 
-    /// Swaps the layouts; in the background as soon as nobody has the file open, within bounds.
+    /// Swaps the layouts; in the background as soon as no client has the file open, within bounds.
     async fn swap_when_free(self: &Arc<Self>, moving: &Move<'_>, background: Option<&Background<'_>>) -> FsResult<()> {
         let (first, second) = ((moving.from.inode(), moving.version, true), (moving.to.inode(), None));
         let mut pauses = background.map_or(&[][..], |background| background.swap_pauses).iter();

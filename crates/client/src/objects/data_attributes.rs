@@ -42,8 +42,8 @@ impl DataAttributes {
         SizeUpdate { epoch, size: self.size, blocks: self.blocks, mtime: Some(last), changes: count }
     }
 
-    /// What the MDT knows of an unsettled file, with what its objects know; times as the MDT will
-    /// settle them.
+    /// What the MDT knows of a file with an unknown size, with what its objects know; times as the
+    /// MDT will settle them.
     pub fn complete(self, entry: &Entry) -> Attributes {
         entry.completed(self.size, self.blocks, &self.changes)
     }

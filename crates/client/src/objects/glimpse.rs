@@ -137,7 +137,7 @@ impl FileSystem {
         Some(self.client_state.opens.find(inode)?.state().tracker.begun())
     }
 
-    /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does
+    /// Tells the MDT what the objects say about a file that no client writes and whose size it does
     /// not know: a writer that died leaves such files. The next client that looks asks the MDT
     /// alone.
     async fn settle_found(&self, entry: &Entry, data_attributes: DataAttributes) {

@@ -39,8 +39,8 @@ pub(crate) struct Object<'a> {
     pub id: ObjectId,
     pub location: Location,
     pub open: Option<&'a OpenInode>,
-    /// The life of the mount with which the right to this request ends, if it rests on a lock and
-    /// not on an open file.
+    /// The incarnation of the mount with which the right to this request ends, if it rests on a
+    /// lock and not on an open file.
     pub incarnation: Option<u64>,
     /// Owner of the file, if it is not the one that the open file knows.
     pub owner: Option<Owner>,
@@ -58,7 +58,7 @@ impl<'a> Object<'a> {
         Self { inode, id: layout.object(inode, slot), location, open, incarnation: None, owner: None }
     }
 
-    /// Requests to it are made in this life of the mount or not at all.
+    /// Requests to it are made in this incarnation of the mount or not at all.
     pub fn within(self, incarnation: u64) -> Self {
         Self { incarnation: Some(incarnation), ..self }
     }
@@ -164,8 +164,8 @@ impl FileSystem {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
-            // Before the check: a later life's connection would carry the request under an id that
-            // no OST refuses.
+            // Before the check: the connection of a later incarnation would carry the request under
+            // an id that no OST refuses.
             let import = target.import();
             object.open.map_or(Ok(()), OpenInode::check)?;
             if object.incarnation.is_some_and(|incarnation| incarnation != self.client_state.opens.incarnation()) {

@@ -48,7 +48,7 @@ pub(crate) struct OpenState {
     /// The last loss of uncommitted changes that a sync has told: see
     /// [`crate::targets::uncommitted`].
     pub loss_told: u64,
-    /// What was written may not be found by the layout that holds now: to be told by the next sync.
+    /// The present layout may not lead to what was written: the next sync reports this.
     pub layout_undone: bool,
     /// The file may have set-id bits that a write must clear.
     pub set_id: bool,
@@ -292,8 +292,8 @@ impl OpenInode {
         ids.next().copied().filter(|_| ids.next().is_none())
     }
 
-    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the
-    /// file.
+    /// Fails once the incarnation of the mount in which it was opened has ended, or its MDT has
+    /// lost the file.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
     }

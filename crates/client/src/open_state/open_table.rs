@@ -23,7 +23,7 @@ struct Table {
     inodes: BTreeMap<InodeNumber, Arc<OpenInode>>,
     /// Of inodes that are not open.
     closed: ClosedUnsynced,
-    /// Number of the mount's present life.
+    /// Number of the mount's present incarnation.
     incarnation: u64,
     /// Opens of all inodes.
     opens: usize,
@@ -68,7 +68,7 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    /// Number of the mount's present life, to be given to [`OpenTable::register`].
+    /// Number of the mount's present incarnation, to be given to [`OpenTable::register`].
     pub fn incarnation(&self) -> u64 {
         self.table.lock().incarnation
     }
@@ -106,7 +106,7 @@ impl OpenTable {
         let new = || Arc::new(OpenInode::new(inode, closed.take(inode), created, lost));
         let open = inodes.entry(inode).or_insert_with(new);
         assert_eq!(open.inode(), inode, "an open inode is in the table under its own number");
-        assert!(open.check().is_ok(), "what is in the table belongs to the present life");
+        assert!(open.check().is_ok(), "what is in the table belongs to the present incarnation");
         if let Some(layout) = &opened.layout {
             open.adopt(layout, current)?;
         }
@@ -155,7 +155,7 @@ impl OpenTable {
         table.closed.append(since);
     }
 
-    /// A life ended: all that was open is stale.
+    /// An incarnation ended: everything that was open is stale.
     pub fn lost(&self) {
         let mut table = self.table.lock();
         table.incarnation += 1;

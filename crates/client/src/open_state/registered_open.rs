@@ -21,13 +21,13 @@ pub(crate) struct RegisteredOpen {
     /// A close is in progress.
     pub closing: bool,
     pub at_mdt: AtMdt,
-    /// It was made without asking the MDT: a request that tells of it may be under way.
+    /// It was made without a request to the MDT: a request that reports it may be under way.
     pub unasked: bool,
 }
 
 impl RegisteredOpen {
     /// Whether the MDT is to be told, if it is told of anything: not of what is being closed, since it
-    /// must not hear of an open after its end.
+    /// must not receive an open after its end.
     pub fn is_untold(&self) -> bool {
         self.at_mdt != AtMdt::Known && !self.closing
     }

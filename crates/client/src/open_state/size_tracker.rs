@@ -161,7 +161,7 @@ mod tests {
         Timestamp { seconds, nanoseconds: 0 }
     }
 
-    /// Of a settled file whose objects changed three times.
+    /// Of a file of known size whose objects changed three times.
     fn entry(size: u64, blocks: u64) -> Entry {
         let zeroed = Attributes::zeroed(InodeNumber(7), FileKind::Regular);
         let times = Attributes { atime: at(1), mtime: at(1), ctime: at(1), btime: at(1), ..zeroed };

@@ -1,11 +1,12 @@
 //! Advisory locks: fcntl and flock, decided by the MDT that holds the file.
 //!
-//! A request that has to wait is in the queue of the MDT, under a ticket, and the MDT calls back when it
-//! is granted or refused. An interrupted caller is told so only when nothing of the request is left at
-//! the MDT: the kernel may repeat the same call at once. So the MDT is asked to take the request out of
-//! the queue, and if it is not there any more, it was completed, and that decides: if the lock was
-//! granted at that moment, the caller has it. While the MDT does not answer, this takes as long as any
-//! other call. After a restart of the MDT the request is sent again, and queues at the end.
+//! A request that has to wait is in the queue of the MDT, under a ticket, and the MDT calls back
+//! when it is granted or refused. An interrupted caller gets its error only when nothing of the
+//! request is left at the MDT, because the kernel may repeat the same call at once. So the MDT is
+//! asked to take the request out of the queue. If it is not there any more, it was completed, and
+//! the completion decides: if the lock was granted at that moment, the caller has it. While the MDT
+//! does not answer, this takes as long as any other call. After a restart of the MDT the request is
+//! sent again, and goes to the end of the queue.
 //!
 //! A caller that drops the future does not come back. If the lock is granted nevertheless, the
 //! state that the owner had before is restored, since no caller knows of the new lock and would
@@ -114,7 +115,7 @@ impl FileSystem {
         let outcome = self.wait_for_lock(open, request, wait.as_mut(), &mut late_outcome, ended, &restoring).await;
         match outcome {
             Ok(()) if locks && open.check().is_err() => {
-                // It became stale meanwhile: this may be a lock of the next life.
+                // It became stale meanwhile: this may be a lock of the next incarnation.
                 self.unlock(inode, request).await?;
                 Err(FsError::Stale)
             }

@@ -60,7 +60,7 @@ impl FileSystem {
     /// fallocate(2). Each object gets its part of the range, which is contiguous there. After an
     /// error some parts may have been changed; what they read as is the same in any case except for
     /// `Punch` and `Zero`. As with a write, set-id bits of a caller who may not keep them go before
-    /// (root may), and everybody's capabilities.
+    /// (root may), and all users' capabilities.
     pub async fn allocate(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,

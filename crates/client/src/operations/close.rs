@@ -46,7 +46,7 @@ impl FileSystem {
         let spawn = self.seams.spawn.clone();
         let close = async move {
             if let Err(error) = self.close_open(&open, id, None).await {
-                tracing::debug!(inode = %open.inode(), %error, "a dropped open was not closed");
+                tracing::debug!(inode = %open.inode(), %error, "cannot close an open that was dropped");
             }
         };
         spawn.spawn("client close", Box::pin(close));
@@ -114,8 +114,8 @@ impl FileSystem {
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await
         {
-            // It stays unsettled: the next client that looks at it settles it.
-            tracing::debug!(%inode, %error, "the size was not reported to the MDT");
+            // The size stays unknown: the next client that looks at the file reports it.
+            tracing::debug!(%inode, %error, "cannot report the size to the MDT");
         }
         outcome.map(|_| ())
     }

@@ -1,5 +1,5 @@
-//! Layouts as users see and change them: the operations behind `lfs getstripe`, `lfs setstripe`,
-//! `lfs swap_layouts` and `lfs migrate`.
+//! Layouts as users see and change them: the operations that implement `lfs getstripe`, `lfs
+//! setstripe`, `lfs swap_layouts` and `lfs migrate`.
 //!
 //! A file's data move to another layout in these steps; it is safe to stop after any of them:
 //!
@@ -113,7 +113,7 @@ impl FileSystem {
         let open = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(open, _)| open.clone());
         let mut opens: Vec<Arc<OpenInode>> = [open(&first_open), open(&second_open)].into_iter().flatten().collect();
         // In one order, whichever is the first: two swaps of the same files wait for each other,
-        // not in a circle.
+        // not in a cycle.
         opens.sort_by_key(|open| open.inode());
         let mut alone = Vec::new();
         for open in &opens {

@@ -37,7 +37,7 @@ pub(crate) struct Before {
 
 impl Before {
     /// Incarnation, and the last loss.
-    pub fn life(&self) -> (u64, u64) {
+    pub fn incarnation(&self) -> (u64, u64) {
         (self.incarnation, self.lost)
     }
 
@@ -278,14 +278,14 @@ impl FileSystem {
             opened,
             created,
             AtMdt::Known,
-            before.life(),
+            before.incarnation(),
             current,
         ) {
             Ok(open) => open,
             Err(error) => {
                 let close = Close { inode, open: id, update: None, flock_owner: None };
                 if let Err(error) = self.call(inode, MdtRequest::Close(close)).await {
-                    tracing::debug!(%error, "an open from before the eviction was not closed");
+                    tracing::debug!(%error, "cannot close an open from before the eviction");
                 }
                 if opened.truncate {
                     self.decline_exclusive(inode, turn).await;

@@ -89,12 +89,12 @@ impl FileSystem {
                 Err(error) => return Some(Err(error)),
             };
             let current = || before.is_current(&target);
-            let open = opens.register((id, flags), &opened, false, AtMdt::Unknown, before.life(), current);
+            let open = opens.register((id, flags), &opened, false, AtMdt::Unknown, before.incarnation(), current);
             Some(open.map(|open| (open, opened.entry.attributes, cache.connection())))
         })?;
         let (open, attributes, connection) = match found {
             Ok(found) => found,
-            // This life ends: the next one is to be asked.
+            // This incarnation of the mount ends: the next one asks the MDT.
             Err(FsError::Stale) => return None,
             Err(error) => return Some(Err(error)),
         };

@@ -11,7 +11,7 @@
 //! stripe         0        1        2        3        read of stripes 0..2:
 //! object 0   [ data ]                                full
 //! object 1            [ da|                          short: hole, because
-//! object 2                     [ data |              object 2 has bytes behind it
+//! object 2                     [ data |              object 2 has bytes after it
 //! object 3                              (untouched)  if it has bytes, object 2's missing bytes are a hole too
 //! ```
 //!

@@ -148,7 +148,7 @@ impl FileSystem {
         let (era, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
         // The MDT may have come back without the file meanwhile.
         open.check()?;
-        // Nothing is given back: losses are told once, to the fsync that finds them.
+        // Nothing is given back: losses are reported once, by the fsync that finds them.
         let here = self.tell_lost(open, lost);
         here.and(self.check_lost(&pending.flushed(), &era))
     }
@@ -192,7 +192,7 @@ impl FileSystem {
         });
         for ost in written {
             let target = self.targets.ost(ost)?;
-            // Of one that was taken out of use nobody will know.
+            // Losses of a target that was taken out of use will not become known.
             if !era.contains_key(&ost) && target.is_active() {
                 era.insert(ost, target.era().await?);
             }
@@ -246,7 +246,7 @@ impl FileSystem {
         Ok(lost)
     }
 
-    /// Fails if this open inode has not heard of this loss yet.
+    /// Fails if this open inode has not learned of this loss yet.
     fn tell_lost(&self, open: &OpenInode, lost: u64) -> FsResult<()> {
         let mut state = open.state();
         let undone = std::mem::take(&mut state.layout_undone);

@@ -89,7 +89,7 @@ impl FileSystem {
             false => MdtRequest::RemoveXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec()),
         };
         match self.call(inode, request).await.and_then(done) {
-            // Somebody was faster.
+            // Another write was faster.
             Ok(()) | Err(FsError::NoData) => {}
             Err(error) => return Err(error),
         }
@@ -168,7 +168,7 @@ impl FileSystem {
         let open = &*file.open;
         let mut layout = self.layout_of(open).await?;
         if layout.coverage(offset, space.min(data.len() as u64)) == Coverage::Beyond(layout.end()) {
-            // Somebody may have added a component.
+            // A component may have been added.
             layout = self.layout_as_of_now(open).await?;
         }
         let space = space.min(layout.end().saturating_sub(offset));

@@ -1,13 +1,13 @@
 //! The layout of an open file, as it grows.
 //!
-//! This client learns a layout with the open, and the lock on it. Before another client changes the
-//! layout the MDT withdraws the lock: the layout is outdated, and this client asks for it again
-//! before it uses it (decision 0033). Changes of its own whose answer does not show the layout
-//! outdate it in the same way.
+//! This client gets the layout, and the lock on it, with the open. Before another client changes
+//! the layout the MDT withdraws the lock: then the layout is outdated, and this client asks for it
+//! again before it uses it (decision 0033). Changes by this client whose answer does not show the
+//! layout make it outdated in the same way.
 //!
 //! There may be no lock (locks are limited, and an unnamed file has none). Then the layout is used
 //! for bytes that have objects: objects refuse a layout that is too old for them. A hole or an end
-//! that another client's objects could fill is believed only under the lock; without it, the MDT is
+//! that another client's objects could fill is trusted only under the lock; without it, the MDT is
 //! asked first. Before a write into a component that has no objects it is asked in any case: it
 //! instantiates the component once, for the first client that asks.
 

@@ -96,14 +96,15 @@ impl Refusals {
 
 /// How often the first byte without room may go to an OST that refused it: the MDT asks an OST that
 /// is said to be full, but one that has room, if not for so much, gets the byte again; and what
-/// leaves the byte out may find that somebody changed the layout meanwhile, which does not move it.
+/// leaves the byte out may find that another client changed the layout meanwhile, which does not
+/// move it.
 const REFUSALS_OF_BYTE_MAX: u32 = 8;
 /// Turns in which only OSTs refuse that did so before: as many as the parts that a layout takes.
 const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
 
-/// One operation's search for room. It ends: a turn in which no other OST refuses than before is
+/// One operation's search for space. It ends: a turn in which no other OST refuses than before is
 /// one of a number, and an OST refuses a byte a number of times. A change that is refused because
-/// its layout is too old waits for somebody else's search, which ends.
+/// its layout is too old waits for another search, which ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     /// OSTs that refused.

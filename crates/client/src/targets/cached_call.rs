@@ -1,4 +1,4 @@
-//! Requests to an MDT, with what the cache has to know of them, and callbacks of the MDT.
+//! Requests to an MDT, with what the cache must know about them, and callbacks of the MDT.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     upper_cache::Keepable,
 };
 
-/// A request on its way. Dropped before it is answered: nobody knows what has become of it.
+/// A request on its way. If it is dropped before it is answered, its outcome is not known.
 struct Sent {
     target: Arc<TargetConnection>,
     import: Import,

@@ -66,8 +66,8 @@ pub(crate) fn stale_if_evicted(error: FsError) -> FsError {
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
     count: AtomicU64,
-    /// The last of the losses that this client has noticed, of any OST, that was this target's; 0:
-    /// none was.
+    /// The latest power loss of this target, counted among those of all OSTs that this client has
+    /// noticed; 0: none.
     last_loss: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct TargetConnection {
     cache: TargetCache,
     repetitions: Repetitions,
     client_state: Arc<ClientState>,
-    /// Held by a request that tells of opens.
+    /// Held by a request that reports opens.
     telling: tokio::sync::Mutex<Option<LateOutcome>>,
 }
 
@@ -139,7 +139,7 @@ impl TargetConnection {
         self.import.read().clone()
     }
 
-    /// A new life begins: the old connection ends with the calls that still use it.
+    /// A new incarnation begins: the old connection ends with the calls that still use it.
     pub fn replace_import(&self, import: Import) {
         *self.import.write() = import;
     }
@@ -190,7 +190,7 @@ impl TargetConnection {
     }
 
     /// As [`TargetConnection::call`], by a connection that was the present one when the caller made
-    /// sure that its life continues.
+    /// sure that its incarnation continues.
     pub async fn call_by<'a, R: Ask>(
         &self,
         import: &Import,
@@ -223,7 +223,7 @@ impl TargetConnection {
         Ok(self.uncommitted.committed(changes, era))
     }
 
-    /// These objects of this OST are durable afterwards; all, if there are none. Returns the losses
+    /// These objects of this OST are durable afterwards; all, if there are none. Returns the era
     /// of [`rpc::Answered`].
     pub async fn flush_objects(&self, mut objects: Vec<ObjectId>) -> FsResult<u64> {
         let mut era = 0;
@@ -243,7 +243,7 @@ impl TargetConnection {
         self.era_after(OstRequest::Ping).await
     }
 
-    /// The losses of [`rpc::Answered`] with the answer to a request to an OST.
+    /// The era of [`rpc::Answered`] with the answer to a request to an OST.
     async fn era_after(&self, request: OstRequest) -> FsResult<u64> {
         let Answered { reply, era, .. } = self.call(request).await.map_err(stale_if_evicted)?;
         match reply {

@@ -44,7 +44,7 @@ impl TargetConnection {
                 Ok(granted) => granted,
                 Err(error @ (FsError::Unreachable { .. } | FsError::Evicted)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(target = %import.target(), %error, "locks cannot be claimed: the cache is dropped");
+                    tracing::warn!(target = %import.target(), %error, "cannot claim locks: dropping the cache");
                     break;
                 }
             };

@@ -1,5 +1,6 @@
-//! How locks are given back to an MDT, in the background: first the cache above lets go of what is
-//! under them, then they go beside the next request, or with one of their own (`cache::cancels`).
+//! How locks are given back to an MDT, in the background: first the cache above drops what is under
+//! them, then they are sent along with the next request, or with a request of their own
+//! (`cache::cancels`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,12 +49,12 @@ impl TargetConnection {
     }
 
     /// A change of this client concerned an inode that could not be named before: the cache above
-    /// lets go of the attributes of those that it changed, or of everything.
+    /// drops the attributes of those that it changed, or of everything.
     pub(super) async fn withdraw_doubtful(&self, answered: Option<&Answered<MdtReply>>) {
         if !self.above().is_there() {
             return;
         }
-        // Only compounds can change more inodes than they tell.
+        // Only compounds can change more inodes than their replies name.
         let is_told = |answered: &&Answered<MdtReply>| {
             let change = answered.extension.change.as_ref();
             let told = change.is_some_and(|change| change.versions.len() < VERSIONS_PER_CHANGE_MAX);
@@ -103,11 +104,11 @@ impl TargetConnection {
         }
     }
 
-    /// The MDT does not take these inodes for open any more once their locks are given back, so
-    /// nothing may be read through opens that it was not told of.
+    /// The MDT does not count these inodes as open any more once their locks are given back, so
+    /// nothing may be read through opens that it does not know.
     fn lose_untold(&self, inodes: &[InodeNumber], error: &FsError) {
         for inode in inodes.iter().filter(|inode| self.opens().has_untold(**inode)) {
-            tracing::warn!(%inode, %error, "the MDT was not told that it is open: it is stale");
+            tracing::warn!(%inode, %error, "cannot tell the MDT that this inode is open: its opens are stale");
             self.client_state().lost_inode(*inode);
         }
     }
@@ -148,7 +149,7 @@ impl TargetConnection {
         self.cache().cancels().sent(&handles);
     }
 
-    /// The cache above lets go of each of these locks when it can.
+    /// The cache above drops what is under each of these locks when it can.
     async fn let_go(&self, leaving: Vec<Released>) {
         let let_go = |Released { handle, inode, parts }: Released| async move {
             if let Some(gone) = self.above().let_go(inode, parts) {

@@ -116,7 +116,7 @@ impl Recovery for MdtRecovery {
             for batch in opens.chunks(RECLAIM_ENTRIES_MAX) {
                 self.reclaim(&import, has_lost, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
             }
-            // Nobody waits at the new start, unless its request was repeated there.
+            // No request waits at the new start, unless it was repeated there.
             self.client_state.lock_waits.restarted(Some(self.mdt));
             if let Some(target) = self.targets.upgrade().and_then(|targets| targets.mdt(self.mdt).ok()) {
                 target.repetitions().ask_again(None);
@@ -128,7 +128,7 @@ impl Recovery for MdtRecovery {
             let held = self.client_state.exclusives_at(self.mdt);
             let exclusives = held.iter().map(|(inode, held)| (*inode, held.open)).collect();
             self.reclaim(&import, has_lost, Reclaim { exclusives, ..Reclaim::default() }).await?;
-            // Behind what they are of.
+            // After the opens to which they belong.
             let mut layouts = self.client_state.opens.layouts_at(self.mdt);
             layouts.extend(held.into_iter().filter_map(|(inode, held)| Some((inode, held.layout?))));
             for layouts in layout_batches(layouts) {

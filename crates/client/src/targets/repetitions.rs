@@ -1,5 +1,5 @@
-//! When requests are sent again that an MDT answered `Waiting`: when it calls back for what they are
-//! about. Nobody polls.
+//! When requests that an MDT answered `Waiting` are sent again: when it calls back about their
+//! inode. There is no polling.
 //!
 //! A task listens from before its request is sent, because the callback may overtake the answer. Until
 //! the answer is there, any callback for the inode counts; so a request may be sent again once more

@@ -76,8 +76,8 @@ impl TargetTable {
         *self.map.lock() = map;
     }
 
-    /// The life of `client` is over: an MDT evicted it, and OSTs refuse it. Connects again to all
-    /// targets, as another client. Does nothing if that has happened already.
+    /// The incarnation `client` has ended: an MDT evicted it, and OSTs refuse it. Connects again to
+    /// all targets, as another client. Does nothing if that has happened already.
     pub fn begin_new_incarnation(&self, client: ClientId) {
         if !self.connector.client_state.end_incarnation(client, &*self.connector.seams.entropy) {
             return;

@@ -1,10 +1,11 @@
-//! Telling an MDT of opens that this client made without asking it, under locks on the opens of their
+//! Tells an MDT of opens that this client made without a request, under locks on the opens of their
 //! inodes.
 //!
 //! The MDT has to know an open before such a lock is given back, before anything is asked that
 //! depends on it ([`depends_on_opens`]), and when locks have ended with their connection
-//! ([`TargetConnection::tell_all_opens`]). One request at a time tells; a close of an open of which
-//! the MDT may just be told waits for that, since the MDT must not hear of an open after its end.
+//! ([`TargetConnection::tell_all_opens`]). Opens are reported by one request at a time. The close
+//! of an open that is possibly just being reported waits for the end of the report, because an open
+//! must not be reported after its close.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,8 +39,8 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
 }
 
 impl TargetConnection {
-    /// Makes the opens of these inodes known to this MDT, if they are not. Once begun it comes to its
-    /// end.
+    /// Makes the opens of these inodes known to this MDT, if they are not. Once begun it is
+    /// completed.
     pub async fn make_known(self: &Arc<Self>, spawn: &Arc<dyn Spawn>, mut inodes: Vec<InodeNumber>) -> FsResult<()> {
         inodes.retain(|inode| self.opens().has_untold(*inode));
         if inodes.is_empty() {
@@ -69,7 +70,7 @@ impl TargetConnection {
         }
     }
 
-    /// Completes when no request is under way that tells of opens, also none that was given up.
+    /// Completes when no request that reports opens is under way, not even one that was given up.
     pub async fn told(&self) {
         if let Some(late) = self.telling().lock().await.take() {
             late.known().await;
@@ -80,7 +81,7 @@ impl TargetConnection {
     /// that was too short.
     pub async fn told_in_time(self: &Arc<Self>, seams: &Seams, timeout: Duration) -> bool {
         let this = self.clone();
-        // What is taken is waited for to its end.
+        // What was taken is always completed.
         let told = finish(&seams.spawn, move |_| async move { this.told().await });
         clock::timeout_at(&*seams.clock, seams.clock.now() + timeout, told).await.is_some()
     }
@@ -117,7 +118,7 @@ impl TargetConnection {
         let request = MdtRequest::RegisterOpens(RegisterOpens { opens: opens.to_vec(), complete });
         match import.call(Question::with_late_outcome(request, late)).await?.reply {
             MdtReply::Done => Ok(()),
-            // What is open by now belongs to another life.
+            // What is open by now belongs to another incarnation.
             MdtReply::NotReclaimed(_) if self.import().client() != import.client() => Err(FsError::Evicted),
             MdtReply::NotReclaimed(refused) => {
                 self.client_state().not_reclaimed(&refused, false);

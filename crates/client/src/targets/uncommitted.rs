@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Losses of the target when the oldest uncommitted change was acknowledged; `None`: all is
-    /// committed.
+    /// Power-loss era of the target when the oldest uncommitted change was acknowledged; `None`:
+    /// all is committed.
     since: Option<u64>,
     /// Changes so far.
     changes: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Uncommitted {
 }
 
 impl Uncommitted {
-    /// A change was acknowledged under this count of losses.
+    /// A change was acknowledged in this power-loss era.
     pub fn changed(&self, era: u64) {
         let mut state = self.state.lock();
         state.changes += 1;
@@ -45,7 +45,7 @@ impl Uncommitted {
         self.state.lock().changes
     }
 
-    /// The commit that began at `changes` succeeded under this count of losses. Returns
+    /// The commit that began at `changes` succeeded in this power-loss era. Returns
     /// [`Uncommitted::lost`].
     pub fn committed(&self, changes: u64, era: u64) -> u64 {
         let mut state = self.state.lock();

@@ -104,7 +104,7 @@ impl Wait {
         }
     }
 
-    /// A process that is ending waits for nobody in close(2).
+    /// A process that is ending does not wait for others in close(2).
     fn is_flush_of_the_dying(&self) -> bool {
         self.opcode == Opcode::Flush && fatal::is_ending(self.caller.thread)
     }

@@ -5,7 +5,7 @@ use types::{Credentials, FsError, FsResult};
 
 use crate::protocol::request::InHeader;
 
-/// The process behind a request.
+/// The process that made a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// File system user.

@@ -22,12 +22,11 @@ use types::{FsError, FsResult, InodeNumber};
 const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// Table of open files and directories. Numbers are never reused, so a late request cannot reach
-/// another file.
-///
-/// With each file stands who may hold locks taken through it. The fcntl locks of a process end with
-/// FLUSH, which names their owner. Those of an open file description (F_OFD_SETLK) end when that is
-/// released, and of them the kernel says nothing: so owners are noted, and those that no FLUSH has
-/// named are unlocked with RELEASE, as flock locks are.
+/// another file. With each file are noted the owners that may hold locks taken through it. The
+/// fcntl locks of a process end with FLUSH, which names their owner. Those of an open file
+/// description (F_OFD_SETLK) end when that is released, and of them the kernel says nothing: so
+/// owners are noted, and those that no FLUSH has named are unlocked with RELEASE, as flock locks
+/// are.
 ///
 /// close(2) waits for FLUSH, not for RELEASE. Lest a program find locked what it has just closed, a
 /// file that is flushed while locks of its description are held counts as being closed, and a

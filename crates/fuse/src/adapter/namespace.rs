@@ -125,7 +125,7 @@ async fn create(call: Call, name: Vec<u8>, kind: NodeKind, mode: u32, umask: u32
 pub async fn unlink(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let unlink = |credentials| async move { call.file_system().unlink(&credentials, call.inode, name).await };
-    call.settled(call.caller.run(unlink).await)?;
+    call.certain(call.caller.run(unlink).await)?;
     Ok(Answer::done())
 }
 
@@ -133,7 +133,7 @@ pub async fn unlink(call: Call, name: Vec<u8>) -> FsResult<Answer> {
 pub async fn remove_directory(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let remove = |credentials| async move { call.file_system().remove_directory(&credentials, call.inode, name).await };
-    call.settled(call.caller.run(remove).await)?;
+    call.certain(call.caller.run(remove).await)?;
     Ok(Answer::done())
 }
 
@@ -150,7 +150,7 @@ pub async fn rename(call: Call, rename: Rename2In, name: Vec<u8>, new_name: Vec<
     let rename = |credentials| async move {
         call.file_system().rename(&credentials, (call.inode, name), (new_parent, new_name), mode).await
     };
-    call.settled(call.caller.run(rename).await)?;
+    call.certain(call.caller.run(rename).await)?;
     let exchanged = mode == RenameMode::Exchange;
     call.adapter.kernel.renamed((call.inode.0, name), (new_parent.0, new_name), exchanged);
     Ok(Answer::done())

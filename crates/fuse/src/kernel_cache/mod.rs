@@ -1,9 +1,10 @@
 //! What the kernel caches of names and attributes, and how it is withdrawn.
 //!
 //! The kernel serves what it was given as valid without asking. It is given only what the client
-//! may serve itself, under a lock of the MDT ([`FileSystem::keepable`]), and when the client may not
-//! any more, the kernel is told before the lock is given back ([`UpperCache`]). Absent names and
-//! listings are not given: the client answers them.
+//! itself may serve, under a lock of the MDT ([`FileSystem::keepable`]). When the client may not
+//! serve it any more, the kernel's copy is invalidated before the lock is given back
+//! ([`UpperCache`]). Absent names and listings are not given to the kernel: the client answers
+//! them.
 //!
 //! Order of a reply: announce it in the [`table`], ask what may be kept, settle it in the table,
 //! answer. A withdrawal that comes after the announcement finds it; one that came before has
@@ -19,14 +20,15 @@
 //! A name is valid only together with the owner that the reply shows: the kernel checks chmod(2) and
 //! sticky directories by the owner that it knows, however old.
 //!
-//! Access lists: the kernel keeps what GETXATTR says of them, whatever validity it was given, until
-//! the attributes are withdrawn. It is announced in the table before it is asked for; if it may not
-//! be kept, the kernel is told so before it is answered ([`KernelCache::gives_list`]).
+//! Access lists: the kernel keeps what GETXATTR returns, whatever the validity of the attributes,
+//! until the attributes are withdrawn. It is announced in the table before it is asked for; if it
+//! may not be kept, the kernel is told so before it is answered ([`KernelCache::gives_list`]).
 //!
-//! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what it
-//! changes, and until it is about to be answered no reply makes them valid. So no program of this
-//! host sees attributes from before a change that others may have seen. Names that a change removes
-//! stay in the kernel until it is answered: its lock keeps them there.
+//! Changes of this mount ([`Change`]): before one is sent, the kernel drops the attributes of what
+//! it changes, and until it is about to be answered no reply makes them valid. So no program on
+//! this host sees attributes from before a change that others may already have seen. Names that a
+//! change removes stay in the kernel until it is answered, because the kernel holds the directory's
+//! lock.
 //!
 //! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note 0031.
 //!
@@ -52,7 +54,7 @@ use rt::BoxFuture;
 use types::{Attributes, InodeNumber};
 
 use crate::session::{Notifications, Notified};
-use names::{Fate, Names, PATIENCE};
+use names::{Invalidation, Names, WITHDRAWAL_TIMEOUT};
 pub use statistics::{Count, Statistics};
 pub use table::Validity;
 use table::{Name, Table};
@@ -105,7 +107,7 @@ pub struct Change {
 }
 
 impl KernelCache {
-    /// Nothing is given to the kernel before the session begins. `is_allowed`: or afterwards.
+    /// Nothing is given to the kernel before the session begins; afterwards only if `is_allowed`.
     pub fn new(is_allowed: bool) -> Arc<Self> {
         Arc::new(Self {
             is_allowed,
@@ -327,7 +329,7 @@ impl KernelCache {
         tracing::warn!("this process was stopped while it answered the kernel, which drops what it caches");
         session.notifications.epoch();
         self.statistics.add(Count::Epochs);
-        // Nobody waits for it.
+        // Nothing waits for it.
         session.send(Job::Attributes(self.table.all(), Parts::default().add()));
     }
 }
@@ -357,16 +359,19 @@ impl UpperCache for KernelCache {
             let valid = self.table.valid(inode.0, now);
             let attributes = parts.0 & ATTRIBUTE_PARTS != 0 && valid.attributes;
             let has = |part: u32| parts.0 & part != 0;
-            let fate = match (has(inode_bit::LOOKUP), has(inode_bit::ATTRIBUTES)) {
-                (true, _) => Some(Fate::Dropped),
-                (false, true) => Some(Fate::Expired),
+            let invalidation = match (has(inode_bit::LOOKUP), has(inode_bit::ATTRIBUTES)) {
+                (true, _) => Some(Invalidation::Drop),
+                (false, true) => Some(Invalidation::Expire),
                 (false, false) => None,
             };
-            let names = fate.into_iter().flat_map(|fate| valid.names.iter().map(move |name| (name, fate)));
-            let withdraw =
-                |(name, fate): (&Arc<Name>, Fate)| session.names.withdraw(name.clone(), fate, now, complete.add());
+            let names = invalidation
+                .into_iter()
+                .flat_map(|invalidation| valid.names.iter().map(move |name| (name, invalidation)));
+            let withdraw = |(name, invalidation): (&Arc<Name>, Invalidation)| {
+                session.names.withdraw(name.clone(), invalidation, now, complete.add())
+            };
             let uncovered: Vec<Finished> = names.filter_map(withdraw).collect();
-            let has_names = fate == Some(Fate::Dropped) && !valid.names.is_empty();
+            let has_names = invalidation == Some(Invalidation::Drop) && !valid.names.is_empty();
             if !uncovered.is_empty() {
                 session.send(Job::Epoch(uncovered, None));
             }
@@ -400,7 +405,7 @@ impl UpperCache for KernelCache {
             // Requests that wait for the connection hold locks of directories, so no name can be
             // dropped by itself. A page of a listing that the kernel is still processing would
             // escape; it has had long enough after that time.
-            let not_before = self.last_page.lock().map(|page| page + PATIENCE).filter(|end| *end > now);
+            let not_before = self.last_page.lock().map(|page| page + WITHDRAWAL_TIMEOUT).filter(|end| *end > now);
             session.send(Job::Epoch(vec![complete.add()], not_before));
         }
         complete.complete()

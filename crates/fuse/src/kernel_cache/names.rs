@@ -9,7 +9,7 @@
 //! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
 //! | none is known | a thread tells the kernel to drop the name |
 //! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
-//! | and nothing happens for [`PATIENCE`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
+//! | and nothing happens for [`WITHDRAWAL_TIMEOUT`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
 //!
 //! One name of a directory is dropped at a time, so a thread hangs for each directory at most, and
 //! another one is started whenever all of them may hang.
@@ -31,30 +31,30 @@ use super::{
 use crate::session::Notifications;
 
 /// See the module documentation.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Threads at most: directories in which changes began while a name was dropped.
 const THREADS_MAX: usize = 256;
 /// A thread without work for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// What is to become of a name.
+/// How a name is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Invalidation {
     /// It may lead elsewhere: the kernel drops it.
-    Dropped,
+    Drop,
     /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up again
     /// and gets the new ones with it: it checks chmod(2) and sticky directories by the owner that it
     /// knows, however old. Where a change holds the lock it is left alone: the MDT checks, too.
-    Expired,
+    Expire,
 }
 
-impl Fate {
-    /// Of a withdrawal that cannot wait for the lock of the directory any longer: gives `finished` back
-    /// if all names are to be declared outdated.
+impl Invalidation {
+    /// For a withdrawal that cannot wait for the lock of the directory any longer: returns
+    /// `finished` if all names are to be declared outdated.
     fn hand_over(self, finished: Finished) -> Option<Finished> {
         match self {
-            Fate::Dropped => Some(finished),
-            Fate::Expired => {
+            Invalidation::Drop => Some(finished),
+            Invalidation::Expire => {
                 finished.tell();
                 None
             }
@@ -66,7 +66,7 @@ impl Fate {
 #[derive(Debug)]
 struct Withdrawal {
     name: Arc<Name>,
-    fate: Fate,
+    invalidation: Invalidation,
     since: Instant,
     /// `None` once the withdrawal is complete, in another way.
     finished: Option<Finished>,
@@ -123,19 +123,19 @@ impl Names {
     pub fn withdraw(
         self: &Arc<Self>,
         name: Arc<Name>,
-        fate: Fate,
+        invalidation: Invalidation,
         now: Instant,
         finished: Finished,
     ) -> Option<Finished> {
         let mut state = self.state.lock();
         let parent = name.parent;
         if state.changing.contains_key(&parent) {
-            return fate.hand_over(finished);
+            return invalidation.hand_over(finished);
         }
         // One that is there is ready, or a thread works for it.
         let is_new = !state.withdrawals.contains_key(&parent);
         let directory = state.withdrawals.entry(parent).or_default();
-        directory.queue.push_back(Withdrawal { name, fate, since: now, finished: Some(finished) });
+        directory.queue.push_back(Withdrawal { name, invalidation, since: now, finished: Some(finished) });
         if is_new {
             state.ready.push_back(parent);
             self.employ(&mut state);
@@ -161,20 +161,21 @@ impl Names {
         }
     }
 
-    /// The life of a thread.
+    /// The work of a thread.
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
             if let Some(parent) = state.ready.pop_front() {
                 let directory = state.withdrawals.get_mut(&parent).expect("it is ready");
                 directory.running = directory.queue.pop_front();
-                let Some((name, fate)) = directory.running.as_ref().map(|running| (running.name.clone(), running.fate))
+                let Some((name, invalidation)) =
+                    directory.running.as_ref().map(|running| (running.name.clone(), running.invalidation))
                 else {
                     state.withdrawals.remove(&parent);
                     continue;
                 };
                 drop(state);
-                self.notifications.name(name.parent, &name.bytes, fate == Fate::Expired);
+                self.notifications.name(name.parent, &name.bytes, invalidation == Invalidation::Expire);
                 self.statistics.add(Count::NamesDropped);
                 state = self.state.lock();
                 let directory = state.withdrawals.get_mut(&parent).expect("a thread works for it");
@@ -204,7 +205,7 @@ impl Names {
         *state.changing.entry(parent).or_default() += 1;
         let directory = state.withdrawals.get_mut(&parent);
         let waiting = directory.into_iter().flat_map(Directory::all);
-        waiting.filter_map(|waiting| waiting.fate.hand_over(waiting.finished.take()?)).collect()
+        waiting.filter_map(|waiting| waiting.invalidation.hand_over(waiting.finished.take()?)).collect()
     }
 
     /// It is about to be answered.
@@ -218,14 +219,14 @@ impl Names {
         }
     }
 
-    /// Withdrawals that have taken longer than [`PATIENCE`].
+    /// Withdrawals that have taken longer than [`WITHDRAWAL_TIMEOUT`].
     pub fn overdue(&self, now: Instant) -> Overdue {
         let mut overdue = Overdue::default();
         for directory in self.state.lock().withdrawals.values_mut() {
             for withdrawal in directory.all() {
-                if now.saturating_duration_since(withdrawal.since) >= PATIENCE
+                if now.saturating_duration_since(withdrawal.since) >= WITHDRAWAL_TIMEOUT
                     && let Some(finished) = withdrawal.finished.take()
-                    && let Some(finished) = withdrawal.fate.hand_over(finished)
+                    && let Some(finished) = withdrawal.invalidation.hand_over(finished)
                 {
                     overdue.names.push(withdrawal.name.clone());
                     overdue.finished.push(finished);

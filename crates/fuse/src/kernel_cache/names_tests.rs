@@ -41,11 +41,11 @@ impl Kernel {
         &self,
         parent: u64,
         bytes: &[u8],
-        fate: Fate,
+        invalidation: Invalidation,
         since: Instant,
     ) -> (BoxFuture<'static, ()>, Option<Finished>) {
         let mut parts = Parts::default();
-        let refused = self.names.withdraw(Arc::new(Name::new(parent, bytes)), fate, since, parts.add());
+        let refused = self.names.withdraw(Arc::new(Name::new(parent, bytes)), invalidation, since, parts.add());
         (parts.complete(), refused)
     }
 
@@ -61,7 +61,7 @@ impl Kernel {
 #[test]
 fn names_are_dropped_by_threads() {
     let mut kernel = Kernel::new(false);
-    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Invalidation::Drop, Instant::now());
     assert!(refused.is_none());
     kernel.go_on();
     assert!(is_done(&mut withdrawn));
@@ -78,7 +78,7 @@ fn names_of_one_directory_come_at_any_moment() {
     let mut reader = kernel.reader.try_clone().unwrap();
     let drained = thread::spawn(move || reader.read_exact(&mut vec![0; NAMES * (16 + 16 + 2)]).unwrap());
     for _ in 0..NAMES {
-        let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+        let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Invalidation::Drop, Instant::now());
         assert!(refused.is_none());
         while !is_done(&mut withdrawn) {
             thread::yield_now();
@@ -93,14 +93,14 @@ fn names_of_one_directory_come_at_any_moment() {
 fn under_a_change_all_names_are_outdated_instead() {
     let kernel = Kernel::new(false);
     assert!(kernel.names.begin_change(5).is_empty());
-    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Dropped, Instant::now());
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Invalidation::Drop, Instant::now());
     assert!(!is_done(&mut withdrawn));
     refused.unwrap().tell();
     assert!(is_done(&mut withdrawn));
-    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Fate::Expired, Instant::now());
+    let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Invalidation::Expire, Instant::now());
     assert!(refused.is_none() && is_done(&mut withdrawn), "the MDT checks, too");
     kernel.names.end_change(5);
-    assert!(kernel.withdraw(5, b"x", Fate::Dropped, Instant::now()).1.is_none());
+    assert!(kernel.withdraw(5, b"x", Invalidation::Drop, Instant::now()).1.is_none());
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn a_change_that_arrives_while_the_kernel_waits_completes_what_waits_for_it() {
     let mut kernel = Kernel::new(true);
     let now = Instant::now();
     let mut withdrawn: Vec<_> =
-        [b"x", b"y"].map(|name| kernel.withdraw(5, name, Fate::Dropped, now).0).into_iter().collect();
-    let (mut of_other_directory, _) = kernel.withdraw(6, b"z", Fate::Dropped, now);
+        [b"x", b"y"].map(|name| kernel.withdraw(5, name, Invalidation::Drop, now).0).into_iter().collect();
+    let (mut of_other_directory, _) = kernel.withdraw(6, b"z", Invalidation::Drop, now);
     let finished = kernel.names.begin_change(5);
     assert_eq!(finished.len(), 2);
     assert!(!withdrawn.iter_mut().any(is_done));
@@ -124,13 +124,13 @@ fn a_change_that_arrives_while_the_kernel_waits_completes_what_waits_for_it() {
 fn what_takes_too_long_is_found_once() {
     let mut kernel = Kernel::new(true);
     let now = Instant::now();
-    let (mut withdrawn, _) = kernel.withdraw(5, b"x", Fate::Dropped, now);
+    let (mut withdrawn, _) = kernel.withdraw(5, b"x", Invalidation::Drop, now);
     assert!(kernel.names.overdue(now).names.is_empty());
-    let overdue = kernel.names.overdue(now + PATIENCE);
+    let overdue = kernel.names.overdue(now + WITHDRAWAL_TIMEOUT);
     assert_eq!(*overdue.names[0], Name::new(5, b"x"));
     overdue.finished.into_iter().for_each(Finished::tell);
     assert!(is_done(&mut withdrawn));
-    assert!(kernel.names.overdue(now + PATIENCE).names.is_empty());
+    assert!(kernel.names.overdue(now + WITHDRAWAL_TIMEOUT).names.is_empty());
     kernel.go_on();
 }
 
@@ -140,7 +140,7 @@ fn threads_are_as_many_as_directories_in_which_the_kernel_waits() {
     const HANG: usize = 12;
     let mut kernel = Kernel::new(true);
     let withdrawn: Vec<_> =
-        (0..HANG as u64).map(|parent| kernel.withdraw(parent, b"x", Fate::Dropped, Instant::now()).0).collect();
+        (0..HANG as u64).map(|parent| kernel.withdraw(parent, b"x", Invalidation::Drop, Instant::now()).0).collect();
     let begun = Instant::now();
     let hang = |kernel: &Kernel| {
         let state = kernel.names.state.lock();

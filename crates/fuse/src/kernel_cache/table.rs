@@ -1,17 +1,18 @@
 //! What the kernel was given of inodes and names: pure.
 //!
-//! The kernel counts its lookups of each inode, and tells when it forgets them: an inode is here as
-//! long as the kernel knows it. With it stand its names as the kernel knows them, whether they are
-//! valid or not: a rename in this mount moves a name in the kernel's cache together with its
-//! validity.
+//! The kernel counts its lookups of each inode, and says when it forgets them: an inode is in the
+//! table as long as the kernel knows it. With each inode are its names as the kernel knows them,
+//! whether they are valid or not: a rename in this mount moves a name in the kernel's cache
+//! together with its validity.
 //!
-//! A reply that may make something valid is announced ([`Table::prepare`]) before it is decided what
-//! it may say, and settled ([`Table::settle`]) after that. Between the two it counts as if it had
-//! made everything valid. What is under a change of this mount ([`Table::begin_change`]) is not made
-//! valid.
+//! A reply that may make something valid is announced ([`Table::prepare`]) before its contents are
+//! decided, and completed ([`Table::settle`]) afterwards. Between the two it counts as if it had
+//! made everything valid. Nothing that a change of this mount concerns ([`Table::begin_change`]) is
+//! made valid.
 //!
-//! Access lists are valid in the kernel without end, whatever was said of the attributes: an inode of
-//! which one was asked for is marked ([`Table::mark_list`]) until the kernel has dropped it.
+//! Access lists stay valid in the kernel indefinitely, whatever the validity of the attributes: an
+//! inode whose list was asked for is marked ([`Table::mark_list`]) until the kernel has dropped the
+//! list.
 //!
 //! Memory: about 250 bytes for each inode that the kernel knows, which takes the kernel four times
 //! as much.
@@ -35,8 +36,8 @@ const SHARDS: usize = 16;
 const NAMES_KEPT: usize = 4;
 /// Names of an inode at most: no further ones are made valid.
 const NAMES_MAX: usize = 64;
-/// What is valid for some time may be so for longer, since the kernel begins to count when it gets
-/// round to the reply. It is taken for valid for so many times as long.
+/// What is valid for some time may be valid for longer, since the kernel begins to count when it
+/// processes the reply. It counts as valid for so many times as long.
 const CAUTION: u32 = 2;
 
 /// A name in a directory.
@@ -75,7 +76,7 @@ struct Node {
     names: Vec<KnownName>,
 }
 
-/// Tells requests for access lists of an inode apart.
+/// Distinguishes requests for access lists of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListMark(u64);
 
@@ -123,7 +124,7 @@ impl Node {
     }
 }
 
-/// Names that are not noted with the inode any more lead to it no more.
+/// Names that are not recorded with the inode any more do not lead to it any more.
 fn remove_names(names: &mut HashMap<Arc<Name>, u64>, node: u64, dropped: &[Arc<Name>]) {
     for name in dropped {
         if names.get(name) == Some(&node) {

@@ -1,9 +1,9 @@
-//! The thread that tells the kernel what is outdated, but for names: attributes of inodes, and all
-//! names together. Neither waits for a lock that a request may hold.
+//! The thread that tells the kernel what is outdated, except for single names: attributes of
+//! inodes, and all names together. Neither waits for a lock that a request may hold.
 //!
 //! An inode that the kernel does not know yet, because the first reply about it is on its way,
 //! cannot be outdated: the kernel is told again until it knows the inode, or has forgotten it. After
-//! [`PATIENCE`] the reply has long been processed, so the kernel has dropped it.
+//! [`WITHDRAWAL_TIMEOUT`] the reply has long been processed, so the kernel has dropped it.
 //!
 //! It is also the watchdog of withdrawals.
 
@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    names::{Names, Overdue, PATIENCE},
+    names::{Names, Overdue, WITHDRAWAL_TIMEOUT},
     statistics::{Count, Statistics},
     table::{NamesEnd, Table},
     waiting::Waiting,
@@ -37,7 +37,7 @@ pub enum Job {
     Attributes(Vec<u64>, Finished),
     /// All names are outdated. Not before this moment, if one is given.
     Epoch(Vec<Finished>, Option<Instant>),
-    /// Nobody waits for the names of this inode: they are valid as long as they are.
+    /// No client waits for the names of this inode: they stay valid until their time has expired.
     Names(u64, Finished),
 }
 
@@ -95,7 +95,7 @@ impl Teller {
         }
     }
 
-    /// The life of the thread: until nobody can send it anything.
+    /// The work of the thread, until all senders are gone.
     pub fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let pause = if !self.unknown.is_empty() || !self.epochs.is_empty() || !self.preparing.is_empty() {
@@ -164,12 +164,12 @@ impl Teller {
         let later = self.waits.split_off(&now);
         std::mem::replace(&mut self.waits, later).into_values().flatten().for_each(Finished::tell);
         for unknown in std::mem::take(&mut self.unknown) {
-            if now.saturating_duration_since(unknown.since) < PATIENCE {
+            if now.saturating_duration_since(unknown.since) < WITHDRAWAL_TIMEOUT {
                 self.tell(unknown);
                 continue;
             }
             self.statistics.add(Count::Overdue);
-            tracing::warn!(nodes = ?unknown.nodes, "the kernel has not known inodes for a second that it was given");
+            tracing::warn!(nodes = ?unknown.nodes, "the kernel does not know inodes that it was given a second ago");
             unknown.finished.tell();
         }
         for (finished, not_before) in std::mem::take(&mut self.epochs) {
@@ -193,8 +193,8 @@ impl Teller {
                 directory = %types::InodeNumber(directory),
                 name,
                 requests,
-                "the kernel has not dropped a name for a second; all names are declared outdated instead. Requests \
-                 of the directory that are not answered are listed"
+                "the kernel has not dropped a name for a second; declaring all names outdated instead. The unanswered \
+                 requests of the directory are listed"
             );
         }
         self.epoch(finished);

@@ -1,4 +1,4 @@
-//! Requests that are not answered yet, to tell what holds a withdrawal up.
+//! Requests that are not answered yet, to find out what delays a withdrawal.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, sync::Arc};
 

@@ -80,12 +80,12 @@ impl MountError {
 /// How an unmount went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used it.
+    /// It was not in use.
     Clean,
     /// It was in use: it has left the name space, and programs that still have files open get
     /// ENOTCONN.
     Detached,
-    /// Somebody else had unmounted it before.
+    /// It had been unmounted before.
     Before,
 }
 

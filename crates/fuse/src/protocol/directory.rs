@@ -28,14 +28,14 @@ impl DirectoryBuffer {
     }
 
     /// Whether an entry fits.
-    pub fn has_room_for(&self, name_bytes: usize, plus: bool) -> bool {
+    pub fn has_space_for(&self, name_bytes: usize, plus: bool) -> bool {
         self.bytes.len() + Self::entry_bytes(name_bytes, plus) <= self.capacity
     }
 
     /// Appends an entry, with its lookup in READDIRPLUS answers. False, and nothing appended, if it
     /// does not fit.
     pub fn push(&mut self, lookup: Option<&EntryOut>, inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
-        if !self.has_room_for(name.len(), lookup.is_some()) {
+        if !self.has_space_for(name.len(), lookup.is_some()) {
             return false;
         }
         if self.bytes.capacity() == 0 {

@@ -87,7 +87,7 @@ pub mod get_attributes {
 /// Bits of `write_flags` of WRITE.
 pub mod write {
     /// Written back from the page cache: the handle is any that is open for writing, and the
-    /// credentials are nobody's (FUSE_WRITE_CACHE).
+    /// credentials are those of no process (FUSE_WRITE_CACHE).
     pub const CACHE: u32 = 1 << 0;
     /// The writer is not privileged: clear set-id bits (FUSE_WRITE_KILL_SUIDGID).
     pub const KILL_SUIDGID: u32 = 1 << 2;

@@ -106,7 +106,7 @@ impl Drop for Workers {
     }
 }
 
-/// The life of a worker.
+/// The work of a worker.
 fn work(shared: &Shared, device: &Arc<Device>) {
     let mut buffer = shared.pool.take();
     while !shared.stop.load(Ordering::Acquire) {

@@ -23,7 +23,7 @@ pub(super) struct Ages {
 
 impl Ages {
     /// Batches up to `last` are being written now, those up to `flushed` are durable. If these are
-    /// the same, the write is a mark only, which nobody waits for.
+    /// the same, the write is a mark only, which no caller waits for.
     pub fn writing(&mut self, last: Lsn, flushed: Lsn, now: Instant) {
         if last <= flushed {
             return;

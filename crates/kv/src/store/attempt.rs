@@ -61,7 +61,7 @@ impl Loading {
         Ok(())
     }
 
-    /// The operation is done with this table up to `key`: what was loaded of that is let go of. For
+    /// The operation is done with this table up to `key`: what was loaded of that is dropped. For
     /// operations that read on and on.
     pub fn forget_before(&mut self, table: Table, key: &[u8]) {
         if self.loaded.forget_before(table, key) {

@@ -192,7 +192,7 @@ pub(super) async fn load(shared: &Arc<Shared>, wanted: BTreeSet<Wanted>, loaded:
     let (reply, answer) = oneshot::channel();
     let reader = Arc::clone(shared);
     shared.cold.run_blocking(Box::new(move || {
-        // Nobody waits any more if the operation was dropped.
+        // No caller waits any more if the operation was dropped.
         let _ = reply.send(reader.load(wanted, loaded));
     }));
     answer.await.map_err(|_| Error::Closed)?

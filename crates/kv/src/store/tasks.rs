@@ -64,7 +64,7 @@ impl Shared {
                     return;
                 }
                 let last = self.state.lock().journal.applied();
-                // A failure poisoned the store; there is nobody else to tell.
+                // A failure poisoned the store; there is no one else to tell.
                 if self.durable(last).await.is_err() || self.write_mark().await.is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! Cluster maps only get newer, and nobody has one that the MGS has not shown.
+//! Cluster maps only get newer, and no process has one that the MGS has not shown.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -3,8 +3,8 @@
 use super::{Invariant, Snapshot};
 use crate::workload::Verdict;
 
-/// An object that nobody knows would take space forever; one on another OST than its layout names
-/// would be data that nobody reads.
+/// An object that belongs to no file would take space forever; one on another OST than its layout
+/// names would be data that no client reads.
 ///
 /// Holds as long as the MDT has not lost power:
 /// - a client writes only by layouts that were answered to it, and an answer shows nothing that the

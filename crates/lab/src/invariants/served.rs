@@ -6,7 +6,7 @@ use types::{Attributes, InodeNumber, Timestamp};
 use super::{Invariant, MdtState, Snapshot};
 use crate::workload::Verdict;
 
-/// A stat that asks nobody would be a wrong answer.
+/// A stat without a request would be a wrong answer.
 ///
 /// Holds at every moment: the MDT makes a change only when all others have stopped serving what it
 /// concerns, and the client that changes something stops before it sends the request. Only a power

@@ -8,12 +8,12 @@ use types::InodeNumber;
 use super::{Invariant, Snapshot};
 use crate::{ProcessId, workload::Verdict};
 
-/// A replay would be accepted on an inode that somebody else has changed.
+/// A replay would be accepted on an inode that another client has changed.
 ///
 /// Holds at every moment of one start of the MDT. When its process dies, changes are gone that were
-/// applied but not written: nobody was told of them, and others may get their versions. Every batch that changes an
-/// inode raises its version (`mds::transaction::versions`); that a change of names or attributes
-/// raises it too is asserted after each commit (`mds::audit`).
+/// applied but not written: no client was told of them, and others may get their versions. Every
+/// batch that changes an inode raises its version (`mds::transaction::versions`); that a change of
+/// names or attributes raises it too is asserted after each commit (`mds::audit`).
 #[derive(Default)]
 pub(super) struct Versions {
     /// The process of the MDT that had what was seen.

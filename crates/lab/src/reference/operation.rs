@@ -66,7 +66,7 @@ pub enum Operation {
     RemoveXattr { path: Path, name: String },
     /// open, fsync
     Sync { path: Path },
-    /// Another layout for the file, one of some; nobody sees a difference
+    /// Another layout for the file, one of some; programs see no difference
     Migrate { path: Path, layout: u8 },
 }
 

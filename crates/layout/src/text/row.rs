@@ -45,7 +45,7 @@ pub struct Row {
     pub instantiated: bool,
     /// The file system decides it, or has decided it.
     pub automatic: bool,
-    /// It is room for the component before it; `stripe_bytes` is then the extension size.
+    /// It is extension space of the component before it; `stripe_bytes` is then the extension size.
     pub extension: bool,
     /// Stripes; -1: on all OSTs, -n: n on each.
     pub stripe_count: i64,

@@ -31,7 +31,7 @@ struct Rounded {
 }
 
 impl Rounded {
-    /// Reads one; `value` reads what is behind the sign: the limit and its unit.
+    /// Reads one; `value` reads what follows the sign: the limit and its unit.
     fn parse(text: &str, value: impl FnOnce(&str) -> Option<(u64, u64)>) -> Option<Self> {
         let (wanted, text) = sign(text);
         let (limit, unit) = value(text)?;

@@ -53,7 +53,7 @@ pub struct Walk<'a> {
     search: &'a Search,
     pending: Mutex<Pending>,
     changed: Condvar,
-    /// Nobody reads the output any more.
+    /// The reader of the output is gone.
     stopped: AtomicBool,
     /// The last error.
     errno: AtomicI32,

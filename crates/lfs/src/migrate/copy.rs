@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How often the data are copied because they changed although writers were held off: the MDT
-/// restarted, or one was let in who has the file open besides.
+/// restarted, or one was let in that has the file open for reading too.
 const COPIES_MAX: usize = 8;
 /// Between two looks whether another migration of the file has ended: the first, and the longest.
 /// Each look has the file open for an instant, which the other one waits for.
@@ -95,8 +95,8 @@ impl Migration<'_> {
         Err(CallError::from(Errno(libc::EBUSY)).into())
     }
 
-    /// The file, open, and the version of its data, while nobody writes. Waits until it is alone if
-    /// it may, closing the file as long as another migration holds writers off.
+    /// The file, open, and the version of its data, while no client writes. Waits until it is alone
+    /// if it may, closing the file as long as another migration holds writers off.
     fn begin(self, path: &Path, mut kept: Option<(File, InodeNumber)>) -> Result<(File, InodeNumber, u64), CallError> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -129,7 +129,7 @@ impl Migration<'_> {
         Ok(self.swap((file, inode), version, &volatile)?)
     }
 
-    /// The version of the data, while nobody writes.
+    /// The version of the data, while no client writes.
     fn version(self, file: &File) -> Result<u64, CallError> {
         let request = ControlRequest::DataVersion { subject: Subject::This, hold_writers: self.block };
         match call(file, &request)? {
@@ -157,7 +157,7 @@ impl Migration<'_> {
         let take = ControlRequest::TakeLayout { of: inode, version };
         when_free(self.block, || match call(volatile, &take) {
             Ok(_) => Ok(Attempt::Done),
-            // Somebody reads; or the data have changed, and it is of no use to wait.
+            // The file is being read; or the data have changed, and it is of no use to wait.
             Err(error) if is_busy(&error) => match self.version(file) {
                 Ok(now) if now == version => Err(error),
                 Ok(_) => Ok(Attempt::Changed),

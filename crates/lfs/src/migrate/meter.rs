@@ -10,7 +10,7 @@ use host::progress;
 
 use crate::size;
 
-/// What takes less is over before anybody has read about it.
+/// What takes less is over before a user could have read about it.
 const SHORT: Duration = Duration::from_secs(1);
 /// Between two changes of the line.
 const FRAME: Duration = Duration::from_millis(200);

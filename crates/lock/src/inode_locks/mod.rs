@@ -7,23 +7,23 @@
 //!
 //! | event | what happens |
 //! |---|---|
-//! | grant | the bits that were asked for, that the client has not got, and that no change prepares; without any: no lock |
-//! | change, nobody else has a lock on it | ready: it may be made |
-//! | change, others have | it is *in preparation*: its bits are granted to nobody, and these locks are asked back, each once |
+//! | grant | the bits that were asked for, except those that the client has and those in preparation; if none is left: no lock |
+//! | change, no other client has a lock on it | ready: it may be made |
+//! | change, other clients have locks on it | it is *in preparation*: its bits are not granted, and these locks are asked back, each once |
 //! | cancel, or end of a client | the locks are gone; changes that waited for the last of theirs are ready |
 //! | change ended | it was made or given up: its bits can be granted again |
 //!
 //! Invariants: a client has no bit of an inode twice; no lock is granted on bits in preparation; a
-//! change in preparation waits for exactly the locks of others on its bits; handles are never given
-//! again. [`InodeLocks::check`] asserts them, and `tests/inode_locks.rs` explores all orders of
-//! messages.
+//! change in preparation waits for exactly the locks of other clients on its bits; handles are
+//! never reused. [`InodeLocks::check`] asserts them, and `tests/inode_locks.rs` explores all orders
+//! of messages.
 //!
 //! Limits: locks per client and in total. At a limit nothing is granted, and the oldest locks are
 //! asked back.
 //!
-//! Every operation takes O(log n) in the number of locks, for each lock that it is about. A lock
-//! takes about 140 bytes: [`LOCK_BYTES`] in the nodes of three trees, which are little more than half
-//! full when handles and inode numbers only grow.
+//! Every operation takes O(log n) in the number of locks, for each lock that it concerns. A lock
+//! takes about 140 bytes: [`LOCK_BYTES`] in the nodes of three trees, which are little more than
+//! half full when handles and inode numbers only grow.
 //!
 //! Life cycle: volatile. Locks end with the connection of their client; a table begins empty.
 
@@ -160,8 +160,8 @@ impl InodeLocks {
         }
     }
 
-    /// Grants what can be granted of `bits` without asking anybody. Locks that are added to `ask`
-    /// are to be asked back, because there are too many.
+    /// Grants what can be granted of `bits` without asking other clients. Locks that are added to
+    /// `ask` are to be asked back, because there are too many.
     pub fn grant(
         &mut self,
         client: ClientId,
@@ -170,7 +170,7 @@ impl InodeLocks {
         ask: &mut Vec<Revocation>,
     ) -> Option<GrantedBits> {
         let bits = bits & !self.held_by(inode, client) & !self.changes.preparing(inode) & InodeBits::ALL;
-        if bits.is_empty() || !self.has_room(client, ask) {
+        if bits.is_empty() || !self.has_capacity(client, ask) {
             return None;
         }
         let handle = self.next;
@@ -184,13 +184,13 @@ impl InodeLocks {
     }
 
     /// How many more locks a client may have.
-    pub fn room(&self, client: ClientId) -> usize {
+    pub fn locks_left(&self, client: ClientId) -> usize {
         let of_client = self.limits.per_client.saturating_sub(self.count_of(client));
         of_client.min(self.limits.total.saturating_sub(self.locks.len()))
     }
 
     /// Whether a client may have one more lock; if not, some are asked back.
-    fn has_room(&mut self, client: ClientId, ask: &mut Vec<Revocation>) -> bool {
+    fn has_capacity(&mut self, client: ClientId, ask: &mut Vec<Revocation>) -> bool {
         let of_client = self.counts.get(&client).copied().unwrap_or(0);
         if of_client >= self.limits.per_client {
             let of_client = self.of_clients.range((client, FIRST)..=(client, LAST)).map(|(_, handle)| *handle);
@@ -247,9 +247,10 @@ impl InodeLocks {
         of_inode.filter(move |((_, holder, _), _)| *holder != client)
     }
 
-    /// A client is about to change these parts of inodes. `change`: the same change, blocked before;
-    /// it may have grown. Without a lock in the way nothing is noted: the change is made before
-    /// anything else happens to this table, and [`InodeLocks::end`] ends what was in preparation.
+    /// A client is about to change these parts of inodes. `change`: the same change, blocked
+    /// before; it may have grown. Without a conflicting lock nothing is recorded: the change is
+    /// made before anything else happens to this table, and [`InodeLocks::end`] ends what was in
+    /// preparation.
     pub fn prepare(
         &mut self,
         change: Option<ChangeId>,
@@ -275,7 +276,7 @@ impl InodeLocks {
         Prepared::Blocked(id, ask)
     }
 
-    /// Asks back what others have of these parts, for a change that waits for nobody.
+    /// Asks back what other clients have of these parts, for a change that does not wait.
     pub fn revoke(&mut self, client: ClientId, parts: &[(InodeNumber, InodeBits)]) -> Vec<Revocation> {
         let mut ask = Vec::new();
         for (inode, bits) in parts {
@@ -286,7 +287,7 @@ impl InodeLocks {
         ask
     }
 
-    /// Asks a client back what it has of these parts, and nobody waits for it.
+    /// Asks a client back what it has of these parts, without waiting for it.
     pub fn ask_holder(&mut self, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Vec<Revocation> {
         let holdings = self.holdings.range((inode, client, FIRST)..=(inode, client, LAST));
         let held = holdings.filter(|(_, holding)| holding.bits.meets(bits)).map(|((.., handle), _)| *handle);
@@ -306,7 +307,7 @@ impl InodeLocks {
         self.changes.end(change);
     }
 
-    /// A client gives a lock back; one that it has not got is ignored. Adds the changes that need
+    /// A client gives a lock back; one that it does not have is ignored. Adds the changes that need
     /// not wait any more to `ready`.
     pub fn cancel(&mut self, client: ClientId, handle: LockHandle, ready: &mut Vec<ChangeId>) {
         if self.locks.get(&handle).is_some_and(|lock| lock.client == client) {
@@ -315,9 +316,9 @@ impl InodeLocks {
     }
 
     /// Locks of a client with handles up to `last` are gone: removes `count` of them. The caller
-    /// removes the rest later. Meanwhile they are in the way of changes, and of new locks on the same
-    /// parts, which is safe: the client uses them no more. Adds the changes that need not wait any
-    /// more to `ready`.
+    /// removes the rest later. Meanwhile they delay changes and prevent new locks on the same
+    /// parts, which is safe: the client does not use them any more. Adds the changes that need not
+    /// wait any more to `ready`.
     pub fn drop_client(
         &mut self,
         client: ClientId,

@@ -82,7 +82,7 @@ impl Mdt {
                 // Its locks go with its session, or with the server.
                 Ok(_) | Err(FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
                 Err(error) => {
-                    tracing::warn!(target = %self.name(), %client, %error, "a client was not asked for a lock");
+                    tracing::warn!(target = %self.name(), %client, %error, "cannot ask a client to give a lock back");
                     return;
                 }
             }
@@ -153,10 +153,10 @@ impl Mdt {
         }
     }
 
-    /// Removes locks of a client, which uses them no more: some now, the others soon, since there may
-    /// be a million, and nobody reaches the namespace meanwhile. Its later locks stay, so it may
-    /// connect again before they are gone. Locks that do not exist for their client any more only
-    /// hold changes up until then, and are not granted again.
+    /// Removes locks of a client, which uses them no more: some now, the others soon, since there
+    /// may be a million, and no request reaches the namespace meanwhile. Its later locks stay, so
+    /// it may connect again before they are gone. Locks that do not exist for their client any more
+    /// only hold changes up until then, and are not granted again.
     fn drop_locks_up_to(&self, client: ClientId, last: LockHandle) {
         let now = self.seams.clock.now();
         self.in_steps("lock_drop", move |namespace| namespace.volatile.drop_locks(client, last, now));

@@ -66,7 +66,7 @@ impl Mdt {
     }
 
     /// Executes a compound, with fresh news of the OSTs' space if a step fails for lack of it;
-    /// `told`: what its client is told beside the reply.
+    /// `told`: what its client is told with the reply.
     pub(super) async fn compound(
         &self,
         call: &Call,

@@ -103,7 +103,8 @@ impl Handler for Mdt {
         self.locks_ended(client);
     }
 
-    /// Its requests may wait for locks of a client that ends, too, whose requests wait for its.
+    /// Its requests may wait for locks of another client that ends too, and whose requests wait for
+    /// its locks.
     fn session_ending(&self, event: SessionEvent) {
         match event {
             SessionEvent::Opened { .. } => {}
@@ -142,7 +143,7 @@ impl Handler for Mdt {
     }
 }
 
-/// What a client is told beside a reply.
+/// What a client is told with a reply.
 #[derive(Default)]
 pub(super) struct Told {
     /// What the request changed.
@@ -244,8 +245,8 @@ impl Mdt {
         *self.map_known.borrow()
     }
 
-    /// Runs a request in the namespace; and once more, by fresh news, if no OST seems to have room.
-    /// `told`: what its client is told beside the reply.
+    /// Runs a request in the namespace; and once more, with fresh reports, if no OST seems to have
+    /// space. `told`: what its client is told with the reply.
     async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
@@ -347,8 +348,7 @@ impl Mdt {
                     if let (Some(opened), Some(open)) = (&created.opened, row(request).opens) {
                         match ops::create::enter_again(txn, open, opened) {
                             // It ended before its creator came back: without a name as an orphan,
-                            // else somebody removed it. The creator never saw it: another one will
-                            // do.
+                            // else it was removed. The creator never saw it: another one will do.
                             Err(FsError::Stale) => return Ok(None),
                             entered => entered?,
                         }

@@ -38,7 +38,7 @@ async fn watch(mdt: &Arc<Mdt>) {
         let interval = mdt.parameters().lock_timeout / TICKS;
         let mut beat = Beat::new(clock.now(), interval);
         while !beat.tick(clock).await.may_judge {}
-        // What arrived in time is read before anybody is evicted.
+        // What arrived in time is read before any client is evicted.
         all_cores_ran_within(clock, spawn, interval).await;
         let Due { remind, evict } = mdt.namespace().volatile.cache.tick();
         mdt.remind(remind);

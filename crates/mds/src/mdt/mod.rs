@@ -1,4 +1,4 @@
-//! The metadata target: a request handler around a [`Namespace`], and the tasks behind it.
+//! The metadata target: a request handler around a [`Namespace`], and its background tasks.
 //!
 //! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs,
 //! again whenever the map changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead

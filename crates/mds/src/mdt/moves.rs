@@ -32,7 +32,7 @@ impl Mdt {
         self.namespace().volatile.moves.waiting()
     }
 
-    /// Whether a copy that lies on `osts` by now, of a file of `size` bytes whose data from `start`
+    /// Whether a copy that is on `osts` by now, of a file of `size` bytes whose data from `start`
     /// on are not copied yet, leaves half of what is free as far as is known here
     /// ([`migration::has_space`]).
     pub fn has_space_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {

@@ -37,7 +37,7 @@ impl Mdt {
                 // It waits no more; or it asks the next start, or in its next session.
                 Ok(_) | Err(FsError::NotFound | FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
                 Err(error) => {
-                    tracing::warn!(target = %self.name(), %client, %error, "a client that waits was not told");
+                    tracing::warn!(target = %self.name(), %client, %error, "cannot notify a waiting client");
                     return;
                 }
             }

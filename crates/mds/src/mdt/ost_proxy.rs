@@ -51,13 +51,13 @@ pub(crate) struct OstProxy {
     ost: OstIndex,
     import: Import,
     wakeup: Arc<Notify>,
-    /// Whether the map says that the OST is in use; `None` once the agent is to end.
+    /// Whether the map says that the OST is in use; `None` once the proxy is to end.
     active: watch::Sender<Option<bool>>,
     /// Questions for space begun.
     asked: AtomicU64,
     /// The last question for space that has ended.
     answered: watch::Sender<u64>,
-    /// Rung when somebody waits for a question that has not begun yet.
+    /// Signalled when a request waits for a question that has not begun yet.
     space_wanted: Notify,
 }
 
@@ -89,13 +89,13 @@ impl OstProxy {
         self.wakeup.notify_one();
     }
 
-    /// Ends the agent without waiting.
+    /// Ends the proxy without waiting.
     pub fn retire(&self) {
         self.active.send_replace(None);
         self.wakeup.notify_one();
     }
 
-    /// Ends the agent and its session at the OST.
+    /// Ends the proxy and its session at the OST.
     pub async fn stop(&self) {
         self.retire();
         self.import.close().await;
@@ -109,7 +109,7 @@ impl OstProxy {
         *self.active.borrow() == Some(true)
     }
 
-    /// The output of `future`, or `None` if the agent ends first.
+    /// The output of `future`, or `None` if the proxy ends first.
     async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut active = self.active.subscribe();
         tokio::select! {
@@ -230,7 +230,7 @@ impl OstProxy {
         }
     }
 
-    /// Somebody must know, or an OST that answered is no longer connected.
+    /// A request waits for it, or an OST that answered is no longer connected.
     async fn reason_to_ask(&self, answers: bool) {
         tokio::select! {
             biased;
@@ -260,7 +260,7 @@ impl OstProxy {
             mdt.namespace().volatile.targets.interrupted(self.ost);
             std::future::pending::<Infallible>().await
         };
-        // If this process stands still, that is no silence of the OST.
+        // If this process is suspended, that is no silence of the OST.
         let silence = rt::beat::running_for(&*mdt.seams.clock, &*mdt.seams.spawn, mdt.parameters().ost_silence);
         let answer = async {
             loop {

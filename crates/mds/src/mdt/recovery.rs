@@ -53,8 +53,8 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
 }
 
 /// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
-/// without it nobody knows whom to tell. Clients that came back by then, or come back while others
-/// are evicted, stay.
+/// without it, it is not known which OSTs to tell. Clients that came back by then, or come back
+/// while others are evicted, stay.
 async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>) -> bool {
     let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
     tokio::select! {
@@ -147,8 +147,8 @@ pub(crate) async fn end_session_at_last(mdt: &Arc<Mdt>, client: ClientId, ending
 }
 
 /// A session ends: opens are closed, locks released. After an error, which is the store's, the
-/// client still has what was not released: nobody gets a lock before the OSTs are to be told of its
-/// last holder. May be repeated.
+/// client still has what was not released: no other client gets a lock before the OSTs are to be
+/// told of its last holder. May be repeated.
 pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending) -> FsResult<()> {
     // Not the client's: it may have been evicted.
     let context = mdt.context(mdt.principal.client());
@@ -191,7 +191,8 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
     })?;
     let volatile = &mut namespace.volatile;
     if fenced {
-        // Before an agent can look: it may have told its OST by the time the kernel has the batch.
+        // Before an OST proxy can look: it may have told its OST by the time the kernel has the
+        // batch.
         let told: Vec<OstIndex> = volatile.targets.active().collect();
         volatile.fences.raise(client, told);
     }

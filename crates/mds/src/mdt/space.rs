@@ -44,7 +44,7 @@ impl Mdt {
                 answer.await;
             }
         };
-        // Without an answer in time the agent's own question tells that the OST is lost.
+        // Without an answer in time, the proxy's own question shows that the OST is lost.
         clock::timeout_at(&*self.seams.clock, deadline, all).await;
     }
 }

@@ -16,9 +16,9 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
     Ok(MdtReply::Entry(entry(txn, &txn.inode(inode)?)))
 }
 
-/// The inode as a client sees it. If it is unsettled and nobody writes to it, its last writer died,
-/// or never told how large the file is: the client asks the objects and tells, and nobody needs to
-/// ask them again.
+/// The inode as a client sees it. If its size is not known and no client writes to it, its last
+/// writer died, or never told how large the file is: the client asks the objects and tells, and
+/// no client needs to ask them again.
 pub(crate) fn entry(txn: &Transaction<'_>, inode: &Inode) -> Entry {
     let quiet = !inode.size_known && inode.attributes.links > 0 && is_quiet(txn, inode, None, false);
     Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() }

@@ -294,7 +294,7 @@ fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut
     Ok(())
 }
 
-/// Takes a directory out of a circle of directories and puts it into `lost+found`.
+/// Takes a directory out of a cycle of directories and puts it into `lost+found`.
 fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     let Some(old) = inode.first_link.take() else { return Ok(()) };
     if let Some(found) = txn.find_entry(old.parent, &old.name)? {

@@ -1,5 +1,5 @@
 //! ClaimLocks: a client that has connected again, perhaps after a restart of this MDT, keeps the
-//! locks under which it cached something, as far as nothing has changed.
+//! locks under which it cached something that has not changed.
 //!
 //! The versions decide: an inode has the version that the client knows only if nothing of it was
 //! changed since, no matter which clients had locks in between. Changes of names and attributes
@@ -8,11 +8,11 @@
 //!
 //! Data are not claimed: writing them changes no version.
 //!
-//! Versions are given again after a power loss, so claims of another power-loss era are refused, and
-//! so are all until the client has told what it has open on this connection. Otherwise a claim is
-//! granted where the same lock would be granted with a reply, and during a recovery, too: what
-//! other clients may still reclaim cannot conflict, because nobody could have this lock while they
-//! had it.
+//! Version numbers are reused after a power loss, so claims from another power-loss era are
+//! refused, and so are all claims until the client has reported its opens on this connection.
+//! Otherwise a claim is granted if the same lock would be granted with a reply, during a recovery
+//! too: what other clients may still reclaim cannot conflict with it, because no client could have
+//! this lock while they had theirs.
 
 use lock::{InodeBits, inode_bit};
 use rpc::message::{

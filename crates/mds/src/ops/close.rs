@@ -50,7 +50,7 @@ fn end_open(
     file: Option<OpenFile>,
     update: Option<&SizeUpdate>,
 ) -> FsResult<Option<(u64, Layout)>> {
-    // Of a file that goes, nobody needs the size.
+    // The size of a file that is removed is not needed.
     if inode.attributes.links == 0 && (txn.reap(inode.number())? || !txn.is_open(inode.number())) {
         return Ok(None);
     }
@@ -74,8 +74,8 @@ fn end_open(
     Ok(inode.layout().filter(|_| ask).map(|layout| (inode.epoch, layout.clone())))
 }
 
-/// A report of a file without writers, by a client that was told to make it: a size that nobody
-/// wrote would be taken by everybody.
+/// A report of a file without writers, by a client that was told to make it: otherwise all clients
+/// would accept a size that no writer made.
 pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
     if !txn.volatile.invitations.is_invited(txn.context.client, request.inode, request.update.epoch) {
         return Err(FsError::NotPermitted);

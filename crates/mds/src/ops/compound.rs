@@ -1,5 +1,5 @@
-//! Compounds: steps one after the other in one transaction, until one fails. What a step that fails
-//! has changed is taken back, what the steps before it have changed is kept.
+//! Compounds: steps one after the other in one transaction, until one fails. The changes of a step
+//! that fails are undone, those of the steps before it are kept.
 //!
 //! Downside: a step that needs what is not in memory ends the attempt, and the steps before it are
 //! executed again.

@@ -111,7 +111,7 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
 }
 
 /// The repetition of a creation whose reply a former start of this MDT stored: its open is entered
-/// again. If others have looked at the file meanwhile, and reported its size, somebody begins to
+/// again. If others have looked at the file meanwhile, and reported its size, a client begins to
 /// write again.
 pub(crate) fn enter_again(
     txn: &mut Transaction<'_>,

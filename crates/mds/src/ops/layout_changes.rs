@@ -57,7 +57,7 @@ fn add(txn: &Transaction<'_>, mut layout: Layout, components: &[ComponentSpec]) 
     }
     layout::check_components(components, layout.end(), txn.context.parameters.bytes_on_mdt_max)?;
     txn.check_named(&LayoutSpec::Composite(components.to_vec()))?;
-    // Data on the MDT would have objects at once, which nobody expects of a file that is open.
+    // Data on the MDT would have objects at once, which is not expected of an open file.
     if components.iter().any(|component| component.stripes().is_none()) {
         return Err(FsError::NotSupported);
     }
@@ -108,7 +108,7 @@ fn delete(
     Ok(layout)
 }
 
-/// Whether nobody may have an idea of the file's data that a removal would make wrong.
+/// Whether no client can know anything about the file's data that a removal would make wrong.
 fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
     !txn.is_open(inode.number()) && is_at_rest(txn, inode)
 }

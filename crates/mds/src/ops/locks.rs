@@ -1,5 +1,5 @@
 //! Advisory locks: fcntl and flock. Taking a lock requires an open by the caller's client;
-//! releasing one, or asking who holds one, does not.
+//! releasing one, or asking for the holder of one, does not.
 
 use lock::{HeldLock, LockAnswer, LockOwner, LockRequest};
 use rpc::message::{
@@ -15,7 +15,7 @@ pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtR
     if request.mode != LockMode::Unlock {
         txn.inode(request.inode)?;
         if txn.volatile.recovery.running() {
-            // Somebody may still come back with a lock that conflicts.
+            // A client may still come back with a lock that conflicts.
             txn.wait_for_recovery();
             return Ok(MdtReply::Waiting);
         }

@@ -142,7 +142,7 @@ pub(crate) fn register(
     Opened { entry, layout: inode.layout().cloned(), epoch, truncate, capabilities: false }
 }
 
-/// Whether nobody but `except` may change the file's data without asking first (module
+/// Whether no client but `except` may change the file's data without asking first (module
 /// `settlement`). `own_lock`: the exclusive data lock is the caller's.
 pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<OpenKey>, own_lock: bool) -> bool {
     let volatile = &txn.volatile;
@@ -152,7 +152,7 @@ pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<Open
         && !volatile.fences.touch(inode.osts())
 }
 
-/// What kinds of files cannot be opened this way by anybody (may_open of Linux).
+/// What kinds of files no user can open in this way (may_open of Linux).
 fn check_kind(inode: &Inode, flags: OpenFlags) -> FsResult<()> {
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
     match inode.kind() {

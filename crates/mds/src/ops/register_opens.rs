@@ -1,6 +1,6 @@
 //! RegisterOpens: opens for reading that a client made under locks on the opens of their inodes. It
-//! may have such an open only as long as it has the lock, or as this MDT takes the inode to be open
-//! for it (module `presumed_opens`).
+//! can have such an open only while it has the lock, or while this MDT presumes that it has the
+//! inode open (module `presumed_opens`).
 
 use rpc::message::{
     MdtReply,
@@ -34,7 +34,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         // One that cannot be taken must not fail the others: the client would never be done.
         let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
         if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key).is_err() {
-            tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open that was made without asking");
+            tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open made without a request");
             refused.lost.push(*inode);
             continue;
         }

@@ -57,8 +57,8 @@ pub(crate) struct MdtRow<'a> {
     /// Its reply is stored with its changes, because a repetition after a restart must not be
     /// executed again. Not stored: what only opens (the repetition opens again), reads, what holds
     /// under one epoch or generation only, and instantiations (the repetition finds them done); and
-    /// closes: a client that did not hear of its close has claimed the open back, so the repetition
-    /// has something to close.
+    /// closes: a client that did not learn of its close has claimed the open back, so the
+    /// repetition has something to close.
     pub stored: bool,
     /// Its reply waits until its changes are durable: a client continues writing under a new layout
     /// although this MDT loses power and restarts.

@@ -35,7 +35,7 @@ const LAYOUT_BYTES_MAX: usize = kv::VALUE_BYTES_MAX / 2 * 3 + 256 * 128;
 
 const _: () = assert!(
     ANSWER_BYTES_MAX + 2 * LAYOUT_BYTES_MAX + INODE_BYTES <= limits::BODY_BYTES_MAX,
-    "the last inode of an answer fits too, with its layout and that of its unsettled entry"
+    "the last inode of an answer fits too, with its layout and that of an entry whose size is unknown"
 );
 
 /// At least one inode, if there are any: whatever their layouts weigh, the scan continues.
@@ -78,7 +78,7 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 
-/// Believed as long as nobody writes or wrote since the epoch was told; else the objects have to be
+/// Accepted as long as no client has written since the epoch was given; else the objects have to be
 /// asked again.
 pub(crate) fn repair_size(
     txn: &mut Transaction<'_>,

@@ -54,7 +54,7 @@ pub(crate) fn forget(txn: &mut Transaction<'_>, client: ClientId, fence: bool) -
     Ok(())
 }
 
-/// Whether a client may have writes in progress that nobody waits for.
+/// Whether a client may have writes in progress that no caller waits for.
 pub(crate) fn may_write(txn: &Transaction<'_>, client: ClientId) -> bool {
     txn.volatile.recovery.expected.contains(&client)
         || txn.volatile.opens.of_client(client).any(|(_, file)| file.writes())

@@ -141,7 +141,7 @@ pub(crate) fn drop_privileges(txn: &mut Transaction<'_>, who: &Credentials, inod
     Ok(MdtReply::Entry(inode.entry()))
 }
 
-/// Somebody without privileges wrote, through an open of the caller's client.
+/// A user without privileges wrote, through an open of the caller's client.
 pub(crate) fn clear_privileges(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     txn.require_writer(inode)?;
     let mut inode = txn.inode(inode)?;

@@ -101,7 +101,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     Ok(MdtReply::Done)
 }
 
-/// What nobody may change keeps its data: only root moves them, from the unnamed copy that it has
+/// An immutable file keeps its data: only root moves them, from the unnamed copy that it has
 /// made.
 fn check_flags(who: &Credentials, one: &Inode, other: &Inode) -> FsResult<()> {
     let protected = [one, other].into_iter().find_map(|inode| protection::check_change(&inode.attributes).err());
@@ -141,7 +141,7 @@ fn exchange_data_attributes(one: &mut Inode, other: &mut Inode) {
     (one.accounted.time, other.accounted.time) = (time, time);
 }
 
-/// Stores one of the files, whose data attributes are exact now. Nobody's earlier report is
+/// Stores one of the files, whose data attributes are exact now. No earlier report is
 /// believed any more, and writers continue.
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
     txn.drop_privileges(who, inode)?;

@@ -58,7 +58,7 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
     if name.len() == prefix.len() || name.contains(&0) { Err(FsError::Invalid) } else { Ok(*space) }
 }
 
-/// Whether everybody may read the attribute, so that its absence is the same for all.
+/// Whether every user may read the attribute, so that its absence is the same for all.
 pub(crate) fn is_public(name: &[u8]) -> bool {
     matches!(space_of(name), Ok(Space::List | Space::Security))
 }

@@ -1,4 +1,4 @@
-//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses, 4
+//! COUNTERS: identity and counters of this MDT. Key: which (1): 1 identity, 2 counters, 3 era, 4
 //! with an OST (2): deferred operations. Values, version 1:
 //!
 //! | key | value |
@@ -19,7 +19,7 @@ const VERSION: u8 = 1;
 pub const IDENTITY: &[u8] = &[1];
 /// Key of the counters.
 pub const COUNTERS: &[u8] = &[2];
-/// Key of the record of losses.
+/// Key of the power-loss era.
 pub const ERA: &[u8] = &[3];
 
 /// First byte of the keys of delivered operations.

@@ -1,6 +1,6 @@
 //! DEFERRED_LOG: the deferred operation log, in order for each OST. Key: OST (2), sequence (8).
-//! Sequence numbers of one OST follow each other without a gap, from 1 on, and are never used twice:
-//! COUNTERS has the last one that was struck off. Value, version 2:
+//! Sequence numbers of one OST follow each other without a gap, from 1 on, and are never used
+//! twice: COUNTERS has the last one that was removed. Value, version 2:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

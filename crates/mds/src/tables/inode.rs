@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 1 | version = 3 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
-//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited |
+//! | 2 | 2 | flags: 1 size known, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited |
 //! | 4 | 24 | mode, links, uid, gid, device, project id (4 each) |
 //! | 28 | 8 | version of the inode: 1 when it was made, one more with each batch that changes it |
 //! | 36 | 16 | size, blocks (8 each) |
@@ -216,7 +216,7 @@ impl Inode {
         }
     }
 
-    /// Something of it changes: its ctime becomes later than anybody has seen it, also if this
+    /// Something of it changes: its ctime becomes later than any client has seen it, also if this
     /// MDT's clock was set back.
     pub fn change(&mut self, now: Timestamp) {
         self.attributes.ctime = now.max(self.attributes.ctime.next());

@@ -8,7 +8,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | INODES | inode | attributes, first link, settlement, layout or target ([`inode`]) |
+//! | INODES | inode | attributes, first link, write epoch, layout or target ([`inode`]) |
 //! | ENTRIES | directory, position (hash of the name, number) | name, inode, kind ([`entry`]) |
 //! | LINKS | inode, directory, name | nothing: links beyond the first ([`link`]) |
 //! | XATTRS | inode, name | value of an extended attribute or access list ([`xattr`]) |

@@ -49,7 +49,7 @@ impl Transaction<'_> {
         Ok(directory)
     }
 
-    /// `who` must have these permissions, else `AccessDenied`; nobody writes to what is immutable.
+    /// `who` must have these permissions, else `AccessDenied`; no user writes to what is immutable.
     pub fn require(&self, who: &Credentials, inode: &Inode, wanted: u32) -> FsResult<()> {
         if wanted & permission::WRITE != 0 {
             protection::check_write(&inode.attributes)?;
@@ -80,7 +80,7 @@ impl Transaction<'_> {
         number
     }
 
-    /// Whether anybody has the inode open.
+    /// Whether any client has the inode open.
     pub fn is_open(&self, number: InodeNumber) -> bool {
         self.volatile.opens.is_open(number)
     }
@@ -256,6 +256,6 @@ impl Transaction<'_> {
     }
 }
 
-/// Directories above each other before a circle is suspected: more than any path the kernel can
+/// Directories above each other before a cycle is suspected: more than any path the kernel can
 /// name one by one.
 const DEPTH_MAX: usize = 1 << 20;

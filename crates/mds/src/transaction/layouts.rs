@@ -1,4 +1,5 @@
-//! Layouts within a transaction: of new files, and the instantiation of components as files grow.
+//! Layouts within a transaction: those of new files, and the instantiation of components as files
+//! grow.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +74,7 @@ impl Transaction<'_> {
         Ok((plain?, stripes))
     }
 
-    /// Chooses targets that have this much room and are connected, if there are any.
+    /// Chooses targets that have this much space and are connected, if there are any.
     fn place_with_space(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let policy = self.context.parameters.placement;
@@ -90,7 +91,7 @@ impl Transaction<'_> {
     fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64, growth: Growth) -> FsResult<bool> {
         let mut changed = false;
         // Each turn gives objects to the first byte of the range that has none; or prepares that
-        // within room to grow into, by a step that is taken once for each component.
+        // within extension space, by a step that is taken once for each component.
         while let Some(position) = layout.pending(start, end).first().copied() {
             match layout.components[position].backing.clone() {
                 Backing::Pending(stripes) => {
@@ -153,7 +154,8 @@ impl Transaction<'_> {
         layout.instantiate(position, plain, stripes).map_err(refused)
     }
 
-    /// One step of a component into the room after it, at `position`, that `request` needs.
+    /// One step of a component into the extension space after it, at `position`, that `request`
+    /// needs.
     fn grow_into_extension(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
         let no_component = || Damage::new("layout", "no component grows into the extension after it");
         let (before, spec, step_bytes) = extension::growing(layout, position).ok_or_else(no_component)?;
@@ -191,8 +193,8 @@ impl Transaction<'_> {
     }
 
     /// Leaves `hole`, which has no data, out of the component at `position`, which grows by steps:
-    /// its OSTs have no room for it, whatever they say. At the component's end what follows the
-    /// room begins there; else other OSTs get the hole.
+    /// its OSTs have no space for it, whatever they report. At the component's end, the component
+    /// after the extension space begins there; otherwise other OSTs get the hole.
     pub fn end_growth(&mut self, layout: &mut Layout, position: usize, hole: Extent) -> FsResult<()> {
         let component = &layout.components[position];
         let Backing::Striped { plain, spec, .. } = component.backing.clone() else { return Err(FsError::Invalid) };
@@ -229,7 +231,7 @@ impl Transaction<'_> {
     }
 
     /// Gives the objects of these slots, all on OSTs, others that are none of `refused`. `NoSpace`
-    /// if there are too few, or if somebody chose the present ones.
+    /// if there are too few, or if the present ones were requested.
     pub fn relocate(
         &mut self,
         layout: &mut Layout,

@@ -247,9 +247,9 @@ impl<'n> Transaction<'n> {
     }
 
     /// From here on the operation changes the volatile state in a way that it cannot repeat, so it
-    /// must not be tried again: it does not wait for locks under which others cache what it changes.
-    /// There are none, since nobody is granted the attributes of a file that is written to, or
-    /// anything of one without a name; except of a client that is gone.
+    /// must not be tried again: it does not wait for locks under which others cache what it
+    /// changes. There are none, since no client is granted the attributes of a file that is being
+    /// written, or anything of one without a name; except of a client that is gone.
     pub fn must_not_wait(&mut self) {
         self.changes.is_final = true;
     }
@@ -293,8 +293,8 @@ impl<'n> Transaction<'n> {
         self.lacks_osts
     }
 
-    /// What must be durable before anybody is told of the layouts seen here: `Some(None)` if that
-    /// is this transaction.
+    /// What must be durable before any client is told of the layouts seen here: `Some(None)` if
+    /// that is this transaction.
     pub fn lengthened(&self) -> Option<Option<Lsn>> {
         match self.changes.lengthened {
             Some(_) => Some(None),

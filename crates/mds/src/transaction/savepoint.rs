@@ -1,5 +1,5 @@
 //! Savepoints: the changes of a transaction up to a step of a compound, so that a step that fails
-//! leaves nothing behind and the steps before it do.
+//! is undone and the steps before it are not.
 //!
 //! Volatile state is not restored: as with an operation alone, what it changes directly persists.
 

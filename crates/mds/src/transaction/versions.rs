@@ -1,8 +1,8 @@
 //! Versions of inodes: each batch that changes an inode raises its version by one. A change is one
 //! of its record (attributes, layout, link count, epoch), of its names, of the names in it if it is
-//! a directory, or of its extended attributes; data are not included, they belong to objects. The
-//! version will tell a replay whether the inode is still the one that the client changed
-//! (version-based recovery of Lustre).
+//! a directory, or of its extended attributes; data are not included, they belong to objects.
+//! Clients claim cache locks with it after a reconnection. (Later it can tell a replay whether the
+//! inode is still in the state that the client changed, as in Lustre's version-based recovery.)
 //!
 //! No operation raises a version itself: [`Transaction::put_inode`] stores every record under the
 //! next one, and [`Transaction::seal`], which ends every transaction, stores the records of inodes
@@ -11,8 +11,8 @@
 //! Invariants: a version is at least 1 and never goes back, unless a power loss takes the batch; in
 //! one batch an inode has one version, however often it is stored (module `audit` checks both).
 //!
-//! Downside: after a power loss a version that was lost is given again, to another change: only
-//! together with the power-loss era it names one state.
+//! Downside: after a power loss a version that was lost is used again, for another change: only
+//! together with the power-loss era does it identify one state.
 
 use kv::{Lsn, Table};
 use rpc::message::extension::{self, Chosen, InodeVersion, ReplyExtension};

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult};
 
 /// After so long a test has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Holders {
     mdt: Weak<Mdt>,
@@ -54,7 +54,7 @@ impl Holders {
     pub async fn heard(&self, count: usize) -> Vec<(ClientId, Blocking)> {
         let mut heard = self.heard.subscribe();
         let all = heard.wait_for(|heard| heard.len() >= count);
-        tokio::time::timeout(PATIENCE, all).await.expect("clients are asked").expect("the sender is kept");
+        tokio::time::timeout(TIMEOUT, all).await.expect("clients are asked").expect("the sender is kept");
         self.heard.send_replace(Vec::new())
     }
 
@@ -62,7 +62,7 @@ impl Holders {
     pub async fn told(&self, count: usize) -> Vec<(ClientId, ClientRequest)> {
         let mut told = self.told.subscribe();
         let all = told.wait_for(|told| told.len() >= count);
-        tokio::time::timeout(PATIENCE, all).await.expect("clients are told").expect("the sender is kept");
+        tokio::time::timeout(TIMEOUT, all).await.expect("clients are told").expect("the sender is kept");
         self.told.send_replace(Vec::new())
     }
 

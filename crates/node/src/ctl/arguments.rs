@@ -24,8 +24,8 @@ pub struct CtlArgs {
     /// other than root: $XDG_RUNTIME_DIR/stria, or /tmp/stria-UID]
     #[arg(long, value_name = "DIR", global = true)]
     pub run_dir: Option<PathBuf>,
-    /// Only daemons of this file system: its name, or its mount source, such as 10.0.0.1:988:/stria
-    /// or /srv/data:/stria
+    /// Ask only daemons of this file system: its name, or its mount source, such as
+    /// 10.0.0.1:988:/stria or /srv/data:/stria
     #[arg(long, value_name = "NAME", global = true)]
     pub fs: Option<String>,
     /// Print answers as JSON lines
@@ -39,14 +39,14 @@ pub struct CtlArgs {
 /// Commands of `stria ctl`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CtlCommand {
-    /// Show parameters and statistics: names with * and ?
+    /// Show parameters and statistics; names may contain * and ?
     #[command(name = "get_param")]
     GetParam {
-        /// Values only
+        /// Print values only
         #[arg(short = 'n')]
         values_only: bool,
-        /// The permanent settings of the file system (set_param -P) as they are stored, in their
-        /// order
+        /// Show the permanent settings of the file system (set_param -P), in the order in which
+        /// they are stored
         #[arg(short = 'P', conflicts_with = "patterns")]
         permanent: bool,
         /// Names or patterns
@@ -56,10 +56,10 @@ pub enum CtlCommand {
     /// List parameters with their meaning, range and default, and whether they can be set
     #[command(name = "list_param")]
     ListParam {
-        /// Names only; = marks those that can be set
+        /// Print names only; = marks those that can be set
         #[arg(short = 'F', long = "classify")]
         mark: bool,
-        /// Names only, as lctl prints them
+        /// Print names only, as lctl does
         #[arg(short, long)]
         names_only: bool,
         /// Names or patterns
@@ -74,7 +74,7 @@ pub enum CtlCommand {
     /// it is set again.
     #[command(name = "set_param")]
     SetParam {
-        /// Permanently, for all daemons and mounts, through the management service
+        /// Set permanently, for all daemons and mounts, through the management service
         #[arg(short = 'P')]
         permanent: bool,
         /// Remove permanent settings: give their NAMEs as get_param -P shows them

@@ -91,7 +91,7 @@ pub struct Parameter {
     /// Most value.
     #[serde(default)]
     pub max: Option<u64>,
-    /// Value as long as nobody sets it.
+    /// Value as long as it is not set.
     #[serde(default)]
     pub default: Option<String>,
 }

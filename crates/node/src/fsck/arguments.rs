@@ -8,11 +8,11 @@ use clap::Args;
 const FSCK_OUTPUT: &str = "\
 The last line says clean, or how many problems are left. Exit status: 0 if none is left, else 1.
 
-JSON (--json): one object per line. A problem has inode, fid, problem, repaired; a stray file beside the objects of a \
-stopped file system has file, problem, removed. The last line has summary (clean; no problems, but stray files or targets \
-that could not be checked fully; not clean), complete, inodes, files, objects, problems, repaired, damaged_objects, \
-size_unknown, strays, unchecked (targets that could not be checked fully), deactivated (targets that were not asked) and \
-uncompared (files with data on targets that were not asked).";
+JSON (--json): one object per line. A problem has inode, fid, problem, repaired; an unreferenced file among the host \
+files of a stopped file system has file, problem, removed. The last line has summary (clean; no problems, but \
+unreferenced files or targets that could not be checked fully; not clean), complete, inodes, files, objects, \
+problems, repaired, damaged_objects, size_unknown, unreferenced, unchecked (targets that could not be checked \
+fully), deactivated (targets that were not asked) and uncompared (files with data on targets that were not asked).";
 
 /// Arguments of `stria fsck`.
 #[derive(Clone, Debug, Args)]
@@ -20,8 +20,8 @@ uncompared (files with data on targets that were not asked).";
 pub struct FsckArgs {
     /// HOST[:PORT]:/FSNAME of a running file system, or the directory of a stopped `stria up`
     pub source: OsString,
-    /// File of a key of a running file system: its client key, with --repair its server key [default:
-    /// /etc/stria/FSNAME.client.key or .server.key]
+    /// Key file for a running file system: the client key, or with --repair the server key
+    /// [default: /etc/stria/FSNAME.client.key or .server.key]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Repair what can be repaired

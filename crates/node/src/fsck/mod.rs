@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use fuse::MountSource;
-use oss::directory::host_files::StrayFile;
+use oss::directory::host_files::UnreferencedFile;
 use rpc::{
     Endpoint, Import, ImportOptions, Role,
     message::{
@@ -70,46 +70,46 @@ pub struct Summary {
     pub deactivated: Vec<TargetRole>,
     /// Files that have data on targets which were not asked: their sizes cannot be compared.
     pub uncompared: u64,
-    /// Files beside the objects of the targets of this process.
-    pub strays: Vec<Stray>,
+    /// Files of the targets of this process that belong to no object.
+    pub unreferenced: Vec<Unreferenced>,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
 
-/// A file that is none of an object, beside the objects of a target of this process.
+/// A file in the directory of a target of this process that belongs to no object.
 #[derive(Debug)]
-pub struct Stray {
+pub struct Unreferenced {
     path: PathBuf,
-    kind: StrayKind,
+    kind: UnreferencedKind,
     removed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StrayKind {
-    /// Somebody else put it there.
+enum UnreferencedKind {
+    /// Not made by StriaFS.
     Foreign,
-    /// A host file once, of an object that nobody knows any more.
-    OfNobody,
+    /// A former host file, of an object that does not exist any more.
+    OfNoObject,
     /// The host file of an object that a file has and its target does not know: the only copy of
     /// its data.
     OfLostRecord,
 }
 
-impl Stray {
+impl Unreferenced {
     fn problem(&self) -> &'static str {
         match self.kind {
-            StrayKind::Foreign => "does not belong to StriaFS",
-            StrayKind::OfNobody => "host file that belongs to no object",
-            StrayKind::OfLostRecord => {
+            UnreferencedKind::Foreign => "does not belong to StriaFS",
+            UnreferencedKind::OfNoObject => "host file that belongs to no object",
+            UnreferencedKind::OfLostRecord => {
                 "host file of an object whose record is lost; kept, because it is the only copy of its data"
             }
         }
     }
 }
 
-/// A stray file as a JSON line.
+/// An unreferenced file as a JSON line.
 #[derive(Serialize)]
-struct JsonStray<'a> {
+struct JsonUnreferenced<'a> {
     file: &'a str,
     problem: &'a str,
     removed: bool,
@@ -127,7 +127,7 @@ struct JsonSummary {
     repaired: usize,
     damaged_objects: u64,
     size_unknown: u64,
-    strays: usize,
+    unreferenced: usize,
     unchecked: Vec<String>,
     deactivated: Vec<String>,
     uncompared: u64,
@@ -146,7 +146,7 @@ impl JsonSummary {
             repaired: problems - summary.problems_left(),
             damaged_objects: summary.damaged_objects,
             size_unknown: summary.size_unknown,
-            strays: summary.strays.iter().filter(|stray| !stray.removed).count(),
+            unreferenced: summary.unreferenced.iter().filter(|file| !file.removed).count(),
             unchecked: summary.unchecked.iter().map(|(ost, _)| ost.to_string()).collect(),
             deactivated: summary.deactivated.iter().map(ToString::to_string).collect(),
             uncompared: summary.uncompared,
@@ -171,7 +171,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let (mut summary, mut progress) = (Summary::default(), Progress::new());
     let checked = cores.block_on(async {
         let objects = check(&node, arguments, &mut summary, &mut progress).await?;
-        find_strays(&node, &objects, arguments.repair, &mut summary).await
+        find_unreferenced(&node, &objects, arguments.repair, &mut summary).await
     });
     progress.end();
     let stopped = cores.block_on(node.stop());
@@ -222,10 +222,10 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
             println!("{fid}: {}{}", finding.problem, if finding.repaired { " (repaired)" } else { "" });
         }
     }
-    for stray in &summary.strays {
-        let (file, problem, removed) = (stray.path.to_string_lossy(), stray.problem(), stray.removed);
+    for found in &summary.unreferenced {
+        let (file, problem, removed) = (found.path.to_string_lossy(), found.problem(), found.removed);
         if arguments.json {
-            println!("{}", serde_json::to_string(&JsonStray { file: &file, problem, removed })?);
+            println!("{}", serde_json::to_string(&JsonUnreferenced { file: &file, problem, removed })?);
         } else {
             println!("{file}: {problem}{}", if removed { " (removed)" } else { "" });
         }
@@ -242,7 +242,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
     if !arguments.json {
         if summary.size_unknown > 0 {
             println!(
-                "{} not settled after a writer died: the next reader asks the objects for the size; --repair does so now",
+                "{} not known to the MDT after a writer died: the next reader asks the objects; --repair does so now",
                 counted(summary.size_unknown, "file size")
             );
         }
@@ -252,7 +252,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
                 counted(summary.damaged_objects, "object")
             );
         }
-        let foreign = summary.strays.iter().filter(|stray| stray.kind == StrayKind::Foreign).count();
+        let foreign = summary.unreferenced.iter().filter(|file| file.kind == UnreferencedKind::Foreign).count();
         if foreign > 0 {
             println!("{} not from StriaFS, which never removes such files", counted(foreign, "file"));
         }
@@ -294,26 +294,31 @@ fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
     format!("{ost} runs another version and cannot report missing or truncated host files ({reason}); {otherwise}")
 }
 
-/// Looks for files of nobody where the targets are of this process. Only those that were host files
-/// are removed: what else is there somebody has put there. What may be a file's stays, as orphan
-/// objects do.
-async fn find_strays(node: &Node, objects: &ObjectCheck, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
+/// Looks for unreferenced files of the targets of this process. Only former host files are removed:
+/// all others were put there by users or other programs. What may belong to a file is kept, like
+/// orphan objects.
+async fn find_unreferenced(
+    node: &Node,
+    objects: &ObjectCheck,
+    repair: bool,
+    summary: &mut Summary,
+) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
-        for StrayFile { file, object } in ost.target.stray_files().await? {
+        for UnreferencedFile { file, object } in ost.target.unreferenced_files().await? {
             // Of a deactivated MDT's files nothing is known.
             if object.is_some_and(|object| summary.deactivated.contains(&TargetRole::Mdt(object.inode.mdt()))) {
                 continue;
             }
             let kind = match object {
-                None => StrayKind::Foreign,
-                Some(object) if objects.is_expected(object, ost.role) => StrayKind::OfLostRecord,
-                Some(_) => StrayKind::OfNobody,
+                None => UnreferencedKind::Foreign,
+                Some(object) if objects.is_expected(object, ost.role) => UnreferencedKind::OfLostRecord,
+                Some(_) => UnreferencedKind::OfNoObject,
             };
-            let removed = object.filter(|_| repair && kind == StrayKind::OfNobody && summary.damaged == 0);
+            let removed = object.filter(|_| repair && kind == UnreferencedKind::OfNoObject && summary.damaged == 0);
             if let Some(object) = removed {
-                ost.target.remove_stray(object).await?;
+                ost.target.remove_unreferenced(object).await?;
             }
-            summary.strays.push(Stray { path: directory.join(file), kind, removed: removed.is_some() });
+            summary.unreferenced.push(Unreferenced { path: directory.join(file), kind, removed: removed.is_some() });
         }
     }
     Ok(())

@@ -210,12 +210,12 @@ struct Suspect {
 
 impl Suspect {
     /// Whether the file has it, or will once its client has told: an MDT that recovers may know an
-    /// older layout than a client that wrote to it, and has nobody's file open.
+    /// older layout than a client that wrote to it, and knows of no open files.
     fn may_be_of(&self, file: &ScannedInode) -> bool {
         file.busy || belongs(file, self.object, self.role)
     }
 
-    /// Whether nobody has it of those whose objects bear the number of another file.
+    /// Whether it belongs to no file of those whose objects bear the number of another file.
     fn is_of_none(&self, holders: &BTreeMap<InodeNumber, ScannedInode>) -> bool {
         !holders.get(&self.object.inode).is_some_and(|file| self.may_be_of(file))
     }
@@ -271,8 +271,8 @@ fn size_problem(file: &ScannedInode, size: u64) -> Option<String> {
     }
 }
 
-/// Whether nobody changed the file since the epoch was told, so that what its objects said holds.
-/// With `repair` the MDT takes it over in the same step.
+/// Whether no client changed the file since the epoch was told, so that what its objects said
+/// holds. With `repair` the MDT takes it over in the same step.
 async fn holds(targets: &Targets, inode: InodeNumber, update: SizeUpdate, repair: bool) -> FsResult<bool> {
     if !repair {
         let now = targets.look_again(inode).await?;

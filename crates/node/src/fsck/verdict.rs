@@ -52,9 +52,9 @@ impl Summary {
         if self.uncompared > 0 {
             reservations.push(format!("sizes of {} not compared", counted(self.uncompared, "file")));
         }
-        let strays = self.strays.iter().filter(|stray| !stray.removed).count();
-        if strays > 0 {
-            reservations.push(format!("{} beside the objects", counted(strays, "stray file")));
+        let unreferenced = self.unreferenced.iter().filter(|file| !file.removed).count();
+        if unreferenced > 0 {
+            reservations.push(counted(unreferenced, "unreferenced file"));
         }
         reservations
     }
@@ -66,7 +66,7 @@ mod tests {
     use types::{InodeNumber, OstIndex};
 
     use super::{
-        super::{Stray, StrayKind},
+        super::{Unreferenced, UnreferencedKind},
         *,
     };
 
@@ -94,11 +94,12 @@ mod tests {
             partly.verdict(true),
             "no problems; 2 deactivated targets not checked; sizes of 1 file not compared"
         );
-        let stray = |removed| Stray { path: "x".into(), kind: StrayKind::Foreign, removed };
-        let strays = Summary { strays: vec![stray(false), stray(false), stray(true)], ..Summary::default() };
-        assert_eq!(strays.verdict(true), "no problems; 2 stray files beside the objects");
-        let repaired = Summary { findings: summary(&[true]).findings, ..strays };
-        assert_eq!(repaired.verdict(true), "no problems left, 1 repaired; 2 stray files beside the objects");
+        let file = |removed| Unreferenced { path: "x".into(), kind: UnreferencedKind::Foreign, removed };
+        let summary_of_files =
+            Summary { unreferenced: vec![file(false), file(false), file(true)], ..Summary::default() };
+        assert_eq!(summary_of_files.verdict(true), "no problems; 2 unreferenced files");
+        let repaired = Summary { findings: summary(&[true]).findings, ..summary_of_files };
+        assert_eq!(repaired.verdict(true), "no problems left, 1 repaired; 2 unreferenced files");
         for (judged, word) in [(&unchecked, "no problems"), (&repaired, "no problems"), (&summary(&[true]), "clean")] {
             assert_eq!(judged.word(true), word);
             assert_eq!(judged.word(false), "not clean");

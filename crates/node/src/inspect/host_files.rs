@@ -1,5 +1,5 @@
-//! Compares host files of an OST's objects with its tables: stray files, missing files, and, for a
-//! single inode, every block with its checksum.
+//! Compares host files of an OST's objects with its tables: unreferenced files, missing files, and,
+//! for a single inode, every block with its checksum.
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +69,7 @@ impl HostFiles {
             return report.damage(format_args!("{} is missing", root.display()));
         }
         report.heading(format_args!("host files:"))?;
-        let (mut files, mut bytes, mut strays) = (0u64, 0u64, 0u64);
+        let (mut files, mut bytes, mut unreferenced) = (0u64, 0u64, 0u64);
         for name in list(&root)? {
             let Some(object) = parse_host_file(&name).filter(|object| host_file(*object) == name) else {
                 report.damage(format_args!("{name}: not a name of a host file"))?;
@@ -78,20 +78,21 @@ impl HostFiles {
             let metadata = self.directory.join(&name).metadata()?;
             files += 1;
             bytes += metadata.len();
-            let stray = !self.records.contains_key(&object);
-            strays += u64::from(stray);
+            let is_unreferenced = !self.records.contains_key(&object);
+            unreferenced += u64::from(is_unreferenced);
             if report.shows_entries() && self.inode.is_none_or(|inode| inode == object.inode) {
-                let note = if stray { ", belongs to no object: removed when the target is opened" } else { "" };
+                let note =
+                    if is_unreferenced { ", belongs to no object: removed when the target is opened" } else { "" };
                 let bytes = metadata.len();
                 report.line(
-                    || Fact::HostFile { file: &name, object: object.to_string(), bytes, of_no_object: stray },
+                    || Fact::HostFile { file: &name, object: object.to_string(), bytes, of_no_object: is_unreferenced },
                     format_args!("    {name}: object {object}, {bytes} bytes{note}"),
                 )?;
             }
         }
         report.line(
-            || Fact::HostFiles { files, bytes, of_no_object: strays },
-            format_args!("  {} of {bytes} bytes in all, {strays} without an object", counted(files, "file")),
+            || Fact::HostFiles { files, bytes, of_no_object: unreferenced },
+            format_args!("  {} of {bytes} bytes in all, {unreferenced} without an object", counted(files, "file")),
         )?;
         self.report_missing(report)?;
         self.verify(report)

@@ -109,7 +109,7 @@ pub fn schema_above(journal: &Path) -> Box<dyn Schema + Sync> {
     schema(identity.map(|identity| identity.role))
 }
 
-/// Tables of nobody known: bytes as they are.
+/// Tables of an unknown owner: bytes as they are.
 struct Unknown;
 
 impl Schema for Unknown {
@@ -132,7 +132,7 @@ impl Schema for Unknown {
 
 impl DirectoryLock {
     /// Keeps servers away while a target is looked at, and creates nothing: without a lock file
-    /// nobody ever served it.
+    /// it was never served.
     fn share(directory: &Path) -> anyhow::Result<Option<File>> {
         let path: PathBuf = directory.join(Self::FILE_NAME);
         let Ok(file) = File::open(&path) else { return Ok(None) };

@@ -63,7 +63,7 @@ impl<'a> Audit<'a> {
             !matches!(error, FsError::Damaged(_)),
             "{self}: a change left a record that cannot be decoded: {error}"
         );
-        tracing::warn!(object = %self.object, %error, "a change was not audited");
+        tracing::warn!(object = %self.object, %error, "cannot audit a change");
     }
 
     fn check(&self, after: &ObjectRecord) -> FsResult<()> {

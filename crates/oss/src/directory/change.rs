@@ -244,7 +244,7 @@ impl DirectoryStore {
     }
 
     /// Reserves space. Small ranges are not worth a host file: what is written there goes inline,
-    /// into space that the target reserves as a whole, and that counts as nobody's.
+    /// into space that the target reserves as a whole, and that counts for no object.
     async fn allocate(&self, by: By, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
         let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
@@ -255,8 +255,8 @@ impl DirectoryStore {
         let _grant = self.reserve_or_write_back(bytes).await?;
         let loading = &mut Loading::default();
         let is_missing = |records: &Records<'_>| Ok(records.object(object)?.is_none());
-        // An object that is made for this goes again if it fails, before anybody else can make use
-        // of it.
+        // An object that is made for this goes again if it fails, before any other request can make
+        // use of it.
         let may_make = in_file && self.look(loading, is_missing).await?;
         let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
         let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);

@@ -190,7 +190,7 @@ impl DirectoryStore {
             if let Err(error) = self.give_back(object, blocks.clone()).await {
                 if blocks == (0..u64::MAX) {
                     // The next start looks for it.
-                    self.has_strays.store(true, Ordering::Release);
+                    self.has_unreferenced.store(true, Ordering::Release);
                 }
                 tracing::warn!(target = %self.target, %object, ?blocks, %error, "cannot free space");
             }

@@ -2,9 +2,9 @@
 //! read and changed.
 //!
 //! When a range of a file moves from existing objects to others, a client that still uses the old
-//! layout would read stale data there and write where nobody reads. So before the layout changes,
-//! all objects that the file has there are fenced: after the answer, no request under an older
-//! layout is executed, and the requests accepted before are finished. Requests that the fence
+//! layout would read stale data there and write where no client reads. So before the layout
+//! changes, all objects that the file has there are fenced: after the answer, no request under an
+//! older layout is executed, and the requests accepted before are finished. Requests that the fence
 //! refuses have had no effect; their senders ask for the layout.
 //!
 //! Invariants: a fence only rises, and it is durable before it is acknowledged. It exists as long

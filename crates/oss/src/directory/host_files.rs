@@ -1,8 +1,9 @@
 //! Compares host files with the records, without reading data: finds those that are missing or too
-//! short, and stray ones.
+//! short, and unreferenced ones.
 //!
 //! Downside: the contents of the files are not checked; for this, everything has to be read
-//! (`verify_object`). To list stray files, the names of all host files are held in memory at once.
+//! (`verify_object`). To list unreferenced files, the names of all host files are held in memory at
+//! once.
 
 use std::sync::atomic::Ordering;
 
@@ -16,9 +17,9 @@ use super::{
 };
 use crate::chunk_record::CHUNK_BLOCKS;
 
-/// A file below the directory of host files that is none of an object.
+/// A file below the directory of host files that belongs to no object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StrayFile {
+pub struct UnreferencedFile {
     /// Its path within the target.
     pub file: String,
     /// The object whose host file it would be, by its name; `None`: it is not one of StriaFS.
@@ -27,7 +28,7 @@ pub struct StrayFile {
 
 impl DirectoryStore {
     /// What of these objects' host files is missing, in words that an answer has room for. Objects
-    /// that nobody knows (any more) miss nothing.
+    /// that do not exist (any more) miss nothing.
     pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
         let mut problems = Vec::new();
         for object in objects {
@@ -78,27 +79,27 @@ impl DirectoryStore {
         Ok(end)
     }
 
-    /// Files that are none of an object. As long as the target looks itself for what a crash left,
-    /// that is not among them.
-    pub(crate) async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
+    /// Files that belong to no object. While the target itself is still removing what a crash has
+    /// left, such files are not included.
+    pub(crate) async fn unreferenced_files(&self) -> FsResult<Vec<UnreferencedFile>> {
         let swept = self.swept.load(Ordering::Acquire);
         let names = self.device.list(OBJECT_DIRECTORY).await;
-        let mut strays = Vec::new();
+        let mut unreferenced = Vec::new();
         for file in names.map_err(|error| self.device_error("listing objects", &error))? {
             let object = parse_host_file(&file).filter(|object| host_file(*object) == file);
-            let is_stray = match object {
-                Some(object) => swept && self.is_stray(object).await?,
+            let is_unreferenced = match object {
+                Some(object) => swept && self.is_unreferenced(object).await?,
                 None => true,
             };
-            if is_stray {
-                strays.push(StrayFile { file, object });
+            if is_unreferenced {
+                unreferenced.push(UnreferencedFile { file, object });
             }
         }
-        Ok(strays)
+        Ok(unreferenced)
     }
 
     /// Removes the host file of an unknown object; one that has become known is kept.
-    pub(crate) async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
+    pub(crate) async fn remove_unreferenced(&self, object: ObjectId) -> FsResult<()> {
         self.sweep(object).await?;
         let flushed = self.device.flush(&host_file(object)).await;
         flushed.map_err(|error| self.poison("flushing removals", &error))
@@ -146,20 +147,21 @@ mod tests {
     async fn files_of_nobody_are_told_from_files_of_somebody_else() {
         let target = TestStore::new(quiet()).await;
         target.write(OBJECT, 0, vec![1; MIB as usize]).await;
-        assert_eq!(target.store().stray_files().await, Ok(Vec::new()));
+        assert_eq!(target.store().unreferenced_files().await, Ok(Vec::new()));
         let lost = ObjectId::new(InodeNumber(0x99), 4);
         let foreign = ["objects/junk", "objects/99/zz", "objects/00/0000000000000099.00000004"];
         for file in foreign.iter().copied().chain([&*host_file(lost)]) {
             target.objects.write(file, 0, vec![vec![1; 10].into()]).await.unwrap();
         }
-        let strays = target.store().stray_files().await.unwrap();
-        let objects: Vec<_> = strays.iter().filter_map(|stray| stray.object).collect();
-        assert_eq!((strays.len(), objects), (4, vec![lost]));
+        let unreferenced = target.store().unreferenced_files().await.unwrap();
+        let objects: Vec<_> = unreferenced.iter().filter_map(|file| file.object).collect();
+        assert_eq!((unreferenced.len(), objects), (4, vec![lost]));
         // What has a record is never removed.
         for object in [lost, OBJECT] {
-            target.store().remove_stray(object).await.unwrap();
+            target.store().remove_unreferenced(object).await.unwrap();
         }
-        let left: Vec<_> = target.store().stray_files().await.unwrap().into_iter().map(|stray| stray.file).collect();
+        let left: Vec<_> =
+            target.store().unreferenced_files().await.unwrap().into_iter().map(|found| found.file).collect();
         assert_eq!(left.len(), 3);
         assert!(foreign.iter().all(|file| left.contains(&(*file).to_owned())), "{left:?}");
         assert_eq!(target.objects.length(&host_file(OBJECT)).await.unwrap(), Some(MIB));

@@ -14,7 +14,7 @@
 //! | `commit` | flushing, the mark, freeing space |
 //! | `write_back` | inline blocks of large objects move to their files |
 //! | `recovery` | opening, verifying the state after a crash |
-//! | `host_files` | host files that are missing, too short, or stray |
+//! | `host_files` | host files that are missing, too short, or unreferenced |
 //! | `volatile`, `space` | state in memory |
 //!
 //! # Rules
@@ -147,7 +147,7 @@ pub struct DirectoryStore {
     /// Host files without a record from before the opening are gone.
     swept: AtomicBool,
     /// A host file may have been left without a record since, wherever the sweep is.
-    has_strays: AtomicBool,
+    has_unreferenced: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.
@@ -387,7 +387,7 @@ impl ObjectStore for DirectoryStore {
         Box::pin(async move {
             self.stopping.store(true, Ordering::Release);
             self.wanted.notify_one();
-            // From here on nobody touches host files but this commit: the next process may have its
+            // From here on only this commit touches host files: the next process may have its
             // own.
             self.tasks.closed().await;
             self.commit().await?;

@@ -271,8 +271,8 @@ impl DirectoryStore {
         }
     }
 
-    /// Locks blocks and looks at records under the lock, which nobody has to wait for while they
-    /// are loaded.
+    /// Locks blocks and looks at records under the lock, for which no request has to wait while
+    /// they are loaded.
     pub(super) async fn lock_and_look<T>(
         &self,
         access: Access,

@@ -60,9 +60,9 @@ pub struct Parts {
     pub device: Arc<dyn Device>,
     /// Tables.
     pub kv: Arc<Store>,
-    /// Whose they are.
+    /// The target that they belong to.
     pub superblock: Superblock,
-    /// The target's record of losses if blocks are found missing.
+    /// The target's power-loss era if blocks are found missing.
     pub if_missing: PowerLossEra,
     /// Of the device.
     pub throughput: Arc<Throughput>,
@@ -113,7 +113,7 @@ impl DirectoryStore {
             stopping: false.into(),
             tasks: watch::Sender::new(()),
             swept: false.into(),
-            has_strays: false.into(),
+            has_unreferenced: false.into(),
         });
         let unclean = store.meta(CLEAN_KEY)?.is_none();
         store.swept.store(!unclean, Ordering::Release);
@@ -131,14 +131,14 @@ impl DirectoryStore {
         Ok((store, recovery))
     }
 
-    /// Writes down that the store ended well and has no stray files. The last change before the
-    /// journal is closed.
+    /// Writes down that the store ended well and has no unreferenced files. The last change before
+    /// the journal is closed.
     pub(super) async fn mark_clean(&self) -> FsResult<()> {
-        if !self.swept.load(Ordering::Acquire) || self.has_strays.load(Ordering::Acquire) {
+        if !self.swept.load(Ordering::Acquire) || self.has_unreferenced.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Removals by the last commit are to stay: nobody looks for stray files after a clean end.
-        // Any name does.
+        // Removals by the last commit are to stay: nobody looks for unreferenced files after a
+        // clean end. Any name does.
         let flushed = self.device.flush(OBJECTS_UNUSED).await;
         flushed.map_err(|error| self.poison("flushing removals", &error))?;
         let lsn = self.apply_marked(|_| {
@@ -382,7 +382,7 @@ impl DirectoryStore {
                     if let Some(object) = parse_host_file(file)
                         && let Err(error) = store.sweep(object).await
                     {
-                        store.has_strays.store(true, Ordering::Release);
+                        store.has_unreferenced.store(true, Ordering::Release);
                         tracing::warn!(target = %store.target, %object, %error, "host file not swept");
                     }
                     if number % SWEEP_FILES_MAX == SWEEP_FILES_MAX - 1 {
@@ -399,12 +399,12 @@ impl DirectoryStore {
 
     /// Removes the host file of an object that has none by its record.
     pub(super) async fn sweep(&self, object: ObjectId) -> FsResult<()> {
-        if !self.is_stray(object).await? {
+        if !self.is_unreferenced(object).await? {
             return Ok(());
         }
         // Under the lock: a first write that is in progress has its bytes there before its record.
         let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
-        if !self.is_stray(object).await? {
+        if !self.is_unreferenced(object).await? {
             return Ok(());
         }
         self.device.remove(&host_file(object)).await.map_err(|error| self.device_error("removing an object", &error))
@@ -412,7 +412,7 @@ impl DirectoryStore {
 
     /// Whether no record, present or durable, knows of the object's host file. (After a destroy the
     /// range is tainted until the commit that removes the file.)
-    pub(super) async fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
+    pub(super) async fn is_unreferenced(&self, object: ObjectId) -> FsResult<bool> {
         let look = |records: &Records<'_>| {
             let volatile = self.volatile.lock();
             let known = records.object(object)?.is_some_and(|record| record.host_file);

@@ -89,7 +89,7 @@ pub(super) struct Transaction<'a> {
     taint: Option<(Range<u64>, HostWork)>,
     /// Deletes and marks may use the journal's reserve.
     reserved: bool,
-    /// Nobody asked for it.
+    /// No client asked for it.
     background: bool,
     answers: Option<Answers>,
 }

@@ -61,7 +61,7 @@ impl<'a> BytesWithoutRecord<'a> {
 impl Drop for BytesWithoutRecord<'_> {
     fn drop(&mut self) {
         if let Some(store) = self.0 {
-            store.has_strays.store(true, Ordering::Release);
+            store.has_unreferenced.store(true, Ordering::Release);
         }
     }
 }
@@ -304,18 +304,18 @@ mod tests {
     /// The sweep may have gone by already: then only the next one finds the file.
     #[tokio::test]
     async fn a_write_that_fails_while_the_sweep_is_under_way_is_not_forgotten_at_its_end() {
-        for has_strays in [true, false] {
+        for has_unreferenced in [true, false] {
             let test = TestStore::new(quiet()).await;
             let store = test.store();
             let bytes = BytesWithoutRecord(Some(store));
-            if has_strays {
+            if has_unreferenced {
                 drop(bytes);
             } else {
                 bytes.recorded();
             }
             store.swept.store(true, Ordering::Release);
             store.stop().await.unwrap();
-            assert_eq!(store.kv.get(META, CLEAN_KEY).unwrap().is_none(), has_strays);
+            assert_eq!(store.kv.get(META, CLEAN_KEY).unwrap().is_none(), has_unreferenced);
         }
     }
 }

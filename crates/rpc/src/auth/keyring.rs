@@ -24,7 +24,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The keys a process has: both, that of clients, or none. Without the key of a role nobody
+/// The keys a process has: both, that of clients, or none. Without the key of a role no process
 /// connects over a network under that role, and no such connection is accepted.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {

@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection: roles, keys, and the proof that opens a session.
+//! Authentication of peers: roles, keys, and the proof that opens a session.
 //!
 //! A file system has a server key and a client key. The client key is derived from the server key,
-//! so a server needs one file, and nobody can compute the server key from the client key. A
+//! so a server needs one file, and no client can compute the server key from the client key. A
 //! process may claim the roles of the keys that it has ([`Role::key`]).
 //!
 //! The handshake ([`transcript`]): the client names itself and sends a random number; the server
@@ -10,7 +10,7 @@
 //! both sides said before, so no message of another handshake fits. Nothing secret but the
 //! session's secret is sent, and that only to a server that has proved its key.
 //!
-//! An id is the hash of a secret ([`Secret::client`]), so nobody continues a session of another
+//! An id is the hash of a secret ([`Secret::client`]), so no client continues a session of another
 //! client, also after a restart of a server that remembers nothing but ids. A client that continues
 //! a session shows the [`Ticket`] that it got with it, so none claims a session that it never had.
 //!

@@ -5,7 +5,7 @@ use types::ClientId;
 
 use super::{Keyring, Role, Secret};
 
-/// Who connects: what a process shows of itself to every server.
+/// The identity of a process that connects, as it shows it to every server.
 #[derive(Clone, Debug)]
 pub struct Principal {
     pub(crate) secret: Secret,

@@ -31,8 +31,8 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The id of the client that has it in this role: the first 64 bits of a SHA-256 of both. So
-    /// nobody continues a session in another role than that in which it was opened.
+    /// The id of the client that has it in this role: the first 64 bits of a SHA-256 of both. So no
+    /// session continues in another role than that in which it was opened.
     pub fn client(&self, role: Role) -> ClientId {
         let hash =
             Sha256::new_with_prefix(b"StriaFS client id").chain_update([role as u8]).chain_update(self.0).finalize();

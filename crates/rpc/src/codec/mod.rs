@@ -141,7 +141,7 @@ impl From<Bytes> for Body {
     }
 }
 
-/// Encodes a message with what is to travel beside it.
+/// Encodes a message with what is to travel with it.
 fn encode_beside<E: Serialize + Default + PartialEq, T: Serialize + ?Sized>(
     extension: &E,
     value: &T,
@@ -156,7 +156,7 @@ fn encode_beside<E: Serialize + Default + PartialEq, T: Serialize + ?Sized>(
     Ok(Body { bytes, extension_bytes: extension_bytes as u16 })
 }
 
-/// Decodes what travels beside a message.
+/// Decodes what travels with a message.
 pub fn decode_extension<E: DeserializeOwned + Default>(bytes: &[u8]) -> Result<E, MessageDecodeError> {
     if bytes.is_empty() { Ok(E::default()) } else { decode(bytes) }
 }

@@ -82,7 +82,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// What the caller says of locks beside a request.
+/// What the caller says of locks with a request.
 pub(super) struct Beside {
     /// One that it would like to have.
     pub(super) wanted: Option<Enqueue>,
@@ -218,7 +218,7 @@ impl Import {
         }
     }
 
-    /// What is said beside a request of the present task.
+    /// What is said with a request of the present task.
     fn extension(&self, beside: &Beside) -> RequestExtension {
         let Origin { uid, gid, job, .. } = trace::origin();
         let Beside { wanted, cancels } = beside;

@@ -104,7 +104,7 @@ struct Outstanding {
     refusals: u32,
     /// Its part of the memory that large requests may take at the target.
     _memory: Option<OwnedSemaphorePermit>,
-    /// Where its caller waits; `None`: nobody ever did.
+    /// Where its caller waits; `None`: no caller ever did.
     caller_core: Option<usize>,
     /// `None`: no caller waits any more.
     caller: Option<Caller>,
@@ -200,7 +200,7 @@ pub(super) struct Core {
     pub(super) session: Option<u64>,
     /// What that server gave to continue the session with.
     pub(super) ticket: Option<Ticket>,
-    /// Losses of the target as of the newest connection.
+    /// Power-loss era of the target as of the newest connection.
     era: u64,
     /// The same as of the last connection that became full.
     era_known: u64,
@@ -213,7 +213,7 @@ pub(super) struct Core {
     /// Of these, the last so many are for urgent requests.
     urgent_count: u16,
     lease: Duration,
-    /// When the last answered request was sent on the present connection: the target has heard of
+    /// When the last answered request was sent on the present connection: the target has heard from
     /// this client since. `None`: none was answered yet.
     renewed: Option<Instant>,
     pub(super) slots: Slots,
@@ -222,7 +222,7 @@ pub(super) struct Core {
     /// The incarnation of the target whose callbacks these are.
     callbacks_of: Option<u64>,
     outstanding: BTreeMap<Slot, Outstanding>,
-    /// Last sign of life for those who call: a connection whose recovery never ends is none.
+    /// Last sign of life for callers: a connection whose recovery never ends is none.
     last_heard: Instant,
     /// Last frame from the server.
     last_frame: Instant,
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// `late` is told what the caller of a request just started is not told any more, if it gives
-    /// up; dropped, if nobody will ever know.
+    /// up; dropped, if its outcome will never be known.
     pub(super) fn tell_late(&mut self, slot: Slot, late: Caller) {
         self.outstanding.get_mut(&slot).expect("it was just begun").late = Some(late);
     }
@@ -651,7 +651,7 @@ impl Core {
         self.urgent_count
     }
 
-    /// Losses of the target as of the last connection that became full.
+    /// Power-loss era of the target as of the last connection that became full.
     pub(super) fn era_known(&self) -> Option<u64> {
         self.session.map(|_| self.era_known)
     }
@@ -711,7 +711,7 @@ impl Core {
 }
 
 /// How long to wait after the n-th refusal of a request in a row: half of it by chance, so that
-/// those who were refused together do not come back together.
+/// clients that were refused together do not come back together.
 pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
     let pause = BUSY_PAUSE * (1 << refusals.min(BUSY_DOUBLINGS));
     pause / 2 + pause / 2 * (random % 1024) as u32 / 1024

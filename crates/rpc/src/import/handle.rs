@@ -38,7 +38,7 @@ pub trait Recovery: Send + Sync {
     /// an eviction. `has_lost`: [`Connected::era`] has grown since all this was as the server knew
     /// it, so the target may have lost changes that were not durable.
     ///
-    /// [`Connected::era`]: crate::message::session::Connected::losses
+    /// [`Connected::era`]: crate::message::session::Connected::era
     /// [`FsError::Unreachable`]: types::FsError::Unreachable
     /// [`FsError::Evicted`]: types::FsError::Evicted
     fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
@@ -244,7 +244,7 @@ impl Import {
     /// [`era`] of the target as of the last connection by which calls could go out; `None`: there
     /// was none.
     ///
-    /// [`era`]: crate::message::session::Connected::losses
+    /// [`era`]: crate::message::session::Connected::era
     pub fn era(&self) -> Option<u64> {
         self.inner.guarded.lock().core.era_known()
     }

@@ -32,9 +32,9 @@ pub(super) struct Guarded {
     pub(super) turn: usize,
     /// The endpoint changed since the driver looked.
     pub(super) readdressed: bool,
-    /// Somebody found the present link dead.
+    /// The present link was found dead.
     pub(super) link_lost: bool,
-    /// Somebody found the session gone.
+    /// The session was found gone.
     pub(super) session_lost: bool,
     /// Calls could go out since the last disconnection.
     pub(super) worked: bool,

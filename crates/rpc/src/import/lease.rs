@@ -1,4 +1,4 @@
-//! How long a target keeps what it knows of this client in memory.
+//! How long a target keeps its state for this client in memory.
 
 use std::time::Duration;
 

@@ -169,15 +169,15 @@ pub struct Answered<R = Reply> {
     pub reply: R,
     /// Bulk data that came with it.
     pub bulk: Bytes,
-    /// What came beside it.
+    /// What came with it.
     pub extension: ReplyExtension,
-    /// [`era`] of the connection through which it came. What the reply acknowledges survived these
-    /// losses; it may not survive the next one.
+    /// [`era`] of the connection through which it came. What the reply acknowledges survived the
+    /// power losses up to then; it may not survive the next one.
     ///
-    /// [`era`]: crate::message::session::Connected::losses
+    /// [`era`]: crate::message::session::Connected::era
     pub era: u64,
     /// The connection through which the request was sent first. If the reply came through another
-    /// one, locks granted beside it ended with this one.
+    /// one, locks granted with it ended with this one.
     pub connection: Generation,
 }
 

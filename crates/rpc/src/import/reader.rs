@@ -1,11 +1,11 @@
 //! Reads the replies of one connection.
 //!
 //! A task of its own, on the core whose tasks wait for the replies ([`Follow`]): it moves by ending
-//! here and beginning there, with the receiving half in its hands, so there is one reader at any
-//! time and no reply is read twice or lost.
+//! on one core and starting on another, and takes the receiving half along, so there is one reader
+//! at any time and no reply is read twice or lost.
 //!
-//! Life cycle: begins with its connection, ends with it, and says why. The driver may turn away
-//! before: it closes the connection. What is read then still answers requests of this connection,
+//! Life cycle: begins with its connection, ends with it, and says why. The driver may abandon the
+//! connection before, by closing it. What is read then still answers requests of this connection,
 //! as long as there is no newer one.
 
 use std::sync::Arc;
@@ -145,7 +145,7 @@ async fn answer_callback(inner: Arc<Inner>, sender: Arc<dyn Sender>, header: Fra
     let result = Hook(inner.recovery.clone()).call_back(request).await;
     let answer = inner.guarded.lock().core.call_back_done(header, &result);
     if let Err(error) = sender.send(answer).await {
-        tracing::debug!(target = %inner.target, %error, "the answer to a callback was not sent; the target asks again");
+        tracing::debug!(target = %inner.target, %error, "cannot answer a callback; the target will ask again");
     }
 }
 

@@ -37,7 +37,7 @@ pub fn check(request: &Request) -> FsResult<()> {
     }
 }
 
-/// The same of what is said beside it. This build has no locks on data, replays nothing and has no
+/// The same of what is said with it. This build has no locks on data, replays nothing and has no
 /// requests between MDTs: what refers to any of these is refused.
 pub fn check_extension(extension: &RequestExtension) -> FsResult<()> {
     let RequestExtension { job, lock, cancels, replay, sequence, .. } = extension;

@@ -1,9 +1,9 @@
 //! Requests of a target to a client: callbacks.
 //!
 //! They go through the connection that the client made, marked with
-//! [`frame_flag::CALLBACK`](super::session::frame_flag::CALLBACK), with slots of their own. A client
-//! answers at once; what a callback asks for (to write cached data, to give a lock back) is done by
-//! requests of the client, in its urgent slots.
+//! [`frame_flag::CALLBACK`](super::session::frame_flag::CALLBACK), with slots of their own. A
+//! client answers at once; what a callback asks for (writing cached data, giving a lock back) is
+//! done by requests of the client, in its urgent slots.
 
 use lock::WaitTicket;
 use serde::{Deserialize, Serialize};
@@ -59,8 +59,8 @@ pub enum ClientReply {
     Done,
     /// What the client knows.
     Glimpse(Glimpsed),
-    /// The client was asked for this lock before and is about to give it back: a cache above it
-    /// takes its time. It is asked again, and the target is patient for longer.
+    /// The client was asked for this lock before and is about to give it back, but a cache above it
+    /// still holds what the lock protects. It is asked again, and gets more time.
     StillBusy,
 }
 

@@ -2,16 +2,16 @@
 //! of NFSv4; batched RPCs of Lustre).
 //!
 //! The steps are executed in order, each as the request of its name would be, with the same checks.
-//! The first that fails, or that is told to wait, ends the compound. What the steps before it did
-//! remains; of itself nothing does. All changes of a compound are one batch: a crash leaves all of
-//! them or none.
+//! The first step that fails, or that is answered with a wait, ends the compound. The effects of
+//! the steps before it remain; it has none itself. All changes of a compound are one batch: a crash
+//! leaves all of them or none.
 //!
 //! A step names the inode that it is about, or an earlier step that found or made one. Only
 //! operations that neither wait nor need a particular role can be steps, and a compound is not one.
 //!
-//! What can be known of a compound before it is executed is checked then ([`Compound::check`]):
-//! number of steps, references, bytes of data. A step whose reply would make the replies too large
-//! fails.
+//! Everything that is known about a compound before its execution is checked before it
+//! ([`Compound::check`]): number of steps, references, bytes of data. A step whose reply would make
+//! the replies too large fails.
 //!
 //! Downside: the namespace of the MDT is locked from the first step to the last.
 
@@ -146,7 +146,7 @@ pub enum Step {
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compound {
-    /// Who asks for all of it.
+    /// The user for whom all steps are executed.
     pub who: Credentials,
     /// At most [`COMPOUND_STEPS_MAX`].
     pub steps: Vec<Step>,

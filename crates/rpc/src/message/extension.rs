@@ -1,8 +1,8 @@
-//! What travels beside a message: facts about a request or a reply that do not depend on its kind.
+//! What is sent along with a message: facts about a request or a reply that do not depend on its
+//! kind.
 //!
-//! An extension that says nothing takes no bytes. One that says something is encoded as a struct
-//! with named fields, so it grows as messages do; it is in the same frame, before the message, and
-//! under the same checksum.
+//! An empty extension takes no bytes. Any other is encoded as a struct with named fields, so it
+//! grows as messages do; it is in the same frame, before the message, and under the same checksum.
 
 use serde::{Deserialize, Serialize};
 use types::{InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
@@ -13,7 +13,7 @@ use super::{
     ost::ReadDone,
 };
 
-/// Beside a request.
+/// The extension of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestExtension {
     /// The user and group for whom the client asks: for schedulers and accounts, not for permission.
@@ -46,12 +46,12 @@ pub struct RequestExtension {
     pub sequence: Option<Sequence>,
 }
 
-/// Beside a reply.
+/// The extension of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyExtension {
     /// What the request changed.
     pub change: Option<Change>,
-    /// Every change of this target up to this one survives a loss of power.
+    /// Every change of this target up to this one survives a power loss.
     pub committed: Lsn,
     /// Locks that the client holds from now on.
     #[serde(default)]
@@ -236,7 +236,7 @@ mod tests {
         assert!(codec::encode_request(&larger, &Request::Mdt(MdtRequest::Ping)).is_err());
     }
 
-    /// What a peer that knows fewer fields sends, and what it makes of ours.
+    /// What a peer that knows fewer fields sends, and how it reads ours.
     #[test]
     fn extensions_grow() {
         #[derive(Serialize, Deserialize, PartialEq, Debug, Default)]

@@ -1,21 +1,20 @@
-//! Locks under which clients cache: the words that requests, replies and callbacks have in common.
+//! Locks under which clients cache: the types that requests, replies and callbacks have in common.
 //!
-//! A client asks for a lock beside any request ([`RequestExtension::wanted`]) or with a request of
-//! its own; it gets it beside the reply ([`ReplyExtension::granted`]). The target withdraws it with a
-//! callback ([`ClientRequest`]); the client gives it back with [`MdtRequest::CancelLocks`], or
-//! beside any request ([`RequestExtension::cancels`]). To give back a lock that does not exist is no
-//! error.
+//! A client asks for a lock with any request ([`RequestExtension::wanted`]); it gets it with the
+//! reply ([`ReplyExtension::granted`]). The target withdraws it with a callback
+//! ([`ClientRequest`]); the client gives it back with [`MdtRequest::CancelLocks`], or with any
+//! request ([`RequestExtension::cancels`]). Giving back a lock that does not exist is not an error.
 //!
 //! A handle is granted once. Locks live as long as the connection through which they were granted:
-//! on a new one the client holds none but those that it claims there ([`MdtRequest::ClaimLocks`]),
-//! and what a target repeats of an earlier reply grants none.
-//! Bits that a client holds are not granted to it again, so it has several locks on one inode, with
-//! different bits. A client that is asked for a lock that it does not know, because the reply that
-//! grants it is under way or lost, gives it back all the same.
+//! on a new one the client holds only those that it claims there ([`MdtRequest::ClaimLocks`]), and
+//! a reply that a target repeats grants none. Bits that a client holds are not granted to it again,
+//! so it has several locks on one inode, with different bits. A client that is asked for a lock
+//! that it does not know, because the reply that grants it is under way or lost, gives it back
+//! nevertheless.
 //!
-//! What an MDT is asked for beside a request: [`inode_bit::DIRECTORY`] is about the directory that
-//! the request names (the parent of a name, the directory that is read), all other bits are about
-//! the inode that the reply shows. The number is that of the inode that the request names.
+//! What an MDT is asked for with a request: [`inode_bit::DIRECTORY`] concerns the directory that
+//! the request names (the parent of a name, the directory that is read), all other bits concern the
+//! inode that the reply shows. The number is that of the inode that the request names.
 //!
 //! [`RequestExtension::wanted`]: super::extension::RequestExtension::wanted
 //! [`RequestExtension::cancels`]: super::extension::RequestExtension::cancels
@@ -55,7 +54,7 @@ pub struct Enqueue {
     pub resource: Resource,
     /// How.
     pub mode: CacheMode,
-    /// Without waiting: if another client's lock is in the way, nothing is granted and nobody is
+    /// Without waiting: if another client's lock is in the way, nothing is granted and no client is
     /// asked to give it up.
     pub opportunistic: bool,
 }
@@ -69,7 +68,7 @@ pub struct Granted {
     pub resource: Resource,
     /// How.
     pub mode: CacheMode,
-    /// Of an inode: its version when the lock was granted; 0: not told.
+    /// Of an inode: its version when the lock was granted; 0: unknown.
     #[serde(default)]
     pub version: u64,
 }

@@ -62,10 +62,10 @@ pub struct Entry {
     pub size_unknown: Option<Layout>,
     /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
-    /// For an unsettled file that no client can be writing to: the write epoch under which a client
-    /// that asks the OSTs after this answer may report the result ([`Settle`]). Present in answers
-    /// to requests for attributes; in a scan, for every such file, settled or not
-    /// ([`MdtRequest::RepairSize`]).
+    /// For a file of unknown size that no client can be writing to: the write epoch under which a
+    /// client that asks the OSTs after this answer may report the result ([`Settle`]). Present in
+    /// answers to requests for attributes; in a scan, for every file without writers, even if its
+    /// size is known ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
     /// Changes of objects that `attributes.mtime` includes: [`Accounted::changes`].
@@ -80,9 +80,9 @@ pub struct Entry {
     /// It has an access list that says more than its mode.
     #[serde(default)]
     pub access_list: bool,
-    /// It has neither an access list nor an extended attribute that everybody may read (those of the
-    /// name space `security`): a client that has the lock on its extended attributes knows that they
-    /// do not exist.
+    /// It has neither an access list nor an extended attribute that every user may read (those of
+    /// the name space `security`): a client that has the lock on its extended attributes knows that
+    /// they do not exist.
     #[serde(default)]
     pub no_public_xattrs: bool,
     /// With `size_unknown`: the file's write epoch. The client to which it was given is still the
@@ -108,7 +108,7 @@ impl Entry {
         }
     }
 
-    /// Attributes as the MDT will settle them if the objects report these values.
+    /// Attributes as the MDT will store them if the objects report these values.
     pub fn completed(&self, size: u64, blocks: u64, found: &DataChanges) -> Attributes {
         let accounted = Accounted { time: self.accounted, changes: self.changes, records: self.records };
         let Attributes { mtime, ctime, .. } = self.attributes;
@@ -125,9 +125,9 @@ pub struct Opened {
     pub entry: Entry,
     /// The layout; `None` for anything but regular files.
     pub layout: Option<Layout>,
-    /// The file's write epoch: changes whenever another open for writing, truncation or settlement
-    /// intervenes. A size the client computed under this epoch is exact at close if the epoch still
-    /// holds.
+    /// The file's write epoch: changes whenever another open for writing, a truncation or a report
+    /// of the size intervenes. A size the client computed under this epoch is exact at close if the
+    /// epoch still holds.
     pub epoch: u64,
     /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for
     /// this open; the client truncates all objects to 0, then sends [`ExclusiveEnd`].
@@ -204,7 +204,7 @@ pub struct Open {
     pub flags: OpenFlags,
 }
 
-/// What a writer knows about a file's data when it closes or settles it.
+/// What a writer knows about a file's data when it closes the file or reports its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeUpdate {
     /// The epoch under which this was computed; the MDT ignores the update if it no longer holds.
@@ -221,7 +221,7 @@ pub struct SizeUpdate {
 }
 
 impl SizeUpdate {
-    /// What it says about changes.
+    /// Its count and time of changes.
     pub fn data_changes(&self) -> DataChanges {
         DataChanges { count: self.changes, last: self.mtime.unwrap_or_default() }
     }
@@ -245,14 +245,14 @@ pub struct Close {
 /// Answer to [`Close`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The last writer is gone but the size is not settled: glimpse the objects of this layout and
-    /// send [`Settle`] under this epoch. (If the client dies first, the file stays unsettled and
-    /// any client may settle it.)
+    /// The last writer is gone but the size is not known: glimpse the objects of this layout and
+    /// send [`Settle`] under this epoch. (If the client dies first, the size stays unknown and any
+    /// client may report it.)
     pub settle: Option<(u64, Layout)>,
 }
 
-/// Report the size of an unsettled file without writers, found by a glimpse that was started under
-/// `update.epoch`.
+/// Report the size of a file of unknown size without writers, found by a glimpse that was started
+/// under `update.epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     /// The file.
@@ -267,7 +267,7 @@ pub enum ExclusivePurpose {
     /// An O_APPEND write: find the end, write there.
     Append,
     /// A truncation to this size. With an open id the open must be for writing; without, write
-    /// permission is checked. The MDT marks the file unsettled, sets mtime and ctime and clears
+    /// permission is checked. The MDT marks the size as unknown, sets mtime and ctime and clears
     /// set-id bits as POSIX requires.
     Truncate(u64),
 }
@@ -280,7 +280,7 @@ pub enum ExclusivePurpose {
 pub struct ExclusiveBegin {
     /// The file.
     pub inode: InodeNumber,
-    /// The open it happens through, if any.
+    /// The open through which it happens, if any.
     pub open: Option<OpenId>,
     /// Why.
     pub purpose: ExclusivePurpose,
@@ -307,14 +307,14 @@ pub struct ExclusiveEnd {
     /// The file.
     pub inode: InodeNumber,
     /// After a truncation of a file that no other client has open for writing: its new attributes,
-    /// so that it is settled at once.
+    /// so that its size is known at once.
     pub update: Option<SizeUpdate>,
 }
 
 /// Get the write epoch of a file that is not being written: as long as the epoch is the same, the
 /// data have not changed. `Busy` if a client has the file open for writing or a truncation is in
-/// progress, or if its size is not settled (stat it, and ask again); `WouldBlock` if writers were
-/// to be held off and another open already does that: its owner waits for the end of this one.
+/// progress, or if its size is not known (stat it, and ask again); `WouldBlock` if writers were to
+/// be held off and another open already does that: its owner waits for the end of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataVersion {
     /// The file.
@@ -379,7 +379,7 @@ impl SetLock {
 }
 
 /// Give up a queued request for a lock: it is not granted any more. `NotFound` if it is not in the
-/// queue: it was completed, and the client hears so, or its answer was another one than
+/// queue: it was completed, and the client is told so, or its answer was another one than
 /// [`MdtReply::Queued`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
@@ -497,8 +497,8 @@ pub struct ReadDirectory {
     pub entries_max: u32,
     /// With attributes (readdirplus).
     pub attributes: bool,
-    /// The MDT was not asked for the open: the client made it with these flags, under the lock on
-    /// the directory's opens.
+    /// The client made the open without a request, with these flags, under the lock on the
+    /// directory's opens.
     #[serde(default)]
     pub unasked: Option<OpenFlags>,
 }
@@ -635,27 +635,27 @@ pub struct NotReclaimed {
     pub undone: Vec<InodeNumber>,
 }
 
-/// Opens for reading that a client made without asking, under locks on the opens of their inodes
+/// Opens for reading that a client made without a request, under locks on the opens of their inodes
 /// ([`inode_bit::OPEN`](super::lock::inode_bit::OPEN)): from now on the MDT knows of them. A client
 /// sends this before it gives such a lock back, and when it has connected again. Permission was
-/// checked by the client. What the MDT knows already stays as it is.
+/// checked by the client. Opens that the MDT already knows stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterOpens {
     /// Inodes, names and flags, at most [`OPENS_PER_MESSAGE_MAX`]; none is for writing.
     ///
     /// [`OPENS_PER_MESSAGE_MAX`]: types::limits::OPENS_PER_MESSAGE_MAX
     pub opens: Vec<(InodeNumber, OpenId, OpenFlags)>,
-    /// Of locks that ended with an earlier connection, the MDT knows all opens now.
+    /// All opens under locks that ended with an earlier connection are registered now.
     pub complete: bool,
 }
 
-/// Locks under which a client cached what it read through an earlier connection, which ended with
-/// it. The MDT grants again those whose inode is as the client knows it, each under a new handle.
-/// Before any other request of a connection; after a restart before the last [`Reclaim`].
+/// Locks under which a client cached what it read through an earlier connection, and which ended
+/// with that connection. The MDT grants those again whose inode has not changed, each under a new
+/// handle. Before any other request of a connection; after a restart before the last [`Reclaim`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimLocks {
-    /// The power-loss era of the MDT in which the versions were told
-    /// ([`Connected::era`](super::session::Connected::era)). In another era versions say nothing.
+    /// The power-loss era of the MDT from which the versions are
+    /// ([`Connected::era`](super::session::Connected::era)). In another era they have no meaning.
     pub era: u64,
     /// At most [`LOCKS_PER_MESSAGE_MAX`].
     ///
@@ -672,7 +672,8 @@ pub struct LockClaim {
     pub inode: InodeNumber,
     /// The parts that it covers.
     pub bits: InodeBits,
-    /// Version of the inode as of which all that the client knows under the lock is true.
+    /// Version of the inode for which everything that the client has cached under the lock is
+    /// valid.
     pub version: u64,
 }
 
@@ -690,7 +691,7 @@ pub struct Finding {
 /// One inode with all that a check of data against metadata needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScannedInode {
-    /// Attributes and settlement.
+    /// Attributes, and whether the size is known.
     pub entry: Entry,
     /// Layout of a regular file.
     pub layout: Option<Layout>,
@@ -773,8 +774,8 @@ pub enum MdtRequest {
     Check(Credentials, bool),
     /// Inodes after this one, in order. Root only. -> Scanned
     ScanInodes(Credentials, InodeNumber, u32),
-    /// Set a settled size found by fsck, under the epoch from a scan. Root only. -> Done, or `Busy`
-    /// if the file changed
+    /// Correct a known size, as found by fsck, under the epoch from a scan. Root only. -> Done, or
+    /// `Busy` if the file changed
     RepairSize(Credentials, InodeNumber, SizeUpdate),
     /// End the session: closes all opens, releases all locks. -> Done
     Disconnect,
@@ -890,7 +891,7 @@ pub enum MdtReply {
 }
 
 impl MdtReply {
-    /// Whether it grants locks by itself, besides those that go beside it.
+    /// Whether it grants locks by itself, besides those that go with it.
     pub fn grants_locks(&self) -> bool {
         matches!(self, MdtReply::Directory(page, _) if page.iter().any(|found| found.lock.is_some()))
     }

@@ -176,7 +176,7 @@ impl Reader {
         }
     }
 
-    /// The handshake. Nobody takes longer for it than its time, whatever a peer sends or does not
+    /// The handshake. It never takes longer than its time limit, whatever a peer sends or does not
     /// read; only the opening of a session, for a client that has proved what it is, is waited for,
     /// because no session may be left half open.
     async fn greet(&mut self, receiver: &mut dyn Receiver) -> Result<(), End> {
@@ -441,8 +441,8 @@ async fn work(
 ) {
     let (slot, xid) = (call.slot, call.xid);
     let change = bound.target.overdue.note(&call.request, (bound.cell.client, slot, xid), deadline);
-    // Who found nothing overdue between the request's arrival and the note, because the process was
-    // stopped there, goes first.
+    // A request that found nothing overdue between the request's arrival and the note, because the
+    // process was stopped there, goes first.
     let is_late = change.is_some() && deadline.is_some_and(|deadline| deadline < bound.target.now());
     let permit = if is_late { None } else { way.permit(&shared, &bound, &call).await };
     let Some(permit) = permit else {

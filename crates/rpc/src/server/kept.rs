@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beside_a_reply_has_room() {
+    fn the_extension_of_a_reply_fits() {
         let mut largest = entry();
         let time = Timestamp { seconds: i64::MIN, nanoseconds: u32::MAX };
         largest.attributes = Attributes {

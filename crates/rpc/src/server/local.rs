@@ -94,7 +94,7 @@ fn unabandoned<T: Send + 'static>(
 ) -> oneshot::Receiver<T> {
     let (tell, told) = oneshot::channel();
     let work = async move {
-        // Nobody may be there to hear it.
+        // The receiver may be gone.
         let _ = tell.send(work.await);
     };
     shared.seams.spawn.spawn(name, Box::pin(work));
@@ -124,8 +124,8 @@ impl LocalLink {
         self.bound.target.stopped()
     }
 
-    /// Executes a request that arrives at `now`, with its class and what is said beside it. `token` is dropped when the request no longer
-    /// runs, also if this future is dropped before.
+    /// Executes a request that arrives at `now`, with its class and what is said with it. `token`
+    /// is dropped when the request no longer runs, also if this future is dropped before.
     pub(crate) async fn call(
         &self,
         now: Instant,
@@ -255,7 +255,7 @@ impl<T: SlotToken> Drop for Executing<'_, T> {
     fn drop(&mut self) {
         let Some((future, running)) = self.parts.take() else { return };
         let rest = async move {
-            // Nobody is there to hear the answer.
+            // No caller waits for the answer any more.
             let _ = future.await;
             drop(running);
         };

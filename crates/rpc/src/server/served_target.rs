@@ -168,7 +168,7 @@ impl ServedTarget {
         }
     }
 
-    /// Refuses a client of another process that wants to continue a session and has not got one
+    /// Refuses a client of another process that wants to continue a session and does not have one
     /// from this target. An existing session stays as it is.
     pub(super) fn check_ticket(&self, connect: &Connect, ticket: Option<&Ticket>) -> FsResult<()> {
         let is_good =
@@ -333,7 +333,7 @@ impl ServedTarget {
         self.end(cell, SessionEvent::Closed(cell.client)).await;
     }
 
-    /// Waits until no request is running; nobody waits for clients any more.
+    /// Waits until no request is running; no request waits for clients any more.
     pub(super) async fn drain(&self) {
         let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
         for cell in &cells {
@@ -516,7 +516,7 @@ impl ServedTarget {
         })
     }
 
-    /// The work of a request in its span, if anybody listens.
+    /// The work of a request in its span, if the span is recorded.
     fn observe(self: &Arc<Self>, span: Span, work: BoxFuture<'static, Answer>) -> BoxFuture<'static, Answer> {
         if span.is_disabled() {
             return work;

@@ -1,9 +1,9 @@
 //! Connections whose peers have proved nothing yet, and what is logged of them.
 //!
-//! Anybody who reaches the port can open a connection, so what such connections cost is bounded:
+//! Any host that reaches the port can open a connection, so what such connections cost is bounded:
 //! their number ([`CONNECTIONS_MAX`]; one more closes the oldest), the memory of each
-//! ([`FRAME_BYTES_MAX`]), their time (module `connection`), and the lines in the log
-//! ([`LINES_MAX`] per [`PERIOD`]).
+//! ([`FRAME_BYTES_MAX`]), their time (module `connection`), and the lines in the log ([`LINES_MAX`]
+//! per [`PERIOD`]).
 //!
 //! Downside: a peer that opens connections fast enough keeps others from finishing a handshake. A
 //! client that is pushed out connects again.

@@ -41,7 +41,7 @@ impl CallbackPath {
 impl SessionCell {
     /// Makes a request to the client and waits for the answer, as long as the session exists.
     /// [`FsError::Evicted`]: the session ended; [`FsError::Busy`]: the client owes too many answers.
-    /// Must not be dropped before: a callback that nobody repeats may stay without an answer, and
+    /// Must not be dropped before: a callback that is not repeated may stay without an answer, and
     /// its slot in use.
     pub async fn call_back(&self, clock: &dyn Clock, request: ClientRequest) -> CallbackResult {
         let body = codec::encode(&request)?;
@@ -71,7 +71,7 @@ impl SessionCell {
                     };
                     let frame = Frame::new(header, body.clone(), Bytes::new()).expect("a callback is small");
                     if let Err(error) = sender.send(frame).await {
-                        tracing::debug!(client = %self.client, %error, "callback not sent; it is repeated");
+                        tracing::debug!(client = %self.client, %error, "cannot send a callback; it will be sent again");
                     }
                     flags |= frame_flag::RESENT;
                     (sent_on, again) = (Some(connection.generation), clock.now() + RESEND);

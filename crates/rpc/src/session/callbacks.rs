@@ -3,7 +3,8 @@
 //!
 //! The client keeps the last transaction of each slot, as a target does for its requests
 //! ([`SlotTable`](super::SlotTable)). A slot is in use until its callback was answered; a callback
-//! that nobody waits for any more keeps its slot until then, because the client may still execute it.
+//! that no caller waits for any more keeps its slot until then, because the client may still
+//! execute it.
 //!
 //! Transactions of a session begin above those of every earlier session of this start of the target
 //! (they begin at its clock), so a client that kept its slots across a session that ended here
@@ -23,7 +24,7 @@ pub type CallbackResult = FsResult<ClientReply>;
 #[derive(Debug)]
 pub struct Callbacks {
     next: Xid,
-    /// `None`: nobody waits any more.
+    /// `None`: no caller waits any more.
     outstanding: BTreeMap<Slot, (Xid, Option<oneshot::Sender<CallbackResult>>)>,
 }
 

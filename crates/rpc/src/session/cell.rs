@@ -122,7 +122,7 @@ impl SessionCell {
         self.state.lock().callbacks.answered(slot, xid, result);
     }
 
-    /// The session is ending: nobody waits for the client any more.
+    /// The session is ending: nothing waits for the client any more.
     pub fn end_callbacks(&self) {
         self.state.lock().callbacks.end();
     }

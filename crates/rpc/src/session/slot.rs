@@ -10,7 +10,7 @@ use crate::{codec::Body, message::session::urgent_slots};
 pub struct KeptReply {
     /// The body is an error.
     pub error: bool,
-    /// Encoded reply, and what goes beside it.
+    /// Encoded reply, and what goes with it.
     pub body: Body,
     /// Its bulk data.
     pub bulk: Bytes,

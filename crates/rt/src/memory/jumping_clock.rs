@@ -23,7 +23,7 @@ struct Jumps {
 }
 
 impl JumpingClock {
-    /// The process stood still for so long.
+    /// The process was suspended for so long.
     pub fn jump(&self, duration: Duration) {
         *self.0.ahead.lock() += duration;
         self.0.jumped.notify_waiters();

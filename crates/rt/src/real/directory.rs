@@ -91,7 +91,7 @@ struct Root {
     /// Held while a file is flushed, by its name. (Not by its open file: there may be two of a
     /// name.)
     flushing: [Mutex<()>; FLUSH_TURNS],
-    /// Held while directories are synced, so that nobody's flush returns while another's still
+    /// Held while directories are synced, so that no caller's flush returns while another's still
     /// syncs what both need.
     syncing: Mutex<()>,
     /// A flush failed. Set before its turn ends, looked at within a turn.
@@ -119,7 +119,7 @@ impl LocalDirectory {
         Self { execution, ..self.clone() }
     }
 
-    /// The same device whose flushes are executed by threads of their own: then nobody's read or
+    /// The same device whose flushes are executed by threads of their own: then no read or
     /// write waits for them.
     pub fn with_flushers(&self, flushers: Arc<IoThreads>) -> Self {
         Self { flushers, ..self.clone() }
@@ -284,7 +284,7 @@ impl Root {
             match self.with_descriptor(&open) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(directory = %self.path.display(), %error, "a flush waits");
+                        tracing::warn!(directory = %self.path.display(), %error, "a flush waits for file descriptors");
                     }
                     std::thread::sleep(DESCRIPTOR_POLL);
                 }

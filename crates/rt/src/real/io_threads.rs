@@ -122,7 +122,7 @@ impl IoThreads {
         let shared = self.shared.clone();
         Box::pin(async move {
             let (tell, told) = oneshot::channel();
-            // Nobody listens if the caller gave up.
+            // The receiver is gone if the caller gave up.
             shared.push(Box::new(move || drop(tell.send(job()))));
             told.await.unwrap_or_else(|_| Err(io::Error::other("an I/O job panicked")))
         })

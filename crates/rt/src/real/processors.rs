@@ -28,7 +28,7 @@ pub(super) fn bind(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
     if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::debug!(processor, %error, "a thread is not bound to its processor");
+        tracing::debug!(processor, %error, "cannot bind a thread to its processor");
     }
 }
 
@@ -38,7 +38,7 @@ pub fn use_all_processors() {
     if let Some(set) = ALL.get() {
         // Of a thread that is not bound, this changes nothing.
         if let Err(error) = sched_setaffinity(None, set) {
-            tracing::debug!(%error, "a thread stays bound to a processor");
+            tracing::debug!(%error, "cannot unbind a thread from its processor");
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Operation {
 enum State {
     /// Its thread polls it. `woken`: since the poll began.
     Polled { woken: bool },
-    /// Nobody polls it.
+    /// No thread polls it.
     Waits(BoxFuture<'static, ()>),
     /// It ended, or is a task now.
     Gone,

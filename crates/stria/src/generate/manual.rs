@@ -33,7 +33,7 @@ pub fn write(mut stria: Command, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages of a command and of those below it, by file name. `lfs` has pages of its own.
+/// The pages of a command and of the visible ones below it, by file name. `lfs` has pages of its own.
 fn of_stria(command: &Command, name: &str, pages: &mut Vec<(String, String)>) -> anyhow::Result<()> {
     let mut page = Vec::new();
     let man = Man::new(command.clone()).title(name).source(VERSION).manual("StriaFS");
@@ -52,7 +52,7 @@ fn of_stria(command: &Command, name: &str, pages: &mut Vec<(String, String)>) ->
         text.push_str(&section("NOTES", &notes.to_string()));
     }
     pages.push((format!("{name}.1"), text));
-    for below in command.get_subcommands() {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         match below.get_name() {
             "lfs" => pages.push((format!("{name}-lfs.1"), ".so man1/lfs.1\n".to_owned())),
             word => of_stria(below, &format!("{name}-{word}"), pages)?,

@@ -118,7 +118,7 @@ fn missing_objects_are_errors_with_their_name() {
 
 /// A user with files there loses nothing by a repair.
 #[test]
-fn stray_host_files_are_removed_and_files_of_others_are_not() {
+fn unreferenced_host_files_are_removed_and_files_of_others_are_not() {
     let site = Site::new(1);
     let directory = site.place("up").to_string_lossy().into_owned();
     let mut up = site.daemon("up", &["up", "--dir", &directory, "--osts", "1", "--mount", &site.name("")]);
@@ -128,8 +128,8 @@ fn stray_host_files_are_removed_and_files_of_others_are_not() {
     site.stria(&["fsck", "--data", &directory]);
     let objects = site.place("up/ost0/objects");
     let foreign = [objects.join("junk"), objects.join("6e/zz"), objects.join("0000000000009999.00000000.00")];
-    let stray = objects.join("99/0000000000009999.00000000.00");
-    for file in foreign.iter().chain([&stray]) {
+    let unreferenced = objects.join("99/0000000000009999.00000000.00");
+    for file in foreign.iter().chain([&unreferenced]) {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, "somebody's").unwrap();
     }
@@ -139,13 +139,13 @@ fn stray_host_files_are_removed_and_files_of_others_are_not() {
         assert!(found.contains(&line), "'{line}' is missing in: {found}");
     };
     foreign.iter().for_each(|file| named(file, "does not belong to StriaFS"));
-    named(&stray, "host file that belongs to no object");
+    named(&unreferenced, "host file that belongs to no object");
     let repaired = site.stria(&["fsck", "--repair", &directory]);
     assert!(
         repaired.contains("host file that belongs to no object (removed)")
             && repaired.contains("3 files not from StriaFS")
     );
-    assert!(!stray.exists() && foreign.iter().all(|file| file.exists()), "{repaired}");
+    assert!(!unreferenced.exists() && foreign.iter().all(|file| file.exists()), "{repaired}");
     foreign.iter().for_each(|file| fs::remove_file(file).unwrap());
     let json = site.stria(&["fsck", "--data", "--json", &directory]);
     assert!(json.starts_with(r#"{"summary":"clean""#) && json.lines().count() == 1, "{json}");

@@ -188,7 +188,7 @@ fn locks_of_a_dead_client_go_to_others_after_its_lease() {
     file.write_all(b"two").unwrap();
     cluster.clients[0].mount();
     assert_eq!(fs::read_to_string(cluster.clients[0].path("ledger")).unwrap(), "two");
-    assert!(cluster.expect_clean().contains("1 file size not settled after a writer died"));
+    assert!(cluster.expect_clean().contains("1 file size not known to the MDT after a writer died"));
     // The next client that looks at it asks the objects, and tells.
     assert_eq!(fs::metadata(cluster.clients[0].path("written")).unwrap().size(), 100_000);
     assert!(!cluster.expect_clean().contains("writers died"));

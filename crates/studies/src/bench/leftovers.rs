@@ -124,7 +124,7 @@ impl Server {
         self.0.stdout.take()
     }
 
-    /// Waits for an end that nobody asked for.
+    /// Waits for an end that was not requested.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.0.wait()
     }
@@ -159,8 +159,8 @@ fn clean_up_on_signals() -> io::Result<()> {
                 false => {
                     is_ending = true;
                     std::thread::spawn(move || {
-                        // Held to the end: nobody makes anything, or ends the process, before all
-                        // is removed.
+                        // Held to the end: no thread makes anything, or ends the process, before
+                        // all is removed.
                         let leftovers = LEFTOVERS.lock();
                         leftovers.remove();
                         std::process::exit(status_of(signal));

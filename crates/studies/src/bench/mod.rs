@@ -65,8 +65,9 @@ pub enum BenchCommand {
         /// KiB per transfer of the easy variant
         #[arg(long, default_value_t = 1024, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
         transfer_kib: usize,
-        /// Instead: one shared file of --mib in segments, such as 4x1M:1G,8x1M:1G,16x1M:rest;
-        /// repeat the option to compare. Segments that are directories (DIR:SIZE) need --emulate
+        /// Measure one shared file of --mib in segments instead, such as
+        /// 4x1M:1G,8x1M:1G,16x1M:rest; repeat the option to compare. Segments that are directories
+        /// (DIR:SIZE) need --emulate
         #[arg(long, value_name = "LIST", conflicts_with = "systems")]
         segments: Vec<String>,
         /// With --segments: each segment is a file in a directory of its own, and all are shown as
@@ -96,7 +97,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 8192)]
         records: u64,
     },
-    /// A source tree with tar, find, ls -lR and rm -rf (through mounts only)
+    /// Work on a source tree: tar, find, ls -lR and rm -rf (through mounts only)
     Tree {
         /// Common options.
         #[command(flatten)]
@@ -112,8 +113,8 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
     },
-    /// Compare two earlier runs: ratios to the local file system, processor time, and the changes
-    /// of both
+    /// Compare two earlier runs: ratios to the local file system, processor time, and how both
+    /// changed
     Compare {
         /// Numbers of two runs [default: the last two]
         #[arg(num_args = 0..=2)]
@@ -130,23 +131,23 @@ pub enum BenchCommand {
 /// Options of all benchmarks.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Systems to compare; local is the baseline
+    /// Systems to compare, separated by commas; local is the baseline
     #[arg(long, value_delimiter = ',', default_values = ["local", "mount", "tcp-mount", "native", "tcp-native"])]
     pub systems: Vec<SystemKind>,
-    /// Numbers of workers
+    /// Numbers of workers, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8], value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub workers: Vec<usize>,
     /// Repetitions, interleaved between systems; the table shows medians
     #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub repeat: usize,
     /// Directory on the disk to be measured [default: the temporary directory]
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Object storage targets
-    #[arg(long, default_value_t = 4)]
+    /// Number of object storage targets
+    #[arg(long, default_value_t = 4, value_name = "N")]
     pub osts: u16,
     /// Write every measurement to this file as a JSON line
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// History file to which the medians are appended, see `stria bench compare` [default:
     /// stria/bench.jsonl in $XDG_STATE_HOME or ~/.local/state]

@@ -39,17 +39,17 @@ pub struct ExperimentArgs {
     /// Divide file sizes by this
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub scale: u64,
-    /// Seed of interleavings and placements
+    /// Seed from which interleavings and placements are derived
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Draw figures (SVG) into this directory, which must exist
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line, as soon as it is known
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Only configurations whose progress line contains this, such as "IOR.4", "64 nodes", "1 MiB"
-    /// or "shared x160"
+    /// Run only configurations whose progress line contains this, such as "IOR.4", "64 nodes", "1
+    /// MiB" or "shared x160"
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Continue an interrupted run: take its results from the --json file, and run the rest

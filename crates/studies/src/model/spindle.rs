@@ -101,7 +101,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Behind the last byte that was read ahead.
+    /// After the last byte that was read ahead.
     fn fetched(&self) -> u64 {
         self.windows.back().map_or(self.next, |(end, _)| *end)
     }

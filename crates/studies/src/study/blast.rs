@@ -125,7 +125,7 @@ struct NodePages {
     spawn: Arc<dyn Spawn>,
     /// Windows of every fragment, once they are there.
     windows: Vec<Vec<OnceCell<()>>>,
-    /// Of every fragment, behind the last window that was read ahead.
+    /// Of every fragment, after the last window that was read ahead.
     read_ahead: Vec<AtomicUsize>,
     /// Windows that are read ahead at most.
     ahead_max: usize,
@@ -148,14 +148,15 @@ impl NodePages {
         })
     }
 
-    /// Begins to read what lies after a window that is touched, the more the further it is from the
+    /// Begins to read what follows a window that is touched, the more the further it is from the
     /// beginning.
     fn ahead_of(self: &Arc<Self>, file: &Arc<OpenFile>, fragment: usize, window: usize) {
         let end = (window + 1 + window.min(self.ahead_max)).min(self.windows[fragment].len());
         let begun = self.read_ahead[fragment].fetch_max(end, Ordering::Relaxed);
         for window in begun.max(window + 1)..end {
             let (this, file) = (self.clone(), file.clone());
-            // Who needs a window that could not be read tries again, and says why not.
+            // The next process that needs a window that could not be read tries again, and reports
+            // the error.
             let fetch = async move { drop(this.fault(&file, fragment, window).await) };
             self.spawn.spawn("read ahead", Box::pin(fetch));
         }

@@ -191,7 +191,8 @@ where
     Ok(cluster.simulation().now().since(begun).as_secs_f64())
 }
 
-/// Waits until the MDT has heard of every OST: a file made before has fewer stripes than asked for.
+/// Waits until the MDT has learned of every OST: a file made before has fewer stripes than asked
+/// for.
 async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
     let known = || {
         let reported = |serving: &Serving| {

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! While parted nothing is served, and no answer is kept. Each lock is claimed with the version of
-//! its inode as of which what is cached under it is true: the highest that a grant of it, or a reply
-//! to an own change, has told on the connection through which the lock is held. The MDT compares it,
-//! so a claim that is granted proves that nothing has changed. Locks that are not granted are dropped
-//! with what is under them, and so are those that were not claimed. Locks on data are not claimed:
-//! writing data changes no version.
+//! its inode for which the data cached under it are valid: the highest one that a grant of it, or a
+//! reply to a change by this client, has contained on the connection through which the lock is
+//! held. The MDT compares this version with its own, so a claim that is granted proves that nothing
+//! has changed. Locks that are not granted are dropped together with what is under them, and so are
+//! those that were not claimed. Locks on data are not claimed: writing data changes no version.
 //!
-//! Answers to questions from before the claim are not kept: all locks are as new.
+//! Answers to questions from before the claim are not kept: all locks count as new.
 
 use rpc::message::{
     lock::{InodeBits, inode_bit},

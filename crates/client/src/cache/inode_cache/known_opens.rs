@@ -1,7 +1,7 @@
 //! Opens for reading that are decided here, under a lock on the opens of the inode.
 //!
-//! Permission is decided as the MDT does. The access time must not change by the open, since nobody
-//! is told of it. The layout is known under a lock of its own.
+//! Permission is decided as the MDT does. The open must not change the access time, since the MDT
+//! is not told of it. The layout is known under a lock of its own.
 
 use rpc::message::{
     lock::inode_bit,

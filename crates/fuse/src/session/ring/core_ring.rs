@@ -261,9 +261,9 @@ impl CoreRing {
             }
             let (number, entries) = (self.queues[queue].number, self.queues[queue].entries());
             match self.add_further(queue, missing) {
-                Ok(()) => tracing::debug!(number, entries, missing, "requests wait: more entries for their processor"),
+                Ok(()) => tracing::debug!(number, entries, missing, "adding entries for requests that wait"),
                 Err(error) => {
-                    tracing::warn!(number, entries, %error, "requests wait, and there is no memory for more");
+                    tracing::warn!(number, entries, %error, "no memory for entries for requests that wait");
                     self.queues[queue].is_full();
                 }
             }

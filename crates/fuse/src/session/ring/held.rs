@@ -1,7 +1,7 @@
 //! An entry whose request has not been answered, and the way back to its ring.
 //!
 //! A request may be answered by any thread; only the core that has the ring talks to the kernel. So
-//! the thread that answers writes the answer into the entry's memory, and notes the entry in the
+//! the answering thread writes the answer into the entry's memory, and notes the entry in the
 //! [`Answered`] of the ring, which wakes its core. (On the core itself this costs no system call.)
 
 use std::{fmt, sync::Arc, time::Instant};

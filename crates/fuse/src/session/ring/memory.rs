@@ -125,7 +125,7 @@ impl EntryMemory {
     /// # Safety
     /// The caller holds the entry.
     pub unsafe fn header(&self) -> EntryHeader {
-        // SAFETY: page-aligned, initialised, and nobody writes while the caller holds the entry.
+        // SAFETY: page-aligned, initialised, and nothing writes while the caller holds the entry.
         unsafe { self.start.as_ptr().cast::<EntryHeader>().read() }
     }
 
@@ -134,14 +134,14 @@ impl EntryMemory {
     /// # Safety
     /// The caller holds the entry.
     pub unsafe fn set_header(&self, header: EntryHeader) {
-        // SAFETY: page-aligned, and nobody else accesses it while the caller holds the entry.
+        // SAFETY: page-aligned, and nothing else accesses it while the caller holds the entry.
         unsafe { self.start.as_ptr().cast::<EntryHeader>().write(header) }
     }
 
     /// The payload.
     ///
     /// # Safety
-    /// The caller holds the entry, and nobody writes the payload while the slice is in use.
+    /// The caller holds the entry, and nothing writes the payload while the slice is in use.
     pub unsafe fn payload(&self) -> &[u8] {
         // SAFETY: mapped, initialised, and not written meanwhile.
         unsafe { std::slice::from_raw_parts(self.payload_start(), DATA_BYTES_MAX) }

@@ -76,7 +76,7 @@ impl IdleRings {
 pub enum StartError {
     /// The kernel sends all requests to `/dev/fuse`.
     Withdrawn(io::Error),
-    /// The kernel may keep requests for rings that nobody serves.
+    /// The kernel may keep requests for rings that no thread serves.
     Stuck(io::Error),
 }
 
@@ -100,7 +100,7 @@ impl Rings {
             let serve = async move {
                 match CoreRing::start(ring, numbers, shared) {
                     Ok(started) => {
-                        // If nobody listens, `start` has failed, and told this task to stop.
+                        // If the receiver is gone, `start` has failed, and told this task to stop.
                         let _ = tell.send(Ok(()));
                         started.run(stopped).await;
                     }

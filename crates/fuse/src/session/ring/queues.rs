@@ -1,12 +1,12 @@
 //! The queues that one ring serves, and whether each has entries left. No I/O.
 //!
 //! A queue has as many requests in service as it has entries. Requests that wait for others (a lock
-//! that somebody holds, a server that is away) keep their entries, so a queue gets more of them as
-//! soon as the kernel has fewer than [`SPARE_MIN`], until it has [`ENTRIES_MAX`]. Then requests that
-//! ask for a lock and may wait are refused (ENOLCK), and others wait in the kernel. The same is done
-//! below that number if there is no memory for more, or if the kernel refuses them; the queue asks
-//! for more again once few of its entries are held, and after a refusal not before it has answered
-//! [`ANSWERED_AFTER_REFUSAL`] requests.
+//! that another process holds, a server that is away) keep their entries, so a queue gets more of
+//! them as soon as the kernel has fewer than [`SPARE_MIN`], until it has [`ENTRIES_MAX`]. Then
+//! requests that ask for a lock and may wait are refused (ENOLCK), and others wait in the kernel.
+//! The same is done below that number if there is no memory for more, or if the kernel refuses
+//! them; the queue asks for more again once few of its entries are held, and after a refusal not
+//! before it has answered [`ANSWERED_AFTER_REFUSAL`] requests.
 //!
 //! Why so early: an entry that is registered later serves requests that come after it. The kernel
 //! gives a request that found no entry to the next entry of the queue that is *answered*. If all

@@ -154,7 +154,7 @@ impl Compactor {
             let _merging = self.shared.merging.lock();
             let keyspaces = self.shared.keyspaces()?;
             let tree = &keyspaces.data.tree;
-            // Nobody reads the past: what is deleted may go at once.
+            // Past values are never read: what is deleted may go at once.
             let present = keyspaces.database.visible_seqno().saturating_sub(1);
             let first_table = tree.next_table_id();
             *self.shared.rewriting.lock() = Some(Rewriting { bytes: before.rewritten_bytes(), first_table });

@@ -246,7 +246,7 @@ impl Shared {
         let tree = &keyspaces.data.tree;
         let version = tree.current_version().id();
         let strategy = Leveled::default().with_table_target_size(keyspaces.table_bytes);
-        // Nobody reads the past: what is replaced may go at once.
+        // Past values are never read: what is replaced may go at once.
         let present = keyspaces.database.visible_seqno().saturating_sub(1);
         tree.compact(Arc::new(strategy), present).map_err(|error| failed(error.into()))?;
         Ok(if tree.current_version().id() == version { Merge::NotDue } else { Merge::Done })

@@ -60,7 +60,7 @@ async fn tables_that_a_compaction_replaced_go_although_nothing_is_written_any_mo
     }
 }
 
-/// What it began with stays for it, although the store has let go of that.
+/// What it began with stays for it, although the store has dropped that.
 #[tokio::test]
 async fn a_scan_goes_on_while_its_tables_are_replaced() {
     let directory = tempfile::tempdir().unwrap();

@@ -77,7 +77,7 @@ impl Writer {
                     let result = self.perform(&order);
                     // There may be something to merge.
                     self.shared.wakes.wake();
-                    // Nobody waits any more after a cancelled checkpoint.
+                    // No caller waits any more after a cancelled checkpoint.
                     let _ = reply.send(result);
                 }
                 Job::Close(closing) => return Some(closing),

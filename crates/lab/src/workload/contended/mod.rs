@@ -70,7 +70,7 @@ struct Fighter {
 
 /// Runs the workload; returns the number of faults.
 pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
-    // A client that dies leaves an operation of which nobody knows whether it happened.
+    // A client that dies leaves an operation of which it is not known whether it happened.
     let plan = FaultPlan { client_dies: false, ..plan };
     let directories = make_directories(cluster).await?;
     let moments = Arc::new(AtomicU64::new(0));

@@ -146,7 +146,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Changes whose outcome nobody has looked for since they failed.
+    /// Changes whose outcome has not been checked since they failed.
     pub fn is_anything_open(&self) -> bool {
         self.size_min < self.size_max || self.places.iter().any(|possible| possible.len() > 1)
     }

@@ -182,7 +182,7 @@ impl User {
         Ok(())
     }
 
-    /// The only failure there is: nobody answered in time.
+    /// The only failure there is: no answer in time.
     fn unless_unreachable<T>(&self, what: &str, result: FsResult<T>) -> Result<Option<T>, String> {
         match result {
             Ok(value) => Ok(Some(value)),

@@ -33,7 +33,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// For somebody who was not there when something was lost, but may hear of it.
+    /// For a client that was not there when something was lost, but may learn of it.
     pub fn allowed(allowed: bool) -> Self {
         Self { allowed, ..Self::default() }
     }

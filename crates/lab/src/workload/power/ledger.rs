@@ -45,8 +45,8 @@ pub struct FileLedger {
     /// How many give it another layout: what is copied may have been lost before, and lie where
     /// nothing is lost.
     pub movers: u32,
-    /// Somebody else may have moved it since its last sync: what this client wrote may have been on
-    /// any OST.
+    /// Another client may have moved it since its last sync: what this client wrote may have been
+    /// on any OST.
     pub strewn: bool,
     /// Something was changed without a promise since its last sync: a loss may be told of it, even
     /// if a synchronous write has overwritten every block of it before.
@@ -96,7 +96,7 @@ impl FileLedger {
         self.unsynced = false;
     }
 
-    /// Whether a power loss may take something that nobody has synced.
+    /// Whether a power loss may take something that was not synced.
     pub fn is_dirty(&self) -> bool {
         self.unsynced || self.blocks.iter().any(Block::is_dirty)
     }

@@ -108,7 +108,7 @@ impl Blackout {
     }
 }
 
-/// Longest time that an acknowledged change may stay in danger. A server that stands still, or
+/// Longest time that an acknowledged change may stay in danger. A server that is suspended, or
 /// whose device does, commits nothing.
 fn danger_max(cluster: &Cluster, plan: FaultPlan) -> Duration {
     if plan.stops || plan.hangs {
@@ -153,7 +153,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             }
         }
         if loss.clients {
-            // What they had sent may still arrive: before they are evicted, nobody keeps it away.
+            // What they had sent may still arrive: before they are evicted, nothing keeps it away.
             cluster.simulation().sleep(DELAY_MAX * 2).await;
             finishes(cluster, "requests of clients that died", checkers::requests_end(cluster)).await?;
             for client in 0..cluster.options().clients {

@@ -113,13 +113,13 @@ impl TcpReceiver {
 
     /// Reads what is there now; the number of bytes, 0 at the end.
     fn read_now(&mut self) -> io::Result<usize> {
-        let (room_min, room) = match HEADER_BYTES + self.bytes_max {
+        let (capacity_min, capacity) = match HEADER_BYTES + self.bytes_max {
             // A peer that is not trusted yet costs no more memory than its largest frame.
             largest if largest < READ_BYTES_MIN => (1, largest),
             _ => (READ_BYTES_MIN, READ_BYTES),
         };
-        if self.read.capacity() - self.read.len() < room_min {
-            self.read.reserve(room);
+        if self.read.capacity() - self.read.len() < capacity_min {
+            self.read.reserve(capacity);
         }
         let behind = self.read.spare_capacity_mut();
         let behind_bytes = behind.len();

@@ -1,4 +1,4 @@
-//! The sending half: a bounded queue of frames, and who writes it.
+//! The sending half: a bounded queue of frames, and the thread that writes it.
 //!
 //! ```text
 //!   send() on a core:            queue -> the end of the core's turn writes the frames of all its tasks: one system call
@@ -6,10 +6,10 @@
 //!   the socket is full:          the writer task of the connection continues
 //! ```
 //!
-//! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the
+//! Invariants: at any time at most one thread writes ([`Writer`] says which); frames leave in the
 //! order of [`Lanes`], and before each system call the writer looks for urgent ones that came
 //! meanwhile; a frame's bytes count against the bound until the kernel has all of them. If frames
-//! are queued and nobody writes, the end of a core's turn is about to.
+//! are queued and no thread writes, the end of a core's turn is about to.
 //!
 //! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
 //! most. An error ends it at once.
@@ -49,7 +49,7 @@ const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Frames to send, and who sends them.
+/// Frames to send, and what sends them.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -70,10 +70,10 @@ struct State {
     has_task: bool,
 }
 
-/// Who takes frames from the queue.
+/// What takes frames from the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Writer {
-    /// Nobody at present.
+    /// No thread at present.
     #[default]
     Idle,
     /// A thread.
@@ -357,7 +357,7 @@ impl EndOfTurn for Socket {
 
 impl TcpSender {
     /// Queues a frame that has its room, and writes it or has it written.
-    fn queue(&self, frame: Frame, room: SemaphorePermit<'_>) -> io::Result<()> {
+    fn queue(&self, frame: Frame, permit: SemaphorePermit<'_>) -> io::Result<()> {
         let queue = &self.socket.queue;
         let thread = std::thread::current().id();
         let has_writer = {
@@ -365,7 +365,7 @@ impl TcpSender {
             if state.phase != Phase::Open {
                 return Err(ErrorKind::BrokenPipe.into());
             }
-            room.forget();
+            permit.forget();
             let (header, is_urgent) = (frame.header.encode(), frame.is_urgent());
             let outgoing = Outgoing { header, body: frame.body, bulk: frame.bulk, is_urgent, written: 0 };
             state.frames.push(outgoing, is_urgent);
@@ -386,8 +386,8 @@ impl Sender for TcpSender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            let room = self.socket.queue.space.acquire(&frame).await?;
-            self.queue(frame, room)
+            let permit = self.socket.queue.space.acquire(&frame).await?;
+            self.queue(frame, permit)
         })
     }
 

@@ -38,7 +38,7 @@ pub enum Files {
         /// The directory.
         directory: PathBuf,
     },
-    /// In parts, in directories that somebody has; where each part ends.
+    /// In parts, in existing directories; where each part ends.
     Parts(Vec<(PathBuf, u64)>),
     /// In parts, in directories of this job, which go with it.
     OwnParts(Vec<(PathBuf, u64)>),
@@ -125,7 +125,7 @@ impl Files {
         }
     }
 
-    /// Gives a shared file its length before anybody writes. Linux lets writes that make a file
+    /// Gives a shared file its length before any task writes. Linux lets writes that make a file
     /// longer pass one by one through a mount, and here all tasks share one, which on the studies'
     /// testbeds have hosts of their own.
     fn set_length(&self, job: &Job) -> io::Result<()> {

@@ -41,13 +41,13 @@ pub struct Place {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["ost_mbps", "ost_latency_us", "oss_mbps"])]
     pub at: Option<PathBuf>,
     /// Limit of each object storage target in MiB/s; 0: none
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_name = "N")]
     pub ost_mbps: u64,
     /// Microseconds added to each request to a target
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_name = "N")]
     pub ost_latency_us: u64,
-    /// Limit of the server of all targets together in MiB/s; 0: none
-    #[arg(long, default_value_t = 0)]
+    /// Limit of all targets together, as on one server, in MiB/s; 0: none
+    #[arg(long, default_value_t = 0, value_name = "N")]
     pub oss_mbps: u64,
 }
 
@@ -82,15 +82,15 @@ pub struct PresetOptions {
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub scale_tasks: u32,
     /// Rounds; the table shows medians
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_name = "N")]
     pub repeat: usize,
     /// Directory on the disk to be used [default: the temporary directory]
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Write every measurement to this file as a JSON line
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// The study's own emulation: segments are files in directories
+    /// Use the study's own emulation: segments are files in directories
     #[arg(long)]
     pub emulate: bool,
 }
@@ -275,7 +275,7 @@ fn run_jobs(
     Ok(())
 }
 
-/// What the scale takes away from a study, a line each: to be said before anybody waits for its
+/// What the scale takes away from a study, a line each: to be said before a user waits for its
 /// results.
 pub fn warnings(study: &Study) -> Vec<String> {
     let line = |kind: Vec<&Job>| {
@@ -366,8 +366,8 @@ pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) 
     table_of(jobs, outcomes, |job| Described(&job.striping).to_string())
 }
 
-/// [`table`] with layouts as somebody else tells them. What is the job's name already is not said
-/// twice.
+/// [`table`] with layouts as another place describes them. What is the job's name already is not
+/// said twice.
 fn table_of<'a>(
     jobs: impl IntoIterator<Item = &'a Job>,
     outcomes: &[Outcome],
