@@ -17,11 +17,30 @@ use types::{MdtIndex, OstIndex};
 
 use super::{
     config::{Role, TargetConfig},
-    control::split_assignment,
     mdt_parameters,
-    parameters::{self, SERVICES},
     pool_parameters::PERCENT,
 };
+
+/// Service threads an administrator may ask for.
+pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
+/// Seconds a call may wait for a server.
+pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
+/// Requests outstanding on one connection.
+pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Locks that a mount caches under: some 7 GiB of memory at most.
+pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
+
+/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
+/// its disk I/O.
+pub const SERVICES: &[(&str, &str)] = &[
+    ("ost", "ost.OSS.ost"),
+    ("ost_io", "ost.OSS.ost_io"),
+    ("mdt", "mds.MDS.mdt"),
+    ("mdt_readpage", "mds.MDS.mdt_readpage"),
+    ("mdt_io", "mds.MDS.mdt_io"),
+    ("mdt_recovery", "mds.MDS.mdt_recovery"),
+    ("mgs", "mgs.MGS.mgs"),
+];
 
 /// A parameter below the name of its owner, and what it takes.
 struct Leaf {
@@ -62,7 +81,7 @@ const fn mebibytes(name: &'static str, range: RangeInclusive<u64>) -> Leaf {
 /// Of a process.
 const OF_PROCESS: &[Leaf] = &[shown("panics"), shown("version")];
 /// Below a service.
-const OF_SERVICE: &[Leaf] = &[text("stats"), number("threads_max", parameters::SERVICE_THREADS)];
+const OF_SERVICE: &[Leaf] = &[text("stats"), number("threads_max", SERVICE_THREADS)];
 /// Of all object storage targets of a process.
 const OF_OSS: &[Leaf] = &[number("limit_mbps", LIMIT_MBPS)];
 /// Of a metadata target, besides the numbers that its module has.
@@ -106,20 +125,24 @@ const OF_OST: &[Leaf] = &[
 ];
 /// Of a client, and of each of its connections.
 const OF_CLIENT: &[Leaf] = &[shown("kernel_cache"), shown("opencount"), text("stats")];
-const OF_CONNECTION: &[Leaf] =
-    &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
+const OF_CONNECTION: &[Leaf] = &[number("max_rpcs_in_flight", RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
 const OF_MOUNTS: &[Leaf] = &[
     shown("fuse.ring_entries_refused"),
     shown("fuse.transport"),
     text("jobid_name"),
     Leaf { name: "jobid_var", takes: Takes::JobSource },
-    number("timeout", parameters::TIMEOUT_SECONDS),
+    number("timeout", TIMEOUT_SECONDS),
 ];
 /// Locks of a mount at an MDT.
-const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", parameters::LOCKS_CACHED)];
+const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", LOCKS_CACHED)];
 
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
+
+/// The parts of `NAME=VALUE`.
+pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
+    assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
+}
 
 /// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or nobody can set, in a
 /// process that serves these targets and, with `has_client`, mounts the file system.

@@ -1,34 +1,17 @@
 //! The parameter tree of a process: Lustre's names for what its parts can show and change.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
 use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
 use types::{JobName, MdtIndex};
 
-use super::{Node, target::Threads};
-
-/// Service threads an administrator may ask for.
-pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
-/// Seconds a call may wait for a server.
-pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
-/// Requests outstanding on one connection.
-pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
-/// Locks that a mount caches under: some 7 GiB of memory at most.
-pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
-
-/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
-/// its disk I/O.
-pub const SERVICES: &[(&str, &str)] = &[
-    ("ost", "ost.OSS.ost"),
-    ("ost_io", "ost.OSS.ost_io"),
-    ("mdt", "mds.MDS.mdt"),
-    ("mdt_readpage", "mds.MDS.mdt_readpage"),
-    ("mdt_io", "mds.MDS.mdt_io"),
-    ("mdt_recovery", "mds.MDS.mdt_recovery"),
-    ("mgs", "mgs.MGS.mgs"),
-];
+use super::{
+    Node,
+    parameter_names::{LOCKS_CACHED, RPCS_IN_FLIGHT, SERVICE_THREADS, SERVICES, TIMEOUT_SECONDS},
+    target::Threads,
+};
 
 /// Registers everything `node` has.
 pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {

@@ -20,7 +20,7 @@ use rpc::message::mdt::WaitTicket;
 use tokio::sync::mpsc;
 use types::{FsResult, InodeNumber, MdtIndex};
 
-use crate::{LockRequest, locks::held_locks::HeldLocks};
+use super::{held_locks::HeldLocks, lock_request::LockRequest};
 
 /// What happened to a request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

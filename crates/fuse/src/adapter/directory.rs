@@ -6,7 +6,7 @@ use client::DirectoryItem;
 use rpc::message::mdt::open_flag;
 use types::{Attributes, FsError, FsResult};
 
-use super::Call;
+use super::call::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
 use crate::kernel_cache::Validity;
 use crate::protocol::directory::DirectoryBuffer;
