@@ -312,7 +312,7 @@ impl InodeCache {
     /// Inodes that lost a name, and probably their last: their locks are given back.
     fn without_names(&mut self, question: &Question, reply: &Reply<'_>) -> Vec<Released> {
         let gone = match (&question.asked, reply.reply) {
-            (Asked::Unlinked(_, _, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
+            (Asked::Unlinked(_, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
             _ => None,
         };
         let has_others = |inode: &InodeNumber| {
