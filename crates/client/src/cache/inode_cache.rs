@@ -337,7 +337,8 @@ impl InodeCache {
                     let inode = self.inodes.entry(number).or_default();
                     inode.grant(handle, bits, since, version);
                     self.recency.use_now(number, &mut inode.used);
-                    self.handles.insert(handle, number);
+                    let former = self.handles.insert(handle, number);
+                    assert!(former.is_none(), "a lock is about one inode");
                     held.push(handle);
                 }
                 Resource::Inode(inode, _) => {

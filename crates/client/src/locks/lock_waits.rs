@@ -99,7 +99,8 @@ impl LockWait {
 
 impl Drop for LockWait {
     fn drop(&mut self) {
-        self.waits.waiting.lock().remove(&self.ticket);
+        let waiting = self.waits.waiting.lock().remove(&self.ticket);
+        assert!(waiting.is_some(), "a request is in the table until it is dropped");
     }
 }
 

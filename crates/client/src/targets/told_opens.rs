@@ -159,6 +159,7 @@ impl TargetConnection {
         complete: bool,
         late: &mut Option<LateOutcome>,
     ) -> FsResult<()> {
+        assert!(opens.len() <= OPENS_PER_MESSAGE_MAX, "{} opens in one message", opens.len());
         let request = MdtRequest::RegisterOpens(RegisterOpens { opens: opens.to_vec(), complete });
         match import.call(Question::with_late_outcome(request, late)).await?.reply {
             MdtReply::Done => Ok(()),
