@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
