@@ -28,6 +28,7 @@ use crate::{
         inode_cache::{ConnectionId, InodeCache},
         served::{Served, ServedLock},
     },
+    cancellation::finish::Abandoned,
     client_state::ClientState,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
@@ -293,6 +294,14 @@ impl FileSystem {
             }
         }
         keepable
+    }
+
+    /// Waits until requests to the MDT of an inode can go out, before the first one of an operation
+    /// that then must not stop. `Interrupted` if the caller is gone by then: what a killed process
+    /// had not begun must not undo what others did after its end.
+    pub(crate) async fn begin(&self, inode: InodeNumber, abandoned: &Abandoned) -> FsResult<()> {
+        self.targets.mdt_of(inode)?.import().connected().await?;
+        if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }
     }
 
     /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error

@@ -55,12 +55,12 @@ pub use cache::served::{Served, ServedLock};
 pub use cancellation::interruption::Interruption;
 pub use file_system::FileSystem;
 pub use job_ids::{JobIds, JobSource};
+pub use locks::lock_request::LockRequest;
 pub use open_state::open_file::OpenFile;
 pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
 pub use options::{MountOptions, Resolver};
 pub use requests::{
-    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewFile, NewNode, ReadData, SeekTarget,
-    WriteOptions,
+    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,
 };
 pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
 pub use upper_cache::{Keepable, UpperCache};

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use layout::LayoutSpec;
-use rpc::message::mdt::{LockFamily, LockMode, LockRange};
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
 use crate::OpenFile;
@@ -104,23 +103,6 @@ pub enum SeekTarget {
     Data,
     /// The next byte that was not (SEEK_HOLE); the end of the file counts as one.
     Hole,
-}
-
-/// An advisory lock to set or release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockRequest {
-    /// fcntl or flock.
-    pub family: LockFamily,
-    /// Owner within this client (the kernel's lock owner).
-    pub owner: u64,
-    /// Process, reported to others.
-    pub pid: u32,
-    /// Range.
-    pub range: LockRange,
-    /// Wanted state.
-    pub mode: LockMode,
-    /// Wait while another owner holds a conflicting lock; otherwise fail with `WouldBlock`.
-    pub wait: bool,
 }
 
 /// One name of a directory.

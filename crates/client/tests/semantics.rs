@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
@@ -407,9 +407,7 @@ async fn a_dropped_handle_is_closed() {
     let cluster = Cluster::new(STRIPE, 1);
     let fs = cluster.mount().await;
     drop(create(&fs, "file", READ_WRITE).await);
-    while cluster.mdt.open_count() > 0 {
-        tokio::task::yield_now().await;
-    }
+    cluster.until_open(0).await;
     let file = create(&fs, "file", READ_WRITE).await;
     fs.close(file.clone(), None).await.unwrap();
     assert_eq!(fs.close(file, None).await, Err(FsError::BadHandle));
@@ -437,19 +435,14 @@ async fn a_close_that_a_restart_overtakes_is_sent_again() {
     let cluster = Cluster::new(STRIPE, 1);
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
-    let opens_become = async |count| {
-        while cluster.mdt.open_count() != count {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
     cluster.mdt.hold_answers(Some("close"));
     let closing = tokio::spawn({
         let fs = fs.clone();
         async move { fs.close(file, None).await }
     });
-    opens_become(0).await;
+    cluster.until_open(0).await;
     let _former = cluster.move_on();
-    opens_become(1).await;
+    cluster.until_open(1).await;
     cluster.mdt.hold_answers(None);
     assert_eq!(closing.await.unwrap(), Ok(()));
     assert_eq!(cluster.mdt.open_count(), 0);

@@ -324,16 +324,6 @@ fn shared_flock() -> LockRequest {
     LockRequest { family: LockFamily::Flock, owner: 7, pid: 1, range, mode: LockMode::Shared, wait: false }
 }
 
-/// Waits until the MDT knows so many opens.
-async fn until_open(cluster: &Cluster, count: usize) {
-    let known = async {
-        while cluster.mdt.open_count() != count {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), known).await.expect("the MDT is told");
-}
-
 /// The objects of the locks that ended with the connection: the MDT is told of the opens before
 /// anything else.
 #[tokio::test]
@@ -359,7 +349,7 @@ async fn a_close_waits_for_a_registration_under_way() {
     let lock = shared_flock();
     let (locking, locked) = (fs.clone(), file.clone());
     let telling = tokio::spawn(async move { locking.set_lock(&locked, lock).await });
-    until_open(&cluster, 1).await;
+    cluster.until_open(1).await;
     let closing = tokio::spawn(async move { fs.close(file, None).await });
     support::others_run().await;
     assert!(!closing.is_finished() && cluster.requests().get("close").copied() == closes);
@@ -393,9 +383,9 @@ async fn a_close_after_a_registration_that_was_given_up_is_told_later() {
         cluster.mdt.hold_answers(None);
         network.heal(&Address::from(SERVERS));
         fs.set_lock(&kept, shared_flock()).await.unwrap();
-        until_open(&cluster, 1).await;
+        cluster.until_open(1).await;
         fs.close(kept, None).await.unwrap();
-        until_open(&cluster, 0).await;
+        cluster.until_open(0).await;
         support::others_run().await;
         assert_eq!(cluster.mdt.open_count(), 0, "nothing comes later");
     }
@@ -415,7 +405,7 @@ async fn opens_are_told_again_if_the_new_connection_breaks() {
     network.reset(&Address::from(SERVERS));
     let (asking, asked) = (fs.clone(), fs.clone());
     let statfs = tokio::spawn(async move { asking.statfs().await });
-    until_open(&cluster, types::limits::OPENS_PER_MESSAGE_MAX).await;
+    cluster.until_open(types::limits::OPENS_PER_MESSAGE_MAX).await;
     // One that was told, and one that may be told with the next message.
     let (first, last) = (files.remove(0), files.pop().unwrap());
     let closing = tokio::spawn(async move {

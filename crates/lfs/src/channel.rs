@@ -6,6 +6,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use host::mount_table::{self, FILE_SYSTEM_TYPE, MountEntry};
@@ -153,6 +154,25 @@ pub fn mount_of(path: &Path) -> Result<Option<Mount>, Errno> {
     let absolute = std::fs::canonicalize(path)?;
     let inside = mounts()?.into_iter().filter(|mount| absolute.starts_with(&mount.point));
     Ok(inside.max_by_key(|mount| mount.point.as_os_str().len()))
+}
+
+/// How long a file that is in use is looked at again, where nobody wants to wait: the kernel tells
+/// of the last close of a file a moment later than the program that closed it continues.
+const MOMENT: Duration = Duration::from_secs(1);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries until the file is not in use (EBUSY) any more: for a moment only, unless `wait`.
+pub fn when_free<T>(wait: bool, attempt: impl Fn() -> Result<T, CallError>) -> Result<T, CallError> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if error.errno() == Errno(libc::EBUSY) && (wait || begun.elapsed() < MOMENT) => {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use layout::{ComponentId, Form, Layout, LayoutSpec, text};
 use rpc::message::{control::ControlRequest, mdt::LayoutChange};
 
 use super::{
-    Failure, Outcome,
-    channel::{self, CallError, Errno, strerror},
+    channel::{self, CallError, Errno, strerror, when_free},
     component_filter::FlagMatch,
     layout_options::usage_error,
     options::Parsed,
-    setstripe, when_free,
+    outcome::{Failure, Outcome},
+    setstripe,
 };
 
 /// How often a change is tried again because the file grew between the question and the change.

@@ -7,11 +7,11 @@ use rpc::message::mgs::TargetRole;
 use types::{DeviceId, SpaceUsage};
 
 use super::{
-    Failure, Outcome, USAGE, at_each,
     channel::{self, Errno, Mount, strerror},
     df_json,
     options::{OptionSpec, Takes, option, parse},
-    pools, print, print_path, size,
+    outcome::{Failure, Outcome, USAGE, at_each, print, print_path},
+    pools, size,
 };
 
 /// The options.

@@ -7,7 +7,11 @@ use rpc::message::mgs::TargetRole;
 use serde::Serialize;
 use types::SpaceUsage;
 
-use super::{Outcome, channel::Mount, df::summary, print};
+use super::{
+    channel::Mount,
+    df::summary,
+    outcome::{Outcome, print},
+};
 
 /// A target.
 #[derive(Serialize)]

@@ -14,10 +14,9 @@ use rpc::message::control::{ControlReply, ControlRequest};
 use types::{Fid, InodeNumber};
 
 use super::{
-    Failure, Outcome, USAGE,
     channel::{self, Errno, strerror},
     options::{OptionSpec, Takes, long_option, option, parse},
-    print, print_path,
+    outcome::{Failure, Outcome, USAGE, print, print_path},
 };
 
 /// Options of `lfs path2fid`.

@@ -15,10 +15,9 @@ use std::{
 use rpc::message::control::{ControlReply, ControlRequest};
 
 use super::{
-    Failure, Outcome, USAGE,
-    channel::{self, CallError, Errno, strerror},
+    channel::{self, CallError, Errno, strerror, when_free},
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
-    print, print_path, when_free,
+    outcome::{Failure, Outcome, USAGE, print, print_path},
 };
 
 /// Size on MDT: it is exact (Lustre's SOM_FL_STRICT).

@@ -15,13 +15,12 @@ use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use types::{Fid, InodeNumber, OstIndex};
 
 use super::{
-    Failure, Outcome, USAGE,
     channel::{self, Errno, strerror},
     component_filter::ComponentFilter,
     df_json,
     getstripe_json::Shown,
     options::{NOT, OptionSpec, Parsed, Takes, long_option, option, parse},
-    print, print_path,
+    outcome::{Failure, Outcome, USAGE, print, print_path},
 };
 
 /// The options.

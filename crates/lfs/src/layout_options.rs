@@ -9,9 +9,9 @@ use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, S
 use types::{OstIndex, limits};
 
 use super::{
-    Failure, USAGE,
     channel::strerror,
     options::{OptionSpec, Parsed, Takes, option},
+    outcome::{Failure, USAGE},
     size,
 };
 

@@ -24,6 +24,7 @@ mod layout_options;
 mod migrate;
 mod missing_osts;
 pub mod options;
+mod outcome;
 mod pools;
 mod setstripe;
 pub mod size;
@@ -31,40 +32,19 @@ mod swap_layouts;
 mod targets;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io::{self, Write},
-    os::unix::ffi::OsStrExt,
-    time::{Duration, Instant},
 };
 
 use rt::parameters::near;
 
+pub use self::outcome::{Failure, USAGE};
 use self::{
-    channel::{CallError, Errno, Mount},
     layout_options::LAYOUT_OPTIONS,
     options::OptionSpec,
+    outcome::{Outcome, print},
 };
 
-/// A command that failed: what to print on standard error and the exit status.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Exit status.
-    pub status: u8,
-    /// One or more lines.
-    pub message: String,
-}
-
-impl Failure {
-    /// A failure with this exit status and message.
-    pub fn new(status: i32, message: impl Into<String>) -> Self {
-        Self { status: u8::try_from(status).unwrap_or(1), message: message.into() }
-    }
-}
-
-/// Exit status of `lfs` for a wrong command line (Lustre's CMD_HELP).
-pub const USAGE: i32 = 4;
-
-type Outcome = Result<(), Failure>;
 type Run = fn(&[OsString], &mut dyn Write) -> Outcome;
 
 /// A command of `lfs`.
@@ -234,72 +214,9 @@ fn usage() -> String {
     text
 }
 
-/// Does the same at all mounts. One where it fails, because its servers or its process are gone, is
-/// no reason to leave out the others: each failure is reported, the last one as the outcome.
-fn at_each(mounts: &[Mount], mut work: impl FnMut(&Mount) -> Outcome) -> Outcome {
-    let mut last: Option<Failure> = None;
-    for mount in mounts {
-        if let Err(failure) = work(mount)
-            && let Some(earlier) = last.replace(failure)
-        {
-            eprintln!("{}", earlier.message);
-        }
-    }
-    last.map_or(Ok(()), Err)
-}
-
-/// Writes to the command's output.
-fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
-    output.write_fmt(text).map_err(write_failure)
-}
-
-/// Writes a path as it is, and `rest` after it.
-fn print_path(output: &mut dyn Write, path: impl AsRef<OsStr>, rest: std::fmt::Arguments<'_>) -> Outcome {
-    output.write_all(path.as_ref().as_bytes()).map_err(write_failure)?;
-    print(output, rest)
-}
-
-/// How long a file that is in use is looked at again, where the user does not want to wait: the
-/// kernel tells of the last close of a file a moment later than the program that closed it
-/// continues.
-const MOMENT: Duration = Duration::from_secs(1);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Tries until the file is not in use (EBUSY) any more: for a moment only, unless `wait`.
-fn when_free<T>(wait: bool, attempt: impl Fn() -> Result<T, CallError>) -> Result<T, CallError> {
-    let begun = Instant::now();
-    loop {
-        match attempt() {
-            Err(error) if error.errno() == Errno(libc::EBUSY) && (wait || begun.elapsed() < MOMENT) => {
-                std::thread::sleep(PAUSE);
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn write_failure(error: io::Error) -> Failure {
-    Failure::new(1, format!("lfs: cannot write: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mount_that_fails_leaves_out_no_other() {
-        let mounts: Vec<Mount> = ["/a", "/dead", "/b", "/gone", "/c"].map(|point| Mount { point: point.into() }).into();
-        let mut done = Vec::new();
-        let outcome = at_each(&mounts, |mount| {
-            let name = mount.point.to_string_lossy().into_owned();
-            done.push(name.clone());
-            if name.len() > 2 { Err(Failure::new(libc::ENOTCONN, name)) } else { Ok(()) }
-        });
-        assert_eq!(outcome, Err(Failure::new(libc::ENOTCONN, "/gone")));
-        assert_eq!(done, ["/a", "/dead", "/b", "/gone", "/c"]);
-        assert_eq!(at_each(&[], |_| unreachable!("there is none")), Ok(()));
-    }
 
     #[test]
     fn what_cannot_be_done_yet_is_told_from_what_is_unknown() {

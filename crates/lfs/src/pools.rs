@@ -5,9 +5,8 @@ use std::{ffi::OsString, io::Write, path::Path};
 use rpc::message::mgs::{Pool, TargetRole};
 
 use super::{
-    Failure, Outcome, USAGE,
     channel::{self, Errno, Mount, strerror},
-    print,
+    outcome::{Failure, Outcome, USAGE, print},
 };
 
 const HELP: &str = "\

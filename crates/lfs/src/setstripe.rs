@@ -12,13 +12,12 @@ use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use types::FsError;
 
 use super::{
-    Failure, Outcome, USAGE,
     channel::{self, CallError, Errno, strerror},
     components,
     layout_options::{LAYOUT_HELP, LAYOUT_OPTIONS, layout, usage_error},
     missing_osts,
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
-    print,
+    outcome::{Failure, Outcome, USAGE, print},
 };
 
 /// The options that are not about layouts.

@@ -11,9 +11,8 @@ use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use types::InodeNumber;
 
 use super::{
-    Failure, Outcome, USAGE,
-    channel::{self, CallError, Errno, strerror},
-    print, when_free,
+    channel::{self, CallError, Errno, strerror, when_free},
+    outcome::{Failure, Outcome, USAGE, print},
 };
 
 const HELP: &str = "\

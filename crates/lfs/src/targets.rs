@@ -8,10 +8,9 @@ use rpc::message::mgs::TargetRole;
 use types::counted;
 
 use super::{
-    Failure, Outcome, USAGE, at_each,
     channel::{self, Errno, Mount, strerror},
     options::{OptionSpec, Takes, long_option, option, parse},
-    print,
+    outcome::{Failure, Outcome, USAGE, at_each, print},
 };
 
 /// Runs `lfs osts [PATH]`.

@@ -73,7 +73,9 @@ impl LockDeadlines {
         for _ in 0..2 {
             let _ = self.to_remind.pop_front_if(|asked| !exists(asked.revocation.handle));
         }
-        self.to_remind.push_back(Asked { revocation, due: self.now + REMINDER_TICKS, round: 1 });
+        let due = self.now + REMINDER_TICKS;
+        assert!(self.to_remind.back().is_none_or(|last| last.due <= due), "reminders are in the order of their time");
+        self.to_remind.push_back(Asked { revocation, due, round: 1 });
         self.wakeup.notify_one();
     }
 
@@ -98,6 +100,7 @@ impl LockDeadlines {
         self.now += 1;
         let (now, mut due) = (self.now, Due::default());
         while let Some(asked) = self.to_end.pop_front_if(|asked| asked.due <= now) {
+            assert!((1..=ROUNDS_MAX).contains(&asked.round), "round {} of {ROUNDS_MAX}", asked.round);
             let is_busy = self.busy.remove(&asked.revocation.handle);
             if !exists(asked.revocation.handle) {
                 continue;
@@ -111,7 +114,9 @@ impl LockDeadlines {
         while let Some(asked) = self.to_remind.pop_front_if(|asked| asked.due <= now) {
             if exists(asked.revocation.handle) {
                 due.remind.push(asked.revocation);
-                self.to_end.push_back(Asked { due: now + FINAL_TICKS, ..asked });
+                let due = now + FINAL_TICKS;
+                assert!(self.to_end.back().is_none_or(|last| last.due <= due), "ends are in the order of their time");
+                self.to_end.push_back(Asked { due, ..asked });
             }
         }
         if !due.evict.is_empty() {

@@ -210,7 +210,9 @@ impl OpenTable {
         let file = self.files.remove(&key)?;
         let uses = self.uses.get_mut(&file.inode).expect("an open file is counted");
         uses.remove(key.client, &file);
-        self.files_written -= u32::from(file.writes() && uses.all.writers == 0);
+        let is_last = u32::from(file.writes() && uses.all.writers == 0);
+        assert!(self.files_written >= is_last, "files that are written are counted");
+        self.files_written -= is_last;
         let of_client = self.clients.get_mut(&key.client).expect("an open is counted for its client");
         of_client.remove(&file);
         if of_client.opens == 0 {

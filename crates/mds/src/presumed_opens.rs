@@ -80,8 +80,8 @@ impl PresumedOpens {
 
     /// A client may have an inode open.
     pub fn add(&mut self, client: ClientId, inode: InodeNumber, until: Until) {
-        self.of_clients.insert((client, inode), until);
-        self.inodes.insert((inode, client), until);
+        let former = self.of_clients.insert((client, inode), until);
+        assert_eq!(self.inodes.insert((inode, client), until), former, "each pair is in both tables");
     }
 
     /// Whether there are none.
@@ -139,8 +139,8 @@ impl PresumedOpens {
         let ended = of_client.filter(|((_, inode), until)| has_ended(*inode, **until)).map(|((_, inode), _)| *inode);
         let ended: Vec<InodeNumber> = ended.take(count).collect();
         for inode in &ended {
-            self.of_clients.remove(&(client, *inode));
-            self.inodes.remove(&(*inode, client));
+            let ended = self.of_clients.remove(&(client, *inode));
+            assert!(ended.is_some() && self.inodes.remove(&(*inode, client)) == ended, "each pair is in both tables");
         }
         assert_eq!(self.of_clients.len(), self.inodes.len(), "each pair is in both");
         let has_more = ended.len() == count;

@@ -25,12 +25,10 @@ use std::{
 use anyhow::{Context, bail};
 use rustix::process::{Signal, geteuid, set_parent_process_death_signal, setsid};
 
-use crate::{ctl::run_dir, mount::MountArgs, system_log::SystemLog};
+use crate::{ctl::run_dir, mount::MountArgs, reachability::WAITING, system_log::SystemLog};
 
 /// What a mounting process says when the mount works.
 pub const READY: &str = "mounted";
-/// What a mounting process says when that takes longer, before what it waits for.
-pub const WAITING: &str = "waiting for";
 /// What a process that failed says before its reason.
 const REASON: &str = "stria: ";
 

@@ -50,7 +50,7 @@ impl NodeControl {
         let tree = ParameterTree::new();
         parameters::register(&tree, node)?;
         for assignment in assignments {
-            let (name, value) = split_assignment(assignment)?;
+            let (name, value) = parameter_names::split_assignment(assignment)?;
             tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
         }
         let stop = follow_permanent(&tree, node)?;
@@ -81,11 +81,6 @@ impl NodeControl {
     pub fn is_found(&self) -> bool {
         self.registration.is_some()
     }
-}
-
-/// The parts of `NAME=VALUE`.
-pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
-    assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
 }
 
 /// Keeps the parameters of pools, and sets permanent ones, now and whenever the cluster map brings

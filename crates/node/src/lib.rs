@@ -25,6 +25,7 @@ mod parameter_names;
 mod parameters;
 mod pool_parameters;
 mod preflight;
+mod process;
 pub mod reachability;
 pub mod serve;
 mod server_key;
@@ -54,8 +55,7 @@ use rpc::{
 };
 use rt::{
     Address, Addresses, Seams,
-    buffer::BufferPool,
-    real::{Cores, SystemEntropy, TcpOptions, TcpTransport},
+    real::{Cores, SystemEntropy},
 };
 use tokio::sync::watch;
 use types::{FsError, MdtIndex, OstIndex};
@@ -64,6 +64,8 @@ use config::{Config, Role, TargetConfig};
 use identity::{DirectoryLock, Identity};
 use mount_parameters::ShownMount;
 use mover::Mover;
+pub use process::seams;
+use process::{client_name, host_name};
 use target::{OpenTarget, Threads};
 
 /// A session that sends nothing for this long is evicted.
@@ -367,7 +369,7 @@ impl Node {
             self.registered().await?;
             self.known_map().await
         };
-        reachability::tell_while(self, known, &tell).await.0?;
+        reachability::tell_while_any([&self.mgs_import], known, &tell).await.0?;
         let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
         let file_system = FileSystem::connect(self.seams.clone(), options).await?;
         let root = file_system.root_import()?;
@@ -619,23 +621,6 @@ fn principal(seams: &Seams, role: rpc::Role, keys: &Keyring) -> Principal {
 fn keys(options: &NodeOptions) -> anyhow::Result<Keyring> {
     let of_targets = server_key::of_targets(&options.targets, &options.fsname)?;
     Ok(of_targets.map_or_else(|| options.keys.clone(), Keyring::server))
-}
-
-/// The seams of a process that runs on `cores`.
-pub fn seams(cores: &Cores) -> Seams {
-    /// Idle receive buffers kept for reuse.
-    const BUFFERS_BYTES_MAX: usize = 64 << 20;
-    rt::real::seams(cores, TcpTransport::new(TcpOptions::default(), BufferPool::new(BUFFERS_BYTES_MAX)))
-}
-
-/// Host and process, for people.
-fn client_name() -> String {
-    format!("{}:{}", host_name(), std::process::id())
-}
-
-/// Name of this host.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -22,15 +22,17 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
+/// What all numbers have in common that only switch something on (1) or off (0).
+const SWITCH: Number =
+    Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
+
 const NUMBERS: [Number; 14] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
-        range: 0..=1,
-        unit: 1,
-        size_bytes: None,
         get: |parameters| u64::from(parameters.default_layout.automatic),
         set: |parameters, value| parameters.default_layout.automatic = value == 1,
+        ..SWITCH
     },
     Number {
         name: "lod.stripecount",
@@ -136,20 +138,16 @@ const NUMBERS: [Number; 14] = [
     Number {
         name: "mdt.cache_locks",
         doc: "1: clients are granted locks under which they cache names and attributes; 0: none are granted from now on",
-        range: 0..=1,
-        unit: 1,
-        size_bytes: None,
         get: |parameters| u64::from(parameters.cache_locks),
         set: |parameters, value| parameters.cache_locks = value == 1,
+        ..SWITCH
     },
     Number {
         name: "mdt.open_locks",
         doc: "1: locks let clients open files and directories for reading without a request; 0: not from now on",
-        range: 0..=1,
-        unit: 1,
-        size_bytes: None,
         get: |parameters| u64::from(parameters.open_locks),
         set: |parameters, value| parameters.open_locks = value == 1,
+        ..SWITCH
     },
     Number {
         name: "mdt.ldlm_timeout",

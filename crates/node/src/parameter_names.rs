@@ -17,11 +17,21 @@ use types::{MdtIndex, OstIndex};
 
 use super::{
     config::{Role, TargetConfig},
-    control::split_assignment,
-    mdt_parameters, parameters,
+    mdt_parameters,
     pool_parameters::PERCENT,
     service_parameters::{self, SERVICES, ServerKind},
 };
+
+/// Seconds a call may wait for a server.
+pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
+/// Requests outstanding on one connection.
+pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Names whose attributes are asked for at once: an MDT answers with as many at most.
+pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
+/// Locks that a mount caches under: some 7 GiB of memory at most.
+pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
+/// `mdc.*.max_cached_small_mb`: up to a tebibyte.
+pub const SMALL_CACHED_MB: RangeInclusive<u64> = 0..=1 << 20;
 
 /// A parameter below the name of its owner, and what it takes.
 struct Leaf {
@@ -106,27 +116,30 @@ const OF_OST: &[Leaf] = &[
 const OF_CLIENT: &[Leaf] = &[
     shown("kernel_cache"),
     shown("opencount"),
-    number("statahead_max", parameters::STATAHEAD_NAMES),
+    number("statahead_max", STATAHEAD_NAMES),
     text("statahead_stats"),
     text("stats"),
 ];
-const OF_CONNECTION: &[Leaf] =
-    &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
+const OF_CONNECTION: &[Leaf] = &[number("max_rpcs_in_flight", RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
 const OF_MOUNTS: &[Leaf] = &[
     shown("fuse.ring_entries_refused"),
     shown("fuse.transport"),
     text("jobid_name"),
     Leaf { name: "jobid_var", takes: Takes::JobSource },
-    number("timeout", parameters::TIMEOUT_SECONDS),
+    number("timeout", TIMEOUT_SECONDS),
 ];
 /// Locks of a mount at an MDT.
-const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", parameters::LOCKS_CACHED)];
+const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", LOCKS_CACHED)];
 /// Data of small files that a mount has cached of an MDT.
-const OF_SMALL_FILES: &[Leaf] =
-    &[shown("cached_small_bytes"), number("max_cached_small_mb", parameters::SMALL_CACHED_MB)];
+const OF_SMALL_FILES: &[Leaf] = &[shown("cached_small_bytes"), number("max_cached_small_mb", SMALL_CACHED_MB)];
 
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
+
+/// The parts of `NAME=VALUE`.
+pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
+    assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
+}
 
 /// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or that cannot be set, in a
 /// process that serves these targets and, with `has_client`, mounts the file system.

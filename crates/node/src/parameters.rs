@@ -1,6 +1,6 @@
 //! The parameter tree of a process: Lustre's names for what its parts can show and change.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
 use rpc::{ImportStatistics, message::mgs::TargetRole};
@@ -9,19 +9,9 @@ use types::{JobName, MdtIndex};
 
 use super::{
     Node,
+    parameter_names::{LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
 };
-
-/// Seconds a call may wait for a server.
-pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
-/// Requests outstanding on one connection.
-pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
-/// Names whose attributes are asked for at once: an MDT answers with as many at most.
-pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
-/// Locks that a mount caches under: some 7 GiB of memory at most.
-pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
-/// `mdc.*.max_cached_small_mb`: up to a tebibyte.
-pub const SMALL_CACHED_MB: RangeInclusive<u64> = 0..=1 << 20;
 
 /// Registers everything `node` has.
 pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {

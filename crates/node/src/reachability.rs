@@ -4,10 +4,11 @@ use std::{cell::Cell, convert::Infallible, future::poll_fn, pin::Pin, task::Poll
 
 use rpc::{Cause, Import};
 
-use super::{Node, background};
-
 /// How long a command waits for the management service and the first metadata target.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a process says when it has to wait for a server, before what it waits for.
+pub const WAITING: &str = "waiting for";
 
 /// `cannot reach MGS 10.0.0.1:988: connection refused; is stria serve running there?`
 pub fn cannot_reach(import: &Import) -> String {
@@ -18,11 +19,6 @@ pub fn cannot_reach(import: &Import) -> String {
 fn place_and_cause(import: &Import, cause: &Cause) -> String {
     let hint = cause.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{}{hint}", cause.of(import.target(), import.endpoint()))
-}
-
-/// Does work that needs the management service, and tells of it as [`tell_while_any`] does.
-pub async fn tell_while<T>(node: &Node, work: impl Future<Output = T>, tell: impl Fn(&str)) -> (T, bool) {
-    tell_while_any([&node.mgs_import], work, tell).await
 }
 
 /// Does work that needs servers. While one of them cannot be reached, tells so, each cause once, as
@@ -62,7 +58,7 @@ async fn watch(import: &Import, tell: &impl Fn(&str)) -> Infallible {
     loop {
         let cause = import.trouble(known.as_ref()).await;
         if !told.contains(&cause) {
-            tell(&format!("{} {}", background::WAITING, place_and_cause(import, &cause)));
+            tell(&format!("{} {}", WAITING, place_and_cause(import, &cause)));
             told.push(cause.clone());
         }
         known = Some(cause);

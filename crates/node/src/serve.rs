@@ -11,7 +11,7 @@ use super::{
     config::Config,
     control::{NodeControl, Presence},
     daemon,
-    reachability::tell_while,
+    reachability::tell_while_any,
     service_manager::ServiceManager,
     signals,
     status::say,
@@ -71,7 +71,7 @@ async fn report_registration(node: &Node, manager: &ServiceManager, serving: &st
         say(waiting);
         manager.status(format_args!("{serving}; {waiting}"));
     };
-    if let ((), true) = tell_while(node, node.all_registered(), tell).await {
+    if let ((), true) = tell_while_any([&node.mgs_import], node.all_registered(), tell).await {
         say(format_args!("registered with MGS {}", node.mgs_address().unwrap_or_default()));
     }
     manager.status(serving);

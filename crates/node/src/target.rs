@@ -25,7 +25,10 @@ use rt::{
 use rustix::process::{getegid, geteuid};
 use types::{Credentials, DeviceId, MdtIndex, OstIndex};
 
-use super::config::{Role, TargetConfig};
+use super::{
+    config::{Role, TargetConfig},
+    process,
+};
 
 /// Threads that flush journals of this process.
 const FLUSH_THREADS: usize = 4;
@@ -107,7 +110,7 @@ fn ost_devices(directory: &Path, threads: &Threads, memory_bytes: u64) -> anyhow
 pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyhow::Result<()> {
     /// Memory is not needed for a handful of records.
     const MEMORY_BYTES: u64 = 64 << 20;
-    let (seams, threads) = (super::seams(cores), Threads::start()?);
+    let (seams, threads) = (process::seams(cores), Threads::start()?);
     let directory = target.dir.as_path();
     match target.role {
         Role::Mgs => {
@@ -172,7 +175,7 @@ pub async fn open(
             let mut options = MdtOptions::new(fsname, MdtIndex(target.index));
             options.process = process();
             options.keys = keys.clone();
-            options.node = crate::host_name();
+            options.node = process::host_name();
             options.store = config(memory_bytes);
             OpenTarget::Mdt(Mdt::open(seams.clone(), journal, cold, options).await?)
         }

@@ -19,7 +19,7 @@ use types::counted;
 use super::{
     Node, NodeOptions,
     config::{self, Role, TargetConfig},
-    control::{self, NodeControl, Presence},
+    control::{NodeControl, Presence},
     daemon, format,
     identity::{DirectoryLock, Identity},
     key_file::CLIENT_KEY_FILE,
@@ -217,7 +217,7 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
             arguments.dir.display()
         );
     }
-    arguments.parameters.iter().try_for_each(|assignment| control::split_assignment(assignment).map(drop))?;
+    arguments.parameters.iter().try_for_each(|assignment| parameter_names::split_assignment(assignment).map(drop))?;
     let (osts, is_new) = osts(&arguments.dir, arguments.osts)?;
     let mut options = NodeOptions::up(arguments.dir.clone(), osts);
     if is_new {

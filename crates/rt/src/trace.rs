@@ -119,6 +119,19 @@ mod tests {
 
     use super::*;
 
+    /// Nobody listens in this process: the work runs as it is, no field is written out, and no clock
+    /// is read.
+    #[test]
+    fn spans_cost_nothing_while_nobody_listens() {
+        let text = || -> &'static str { unreachable!("a field is written out") };
+        let now = || -> Duration { unreachable!("a clock is read") };
+        let span = tracing::debug_span!("request", operation = text());
+        assert!(span.is_disabled());
+        let mut work = std::pin::pin!(observed(span, now, async { current() }, |_| None));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(0));
+    }
+
     #[test]
     fn scopes_nest_and_end() {
         let inner = scoped(2, Box::pin(async { current() }));

@@ -97,6 +97,7 @@ pub(crate) struct CachedInode {
 impl CachedInode {
     /// A lock is held from now on.
     pub fn grant(&mut self, handle: LockHandle, InodeBits(bits): InodeBits, since: Moment, version: u64) {
+        assert!(self.handles().all(|held| held != handle), "a lock is granted once");
         self.locks.push(Held { handle, bits, since });
         self.version = self.version.max(version);
     }
@@ -149,6 +150,7 @@ impl CachedInode {
     /// What is covered by locks that were held when a question was asked, or that came with its
     /// answer, in order.
     pub fn bits_since(&self, asked: Moment, granted: &[LockHandle]) -> u32 {
+        debug_assert!(granted.is_sorted(), "granted locks are in order");
         let covers = |lock: &&Held| lock.since <= asked || granted.binary_search(&lock.handle).is_ok();
         self.locks.iter().filter(covers).fold(0, |bits, lock| bits | lock.bits)
     }

@@ -128,6 +128,7 @@ impl Cancels {
             }
             stays
         });
+        assert!(taken.len() <= LOCKS_PER_MESSAGE_MAX, "{} locks in one message", taken.len());
         self.sent(&taken);
         taken
     }

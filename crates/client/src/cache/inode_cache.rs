@@ -337,7 +337,7 @@ impl InodeCache {
     /// Inodes that lost a name, and probably their last: their locks are given back.
     fn without_names(&mut self, question: &Question, reply: &Reply<'_>) -> Vec<Released> {
         let gone = match (&question.asked, reply.reply) {
-            (Asked::Unlinked(_, _, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
+            (Asked::Unlinked(_, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
             _ => None,
         };
         let has_others = |inode: &InodeNumber| {
@@ -362,7 +362,8 @@ impl InodeCache {
                     let inode = self.inodes.entry(number).or_default();
                     inode.grant(handle, bits, since, version);
                     self.recency.use_now(number, &mut inode.used);
-                    self.handles.insert(handle, number);
+                    let former = self.handles.insert(handle, number);
+                    assert!(former.is_none(), "a lock is about one inode");
                     held.push(handle);
                 }
                 Resource::Inode(inode, _) => {

@@ -86,7 +86,7 @@ impl Keeper<'_> {
             (Asked::XattrNames(inode, is_root), MdtReply::Names(names)) => {
                 self.keep_xattr_names(*inode, *is_root, names);
             }
-            (Asked::Unlinked(parent, name, _), MdtReply::Done) => self.keep_missing(*parent, name),
+            (Asked::Unlinked((parent, name), _), MdtReply::Done) => self.keep_missing(*parent, name),
             (Asked::Renamed(Renamed { moved: Some(moved), to, .. }), MdtReply::Done) if self.is_certain => {
                 self.keep_name(to.0, &to.1, *moved);
             }

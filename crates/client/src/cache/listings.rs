@@ -73,6 +73,7 @@ impl Listings {
         let is_sorted = listing.entries.is_sorted_by(|one, next| one.cookie < next.cookie);
         // No MDT sends names in another order.
         if !is_sorted || listing.entries.len() / ENTRIES_PER_LOCK > locks_max / PART_MAX {
+            assert!(self.entries >= before, "names that are kept are counted");
             self.entries -= before;
             self.directories.remove(&directory);
             return;
@@ -105,6 +106,7 @@ impl Listings {
     /// Nothing is known of a directory any more.
     pub fn forget(&mut self, directory: InodeNumber) {
         if let Some(listing) = self.directories.remove(&directory) {
+            assert!(self.entries >= listing.entries.len(), "names that are kept are counted");
             self.entries -= listing.entries.len();
         }
     }

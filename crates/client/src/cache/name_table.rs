@@ -100,7 +100,8 @@ impl NameTable {
         let directory = self.directories.entry(parent).or_default();
         directory.learn(name);
         let name: Arc<[u8]> = name.into();
-        directory.present.insert(name.clone(), inode);
+        let former = directory.present.insert(name.clone(), inode);
+        assert!(former.is_none(), "nothing is known of a name that is learnt");
         self.of_inode.entry(inode).or_default().push((parent, name));
     }
 
@@ -110,7 +111,7 @@ impl NameTable {
         let directory = self.directories.entry(parent).or_default();
         directory.learn(name);
         if !directory.lacks(name) {
-            directory.missing.insert(name.into());
+            assert!(directory.missing.insert(name.into()), "a name that is not missing is not counted as such");
             self.missing += 1;
         }
     }
@@ -141,12 +142,14 @@ impl NameTable {
         let Some(directory) = self.directories.get_mut(&parent) else { return };
         directory.forget(name);
         if directory.missing.remove(name) {
+            assert!(self.missing > 0, "missing names are counted");
             self.missing -= 1;
         }
-        if let Some(inode) = directory.present.remove(name)
-            && let Some(names) = self.of_inode.get_mut(&inode)
-        {
+        if let Some(inode) = directory.present.remove(name) {
+            let names = self.of_inode.get_mut(&inode).expect("a name that leads to an inode is in its list");
+            let count = names.len();
             names.retain(|(of, each)| (*of, &**each) != (parent, name));
+            assert_eq!(names.len() + 1, count, "a name that leads to an inode is in its list once");
             if names.is_empty() {
                 self.of_inode.remove(&inode);
             }
@@ -158,7 +161,7 @@ impl NameTable {
     pub fn forget_leading_to(&mut self, inode: InodeNumber) {
         for (parent, name) in self.of_inode.remove(&inode).unwrap_or_default() {
             if let Some(directory) = self.directories.get_mut(&parent) {
-                directory.present.remove(&name);
+                assert_eq!(directory.present.remove(&name), Some(inode), "a name in the list of an inode leads there");
                 directory.forget(&name);
             }
             self.tidy(parent);

@@ -41,17 +41,17 @@ impl OwnChanges {
     /// A question is about to be sent.
     pub fn asked(&mut self) -> Moment {
         let moment = self.tick();
-        self.questions.insert(moment);
+        assert!(self.questions.insert(moment), "each question has a moment of its own");
         moment
     }
 
     /// A question was answered, or its answer will never be used.
     pub fn answered(&mut self, asked: Moment) {
-        self.questions.remove(&asked);
+        assert!(self.questions.remove(&asked), "a question that was asked ends once");
         let oldest = self.oldest_question();
         while let Some(first) = self.by_moment.first_entry().filter(|first| *first.key() < oldest) {
-            let subject = first.remove();
-            self.last.remove(&subject);
+            let (moment, subject) = first.remove_entry();
+            assert_eq!(self.last.remove(&subject), Some(moment), "the last change of each subject is in both tables");
         }
     }
 
@@ -93,9 +93,10 @@ impl OwnChanges {
         for subject in subjects {
             let moment = self.tick();
             if let Some(before) = self.last.insert(subject.clone(), moment) {
-                self.by_moment.remove(&before);
+                let former = self.by_moment.remove(&before);
+                assert_eq!(former.as_ref(), Some(subject), "the last change of each subject is in both tables");
             }
-            self.by_moment.insert(moment, subject.clone());
+            assert!(self.by_moment.insert(moment, subject.clone()).is_none(), "one change ends at a moment");
         }
     }
 

@@ -58,6 +58,7 @@ impl OwnVersions {
     /// attributes, if they are known.
     pub fn end(&mut self, inode: InodeNumber, version: Option<u64>, shown: Option<&Entry>) -> Option<Entry> {
         let episode = self.episodes.get_mut(&inode).expect("a change ends after it began");
+        assert!(episode.under_way > 0, "an episode lasts as long as changes are under way");
         episode.under_way -= 1;
         match version {
             Some(version) => {

@@ -42,7 +42,7 @@ pub(crate) enum Asked {
     /// An inode, to which this name leads now.
     Linked(InodeNumber, Vec<u8>),
     /// Nothing, but a name is gone; what it led to, if that was known.
-    Unlinked(InodeNumber, Vec<u8>, Option<InodeNumber>),
+    Unlinked((InodeNumber, Vec<u8>), Option<InodeNumber>),
     /// Nothing, but names changed.
     Renamed(Renamed),
     /// A page of a directory after a cookie.
@@ -58,6 +58,8 @@ pub(crate) struct Renamed {
     pub gone: Option<InodeNumber>,
     /// What has the new name, unless two names are exchanged.
     pub moved: Option<InodeNumber>,
+    /// The old name.
+    pub from: (InodeNumber, Vec<u8>),
     /// The new name.
     pub to: (InodeNumber, Vec<u8>),
 }
@@ -105,11 +107,11 @@ impl Question {
         let (asked, wanted) = asked(request, names);
         let mut changes = changed(request, names, written);
         let mut removals = Vec::new();
-        for (parent, name) in removed(request) {
-            match names.find(parent, name) {
+        for (parent, name) in removed(&asked) {
+            match names.find(*parent, name) {
                 Some(known) => {
                     changes.extend(known.inode().map(Subject::Inode));
-                    removals.push((parent, name.to_vec(), known));
+                    removals.push((*parent, name.clone(), known));
                 }
                 None => changes.push(Subject::AllAttributes),
             }
@@ -184,7 +186,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         R::Link(_, link) => (Asked::Linked(link.parent, link.name.clone()), None),
         R::Unlink(_, unlink) => {
             let victim = inode_of(unlink.parent, &unlink.name);
-            (Asked::Unlinked(unlink.parent, unlink.name.clone(), victim), None)
+            (Asked::Unlinked((unlink.parent, unlink.name.clone()), victim), None)
         }
         R::Rename(_, rename) => {
             let moved = inode_of(rename.parent, &rename.name);
@@ -192,8 +194,8 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
             // With an exchange both go on existing; and one file may have both names.
             let exchanges = rename.mode == RenameMode::Exchange;
             let gone = replaced.filter(|inode| !exchanges && Some(*inode) != moved);
-            let (moved, to) = (moved.filter(|_| !exchanges), (rename.new_parent, rename.new_name.clone()));
-            (Asked::Renamed(Renamed { gone, moved, to }), None)
+            let (from, to) = ((rename.parent, rename.name.clone()), (rename.new_parent, rename.new_name.clone()));
+            (Asked::Renamed(Renamed { gone, moved: moved.filter(|_| !exchanges), from, to }), None)
         }
         R::Access(..)
         | R::CreateUnnamed(..)
@@ -299,14 +301,23 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
     }
 }
 
-/// Names that a request removes or makes lead elsewhere.
-fn removed(request: &MdtRequest) -> Vec<(InodeNumber, &[u8])> {
-    match request {
-        MdtRequest::Unlink(_, unlink) => vec![(unlink.parent, &unlink.name)],
-        MdtRequest::Rename(_, rename) => {
-            vec![(rename.parent, &rename.name), (rename.new_parent, &rename.new_name)]
-        }
-        _ => Vec::new(),
+/// Names that a question removes or makes lead elsewhere.
+fn removed(asked: &Asked) -> Vec<&(InodeNumber, Vec<u8>)> {
+    match asked {
+        Asked::Unlinked(name, _) => vec![name],
+        Asked::Renamed(Renamed { from, to, .. }) => vec![from, to],
+        Asked::Nothing
+        | Asked::Name(..)
+        | Asked::Attributes(_)
+        | Asked::Target(_)
+        | Asked::Xattr(..)
+        | Asked::Created(..)
+        | Asked::Opened(_)
+        | Asked::Layout(_)
+        | Asked::Data(_)
+        | Asked::Linked(..)
+        | Asked::Page(..)
+        | Asked::XattrNames(..) => Vec::new(),
     }
 }
 

@@ -22,15 +22,17 @@ impl Recency {
         if *used != 0 && self.now - *used < newest {
             return;
         }
-        self.order.remove(used);
+        let former = self.order.remove(used);
+        assert!(former.is_none_or(|former| former == inode), "a use is kept with its inode");
         self.now += 1;
         *used = self.now;
-        self.order.insert(*used, inode);
+        assert!(self.order.insert(*used, inode).is_none(), "each use has a number of its own");
     }
 
     /// An inode is gone.
     pub fn remove(&mut self, used: u64) {
-        self.order.remove(&used);
+        let former = self.order.remove(&used);
+        assert!(used == 0 || former.is_some(), "an inode that was used is in the order");
     }
 
     /// The inode that was not used for the longest time.

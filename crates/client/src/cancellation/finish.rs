@@ -15,9 +15,6 @@ use std::{
 };
 
 use rt::{BoxFuture, Spawn};
-use types::{FsError, FsResult, InodeNumber};
-
-use crate::FileSystem;
 
 /// Tells an operation that its caller is gone.
 #[derive(Clone, Debug, Default)]
@@ -73,16 +70,6 @@ impl<T: Send + 'static> Drop for Finish<T> {
             self.abandoned.0.store(true, Ordering::Release);
             self.spawn.spawn("client finish", Box::pin(async move { drop(operation.await) }));
         }
-    }
-}
-
-impl FileSystem {
-    /// Waits until requests to the MDT of an inode can go out, before the first one of an operation
-    /// that then must not stop. `Interrupted` if the caller is gone by then: what a killed process
-    /// had not begun must not undo what others did after its end.
-    pub(crate) async fn begin(&self, inode: InodeNumber, abandoned: &Abandoned) -> FsResult<()> {
-        self.targets.mdt_of(inode)?.import().connected().await?;
-        if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }
     }
 }
 

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
 use types::{ClientId, InodeNumber, MdtIndex};
 
-use crate::LockRequest;
+use super::lock_request::LockRequest;
 
 type Key = (InodeNumber, LockFamily, u64);
 

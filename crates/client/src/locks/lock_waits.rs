@@ -20,7 +20,7 @@ use rpc::message::mdt::WaitTicket;
 use tokio::sync::mpsc;
 use types::{FsResult, InodeNumber, MdtIndex};
 
-use crate::{LockRequest, locks::held_locks::HeldLocks};
+use super::{held_locks::HeldLocks, lock_request::LockRequest};
 
 /// What happened to a request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,8 @@ impl LockWait {
 
 impl Drop for LockWait {
     fn drop(&mut self) {
-        self.waits.waiting.lock().remove(&self.ticket);
+        let waiting = self.waits.waiting.lock().remove(&self.ticket);
+        assert!(waiting.is_some(), "a request is in the table until it is dropped");
     }
 }
 

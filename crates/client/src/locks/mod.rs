@@ -3,4 +3,5 @@
 
 pub(crate) mod exclusive;
 pub(crate) mod held_locks;
+pub(crate) mod lock_request;
 pub(crate) mod lock_waits;

@@ -51,7 +51,9 @@ impl Table {
 impl Table {
     fn unregister(&mut self, open: &Arc<OpenInode>, id: OpenId) {
         let is_present = self.inodes.get(&open.inode()).is_some_and(|found| Arc::ptr_eq(found, open));
-        self.opens -= usize::from(is_present && open.has(id));
+        let ends = usize::from(is_present && open.has(id));
+        assert!(self.opens >= ends, "an open that ends is counted");
+        self.opens -= ends;
         let Some(unsynced) = open.unregister(id) else { return };
         if is_present {
             assert_eq!(open.open_count(), 0, "an inode leaves the table after its last close");
@@ -176,6 +178,7 @@ impl OpenTable {
         let mut table = self.table.lock();
         table.closed.take(inode);
         if let Some(open) = table.inodes.remove(&inode) {
+            assert!(table.opens >= open.open_count(), "opens that end are counted");
             table.opens -= open.open_count();
             open.end();
         }
@@ -193,6 +196,7 @@ impl OpenTable {
         for open in inodes.iter().filter_map(|inode| table.inodes.get(inode)) {
             told.extend(open.begin_telling(count - told.len()).into_iter().map(|(told, _)| told));
         }
+        assert!(told.len() <= count, "no more than fit into one message");
         told
     }
 

@@ -44,7 +44,8 @@ impl Repetitions {
     pub fn listen(&self, inode: Option<InodeNumber>) -> Listening {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let heard = Arc::new(Notify::new());
-        self.listeners.lock().insert(number, Listener { inode, heard: heard.clone() });
+        let former = self.listeners.lock().insert(number, Listener { inode, heard: heard.clone() });
+        assert!(former.is_none(), "each listener has a number of its own");
         Listening { listeners: self.listeners.clone(), number, heard }
     }
 
@@ -67,7 +68,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.listeners.lock().remove(&self.number);
+        assert!(self.listeners.lock().remove(&self.number).is_some(), "a listener is in the table until it is dropped");
     }
 }
 

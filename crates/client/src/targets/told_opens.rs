@@ -28,13 +28,57 @@ use crate::{
 /// Inodes of which the MDT must know this client's opens before it executes this request: those of
 /// which it asks for an open, or of which it must not replace the layout while they are open.
 pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
+    use MdtRequest as R;
     match request {
-        MdtRequest::SetLock(set) if set.mode != LockMode::Unlock => vec![set.inode],
-        MdtRequest::DataVersion(_, version) => vec![version.inode],
-        MdtRequest::SwapLayouts(_, swap) => vec![swap.first.inode, swap.second.inode],
-        MdtRequest::ChangeLayout(_, inode, _) | MdtRequest::RemoveXattr(_, inode, _) => vec![*inode],
-        MdtRequest::SetXattr(_, set) => vec![set.inode],
-        _ => Vec::new(),
+        R::SetLock(set) if set.mode != LockMode::Unlock => vec![set.inode],
+        R::DataVersion(_, version) => vec![version.inode],
+        R::SwapLayouts(_, swap) => vec![swap.first.inode, swap.second.inode],
+        R::ChangeLayout(_, inode, _) | R::RemoveXattr(_, inode, _) => vec![*inode],
+        R::SetXattr(_, set) => vec![set.inode],
+        R::Lookup(..)
+        | R::GetAttributes(_)
+        | R::SetAttributes(..)
+        | R::Access(..)
+        | R::Create(..)
+        | R::CreateUnnamed(..)
+        | R::Open(..)
+        | R::Close(_)
+        | R::Settle(_)
+        | R::ExclusiveBegin(..)
+        | R::ExclusiveEnd(_)
+        | R::ClearPrivileges(_)
+        | R::Unlink(..)
+        | R::Rename(..)
+        | R::Link(..)
+        | R::ReadLink(_)
+        | R::ReadDirectory(_)
+        | R::GetXattr(..)
+        | R::ListXattr(..)
+        | R::GetLayout(_)
+        | R::SetDefaultLayout(..)
+        | R::InodePaths(..)
+        | R::SetLock(_)
+        | R::CancelLock(_)
+        | R::GetLock(_)
+        | R::StatFs
+        | R::Commit
+        | R::Reclaim(_)
+        | R::Ping
+        | R::Check(..)
+        | R::ScanInodes(..)
+        | R::RepairSize(..)
+        | R::Disconnect
+        | R::Instantiate(_)
+        | R::ChangeData(_)
+        | R::ReadData(_)
+        | R::Compound(_)
+        | R::ReportFull(_)
+        | R::LeaveFullOst(_)
+        | R::DropPrivileges(..)
+        | R::CancelLocks(_)
+        | R::RegisterOpens(_)
+        | R::ClaimLocks(_) => Vec::new(),
+        R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
 
@@ -115,6 +159,7 @@ impl TargetConnection {
         complete: bool,
         late: &mut Option<LateOutcome>,
     ) -> FsResult<()> {
+        assert!(opens.len() <= OPENS_PER_MESSAGE_MAX, "{} opens in one message", opens.len());
         let request = MdtRequest::RegisterOpens(RegisterOpens { opens: opens.to_vec(), complete });
         match import.call(Question::with_late_outcome(request, late)).await?.reply {
             MdtReply::Done => Ok(()),

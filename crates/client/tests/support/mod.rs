@@ -63,6 +63,19 @@ pub struct Cluster {
     seeds: AtomicU64,
 }
 
+/// The first map of a cluster whose targets are all at one address.
+fn cluster_map(roles: Vec<TargetRole>, address: &str) -> ClusterMap {
+    let target =
+        |role| MapTarget { role, uuid: String::new(), addresses: vec![address.to_owned()], state: TargetState::Active };
+    ClusterMap {
+        version: 1,
+        fsname: "stria".to_owned(),
+        targets: roles.into_iter().map(target).collect(),
+        parameters: Vec::new(),
+        pools: Vec::new(),
+    }
+}
+
 impl Cluster {
     /// One MDT and as many OSTs as its files have stripes.
     pub fn new(stripe_bytes: u64, stripe_count: u16) -> Self {
@@ -78,15 +91,7 @@ impl Cluster {
         let server = serve(&network, 1, &mdt, &osts);
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
         roles.extend((0..ost_count).map(|index| TargetRole::Ost(OstIndex(index))));
-        let target =
-            |role| MapTarget { role, uuid: String::new(), addresses: vec!["1".to_owned()], state: TargetState::Active };
-        let map = ClusterMap {
-            version: 1,
-            fsname: "stria".to_owned(),
-            targets: roles.into_iter().map(target).collect(),
-            parameters: Vec::new(),
-            pools: Vec::new(),
-        };
+        let map = cluster_map(roles, "1");
         Self {
             mdt,
             osts,
@@ -95,6 +100,17 @@ impl Cluster {
             map: watch::Sender::new(Arc::new(map)),
             seeds: AtomicU64::new(2),
         }
+    }
+
+    /// Waits until the MDT knows so many opens.
+    pub async fn until_open(&self, count: usize) {
+        let known = async {
+            while self.mdt.open_count() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let outcome = tokio::time::timeout(Duration::from_secs(20), known).await;
+        outcome.unwrap_or_else(|_| panic!("the MDT knows {} opens, not {count}", self.mdt.open_count()));
     }
 
     fn next_seed(&self) -> u64 {

@@ -13,7 +13,7 @@ use rpc::{
     Call, Endpoint, Handler, Server, ServerOptions,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
-        mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
+        mgs::{ClusterMap, MapTarget, TargetRole},
     },
 };
 use rt::{
@@ -97,15 +97,7 @@ impl RealCluster {
         .await;
         formatted.expect("an empty device can be formatted");
         let (mdt, mdt_server) = start_mdt(on_host(&network, 4, 1), &tables, &cold, &options, &ost_server, osts).await;
-        let target =
-            |role| MapTarget { role, uuid: String::new(), addresses: vec!["4".to_owned()], state: TargetState::Active };
-        let map = ClusterMap {
-            version: 1,
-            fsname: "stria".to_owned(),
-            targets: roles.into_iter().map(target).collect(),
-            parameters: Vec::new(),
-            pools: Vec::new(),
-        };
+        let map = super::cluster_map(roles, "4");
         Self {
             network,
             boot: 1,

@@ -25,7 +25,7 @@ use rpc::ImportState;
 use tokio::time::{Instant, sleep, timeout_at};
 use types::{FsError, FsResult, InodeNumber};
 
-use super::{Adapter, caller::Caller, fatal};
+use super::{call::Adapter, caller::Caller, fatal};
 use crate::kernel_cache::WaitingRequest;
 use crate::protocol::Opcode;
 use crate::session::Answer;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rpc::message::control::{ControlRequest, Subject};
 
-use super::{Adapter, file_flags};
+use super::{call::Adapter, file_flags};
 use crate::kernel_cache::Change;
 use crate::protocol::Operation;
 

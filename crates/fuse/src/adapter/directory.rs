@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use client::DirectoryItem;
 use types::{Attributes, FsError, FsResult};
 
-use super::Call;
+use super::call::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
 use crate::kernel_cache::Validity;
 use crate::protocol::directory::DirectoryBuffer;

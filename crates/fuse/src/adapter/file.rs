@@ -15,7 +15,7 @@ use rpc::message::mdt::open_flag;
 use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
 
-use super::Call;
+use super::call::Call;
 use super::changes;
 use super::convert::open_flags;
 use super::file_flags;

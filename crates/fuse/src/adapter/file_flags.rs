@@ -16,7 +16,7 @@ use types::{
     attributes::file_flag::{APPEND_ONLY, IMMUTABLE, PROJECT_INHERIT},
 };
 
-use super::Call;
+use super::call::Call;
 use crate::protocol::{reply::IoctlOut, request::IoctlIn};
 use crate::session::Answer;
 use bytes::Bytes;

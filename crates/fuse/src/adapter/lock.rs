@@ -4,8 +4,8 @@ use client::LockRequest;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
 use types::{FsError, FsResult};
 
+use super::call::{Call, Work};
 use super::interrupts::Registration;
-use super::{Call, Work};
 use crate::protocol::flags::lock as lock_flag;
 use crate::protocol::reply::LockOut;
 use crate::protocol::request::{FileLock, LockIn};

@@ -15,6 +15,7 @@
 //! working directory refers to it is gone at once.
 
 mod attend;
+mod call;
 mod caller;
 mod changes;
 mod convert;
@@ -29,117 +30,21 @@ mod namespace;
 mod programs;
 mod xattr;
 
-use std::{
-    fmt::Display,
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::{fmt::Display, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use client::FileSystem;
 use rt::{BoxFuture, trace::Origin};
-use types::{Attributes, FsError, FsResult, InodeNumber};
+use types::{FsResult, InodeNumber};
 use zerocopy::FromBytes;
 
-use crate::kernel_cache::{KernelCache, Shown, Validity};
-use crate::mount::{MountOptions, writability::Writability};
-use crate::protocol::reply::EntryOut;
 use crate::protocol::request::ForgetOne;
 use crate::protocol::{Incoming, Opcode, Operation};
 use crate::session::{Answer, Handler, Notifications, Responder};
 use attend::{Wait, attend};
+pub use call::Adapter;
+use call::{Call, Work};
 use caller::Caller;
-use convert::{AccessTimes, entry_out};
-use handles::Handles;
 use host::errno::Errno;
-use host::ioctl::PendingReplies;
-use interrupts::Interrupts;
-use programs::Programs;
-
-/// Serves one mount from one [`FileSystem`].
-pub struct Adapter {
-    file_system: Arc<FileSystem>,
-    kernel: Arc<KernelCache>,
-    handles: Handles,
-    /// Requests that any signal ends.
-    interrupts: Interrupts,
-    /// Pending requests, which a fatal signal ends.
-    pending: Interrupts,
-    control_replies: PendingReplies,
-    writability: Arc<Writability>,
-    access_times: AccessTimes,
-    programs: Programs,
-}
-
-/// What every operation gets: the mount, the caller and the inode it is about.
-#[derive(Clone)]
-struct Call {
-    adapter: Arc<Adapter>,
-    caller: Caller,
-    inode: InodeNumber,
-    unique: u64,
-}
-
-impl Call {
-    fn file_system(&self) -> &Arc<FileSystem> {
-        &self.adapter.file_system
-    }
-
-    /// What the kernel may keep of the attributes of an inode that it knows, and their newest state.
-    fn given(&self, attributes: &Attributes) -> (Attributes, Validity) {
-        self.adapter.kernel.give(self.file_system(), attributes, Shown::Inode, false)
-    }
-
-    /// An inode that the kernel counts as looked up.
-    fn entry(&self, attributes: &Attributes, shown: Shown<'_>) -> EntryOut {
-        let (attributes, validity) = self.adapter.kernel.give(self.file_system(), attributes, shown, true);
-        entry_out(&attributes, validity)
-    }
-
-    /// The outcome of a change of names. The kernel assumes that a change that failed did not
-    /// happen; after some errors this is not certain.
-    fn certain<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
-        if let Err(FsError::Unreachable { .. } | FsError::Stale | FsError::Interrupted) = outcome {
-            self.adapter.kernel.is_uncertain();
-        }
-        outcome
-    }
-}
-
-type Work = BoxFuture<'static, FsResult<Answer>>;
-
-impl Adapter {
-    /// An adapter without open files, of a mount that was made with these options, and of which
-    /// `writability` tells.
-    pub fn new(file_system: Arc<FileSystem>, options: &MountOptions, writability: Arc<Writability>) -> Arc<Self> {
-        let kernel = KernelCache::new(options.default_permissions);
-        let upper: Weak<KernelCache> = Arc::downgrade(&kernel);
-        file_system.set_upper_cache(upper);
-        Arc::new(Self {
-            file_system,
-            kernel,
-            handles: Handles::default(),
-            interrupts: Interrupts::default(),
-            pending: Interrupts::default(),
-            control_replies: PendingReplies::default(),
-            writability,
-            access_times: AccessTimes::from(options.flags),
-            programs: Programs::default(),
-        })
-    }
-
-    /// What the kernel caches.
-    pub fn kernel_cache(&self) -> &Arc<KernelCache> {
-        &self.kernel
-    }
-
-    /// Identifies a request in the logs of this process and of every server that works for it: the
-    /// mount's identity in the upper half, the kernel's number of the request in the lower. Never
-    /// 0, which means "no request".
-    fn trace_of(&self, unique: u64) -> u64 {
-        (1 << 63) | (self.file_system.client_id().0 << 32) | ((unique >> 1) & 0xffff_ffff)
-    }
-}
 
 impl Handler for Adapter {
     fn handle(

@@ -6,7 +6,7 @@ use client::{Interruption, NewNode, OpenFile};
 use rpc::message::mdt::RenameMode;
 use types::{Attributes, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
 
-use super::Call;
+use super::call::Call;
 use super::convert::{attributes_out, changes, node_kind, statfs_out, statx_out};
 use crate::kernel_cache::{Shown, Validity};
 use crate::protocol::flags::{get_attributes as get_flag, set_attributes as valid};

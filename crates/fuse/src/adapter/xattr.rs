@@ -6,7 +6,7 @@ use client::CAPABILITIES_NAME;
 use rpc::message::mdt::XattrMode;
 use types::{Credentials, FsError, FsResult};
 
-use super::Call;
+use super::call::Call;
 use crate::protocol::reply::GetXattrOut;
 use crate::protocol::request::{GetXattrIn, SetXattrIn};
 use crate::session::Answer;

@@ -9,7 +9,7 @@ use rt::{
     real::Cores,
 };
 
-use super::Handler;
+use super::handler::Handler;
 use super::responder::Responder;
 use crate::protocol::{Incoming, RequestDecodeError};
 

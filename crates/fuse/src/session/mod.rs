@@ -17,6 +17,7 @@
 pub mod buffer;
 pub mod device;
 mod dispatch;
+mod handler;
 pub mod init;
 pub mod notifications;
 pub mod responder;
@@ -30,15 +31,15 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use bytes::Bytes;
-use rt::{BoxFuture, real::Cores};
+use rt::real::Cores;
 use tokio::sync::watch;
 
 use crate::protocol::flags::init::OVER_IO_URING;
-use crate::protocol::{Incoming, Operation, decode};
+use crate::protocol::{Operation, decode};
 use buffer::BufferPool;
 use device::{Device, Received};
 use dispatch::Dispatcher;
+pub use handler::Handler;
 use init::{Negotiated, UnsupportedKernel, negotiate};
 pub use notifications::{Notifications, Notified};
 pub use responder::{Answer, Responder};
@@ -46,27 +47,6 @@ pub use ring::EntryBytes;
 use ring::{IdleRings, Rings, StartError};
 pub use transport::{RingChoice, Transport};
 use workers::Workers;
-
-/// Answers requests. Implemented by the adapter; by tests too.
-pub trait Handler: Send + Sync + 'static {
-    /// The work that a request asks for, or `None` if it was done at once. The code that completes
-    /// it uses `responder`. The data of a WRITE come in `data` (and are not valid in `incoming` any
-    /// more); for all others it is empty.
-    fn handle(
-        self: Arc<Self>,
-        incoming: Incoming<'_>,
-        data: Bytes,
-        responder: Responder,
-    ) -> Option<BoxFuture<'static, ()>>;
-
-    /// The kernel may keep what an answer said for longer than was decided: the process was stopped
-    /// before the kernel got it. Called by a thread that must not wait.
-    fn answered_late(&self) {}
-
-    /// The session begins: from now on there are requests, and the kernel can be told what is
-    /// outdated.
-    fn begins(&self, _notifications: Notifications) {}
-}
 
 /// Why a session could not start.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use types::FsResult;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::device::Device;
-use super::ring::HeldEntry;
+use super::ring::held::HeldEntry;
 use host::errno::{self, Errno};
 
 /// Body of a successful answer: structures, then data that are sent without a copy.

@@ -21,6 +21,7 @@
 
 mod cached_locks;
 mod destroyed;
+mod invariant;
 mod layout_fences;
 mod maps;
 mod numbers;
@@ -37,19 +38,10 @@ mod versions;
 mod watch;
 
 pub use self::{
+    invariant::Invariant,
     snapshot::{KnownMap, MdtState, OstState, Snapshot},
     watch::Watch,
 };
-use crate::workload::Verdict;
-
-/// What must be true at every moment. May remember what earlier looks saw.
-pub trait Invariant: Send {
-    /// Its name in failures.
-    fn name(&self) -> &'static str;
-
-    /// Describes a violation, with everything that is needed to find it.
-    fn check(&mut self, now: &Snapshot) -> Verdict;
-}
 
 /// All of them, with nothing seen yet.
 pub fn all() -> Vec<Box<dyn Invariant>> {

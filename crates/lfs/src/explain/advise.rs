@@ -5,7 +5,10 @@ use layout::cost::{self, Estimate, Job, STRIPE_BYTES_COMPARED};
 use serde_json::json;
 use types::{counted, size};
 
-use super::{Speeds, bytes, duration, megabytes};
+use super::{
+    speeds::Speeds,
+    words::{bytes, duration, megabytes},
+};
 
 /// Processes on one client by default.
 const PROCESSES_PER_CLIENT: u32 = 16;

@@ -9,7 +9,10 @@ use layout::{
 use serde_json::{Value, json};
 use types::counted;
 
-use super::{Explanation, bytes, megabytes, position, speeds::OstSpeeds, stripes_asked};
+use super::{
+    speeds::OstSpeeds,
+    words::{Explanation, bytes, megabytes, position, stripes_asked},
+};
 
 /// Explains what new files get. `own`: set on the directory itself.
 pub fn explain(name: &str, own: bool, effective: &LayoutSpec, speeds: &OstSpeeds) -> Explanation {
@@ -117,7 +120,7 @@ fn component_json(end: u64, stripes: Option<&StripeSpec>, asked: &str) -> Value 
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Speeds, *};
+    use super::{super::speeds::Speeds, *};
 
     fn alike(osts: u32) -> OstSpeeds {
         OstSpeeds::alike(osts, Speeds { ost_speed: Some(350), client_speed: 3000 })

@@ -11,7 +11,10 @@ use layout::{
 use serde_json::{Value, json};
 use types::counted;
 
-use super::{Explanation, bytes, duration, megabytes, range, speeds::OstSpeeds, stripes_asked};
+use super::{
+    speeds::OstSpeeds,
+    words::{Explanation, bytes, duration, megabytes, range, stripes_asked},
+};
 
 /// How much of a file there is.
 #[derive(Clone, Copy, Debug)]
@@ -292,7 +295,7 @@ mod tests {
     use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Extent, PlainLayout};
     use types::OstIndex;
 
-    use super::{super::Speeds, *};
+    use super::{super::speeds::Speeds, *};
 
     fn alike(osts: u32) -> OstSpeeds {
         OstSpeeds::alike(osts, Speeds { ost_speed: Some(350), client_speed: 3000 })

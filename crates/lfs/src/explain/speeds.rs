@@ -7,12 +7,56 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::Args;
 use layout::cost::Hardware;
 use rpc::message::control::TargetStatus;
 use rpc::message::mgs::TargetRole;
 use types::{DeviceId, OstIndex, counted};
 
-use super::{Speeds, megabytes};
+use super::words::megabytes;
+
+/// Speeds that the estimates are based on.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Speeds {
+    /// Speed of an OST's device in MB/s [default: the measured speed, else 350]
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub ost_speed: Option<u64>,
+    /// Speed of a client's link in MB/s
+    #[arg(long, default_value_t = Speeds::default().client_speed, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub client_speed: u64,
+}
+
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { ost_speed: None, client_speed: 3000 }
+    }
+}
+
+impl Speeds {
+    /// With so many OSTs.
+    pub fn hardware(self, osts: u32) -> Hardware {
+        Hardware {
+            ost_bytes_per_second: self.ost_bytes_per_second(),
+            client_bytes_per_second: self.client_speed * 1_000_000,
+            ..Hardware::with_osts(osts)
+        }
+    }
+
+    /// The given speed, or that of a typical hard disk.
+    pub fn ost_bytes_per_second(self) -> u64 {
+        self.ost_speed.map_or(Hardware::with_osts(1).ost_bytes_per_second, |megabytes| megabytes * 1_000_000)
+    }
+
+    /// The assumptions of the estimates for a planned job, as one line.
+    pub fn assumption(self, osts: u32) -> String {
+        let speed = megabytes(self.ost_bytes_per_second());
+        format!(
+            "Estimated with {} of {speed} and a link of {} MB/s per client (--ost-speed, --client-speed).",
+            counted(osts, "OST"),
+            self.client_speed
+        )
+    }
+}
 
 /// What speeds rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use super::{
     usage_error,
 };
 use crate::{
-    Failure,
     channel::Errno,
     compare::{Compare, sign},
     component_filter::{FlagMatch, position},
     getstripe::ost_index,
     options::Parsed,
+    outcome::Failure,
     size,
 };
 

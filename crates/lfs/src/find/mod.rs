@@ -15,9 +15,8 @@ use std::{ffi::OsString, io::Write, path::PathBuf};
 
 use self::{conditions::Tests, format::Format, walk::Walk};
 use super::{
-    Failure, Outcome, USAGE,
     options::{NOT, OptionSpec, Parsed, Takes, long_option, option, parse_long_only},
-    print,
+    outcome::{Failure, Outcome, USAGE, print},
 };
 
 /// The options.

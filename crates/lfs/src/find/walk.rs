@@ -24,9 +24,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Action, Search, candidate::Candidate};
 use crate::{
-    Failure, Outcome,
+    Failure,
     channel::{Errno, strerror},
-    write_failure,
+    outcome::{Outcome, write_failure},
 };
 
 /// Lines that threads may be ahead of the output.

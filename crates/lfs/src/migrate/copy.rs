@@ -19,9 +19,8 @@ use types::{FsError, InodeNumber};
 
 use super::pace::Pace;
 use crate::{
-    Failure,
-    channel::{self, CallError, Errno},
-    when_free,
+    channel::{self, CallError, Errno, when_free},
+    outcome::Failure,
 };
 
 /// How often the data are copied because they changed although writers were held off: the MDT

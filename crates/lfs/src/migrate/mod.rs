@@ -24,11 +24,11 @@ use self::{
     pace::Pace,
 };
 use super::{
-    Failure, Outcome, USAGE,
     channel::{self, CallError, Errno, strerror},
     layout_options::{LAYOUT_HELP, LAYOUT_OPTIONS},
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
-    print, print_path, setstripe,
+    outcome::{Failure, Outcome, USAGE, print, print_path},
+    setstripe,
 };
 
 /// The options that are not about layouts.

@@ -8,7 +8,7 @@ use std::{
 use types::time::transfer_time;
 
 use super::meter::Meter;
-use crate::{Outcome, print};
+use crate::outcome::{Outcome, print, write_failure};
 
 /// Most bytes copied at once.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -77,7 +77,7 @@ impl Pace {
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = self.copied as f64 / f64::from(1 << 20) / seconds.max(1e-6);
         print(output, format_args!("{}\n", line(seconds, rate, self.position, size)))?;
-        output.flush().map_err(crate::write_failure)
+        output.flush().map_err(write_failure)
     }
 }
 

@@ -33,11 +33,7 @@ use rt::{Clock, real::Cores};
 use serde::Serialize;
 use types::{Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
 
-use crate::{
-    Node, NodeOptions, key_file,
-    reachability::{tell_while, tell_while_any},
-    signals, up,
-};
+use crate::{Node, NodeOptions, key_file, reachability::tell_while_any, signals, up};
 pub use arguments::FsckArgs;
 use objects::ObjectCheck;
 use progress::Progress;
@@ -332,7 +328,7 @@ async fn check(
 ) -> anyhow::Result<ObjectCheck> {
     progress.begin("connecting to all targets".to_owned(), None);
     let tell = progress.teller();
-    let (targets, _) = tell_while(node, Targets::connect(node, role(arguments)), &tell).await;
+    let (targets, _) = tell_while_any([&node.mgs_import], Targets::connect(node, role(arguments)), &tell).await;
     let targets = targets?;
     summary.deactivated.clone_from(&targets.deactivated);
     let work = check_targets(&targets, &*node.seams().clock, arguments, summary, progress);

@@ -2,30 +2,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
-use rt::{BoxFuture, Instant, Seams};
-use tokio::sync::{Notify, Semaphore, oneshot};
-use types::{ClientId, FsError, FsResult, Generation, limits::SESSION_SLOTS_MAX};
+use rt::{BoxFuture, Instant};
+use tokio::sync::oneshot;
+use types::{ClientId, FsError, FsResult, Generation};
 
 use super::{
     call::Beside,
-    core::Core,
-    driver,
-    inner::{Guarded, Inner, Link},
+    inner::{Inner, Link},
     lease::Lease,
-    options::{Endpoint, ImportOptions, ImportState},
-    permits::Permits,
+    options::{Endpoint, ImportState},
     question::{Answered, Ask, LateOutcome, Question},
     statistics::ImportStatistics,
     trouble::Cause,
-    waiting::Waiting,
 };
 use crate::{
-    auth::Principal,
     codec::opcode::Family,
     handler::{CallbackHandler, KeepsNothing},
     message::{ClientReply, ClientRequest},
-    server::{BYTES_IN_WORK_MAX, URGENT_BYTES_IN_WORK_MAX},
 };
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds
@@ -90,7 +83,7 @@ pub struct Import {
 }
 
 /// Closes the import with its last handle.
-pub(super) struct Closer(Arc<Inner>);
+pub(super) struct Closer(pub(super) Arc<Inner>);
 
 impl Drop for Closer {
     fn drop(&mut self) {
@@ -99,53 +92,6 @@ impl Drop for Closer {
 }
 
 impl Import {
-    /// An import that begins to connect. The target's name says which requests it understands (and
-    /// so how to ping it): `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
-    pub fn new(
-        seams: Seams,
-        target: &str,
-        endpoint: Endpoint,
-        principal: Principal,
-        options: ImportOptions,
-        recovery: Option<Arc<dyn Recovery>>,
-    ) -> Import {
-        let target: Arc<str> = target.into();
-        let permits = options.rpcs_in_flight_max.clamp(1, SESSION_SLOTS_MAX - 1);
-        let guarded = Guarded {
-            core: Core::new(target.clone(), principal.role().class(), &options),
-            link: None,
-            endpoint,
-            turn: 0,
-            readdressed: false,
-            link_lost: false,
-            session_lost: false,
-            worked: false,
-            closing: false,
-            wanted: permits,
-            waiting: Waiting::default(),
-        };
-        let inner = Arc::new(Inner {
-            family: Family::of_target(&target),
-            seams,
-            target,
-            principal,
-            options,
-            recovery,
-            guarded: Mutex::new(guarded),
-            permits: Permits::new(permits),
-            urgent: Permits::new(1),
-            memory: Arc::new(Semaphore::new(BYTES_IN_WORK_MAX)),
-            urgent_memory: Arc::new(Semaphore::new(URGENT_BYTES_IN_WORK_MAX)),
-            control: Semaphore::new(1),
-            changed: Notify::new(),
-            wake: Notify::new(),
-            resend: Notify::new(),
-            impatient: Notify::new(),
-        });
-        inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
-        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
-    }
-
     /// Name of the target.
     pub fn target(&self) -> &str {
         &self.inner.target

@@ -44,6 +44,7 @@ mod permits;
 mod question;
 mod reader;
 mod slots;
+mod start;
 mod statistics;
 mod trouble;
 mod waiting;

@@ -101,11 +101,28 @@ fn raw_string(rest: &str, before: Option<char>) -> Option<usize> {
 
 /// Every path in the text, `use` trees written out: `use a::{b, c::d}` gives `a::b` and `a::c::d`.
 pub fn paths(text: &str) -> BTreeSet<String> {
+    let (imports, mut paths) = imports_and_paths(text);
+    paths.extend(imports.into_iter().map(|import| import.path));
+    paths
+}
+
+/// One name that a `use` brings into a file.
+pub struct Import {
+    pub path: String,
+    /// What the file calls it, and others if they name it there.
+    pub name: String,
+    /// Whether it is a re-export (`pub use`, `pub(crate) use`).
+    pub is_shown: bool,
+}
+
+/// What the text imports, and every path in it outside of `use`.
+pub fn imports_and_paths(text: &str) -> (Vec<Import>, BTreeSet<String>) {
     let tokens = tokens(text);
-    let (mut paths, mut position) = (BTreeSet::new(), 0);
+    let (mut imports, mut paths, mut position) = (Vec::new(), BTreeSet::new(), 0);
     while position < tokens.len() {
         if tokens[position] == "use" {
-            position = use_tree(&tokens, position + 1, "", &mut paths);
+            let is_shown = position > 0 && ["pub", ")"].contains(&tokens[position - 1]);
+            position = use_tree(&tokens, position + 1, "", is_shown, &mut imports);
         } else if is_word(tokens[position]) {
             let mut path = tokens[position].to_owned();
             while tokens.get(position + 1) == Some(&"::") && tokens.get(position + 2).is_some_and(|next| is_word(next))
@@ -119,25 +136,28 @@ pub fn paths(text: &str) -> BTreeSet<String> {
             position += 1;
         }
     }
-    paths
+    (imports, paths)
 }
 
 /// Reads one branch of a `use` tree; returns the position after it.
-fn use_tree(tokens: &[&str], mut position: usize, prefix: &str, paths: &mut BTreeSet<String>) -> usize {
-    let mut path = prefix.to_owned();
+fn use_tree(tokens: &[&str], mut position: usize, prefix: &str, is_shown: bool, imports: &mut Vec<Import>) -> usize {
+    let (mut path, mut alias) = (prefix.to_owned(), None);
     while let Some(token) = tokens.get(position) {
         match *token {
             "::" => {}
             "{" => {
                 position += 1;
                 while tokens.get(position).is_some_and(|token| *token != "}") {
-                    position = use_tree(tokens, position, &path, paths);
+                    position = use_tree(tokens, position, &path, is_shown, imports);
                     position += usize::from(tokens.get(position) == Some(&","));
                 }
                 return position + 1;
             }
-            "as" => position += 1,
-            "self" => {}
+            "as" => {
+                position += 1;
+                alias = tokens.get(position);
+            }
+            "self" if !path.is_empty() => {}
             word if is_word(word) || word == "*" => {
                 path = if path.is_empty() { word.to_owned() } else { format!("{path}::{word}") };
             }
@@ -145,7 +165,8 @@ fn use_tree(tokens: &[&str], mut position: usize, prefix: &str, paths: &mut BTre
         }
         position += 1;
     }
-    paths.insert(path);
+    let name = alias.copied().or(path.rsplit("::").next()).unwrap_or_default().to_owned();
+    imports.push(Import { path, name, is_shown });
     position
 }
 

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    at_once::{expect_one_tree, prepare, work},
+    at_once::{expect_one_tree, prepare, start_workers},
     common::{FileSystem, load::Random},
     duration, mounts,
     registers::{KINDS, Kind, Register},
@@ -154,13 +154,8 @@ fn accidents_in_the_storm_leave_one_tree() {
     let registers = prepare(&points);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (registers, is_over) = (&registers, &is_over);
-        let workers: Vec<_> = points
-            .iter()
-            .enumerate()
-            // Operations of a mount that is killed fail; nothing may be stale.
-            .map(|(mount, root)| scope.spawn(move || work(mount, root, registers, is_over, |_| {})))
-            .collect();
+        // Operations of a mount that is killed fail; nothing may be stale.
+        let workers = start_workers(scope, &points, &registers, &is_over, |_, _| {});
         let (begun, mut random) = (Instant::now(), Random(setting("STRIA_STORM_SEED", 1)));
         let mut accident = 0u64;
         while begun.elapsed() < duration() || accident < 3 {

@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
+    thread::{Scope, ScopedJoinHandle},
 };
 
 use lab::reference::{Generator, Local, Operation, Outcome, Shape};
@@ -16,7 +17,7 @@ use crate::{
 
 /// One mount's part: changes its registers, looks at all, and does random operations in the tree.
 /// `is_over`: when it ends. Errors are for the caller to judge; staleness is not.
-pub fn work(
+fn work(
     mount: usize,
     root: &Path,
     registers: &[Vec<Register>],
@@ -44,6 +45,20 @@ pub fn work(
         rounds += 1;
     }
     Ok(rounds)
+}
+
+/// Starts the part of each mount. `failed`: what becomes of errors of a mount.
+pub fn start_workers<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    points: &'scope [PathBuf],
+    registers: &'scope [Vec<Register>],
+    is_over: &'scope AtomicBool,
+    failed: impl Fn(usize, &str) + Copy + Send + 'scope,
+) -> Vec<ScopedJoinHandle<'scope, Result<u64, String>>> {
+    let start = |(mount, root): (usize, &'scope PathBuf)| {
+        scope.spawn(move || work(mount, root, registers, is_over, |error| failed(mount, error)))
+    };
+    points.iter().enumerate().map(start).collect()
 }
 
 fn generator(seed: u64) -> Generator {
@@ -92,19 +107,10 @@ fn mounts_at_once_see_what_anybody_has_seen() {
     let registers = prepare(&points);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (registers, is_over) = (&registers, &is_over);
-        let workers: Vec<_> = points
-            .iter()
-            .enumerate()
-            .map(|(mount, root)| {
-                scope.spawn(move || {
-                    work(mount, root, registers, is_over, |error| {
-                        // A directory that is read in several calls while its only name changes.
-                        assert!(error.starts_with("Name") && error.ends_with("names"), "mount {mount}: {error}");
-                    })
-                })
-            })
-            .collect();
+        let workers = start_workers(scope, &points, &registers, &is_over, |mount, error| {
+            // A directory that is read in several calls while its only name changes.
+            assert!(error.starts_with("Name") && error.ends_with("names"), "mount {mount}: {error}");
+        });
         std::thread::sleep(duration());
         is_over.store(true, Ordering::SeqCst);
         for worker in workers {

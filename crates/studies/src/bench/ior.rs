@@ -8,7 +8,12 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, records::Records};
+use super::{
+    caches::CacheKind,
+    caches::drop_caches,
+    measurement::{Measurement, Run},
+    records::Records,
+};
 
 /// Bytes of a record of the hard variant.
 const HARD_BYTES: usize = 47008;
@@ -62,7 +67,7 @@ impl Ior {
             offset: &|rank, record| self.offset(run.workers, rank, record),
         };
         let write = records.write(run, &data)?;
-        super::drop_caches(super::CacheKind::Pages);
+        drop_caches(CacheKind::Pages);
         let read = records.read(run)?;
         for rank in 0..files {
             run.target.unlink(&self.path(rank))?;

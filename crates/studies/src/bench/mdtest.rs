@@ -10,7 +10,12 @@ use std::{fmt::Write, io};
 
 use bytes::Bytes;
 
-use super::{CacheKind, Measurement, Run, drop_caches, target::BenchTarget, workers};
+use super::{
+    caches::{CacheKind, drop_caches},
+    measurement::{Measurement, Run},
+    target::BenchTarget,
+    workers,
+};
 
 /// Bytes of a file of the hard variant.
 const HARD_BYTES: usize = 3901;

@@ -5,10 +5,13 @@
 //! Results are JSON lines (one per measurement) and a table of medians. Every figure that includes
 //! durability is shown with the disk's fdatasync rate at that moment.
 
+pub mod caches;
+pub mod fdatasync;
 pub mod history;
 mod ior;
 pub mod leftovers;
 mod mdtest;
+pub mod measurement;
 mod random;
 mod records;
 pub mod report;
@@ -21,21 +24,19 @@ mod workers;
 use std::{
     fs::File,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
-    sync::Once,
-    time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use clap::{Args, Subcommand, builder::RangedU64ValueParser};
 use host::progress;
-use serde::Serialize;
 
+use fdatasync::fdatasync_rate;
 use history::History;
 use leftovers::Place;
+use measurement::{Measurement, Run};
 use systems::{System, SystemKind};
-use target::BenchTarget;
 
 /// Benchmarks.
 #[derive(Clone, Debug, Subcommand)]
@@ -153,90 +154,6 @@ pub struct Common {
     /// stria/bench.jsonl in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-}
-
-/// One measurement.
-#[derive(Clone, Debug, Serialize)]
-pub struct Measurement {
-    /// Benchmark.
-    pub bench: &'static str,
-    /// Phase of it.
-    pub phase: &'static str,
-    /// File system.
-    pub system: &'static str,
-    /// Workers.
-    pub workers: usize,
-    /// Operations done.
-    pub operations: u64,
-    /// Bytes moved; 0 for metadata.
-    pub bytes: u64,
-    /// Seconds from start to end.
-    pub seconds: f64,
-    /// Processor seconds of workers, client and servers together.
-    pub cpu_seconds: f64,
-    /// fdatasyncs per second of the disk just before this run.
-    pub fdatasync_per_second: f64,
-}
-
-impl Measurement {
-    /// MiB per second for transfers, operations per second for the rest.
-    pub fn rate(&self) -> f64 {
-        let amount = if self.is_transfer() { self.bytes as f64 / f64::from(1 << 20) } else { self.operations as f64 };
-        amount / self.seconds.max(1e-9)
-    }
-
-    /// Whether bytes count rather than operations.
-    pub fn is_transfer(&self) -> bool {
-        self.bench.starts_with("ior")
-    }
-
-    /// Processor time per operation in microseconds, or per GiB in seconds.
-    pub fn cpu_cost(&self) -> f64 {
-        match self.is_transfer() {
-            true => self.cpu_seconds / (self.bytes as f64 / f64::from(1 << 30)),
-            false => self.cpu_seconds * 1e6 / self.operations.max(1) as f64,
-        }
-    }
-}
-
-/// One run of a benchmark on one system.
-pub struct Run<'a> {
-    /// What operations go to.
-    pub target: &'a dyn BenchTarget,
-    /// Workers.
-    pub workers: usize,
-    system: &'a System,
-    fdatasync_per_second: f64,
-}
-
-impl Run<'_> {
-    /// Processor time used so far.
-    pub fn cpu(&self) -> Duration {
-        self.system.cpu()
-    }
-
-    /// A result; `cpu_before` was taken when the phase began.
-    pub fn measurement(
-        &self,
-        bench: &'static str,
-        phase: &'static str,
-        operations: u64,
-        bytes: u64,
-        wall: Duration,
-        cpu_before: Duration,
-    ) -> Measurement {
-        Measurement {
-            bench,
-            phase,
-            system: self.system.kind.name(),
-            workers: self.workers,
-            operations,
-            bytes,
-            seconds: wall.as_secs_f64(),
-            cpu_seconds: self.cpu().saturating_sub(cpu_before).as_secs_f64(),
-            fdatasync_per_second: self.fdatasync_per_second,
-        }
-    }
 }
 
 type Workload<'w> = dyn Fn(&Run<'_>) -> io::Result<Vec<Measurement>> + 'w;
@@ -400,49 +317,6 @@ impl Session {
             Err(error) => progress::tell(format_args!("cannot add the run to the history: {error:#}")),
         }
         Ok(())
-    }
-}
-
-/// How often per second the disk below `directory` makes a 4 KiB overwrite durable.
-pub fn fdatasync_rate(directory: &Path) -> io::Result<f64> {
-    use std::os::unix::fs::FileExt;
-    const ROUNDS: u32 = 20;
-    let path = directory.join("fdatasync.probe");
-    let file = File::create(&path)?;
-    file.write_all_at(&[0; 4096], 0)?;
-    file.sync_all()?;
-    let start = Instant::now();
-    for round in 0..ROUNDS {
-        file.write_all_at(&[round as u8; 4096], 0)?;
-        file.sync_data()?;
-    }
-    let elapsed = start.elapsed();
-    std::fs::remove_file(&path)?;
-    Ok(f64::from(ROUNDS) / elapsed.as_secs_f64())
-}
-
-/// Which caches of the kernel are emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheKind {
-    /// Pages of files.
-    Pages,
-    /// Names and attributes too.
-    All,
-}
-
-/// Empties the kernel's caches, so that the file system is asked again; only root can do so; for
-/// other users a message says that cached data may be used.
-pub fn drop_caches(kind: CacheKind) {
-    static TOLD: Once = Once::new();
-    let number = match kind {
-        CacheKind::Pages => "1",
-        CacheKind::All => "3",
-    };
-    rustix::fs::sync();
-    if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", number) {
-        TOLD.call_once(|| {
-            progress::tell(format_args!("cached data may be used: the kernel's caches cannot be emptied: {error}"));
-        });
     }
 }
 

@@ -8,7 +8,11 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, records::Records};
+use super::{
+    caches::{CacheKind, drop_caches},
+    measurement::{Measurement, Run},
+    records::Records,
+};
 
 /// Name in results.
 pub const NAME: &str = "random-4k";
@@ -44,7 +48,7 @@ impl RandomIo {
             offset: &|_, record| shuffled(record, self.records) * RECORD_BYTES as u64,
         };
         let write = records.write(run, &Bytes::from(vec![2; RECORD_BYTES]))?;
-        super::drop_caches(super::CacheKind::Pages);
+        drop_caches(CacheKind::Pages);
         let read = records.read(run)?;
         (0..run.workers).try_for_each(|rank| run.target.unlink(&path(rank)))?;
         Ok(vec![write, read])

@@ -4,7 +4,11 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, target::TargetFile, workers};
+use super::{
+    measurement::{Measurement, Run},
+    target::TargetFile,
+    workers,
+};
 
 /// Records of every worker: how many, how large, in which file, where.
 pub struct Records<'a> {

@@ -4,7 +4,7 @@
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use serde::{Deserialize, Serialize};
 
-use super::Measurement;
+use super::measurement::Measurement;
 
 /// A line below the header, nothing else.
 pub const STYLE: TableStyle = TableStyle::new()

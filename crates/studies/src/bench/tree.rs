@@ -9,7 +9,10 @@ use std::{
     time::Instant,
 };
 
-use super::{CacheKind, Measurement, Run, drop_caches};
+use super::{
+    caches::{CacheKind, drop_caches},
+    measurement::{Measurement, Run},
+};
 
 /// Runs all phases below `directory` with the archive of a tree of `entries` names.
 pub fn run(run: &Run<'_>, directory: &Path, archive: &Path, entries: u64) -> io::Result<Vec<Measurement>> {

@@ -15,7 +15,7 @@ use lfs::explain::{self, ExplainArgs, Speeds};
 use types::counted;
 
 use crate::bench::{
-    fdatasync_rate,
+    fdatasync::fdatasync_rate,
     leftovers::Place,
     report::STYLE,
     systems::{System, SystemKind},

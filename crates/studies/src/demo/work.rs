@@ -12,7 +12,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lfs::channel::{self, Errno};
 use types::{SplitMix64, counted};
 
-use crate::bench::{CacheKind, drop_caches, tree};
+use crate::bench::{
+    caches::{CacheKind, drop_caches},
+    tree,
+};
 
 /// Name of the large file.
 pub const LARGE_NAME: &str = "large.bin";

@@ -36,7 +36,7 @@
 //! Large WRITE data are therefore copied once, as are READ data (both are not over `/dev/fuse`).
 
 mod core_ring;
-mod held;
+pub(super) mod held;
 mod memory;
 mod processors;
 mod queues;
@@ -52,7 +52,6 @@ use tokio::sync::watch;
 
 pub use core_ring::Shared;
 use core_ring::{CoreRing, IdleRing, set_up};
-pub use held::HeldEntry;
 pub use memory::EntryBytes;
 pub use queues::ENTRIES_MAX;
 

@@ -68,6 +68,12 @@ impl Actor {
         self.make_in(self.directory().await?, name).await
     }
 
+    /// Makes an empty file that must not exist.
+    pub async fn make_file(&self, name: &str) -> Result<(), String> {
+        let file = told("create", self.create(name, CREATE_NEW).await)?;
+        told("close", self.close(file).await)
+    }
+
     async fn make_in(&self, parent: InodeNumber, name: &str) -> FsResult<()> {
         let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
         let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };

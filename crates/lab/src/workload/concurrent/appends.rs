@@ -8,7 +8,7 @@ use rt::{BoxFuture, Entropy};
 
 use super::{
     Scenario, Verdict,
-    actor::{Actor, CREATE_NEW, told},
+    actor::{Actor, told},
 };
 use crate::reference::pattern;
 
@@ -52,10 +52,7 @@ impl Scenario for Appends {
     }
 
     fn prepare<'a>(&'a self, actor: &'a Actor) -> BoxFuture<'a, Verdict> {
-        Box::pin(async move {
-            let file = told("create", actor.create(FILE, CREATE_NEW).await)?;
-            told("close", actor.close(file).await)
-        })
+        Box::pin(actor.make_file(FILE))
     }
 
     fn play<'a>(&'a self, actor: &'a Actor, rounds: u64) -> BoxFuture<'a, Verdict> {

@@ -13,13 +13,14 @@ mod creates;
 mod moves;
 mod records;
 mod renames;
+mod scenario;
 mod writes;
 
 use std::{sync::Arc, time::Duration};
 
 use rt::BoxFuture;
 
-use self::actor::Actor;
+use self::{actor::Actor, scenario::Scenario};
 use super::Verdict;
 use crate::{
     Random,
@@ -27,18 +28,6 @@ use crate::{
     cluster::{Cluster, client_host},
     faults::{Chaos, FaultPlan, spread},
 };
-
-/// What clients do together, and what must be true afterwards.
-trait Scenario: Send + Sync {
-    /// Name of its directory.
-    fn name(&self) -> &'static str;
-    /// Makes what all clients need, in the scenario's directory, before anything goes wrong.
-    fn prepare<'a>(&'a self, actor: &'a Actor) -> BoxFuture<'a, Verdict>;
-    /// One client's part.
-    fn play<'a>(&'a self, actor: &'a Actor, rounds: u64) -> BoxFuture<'a, Verdict>;
-    /// Looks at the end. `dead` died in the middle of whatever it did.
-    fn judge<'a>(&'a self, actor: &'a Actor, dead: Option<u16>) -> BoxFuture<'a, Verdict>;
-}
 
 /// Faults continue for this long at most; clients that have not finished by then finish without
 /// faults.

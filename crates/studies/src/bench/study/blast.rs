@@ -25,7 +25,11 @@ use types::SplitMix64;
 
 use super::job::io_error;
 use crate::{
-    bench::{CacheKind, drop_caches, leftovers::Place, workers},
+    bench::{
+        caches::{CacheKind, drop_caches},
+        leftovers::Place,
+        workers,
+    },
     study::{Job, Outcome, Segment, Striping},
 };
 

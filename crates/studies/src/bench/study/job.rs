@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     bench::{
-        CacheKind, drop_caches,
+        caches::{CacheKind, drop_caches},
         target::{BenchTarget, PosixTarget, TargetFile},
         workers,
     },

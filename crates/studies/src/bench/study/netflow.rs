@@ -29,7 +29,10 @@ use super::{
     nfdump,
 };
 use crate::{
-    bench::{CacheKind, drop_caches, target::TargetFile},
+    bench::{
+        caches::{CacheKind, drop_caches},
+        target::TargetFile,
+    },
     study::{
         Job, Outcome,
         e1::scheduled,

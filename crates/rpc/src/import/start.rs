@@ -1,0 +1,72 @@
+//! Makes an import and starts its task.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rt::Seams;
+use tokio::sync::{Notify, Semaphore};
+use types::limits::SESSION_SLOTS_MAX;
+
+use super::{
+    core::Core,
+    driver,
+    handle::{Closer, Import, Recovery},
+    inner::{Guarded, Inner},
+    options::{Endpoint, ImportOptions},
+    permits::Permits,
+    waiting::Waiting,
+};
+use crate::{
+    auth::Principal,
+    codec::opcode::Family,
+    server::{BYTES_IN_WORK_MAX, URGENT_BYTES_IN_WORK_MAX},
+};
+
+impl Import {
+    /// An import that begins to connect. The target's name says which requests it understands (and
+    /// so how to ping it): `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
+    pub fn new(
+        seams: Seams,
+        target: &str,
+        endpoint: Endpoint,
+        principal: Principal,
+        options: ImportOptions,
+        recovery: Option<Arc<dyn Recovery>>,
+    ) -> Import {
+        let target: Arc<str> = target.into();
+        let permits = options.rpcs_in_flight_max.clamp(1, SESSION_SLOTS_MAX - 1);
+        let guarded = Guarded {
+            core: Core::new(target.clone(), principal.role().class(), &options),
+            link: None,
+            endpoint,
+            turn: 0,
+            readdressed: false,
+            link_lost: false,
+            session_lost: false,
+            worked: false,
+            closing: false,
+            wanted: permits,
+            waiting: Waiting::default(),
+        };
+        let inner = Arc::new(Inner {
+            family: Family::of_target(&target),
+            seams,
+            target,
+            principal,
+            options,
+            recovery,
+            guarded: Mutex::new(guarded),
+            permits: Permits::new(permits),
+            urgent: Permits::new(1),
+            memory: Arc::new(Semaphore::new(BYTES_IN_WORK_MAX)),
+            urgent_memory: Arc::new(Semaphore::new(URGENT_BYTES_IN_WORK_MAX)),
+            control: Semaphore::new(1),
+            changed: Notify::new(),
+            wake: Notify::new(),
+            resend: Notify::new(),
+            impatient: Notify::new(),
+        });
+        inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
+        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
+    }
+}
