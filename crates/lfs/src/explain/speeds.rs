@@ -18,7 +18,7 @@ use super::words::megabytes;
 /// Speeds that the estimates are based on.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Speeds {
-    /// Speed of an OST's device in MB/s [default: the measured speed, else 350]
+    /// Speed of an OST's device in MB/s [default: 350; explain prefers measured speeds]
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub ost_speed: Option<u64>,
     /// Speed of a client's link in MB/s
