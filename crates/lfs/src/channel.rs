@@ -156,8 +156,9 @@ pub fn mount_of(path: &Path) -> Result<Option<Mount>, Errno> {
     Ok(inside.max_by_key(|mount| mount.point.as_os_str().len()))
 }
 
-/// How long a file that is in use is looked at again, where nobody wants to wait: the kernel tells
-/// of the last close of a file a moment later than the program that closed it continues.
+/// How long a file that is in use is looked at again, where the user does not want to wait: the
+/// kernel tells of the last close of a file a moment later than the program that closed it
+/// continues.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);

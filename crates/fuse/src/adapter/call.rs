@@ -59,7 +59,8 @@ impl Call {
         entry_out(&attributes, validity)
     }
 
-    /// The outcome of a change of names, which the kernel takes for no change if it is an error.
+    /// The outcome of a change of names. The kernel assumes that a change that failed did not
+    /// happen; after some errors this is not certain.
     pub fn certain<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
         if let Err(FsError::Unreachable { .. } | FsError::Stale | FsError::Interrupted) = outcome {
             self.adapter.kernel.is_uncertain();
