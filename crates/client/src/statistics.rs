@@ -180,7 +180,7 @@ pub struct Statistics {
 pub struct StataheadStatistics {
     pages: AtomicU64,
     names: AtomicU64,
-    strays: AtomicU64,
+    wrong: AtomicU64,
 }
 
 impl StataheadStatistics {
@@ -189,21 +189,21 @@ impl StataheadStatistics {
         self.names.fetch_add(names as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn strayed(&self) {
-        self.strays.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn left_order(&self) {
+        self.wrong.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Pages that were asked for, names that came with them, and how often lookups left the order in
     /// which they had been.
     pub fn get(&self) -> (u64, u64, u64) {
-        let [pages, names, strays] =
-            [&self.pages, &self.names, &self.strays].map(|counter| counter.load(Ordering::Relaxed));
-        (pages, names, strays)
+        let [pages, names, wrong] =
+            [&self.pages, &self.names, &self.wrong].map(|counter| counter.load(Ordering::Relaxed));
+        (pages, names, wrong)
     }
 
     /// Begins to count again.
     pub fn reset(&self) {
-        [&self.pages, &self.names, &self.strays].into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        [&self.pages, &self.names, &self.wrong].into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 }
 

@@ -91,7 +91,7 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             DataKey::Object(object) => format!("object {object}"),
             DataKey::Block(object, block) => format!("object {object} block {block}"),
         },
-        COUNTERS if key == counter::ERA => "losses".to_owned(),
+        COUNTERS if key == counter::ERA => "era".to_owned(),
         COUNTERS if counter::parse_delivered_key(key).is_some() => {
             counter::parse_delivered_key(key).map_or(String::new(), |ost| format!("delivered to {ost}"))
         }
@@ -167,7 +167,7 @@ fn describe_inode(inode: &Inode) -> String {
         parts.push(format!("device {:#x}", attributes.device));
     }
     if attributes.kind == FileKind::Regular {
-        let size_known = if inode.size_known { "settled" } else { "not settled" };
+        let size_known = if inode.size_known { "size known" } else { "size not known" };
         parts.push(format!("{size_known}, {}", settlement::describe(inode.epoch)));
     }
     for (present, what) in [

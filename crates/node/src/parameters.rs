@@ -122,8 +122,8 @@ fn register_statahead(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &s
     tree.register(&format!("{prefix}.statahead_max"), Parameter::writable(doc, get, set).within(STATAHEAD_NAMES))?;
     let (shown, reset) = (Arc::clone(client), Arc::clone(client));
     let get = move || {
-        let (pages, names, strays) = shown.statistics().statahead.get();
-        format!("statahead total: {pages}\nstatahead names: {names}\nstatahead wrong: {strays}\n")
+        let (pages, names, wrong) = shown.statistics().statahead.get();
+        format!("statahead total: {pages}\nstatahead names: {names}\nstatahead wrong: {wrong}\n")
     };
     let set = move |_: &str| {
         reset.statistics().statahead.reset();

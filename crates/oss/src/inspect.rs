@@ -28,6 +28,7 @@ impl Schema for OstSchema {
 
     fn key(&self, table: Table, key: &[u8]) -> Result<String, String> {
         let described = match table {
+            META if key == ERA_KEY => Some("era".to_owned()),
             META => Some(String::from_utf8_lossy(key).into_owned()),
             OBJECTS | FLUSHED | BACKLOG => parse_object_key(key).map(|object| object.to_string()),
             CHUNKS | DIRTY => parse_part_key(key).map(|(object, chunk)| format!("{object} chunk {chunk}")),

@@ -22,7 +22,7 @@ const NEAR: usize = 8;
 /// Lookups in order before anything is asked for ahead.
 const RUN: u32 = 2;
 /// Lookups in another order before a page of the first size is asked for.
-const STRAYS: u32 = 4;
+const OUT_OF_ORDER_MAX: u32 = 4;
 /// Names that are asked for first; the number doubles as long as lookups are in order.
 const WINDOW_FIRST: u32 = 32;
 /// Entries that are passed over with the cache locked.
@@ -45,7 +45,7 @@ pub(crate) struct Step {
     /// What to ask for before this name.
     pub ahead: Option<Ahead>,
     /// Lookups were in order, and this one is not.
-    pub has_strayed: bool,
+    pub has_left_order: bool,
 }
 
 /// See the module documentation.
@@ -77,7 +77,7 @@ struct Progress {
     /// The first entry that may be unknown.
     next: usize,
     in_order: u32,
-    strays: u32,
+    out_of_order: u32,
     window: u32,
 }
 
@@ -102,23 +102,23 @@ impl Progress {
             (Some(found), _) => (self.next, self.in_order) = (found, self.in_order + 1),
             // From the beginning again.
             (None, Some(found)) => *self = Self { next: found, in_order: 1, ..Self::default() },
-            (None, None) => (self.in_order, self.window, self.strays) = (0, 0, self.strays + 1),
+            (None, None) => (self.in_order, self.window, self.out_of_order) = (0, 0, self.out_of_order + 1),
         }
-        let has_strayed = was_in_order && self.in_order == 0;
-        if self.in_order < RUN && self.strays < STRAYS {
-            return Step { ahead: None, has_strayed };
+        let has_left_order = was_in_order && self.in_order == 0;
+        if self.in_order < RUN && self.out_of_order < OUT_OF_ORDER_MAX {
+            return Step { ahead: None, has_left_order };
         }
-        self.strays = 0;
+        self.out_of_order = 0;
         if self.next >= entries.len() {
             // Locks on names before may have gone.
             self.next = 0;
-            return Step { ahead: None, has_strayed };
+            return Step { ahead: None, has_left_order };
         }
         self.window = (self.window * 2).max(WINDOW_FIRST).min(names_max);
         let count = (entries.len() - self.next).min(self.window as usize);
         let cookie = self.next.checked_sub(1).map_or(0, |before| entries[before].cookie);
         self.next += count;
-        Step { ahead: (count > 0).then_some(Ahead { cookie, count: count as u32 }), has_strayed }
+        Step { ahead: (count > 0).then_some(Ahead { cookie, count: count as u32 }), has_left_order }
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn lookups_in_order_need_few_requests() {
         let mut walk = Walk::new(1000);
-        (3..1003).for_each(|number| assert!(!walk.look(number).has_strayed));
+        (3..1003).for_each(|number| assert!(!walk.look(number).has_left_order));
         assert_eq!(walk.lookups, 1);
         let counts: Vec<u32> = walk.pages.iter().map(|page| page.count).collect();
         assert_eq!(counts, [32, 64, 128, 128, 128, 128, 128, 128, 128, 7]);
@@ -201,8 +201,8 @@ mod tests {
     fn lookups_in_another_order_ask_for_less() {
         let mut walk = Walk::new(10_000);
         // Each of a few names, far apart.
-        let strays = (0..40).map(|number| 50 + number * 200);
-        strays.for_each(|number| assert!(!walk.look(number).has_strayed));
+        let out_of_order = (0..40).map(|number| 50 + number * 200);
+        out_of_order.for_each(|number| assert!(!walk.look(number).has_left_order));
         assert_eq!((walk.lookups, walk.pages.len()), (40, 10));
         assert!(walk.pages.iter().all(|page| page.count == WINDOW_FIRST));
         // All of them, backwards: each page spares some lookups.
@@ -211,12 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_ends_has_strayed_once() {
+    fn a_walk_that_ends_has_left_order_once() {
         let mut walk = Walk::new(1000);
         walk.look_at(3..200);
         let asked = walk.pages.len();
-        assert!(walk.look(900).has_strayed);
-        assert!(!walk.look(700).has_strayed);
+        assert!(walk.look(900).has_left_order);
+        assert!(!walk.look(700).has_left_order);
         assert_eq!(walk.pages.len(), asked);
     }
 

@@ -18,8 +18,8 @@ impl FileSystem {
             return false;
         }
         let step = self.look(directory, |cache| cache.ahead(directory, name, names_max)).unwrap_or_default();
-        if step.has_strayed {
-            self.statistics.statahead.strayed();
+        if step.has_left_order {
+            self.statistics.statahead.left_order();
         }
         let Some(Ahead { cookie, count }) = step.ahead else { return false };
         // Nothing is opened: the lock on the directory's opens allows to read it.

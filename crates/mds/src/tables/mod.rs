@@ -63,7 +63,7 @@ pub const ALL: [(Table, &str); 10] = [
     (SESSIONS, "sessions"),
     (REPLIES, "replies"),
     (ORPHANS, "orphans"),
-    (DEFERRED_LOG, "outbox"),
+    (DEFERRED_LOG, "deferred_log"),
     (COUNTERS, "counters"),
     (DATA, "data"),
 ];
