@@ -247,7 +247,7 @@ async fn two_clients_always_read_what_was_written_last() {
     assert!(reads > 500 && served > reads / 4, "{served} of {reads} reads without a request");
 }
 
-/// DESIGN.md section 6: requests to the MDT for each of these, from a client that knows the directory.
+/// Requests to the MDT for each of these, from a client that knows the directory.
 #[tokio::test]
 async fn the_request_budget_is_kept() {
     const FILES: usize = 1000;
@@ -279,6 +279,9 @@ async fn the_request_budget_is_kept() {
     let before = requests(&one);
     one.rename(&root(), (ROOT, b"small"), (ROOT, b"moved"), rpc::message::mdt::RenameMode::NoReplace).await.unwrap();
     assert_eq!(requests(&one) - before, 1, "rename");
+    let before = requests(&one);
+    one.rename(&root(), (ROOT, b"empty"), (ROOT, b"moved"), rpc::message::mdt::RenameMode::Replace).await.unwrap();
+    assert_eq!(requests(&one) - before, 1, "rename onto an existing name, of a file without objects on OSTs");
     let before = requests(&one);
     one.unlink(&root(), ROOT, b"moved").await.unwrap();
     assert_eq!(requests(&one) - before, 1, "unlink");

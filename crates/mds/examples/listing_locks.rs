@@ -81,7 +81,7 @@ impl Driver {
             let reply = self.call(MdtRequest::ReadDirectory(read), extension).await;
             let MdtReply::Directory(page, complete) = reply else { panic!("{reply:?}") };
             pages += 1;
-            locks += page.iter().filter(|found| found.lock.is_some()).count();
+            locks += page.iter().filter(|found| !found.locks.is_empty()).count();
             cookie = page.last().map_or(cookie, |found| found.cookie);
             if complete {
                 return (start.elapsed() / pages, locks);

@@ -15,7 +15,7 @@
 //! granted on directories by every reply that shows them, and on files by an open for reading, whose
 //! reply contains the layout; not on a file whose readers are counted because it may be migrated.
 //!
-//! A page of a directory comes with a lock on each inode that it shows, in its entry. Once a limit
+//! A page of a directory comes with locks on each inode that it shows, in its entry. Once a limit
 //! of locks is reached, the rest of the page gets none: each refused grant asks for the oldest
 //! locks back, and one page must not ask for a client's whole cache.
 
@@ -29,6 +29,7 @@ use types::{ClientId, FileKind, InodeNumber, LockHandle};
 
 use crate::{tables::inode::Brief, transaction::entries::is_dots, volatile::Volatile};
 
+const LOOKUP: InodeBits = InodeBits(inode_bit::LOOKUP);
 const DIRECTORY: InodeBits = InodeBits(inode_bit::DIRECTORY);
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const XATTRS: InodeBits = InodeBits(inode_bit::XATTRS);
@@ -58,7 +59,10 @@ pub(crate) fn with_reply(
     let mut granted = Vec::new();
     for (inode, bits) in possible {
         let bits = exact(volatile, client, inode, bits & wanted_bits);
-        granted.extend(grant(volatile, client, inode, bits).map(|lock| told(lock, stored(inode))));
+        let stored = stored(inode);
+        for bits in apart(stored.map(|inode| inode.kind), bits) {
+            granted.extend(grant(volatile, client, inode, bits).map(|lock| told(lock, stored)));
+        }
     }
     if let MdtReply::Directory(page, _) = reply {
         in_page(volatile, client, wanted_bits, page);
@@ -80,6 +84,14 @@ pub(crate) fn with_data(
         return None;
     }
     Some(told(grant(volatile, client, inode, wanted_bits & DATA)?, stored))
+}
+
+/// The parts of an inode that get a lock each. The name of a directory has one of its own: kernels
+/// drop a name whose lock is withdrawn, and with it what is mounted below it, and working directories
+/// lose their path. That must not happen whenever other clients change what is in a directory.
+fn apart(kind: Option<FileKind>, bits: InodeBits) -> impl Iterator<Item = InodeBits> {
+    let name = if kind == Some(FileKind::Directory) { bits & LOOKUP } else { InodeBits::NONE };
+    [name, bits & !name].into_iter().filter(|bits| !bits.is_empty())
 }
 
 /// What a client wants, if anything is granted to it at present.
@@ -124,10 +136,12 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
         let Some(entry) = &found.entry else { continue };
         let (inode, bits) = shown(entry);
         let bits = exact(volatile, client, inode, bits & wanted);
-        match grant(volatile, client, inode, bits) {
-            Some(GrantedBits { handle, bits, .. }) => found.lock = Some((handle, bits)),
-            None if volatile.cache.locks_left(client) == 0 => return,
-            None => {}
+        for bits in apart(Some(entry.attributes.kind), bits) {
+            match grant(volatile, client, inode, bits) {
+                Some(GrantedBits { handle, bits, .. }) => found.locks.push((handle, bits)),
+                None if volatile.cache.locks_left(client) == 0 => return,
+                None => {}
+            }
         }
     }
 }
@@ -164,7 +178,7 @@ fn about(
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) if is_dots(&lookup.name) => {
             // Not found by a name.
             let (inode, bits) = shown(entry);
-            Some((lookup.parent, vec![(inode, bits & !InodeBits(inode_bit::LOOKUP))]))
+            Some((lookup.parent, vec![(inode, bits & !LOOKUP)]))
         }
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) => Some((lookup.parent, child(lookup.parent, entry))),
         (R::Lookup(_, lookup), MdtReply::Absent) => unseen(lookup.parent, DIRECTORY),
@@ -235,16 +249,16 @@ mod tests {
 
     fn page(inodes: std::ops::Range<u64>) -> Vec<DirectoryEntry> {
         let found = |number: u64| {
-            let mut inode = sample(FileKind::Directory);
+            let mut inode = sample(FileKind::Fifo);
             inode.attributes.inode = InodeNumber(number);
             let (inode, entry) = (inode.number(), Some(inode.entry()));
             DirectoryEntry {
                 name: b"name".to_vec(),
                 inode,
-                kind: FileKind::Directory,
+                kind: FileKind::Fifo,
                 cookie: number,
                 entry,
-                lock: None,
+                locks: Vec::new(),
                 version: 1,
             }
         };
@@ -258,7 +272,7 @@ mod tests {
         volatile.cache = CacheLocks::limited(LockHandle(1), LockLimits { per_client: 100, total: 1000 });
         let mut pages = [page(0..60), page(60..160)];
         pages.iter_mut().for_each(|page| in_page(&mut volatile, CLIENT, SHOWN, page));
-        let locked = pages.iter().flatten().filter(|found| found.lock.is_some()).count();
+        let locked = pages.iter().flatten().filter(|found| !found.locks.is_empty()).count();
         assert_eq!((locked, volatile.cache.locks_left(CLIENT)), (100, 0));
         assert_eq!(volatile.cache.take_asked().len(), 16);
         in_page(&mut volatile, CLIENT, SHOWN, &mut page(0..60));

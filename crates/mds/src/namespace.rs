@@ -205,8 +205,7 @@ impl Namespace {
                 if inode == open.inode && bits.meets(InodeBits(inode_bit::OPEN)))
         };
         open.flags.has(open_flag::UNREGISTERED)
-            && !open.flags.has(open_flag::WRITE)
-            && !open.flags.has(open_flag::TRUNCATE)
+            && open.flags.0 & !(open_flag::UNASKED | open_flag::UNREGISTERED) == 0
             && granted.iter().any(may_open)
             && self.volatile.remove_open(OpenKey { client, open: open.open }).is_some()
     }

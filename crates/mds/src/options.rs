@@ -4,7 +4,10 @@ use std::{num::NonZeroU64, time::Duration};
 
 use layout::{FileSystemDefault, PlacementPolicy};
 use rpc::{ImportOptions, Keyring};
-use types::{MdtIndex, limits::OPENS_PER_CLIENT_MAX};
+use types::{
+    MdtIndex,
+    limits::{LOCKS_PER_CLIENT_MAX, OPENS_PER_CLIENT_MAX},
+};
 
 /// Lustre's default of `dom_stripesize`.
 const BYTES_ON_MDT_MAX_DEFAULT: u64 = 1 << 20;
@@ -36,6 +39,9 @@ pub struct MdtOptions {
     pub parameters: Parameters,
     /// Files one client may have open.
     pub opens_per_client_max: usize,
+    /// Notices that may be pending for one client before it is evicted. Not below the locks that it
+    /// may wait for.
+    pub notices_per_client_max: usize,
     /// Whether what each commit leaves is checked, and a breach is a panic: for tests and
     /// simulations, since it takes time.
     pub audits: bool,
@@ -56,6 +62,7 @@ impl MdtOptions {
             node: String::new(),
             parameters: Parameters::default(),
             opens_per_client_max: OPENS_PER_CLIENT_MAX,
+            notices_per_client_max: LOCKS_PER_CLIENT_MAX,
             audits: false,
         }
     }

@@ -4,9 +4,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use kv::Lsn;
+use layout::ComponentId;
 use lock::{AdvisoryLocks, ExclusiveLocks, InodeBits, LockFamily, LockOwner, WaitTicket, inode_bit};
 use rpc::message::mdt::SetLock;
 use rt::Instant;
@@ -162,6 +164,20 @@ impl Fences {
     }
 }
 
+/// A client is about to leave something out of a component.
+#[derive(Clone, Copy, Debug)]
+struct LayoutChange {
+    client: ClientId,
+    component: ComponentId,
+    /// Its objects refuse older layouts.
+    is_fenced: bool,
+    begun_ns: u64,
+}
+
+/// How long a file stays closed to all others while a client looks for the range that it leaves out:
+/// far longer than that takes. Then the client begins again.
+const LAYOUT_CHANGE_MAX: Duration = Duration::from_secs(60);
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Volatile {
@@ -173,7 +189,7 @@ pub(crate) struct Volatile {
     pub exclusive: ExclusiveLocks,
     /// Files whose layout the holder of the exclusive data lock is about to change: their objects refuse
     /// the layouts before the present one, which nobody else is shown.
-    layout_changes: BTreeMap<InodeNumber, ClientId>,
+    layout_changes: BTreeMap<InodeNumber, LayoutChange>,
     /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
     /// Locks under which clients cache.
@@ -302,14 +318,47 @@ impl Volatile {
     }
 
     /// The holder of the exclusive data lock is about to change the layout of an inode.
-    pub fn begin_layout_change(&mut self, inode: InodeNumber, client: ClientId) {
+    pub fn begin_layout_change(&mut self, inode: InodeNumber, client: ClientId, component: ComponentId, now_ns: u64) {
         assert_eq!(self.exclusive.holder(inode), Some(client), "only the holder of the lock changes the layout");
-        self.layout_changes.insert(inode, client);
+        self.layout_changes.insert(inode, LayoutChange { client, component, is_fenced: false, begun_ns: now_ns });
+    }
+
+    /// The objects of the component refuse older layouts.
+    pub fn layout_fenced(&mut self, inode: InodeNumber, client: ClientId, component: ComponentId) {
+        let change = self.layout_changes.get_mut(&inode);
+        if let Some(change) = change.filter(|change| (change.client, change.component) == (client, component)) {
+            change.is_fenced = true;
+        }
+    }
+
+    /// Whether a client may leave something out of a component: nobody else can write there.
+    pub fn may_leave_out(&self, inode: InodeNumber, client: ClientId, component: ComponentId) -> bool {
+        let change = self.layout_changes.get(&inode);
+        change.is_some_and(|change| (change.client, change.component, change.is_fenced) == (client, component, true))
     }
 
     /// Which client is about to change the layout of an inode, if any.
     pub fn layout_changing_by(&self, inode: InodeNumber) -> Option<ClientId> {
-        self.layout_changes.get(&inode).copied()
+        self.layout_changes.get(&inode).map(|change| change.client)
+    }
+
+    /// Ends changes of layouts that take too long.
+    pub fn end_old_layout_changes(&mut self, now_ns: u64) {
+        let is_old =
+            |change: &LayoutChange| now_ns.saturating_sub(change.begun_ns) > LAYOUT_CHANGE_MAX.as_nanos() as u64;
+        let old = self.layout_changes.iter().filter(|(_, change)| is_old(change));
+        for (inode, client) in old.map(|(inode, change)| (*inode, change.client)).collect::<Vec<_>>() {
+            tracing::warn!(%inode, %client, "a change of the layout took too long; other clients continue");
+            self.end_layout_change(inode, client);
+        }
+    }
+
+    /// A client changes no layouts any more.
+    pub fn end_layout_changes_of(&mut self, client: ClientId) {
+        let changing = self.layout_changes.iter().filter(|(_, change)| change.client == client);
+        for inode in changing.map(|(inode, _)| *inode).collect::<Vec<_>>() {
+            self.end_layout_change(inode, client);
+        }
     }
 
     /// Whether nobody is shown the layout of an inode at present.
@@ -331,10 +380,7 @@ impl Volatile {
         let mut completed = Vec::new();
         self.locks.drop_client(client, &mut completed);
         self.waiters.complete(completed);
-        let changing = self.layout_changes.iter().filter(|(_, changing)| **changing == client);
-        for inode in changing.map(|(inode, _)| *inode).collect::<Vec<_>>() {
-            self.end_layout_change(inode, client);
-        }
+        self.end_layout_changes_of(client);
         for (inode, next) in self.exclusive.drop_client(client) {
             self.waiters.wake_client(inode, next);
             self.waiters.wake(inode);

@@ -20,6 +20,7 @@ mod load_first;
 mod lock_ends;
 mod model;
 mod namespace;
+mod notices;
 mod panics;
 mod permissions;
 mod removal;

@@ -119,7 +119,7 @@ async fn page(
 }
 
 fn locks(page: &[DirectoryEntry]) -> Vec<Option<u32>> {
-    page.iter().map(|found| found.lock.map(|(_, bits)| bits.0)).collect()
+    page.iter().map(|found| found.locks.first().map(|(_, bits)| bits.0)).collect()
 }
 
 #[tokio::test]
@@ -139,7 +139,8 @@ async fn pages_bring_locks_on_what_they_show() {
     assert_eq!(locks(&second), [None; 2], "not wanted");
     let (second, _) = page(&test, directory, open, first[3].cookie, 4, LOOKUP | ATTRIBUTES).await;
     assert_eq!(locks(&second), [Some(LOOKUP | ATTRIBUTES); 2]);
-    let handles: Vec<LockHandle> = first.iter().chain(&second).filter_map(|found| Some(found.lock?.0)).collect();
+    let handles: Vec<LockHandle> =
+        first.iter().chain(&second).filter_map(|found| Some(found.locks.first()?.0)).collect();
     let change = test.begin(chmod(second[0].inode, 0o600));
     assert_eq!(test.holders.heard(1).await[0].1.handle, handles[2]);
     test.cancel(BOB, vec![handles[2]]).await;
@@ -261,4 +262,22 @@ async fn reading_shows_the_access_time() {
         unasked: None,
     };
     assert_eq!(inodes(&changed(&test, MdtRequest::ReadDirectory(read)).await), [directory]);
+}
+
+/// The name of a directory stays known while other clients change what is in it.
+#[tokio::test]
+async fn names_of_directories_have_locks_of_their_own() {
+    let test = Test::new().await;
+    let directory = test.fs.mkdir(ROOT, "directory").await;
+    let (_, granted) = test.asking(BOB, lookup(ROOT, "directory"), ROOT, NAMES).await;
+    let at = resources(&granted).iter().position(|found| *found == (directory, LOOKUP)).expect("the name alone");
+    let making = test.begin(create(directory, "new"));
+    let heard = test.holders.heard(1).await;
+    assert!(heard.iter().all(|(_, blocking)| blocking.handle != granted[at].handle), "{heard:?}");
+    test.cancel(BOB, heard.into_iter().map(|(_, blocking)| blocking.handle).collect()).await;
+    created(making.await.unwrap().unwrap());
+    let open = open_directory(&test, ROOT).await;
+    let (page, _) = page(&test, ROOT, open, 0, 3, NAMES).await;
+    let bits: Vec<u32> = page[2].locks.iter().map(|(_, bits)| bits.0).collect();
+    assert_eq!(bits, [SHOWN & !LOOKUP], "it still has that on the name");
 }

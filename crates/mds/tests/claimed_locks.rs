@@ -156,8 +156,8 @@ async fn attributes_of_written_files_belong_to_the_writer() {
 async fn opens_are_registered_before_locks_are_claimed() {
     let test = Test::new().await;
     let directory = test.fs.mkdir(ROOT, "directory").await;
-    let held = test.wanting(BOB, lookup(ROOT, "directory"), ROOT, OPEN | LOOKUP).await;
-    assert_eq!(resources(&held), [(directory, OPEN | LOOKUP)]);
+    let held = test.wanting(BOB, lookup(ROOT, "directory"), ROOT, OPEN | ATTRIBUTES).await;
+    assert_eq!(resources(&held), [(directory, OPEN | ATTRIBUTES)]);
     test.fs.mdt.connection_begun(BOB);
     assert_eq!(claim(&test, BOB, &held).await, [false]);
     let registered = RegisterOpens { opens: Vec::new(), complete: true };

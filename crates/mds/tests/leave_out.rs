@@ -3,9 +3,9 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, done, ost::NotingOst, root};
+use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, done, eventually, ost::NotingOst, root};
 use layout::{Backing, ComponentId, Extent, Layout, Location};
 use rpc::{
     SessionEvent,
@@ -16,7 +16,7 @@ use rpc::{
         },
     },
 };
-use rt::memory::MemoryTransport;
+use rt::memory::{JumpingClock, MemoryTransport};
 use types::{ClientId, FsError, FsResult, Generation, InodeNumber};
 
 const MIB: u64 = 1 << 20;
@@ -257,4 +257,42 @@ async fn a_change_that_is_not_made_holds_nobody_up() {
     assert_eq!(ask_layout(&fs, BOB, &file).await, MdtReply::Waiting);
     fs.event(SessionEvent::Closed(ALICE)).await;
     shown(&fs, &file).await;
+}
+
+/// A client that goes on renewing its lease must not keep a file closed to all others.
+#[tokio::test]
+async fn a_change_that_takes_too_long_ends() {
+    let (mut fs, _ost) = with_osts(4).await;
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    fs.restart_and_recover().await;
+    fs.begin(BOB).await;
+    let file = file(&fs).await;
+    lock(&fs, &file).await;
+    let file = fence(&fs, &file, 2 * MIB).await.unwrap();
+    assert_eq!(ask_layout(&fs, BOB, &file).await, MdtReply::Waiting);
+    let continues = async || {
+        clock.jump(Duration::from_secs(5));
+        ask_layout(&fs, BOB, &file).await != MdtReply::Waiting
+    };
+    eventually("others continue", continues).await;
+    let hole = Extent { start: 2 * MIB, end: 3 * MIB };
+    let component = file.layout.components[1].id;
+    let late = leave(&fs, request(&file, LeaveStep::LeaveOut(component, hole))).await;
+    assert_eq!(late, Err(FsError::WouldBlock), "others may have written there");
+    assert!(leave_out(&fs, &file, hole).await.is_ok(), "once more from the beginning");
+}
+
+/// Only the client that makes the change sees the layout meanwhile.
+#[tokio::test]
+async fn another_writer_waits_for_the_change() {
+    let (fs, _ost) = with_osts(4).await;
+    fs.begin(BOB).await;
+    let file = file(&fs).await;
+    let (theirs, _) = fs.open(BOB, &root(), file.inode, READ | WRITE).await.unwrap();
+    lock(&fs, &file).await;
+    fence(&fs, &file, 2 * MIB).await.unwrap();
+    let component = file.layout.components[1].id;
+    let old = LeaveFullOst { open: theirs, ..request(&file, LeaveStep::Fence(component)) };
+    assert_eq!(fs.call(BOB, MdtRequest::LeaveFullOst(old)).await, Ok(MdtReply::Waiting));
 }

@@ -77,7 +77,7 @@ async fn many_locks_of_one_client_go_in_steps() {
     let request = MdtRequest::ReadDirectory(read);
     let (reply, granted) = test.asking(BOB, request, directory, DIRECTORY | SHOWN).await;
     let MdtReply::Directory(page, true) = reply else { panic!("all of it") };
-    assert_eq!(page.iter().filter(|found| found.lock.is_some()).count(), FILES);
+    assert_eq!(page.iter().filter(|found| !found.locks.is_empty()).count(), FILES);
     let all = FILES + granted.len();
     assert_eq!(test.fs.mdt.cache_locks().0, all);
     test.fs.mdt.connection_begun(BOB);

@@ -14,7 +14,10 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, OstRequest, Reply, Request, RequestExtension,
         lock::inode_bit::*,
-        mdt::{ClaimLocks, Create, LockClaim, Open, OpenFlags, OpenId, open_flag::UNREGISTERED},
+        mdt::{
+            ClaimLocks, Create, LockClaim, Open, OpenFlags, OpenId,
+            open_flag::{self, UNREGISTERED},
+        },
         ost::{Read, SpaceChange, Write},
     },
 };
@@ -232,7 +235,9 @@ async fn an_open_that_brings_the_lock_on_opens_is_not_registered() {
     file.test.cancel(BOB, opened.extension.granted.iter().map(|lock| lock.handle).collect()).await;
     assert!(!file.open(READ).await.extension.unregistered, "it did not say that it could be");
     file.test.fs.close(BOB, file.inode, OpenId(2), None).await.unwrap();
-    let written = file.open(WRITE | UNREGISTERED).await;
-    assert!(!written.extension.unregistered);
-    assert_eq!(opens(), 1);
+    for flags in [READ | open_flag::APPEND, WRITE] {
+        assert!(!file.open(flags | UNREGISTERED).await.extension.unregistered, "it could not be registered later");
+        assert_eq!(opens(), 1);
+        file.test.fs.close(BOB, file.inode, OpenId(2), None).await.unwrap();
+    }
 }

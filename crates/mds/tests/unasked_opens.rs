@@ -210,7 +210,8 @@ async fn only_the_holder_of_a_lock_may_open_without_asking() {
     assert_eq!(test.register(BOB, file, false).await, refused);
     let (file, _) = test.file(BOB, "other").await;
     let writes = test.tell(BOB, vec![(file, OPEN, OpenFlags(READ | WRITE))], false).await;
-    assert_eq!(writes, Err(FsError::Invalid));
+    let refused = NotReclaimed { lost: vec![file], undone: Vec::new() };
+    assert_eq!(writes, Ok(MdtReply::NotReclaimed(refused)));
     assert_eq!(test.fs.mdt.open_files(), 0);
 }
 
@@ -261,11 +262,11 @@ impl Test {
         let (open, _) = self.fs.open(BOB, &root(), ROOT, READ).await.unwrap();
         let entries_max = 2 * DIRECTORIES as u32;
         let read = ReadDirectory { inode: ROOT, open, cookie: 0, entries_max, attributes: true, unasked: None };
-        let bits = InodeBits(inode_bit::OPEN | inode_bit::LOOKUP);
+        let bits = InodeBits(inode_bit::OPEN | inode_bit::ATTRIBUTES);
         let reply = self.asking(BOB, MdtRequest::ReadDirectory(read), ROOT, bits).await.0;
         let MdtReply::Directory(page, true) = reply else { panic!("all of it") };
         self.close(BOB, ROOT, open).await;
-        let locked = page.into_iter().filter(|found| found.lock.is_some_and(|(_, granted)| granted == bits));
+        let locked = page.into_iter().filter(|found| found.locks.iter().any(|(_, granted)| *granted == bits));
         let directories: Vec<_> = locked.map(|found| (String::from_utf8(found.name).unwrap(), found.inode)).collect();
         assert_eq!((directories.len(), self.fs.mdt.cache_locks().0), (DIRECTORIES, DIRECTORIES));
         directories
@@ -363,4 +364,17 @@ async fn many_presumptions_end_with_their_session() {
     }
     test.fs.begin(BOB).await;
     test.directory(BOB, "new").await;
+}
+
+/// The message of a client that is not right about one open must not be refused as a whole: it has to
+/// be done with it before it can go on.
+#[tokio::test]
+async fn an_open_that_needs_a_request_is_refused_and_no_other() {
+    let test = Test::new().await;
+    let (file, _) = test.file(BOB, "file").await;
+    let (other, _) = test.file(BOB, "other").await;
+    let opens = vec![(file, OPEN, OpenFlags(READ | open_flag::APPEND)), (other, OpenId(OPEN.0 + 1), OpenFlags(READ))];
+    let refused = NotReclaimed { lost: vec![file], undone: Vec::new() };
+    assert_eq!(test.tell(BOB, opens, true).await, Ok(MdtReply::NotReclaimed(refused)));
+    assert_eq!(test.fs.mdt.open_files(), 1);
 }

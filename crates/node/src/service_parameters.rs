@@ -18,7 +18,8 @@ pub struct KnownService {
     pub prefix: &'static str,
     /// What has it.
     pub server: ServerKind,
-    /// Urgent requests are executed in order of arrival: others wait for them.
+    /// Whether its request scheduler can be chosen. Urgent requests and those of clients that come
+    /// back are executed in order of arrival: others wait for them.
     is_scheduled: bool,
 }
 
@@ -39,6 +40,10 @@ const fn scheduled(name: &'static str, prefix: &'static str, server: ServerKind)
     KnownService { name, prefix, server, is_scheduled: true }
 }
 
+const fn unscheduled(name: &'static str, prefix: &'static str, server: ServerKind) -> KnownService {
+    KnownService { name, prefix, server, is_scheduled: false }
+}
+
 /// All that have parameters.
 pub const SERVICES: &[KnownService] = &[
     scheduled("ost", "ost.OSS.ost", ServerKind::Oss),
@@ -46,14 +51,9 @@ pub const SERVICES: &[KnownService] = &[
     scheduled("mdt", "mds.MDS.mdt", ServerKind::Mds),
     scheduled("mdt_readpage", "mds.MDS.mdt_readpage", ServerKind::Mds),
     scheduled("mdt_io", "mds.MDS.mdt_io", ServerKind::Mds),
-    scheduled("mdt_recovery", "mds.MDS.mdt_recovery", ServerKind::Mds),
+    unscheduled("mdt_recovery", "mds.MDS.mdt_recovery", ServerKind::Mds),
     scheduled("mgs", "mgs.MGS.mgs", ServerKind::Mgs),
-    KnownService {
-        name: "ldlm_canceld",
-        prefix: "ldlm.services.ldlm_canceld",
-        server: ServerKind::Any,
-        is_scheduled: false,
-    },
+    unscheduled("ldlm_canceld", "ldlm.services.ldlm_canceld", ServerKind::Any),
 ];
 
 impl KnownService {

@@ -50,6 +50,8 @@ pub enum Direction {
 pub struct Entry<T> {
     /// Its number: requests are numbered in order of arrival.
     pub ticket: u64,
+    /// No policy may hold it back: it is in the fallback, whatever the policy.
+    pub is_free: bool,
     /// What is known of it.
     pub facts: Facts,
     /// What waits in its name.

@@ -26,6 +26,13 @@ impl<T> Fifo<T> {
         self.0.pop_front()
     }
 
+    /// From now on no policy may hold back the requests of which this is true.
+    pub fn free(&mut self, is_wanted: &dyn Fn(&Facts) -> bool) {
+        for entry in self.0.iter_mut().filter(|entry| is_wanted(&entry.facts)) {
+            entry.is_free = true;
+        }
+    }
+
     /// Queues requests that arrived before some that are here: these stay first in order of arrival.
     pub fn merge(&mut self, entries: Vec<Entry<T>>) {
         self.0.extend(entries);

@@ -104,16 +104,25 @@ impl<T: Send + 'static> Scheduler<T> {
 
     /// Queues a request; returns its ticket.
     pub fn push(&mut self, now_ns: u64, facts: Facts, waiter: T) -> u64 {
+        self.number_and_queue(now_ns, false, facts, waiter)
+    }
+
+    /// Queues a request that no policy may hold back, for as long as it waits; returns its ticket.
+    pub fn push_free(&mut self, now_ns: u64, facts: Facts, waiter: T) -> u64 {
+        self.number_and_queue(now_ns, true, facts, waiter)
+    }
+
+    fn number_and_queue(&mut self, now_ns: u64, is_free: bool, facts: Facts, waiter: T) -> u64 {
         let ticket = self.ticket_next;
         self.ticket_next += 1;
-        self.queue(now_ns, Entry { ticket, facts, waiter });
+        self.queue(now_ns, Entry { ticket, is_free, facts, waiter });
         ticket
     }
 
     fn queue(&mut self, now_ns: u64, entry: Entry<T>) {
         let left = match self.chosen.policy() {
-            None => Some(entry),
-            Some(policy) => policy.push(now_ns, entry),
+            Some(policy) if !entry.is_free => policy.push(now_ns, entry),
+            Some(_) | None => Some(entry),
         };
         if let Some(entry) = left {
             self.fallback.append(entry);
@@ -148,11 +157,14 @@ impl<T: Send + 'static> Scheduler<T> {
         removed.or_else(|| self.chosen.policy()?.remove(ticket))
     }
 
-    /// Leaves the requests of which this is true to the fallback: nothing holds them back any more.
+    /// Leaves the requests of which this is true to the fallback: nothing holds them back any more,
+    /// nor does a policy that is chosen later.
     pub fn release(&mut self, is_wanted: &dyn Fn(&Facts) -> bool) {
-        let Some(policy) = self.chosen.policy() else { return };
-        let released = policy.take(is_wanted);
-        self.fallback.merge(released);
+        if let Some(policy) = self.chosen.policy() {
+            let released = policy.take(is_wanted);
+            self.fallback.merge(released);
+        }
+        self.fallback.free(is_wanted);
     }
 
     /// The policy in use.

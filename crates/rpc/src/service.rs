@@ -95,6 +95,15 @@ pub struct Permit {
     policy: PolicyName,
 }
 
+/// Whether a request may be held back while a service thread is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// If the service's policy says so.
+    ByPolicy,
+    /// Something waits for its end.
+    Never,
+}
+
 /// Outcome of [`Service::admit`].
 pub enum Admission {
     /// Execute now.
@@ -206,6 +215,16 @@ impl Service {
 
     /// Asks for execution of a request that arrived at `now`. `facts`: what a policy may know of it.
     pub fn admit(self: &Arc<Self>, now: Instant, facts: impl FnOnce() -> Facts) -> Result<Admission, QueueFull> {
+        self.admit_held(now, Hold::ByPolicy, facts)
+    }
+
+    /// As [`Service::admit`], and says whether a policy may hold the request back.
+    pub(crate) fn admit_held(
+        self: &Arc<Self>,
+        now: Instant,
+        hold: Hold,
+        facts: impl FnOnce() -> Facts,
+    ) -> Result<Admission, QueueFull> {
         let mut state = self.state.lock();
         let is_fifo = state.queue.is_fifo();
         if is_fifo && state.has_free_thread() && state.queue.is_empty() {
@@ -218,7 +237,11 @@ impl Service {
             return Err(QueueFull(self.name));
         }
         let (grant, granted) = oneshot::channel();
-        let ticket = state.queue.push(now.0, facts(), Waiter { arrived: now, grant });
+        let waiter = Waiter { arrived: now, grant };
+        let ticket = match hold {
+            Hold::ByPolicy => state.queue.push(now.0, facts(), waiter),
+            Hold::Never => state.queue.push_free(now.0, facts(), waiter),
+        };
         let waiting = state.queue.len();
         state.statistics.waiting_max = state.statistics.waiting_max.max(waiting);
         drop(state);

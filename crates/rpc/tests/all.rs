@@ -11,6 +11,7 @@ mod faults;
 mod given_up;
 mod greeting;
 mod handshake;
+mod held_back;
 mod leases;
 mod limits;
 mod moves;

@@ -419,8 +419,8 @@ fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Res
         MdtReply::Directory(page, _) => page.as_slice(),
         _ => &[],
     };
-    let of_page = page.iter().filter_map(|found| {
-        found.lock.map(|(handle, bits)| (handle, Resource::Inode(found.inode, bits), found.version))
+    let of_page = page.iter().flat_map(|found| {
+        found.locks.iter().map(|(handle, bits)| (*handle, Resource::Inode(found.inode, *bits), found.version))
     });
     reply.beside.granted.iter().map(|granted| (granted.handle, granted.resource, granted.version)).chain(of_page)
 }

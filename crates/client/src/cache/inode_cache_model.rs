@@ -210,7 +210,7 @@ impl Mdt {
             kind: FileKind::Regular,
             cookie: u64::from(name[0]),
             entry: self.nodes.get(&inode).map(|node| node.entry.clone()),
-            lock: None,
+            locks: Vec::new(),
             version: self.nodes.get(&inode).map_or(0, |node| node.version),
         };
         let names = NAMES.iter().filter_map(|name| Some((*name, self.find(directory, name)?)));
@@ -225,7 +225,7 @@ impl Mdt {
             if bits != 0 {
                 let handle = LockHandle(self.number());
                 self.locks.insert(handle, (found.inode, bits));
-                found.lock = Some((handle, InodeBits(bits)));
+                found.locks = vec![(handle, InodeBits(bits))];
             }
         }
     }

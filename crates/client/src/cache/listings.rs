@@ -130,7 +130,7 @@ mod tests {
             kind: FileKind::Regular,
             cookie,
             entry: None,
-            lock: None,
+            locks: Vec::new(),
             version: 0,
         };
         cookies.map(entry).collect()

@@ -29,7 +29,7 @@ impl FileSystem {
         if let Some(found) = known() {
             return found;
         }
-        if self.look_ahead(parent, name).await
+        if self.look_ahead(parent, name).await?
             && let Some(found) = known()
         {
             return found;

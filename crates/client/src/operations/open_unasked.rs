@@ -29,12 +29,13 @@ fn granted(beside: &ReplyExtension, inode: InodeNumber) -> Option<LockHandle> {
 }
 
 impl FileSystem {
-    /// How an open is asked for: with leave not to register it, if it is for reading.
+    /// How an open is asked for: with leave not to register it, if the MDT takes it when it is
+    /// registered later.
     pub(super) fn asked_flags(&self, flags: OpenFlags) -> OpenFlags {
-        let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
-        match changes || self.client_state.opens.len() >= self.unasked_opens_max {
-            true => flags,
-            false => OpenFlags(flags.0 | open_flag::UNREGISTERED),
+        let may_be_unregistered = flags.0 & !open_flag::UNASKED == 0;
+        match may_be_unregistered && self.client_state.opens.len() < self.unasked_opens_max {
+            true => OpenFlags(flags.0 | open_flag::UNREGISTERED),
+            false => flags,
         }
     }
 

@@ -162,7 +162,7 @@ impl FakeMdt {
                     }
                     Resource::Object(..) => None,
                 });
-                found.lock = of_found;
+                found.locks = of_found.into_iter().collect();
             }
         }
         let shown = match reply {
@@ -442,7 +442,7 @@ impl State {
                     kind: FileKind::Regular,
                     cookie: position as u64 + 1,
                     entry: read.attributes.then(|| self.entry(*inode).expect("a name leads to an inode")),
-                    lock: None,
+                    locks: Vec::new(),
                     version: 0,
                 };
                 let entries = self.names.iter().enumerate().skip(read.cookie as usize).map(entry);

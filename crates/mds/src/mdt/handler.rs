@@ -229,7 +229,7 @@ impl Mdt {
         }
         if let (Some(leave), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) = (row.leave, &reply) {
             let _parked = self.revoker.clients().and_then(|clients| clients.park(row.service));
-            self.fence(leave, layout).await?;
+            self.fence(call.client, leave, layout).await?;
         }
         Ok(Served { reply, bulk: Bytes::new(), told })
     }

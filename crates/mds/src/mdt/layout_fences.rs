@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use layout::{ComponentId, Layout, Location};
 use rpc::message::LeaveFullOst;
 use tokio::sync::oneshot;
-use types::{FsError, FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex};
 
 use super::Mdt;
 
@@ -18,7 +18,12 @@ impl Mdt {
     /// Fences the objects of a component against layouts before the one with which this request was
     /// answered, which is durable; unless the layout had changed before. When it returns, they have
     /// executed what they accepted.
-    pub(super) async fn fence(self: &Arc<Self>, request: &LeaveFullOst, layout: &Layout) -> FsResult<()> {
+    pub(super) async fn fence(
+        self: &Arc<Self>,
+        client: ClientId,
+        request: &LeaveFullOst,
+        layout: &Layout,
+    ) -> FsResult<()> {
         let Some((component, generation)) = request.fence() else { return Ok(()) };
         if layout.generation != generation {
             return Ok(());
@@ -38,6 +43,7 @@ impl Mdt {
             // Its task ends early when the MDT stops.
             answer.await.unwrap_or(Err(FsError::NoDevice))?;
         }
+        self.namespace().volatile.layout_fenced(request.inode, client, component);
         Ok(())
     }
 }

@@ -118,8 +118,8 @@ impl Mdt {
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
         mdt.spawn("mdt_locks", recovery::skip_silent(mdt.clone()));
-        let delivery = mdt.namespace().volatile.waiters.take_delivery();
-        mdt.spawn("mdt_notices", notices::run(mdt.clone(), delivery));
+        mdt.namespace().volatile.waiters.set_notices_max(mdt.options.notices_per_client_max);
+        mdt.spawn("mdt_notices", notices::run(mdt.clone()));
         mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));
         mdt.spawn("mdt_removed", removed::run(mdt.clone()));
         Ok(mdt)

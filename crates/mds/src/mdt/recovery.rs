@@ -171,9 +171,12 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
             // It has no connection, or a new session.
             volatile.recovery.evicted.remove(&client);
         }
+        // Its requests have ended: it leaves nothing out any more, and no fence is above the layout.
+        volatile.end_layout_changes_of(client);
         if !volatile.fences.holds(client) {
             volatile.release_locks(client);
         }
+        volatile.waiters.session_ended(client);
     }
     mdt.forget_presumptions(client).await;
     mdt.recovery_wakeup.notify_one();
@@ -203,11 +206,15 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
     Ok(())
 }
 
-/// Lets others have the exclusive data locks that clients were told of and did not ask for again.
+/// Lets others have the exclusive data locks that clients were told of and did not ask for again, and
+/// the files whose layout a client has been changing for too long.
 pub(crate) async fn skip_silent(mdt: Arc<Mdt>) {
     /// Far longer than a client needs to ask.
     const INTERVAL: std::time::Duration = std::time::Duration::from_secs(3);
     while mdt.pause(INTERVAL).await {
-        mdt.namespace().volatile.skip_silent();
+        let now_ns = mdt.seams.clock.now().0;
+        let mut namespace = mdt.namespace();
+        namespace.volatile.skip_silent();
+        namespace.volatile.end_old_layout_changes(now_ns);
     }
 }

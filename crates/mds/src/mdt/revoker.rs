@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use types::{ClientId, limits::CALLBACK_SLOTS};
 
 /// Callbacks to one client at a time. Others of its callbacks find slots.
-const CALLBACKS_PER_CLIENT: usize = CALLBACK_SLOTS as usize / 2;
+pub(super) const CALLBACKS_PER_CLIENT: usize = CALLBACK_SLOTS as usize / 2;
 
 /// See the module documentation.
 #[derive(Default)]

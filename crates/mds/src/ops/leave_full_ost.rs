@@ -11,8 +11,8 @@
 //! 2. The client looks for the range: nobody can write there.
 //! 3. [`LeaveStep::LeaveOut`]: the range is decided again; all others continue.
 //!
-//! The wait ends with step 3, or with the exclusive data lock of the client, be it alive or not. Since
-//! no fence is above the layout that this MDT has, a client that an object refused only has to ask for
+//! The wait ends with step 3, with the exclusive data lock of the client, with its session, or after a
+//! minute: then step 3 is refused, and the client begins again. Since no fence is above the layout that this MDT has, a client that an object refused only has to ask for
 //! the layout, whatever ended in between. A restart forgets step 1: then step 3 is refused.
 //!
 //! *Objects that were never created* get other OSTs under their own names. That is safe because the
@@ -54,6 +54,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveFullOst) -> FsResult
         return Ok(MdtReply::Waiting);
     }
     let mut layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    if txn.volatile.layout_changing_by(request.inode).is_some_and(|client| client != txn.context.client) {
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
+    }
     if layout.generation != request.generation {
         txn.decide_layout(request.inode);
         return Ok(reply(&inode));
@@ -65,13 +69,16 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveFullOst) -> FsResult
         LeaveStep::Fence(component) => {
             position_of(&layout, *component)?;
             check_room(txn, &layout)?;
-            txn.volatile.begin_layout_change(request.inode, txn.context.client);
+            txn.volatile.begin_layout_change(request.inode, txn.context.client, *component, txn.context.now_ns);
         }
         LeaveStep::LeaveOut(component, hole) => {
             if txn.volatile.layout_changing_by(request.inode) != Some(txn.context.client) {
                 return Err(FsError::WouldBlock);
             }
             txn.decide_layout(request.inode);
+            if !txn.volatile.may_leave_out(request.inode, txn.context.client, *component) {
+                return Err(FsError::Invalid);
+            }
             leave_out(txn, &mut layout, *component, *hole)?;
         }
         LeaveStep::Relocate(relocation) => {

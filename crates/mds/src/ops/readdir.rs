@@ -70,7 +70,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
         kind: FileKind::Directory,
         cookie,
         entry: None,
-        lock: None,
+        locks: Vec::new(),
         version: 0,
     };
     let both = [dot(b".", directory.number(), COOKIE_SELF), dot(b"..", parent, COOKIE_PARENT)];
@@ -118,7 +118,7 @@ fn names(
             kind: target.kind,
             cookie,
             entry,
-            lock: None,
+            locks: Vec::new(),
             version,
         });
         Ok(true)

@@ -4,23 +4,17 @@
 
 use rpc::message::{
     MdtReply,
-    mdt::{NotReclaimed, OpenFlags, RegisterOpens, open_flag},
+    mdt::{NotReclaimed, RegisterOpens, open_flag},
 };
-use types::{FsError, FsResult};
+use types::FsResult;
 
 use crate::{
     opens::{OpenFile, OpenKey},
     transaction::Transaction,
 };
 
-/// What an open has that can be made without asking.
-const READING: u32 = open_flag::READ | open_flag::EXECUTE | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED;
-
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResult<MdtReply> {
     let client = txn.context.client;
-    if request.opens.iter().any(|(_, _, OpenFlags(flags))| flags & !READING != 0) {
-        return Err(FsError::Invalid);
-    }
     // Read before anything changes.
     txn.need_inodes(request.opens.iter().map(|(inode, ..)| *inode))?;
     txn.must_not_wait();
@@ -30,7 +24,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         if txn.volatile.opens.get(key).is_some_and(|file| file.inode == *inode) {
             continue;
         }
-        let may_be_open = txn.volatile.may_open_unasked(client, *inode);
+        let is_unasked = flags.0 & !open_flag::UNASKED == 0;
+        let may_be_open = is_unasked && txn.volatile.may_open_unasked(client, *inode);
         // One that cannot be taken must not fail the others: the client would never be done.
         let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
         if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key).is_err() {

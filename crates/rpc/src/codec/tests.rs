@@ -346,7 +346,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         kind: FileKind::Fifo,
         cookie: i64::MAX as u64,
         entry: Some(entry()),
-        lock: Some((LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))),
+        locks: vec![(LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))],
         version: 300,
     };
     let info = LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None };

@@ -32,6 +32,9 @@ pub mod open_flag {
     /// Of an open for reading: if the client gets the lock on opens with the reply, the open is not
     /// registered. The client registers it before it gives the lock back, if it is still open.
     pub const UNREGISTERED: u32 = 256;
+
+    /// What an open may have that the MDT need not register: one for reading that changes nothing.
+    pub const UNASKED: u32 = READ | EXECUTE | NO_ACCESS_TIME | UNCOUNTED;
 }
 
 /// Set of [`open_flag`] bits.
@@ -516,9 +519,10 @@ pub struct DirectoryEntry {
     pub cookie: u64,
     /// The inode, if requested (never for `.` and `..`).
     pub entry: Option<Entry>,
-    /// A lock on these parts of the inode, which the client holds from now on.
+    /// Locks on these parts of the inode, which the client holds from now on: one, or of a directory
+    /// two.
     #[serde(default)]
-    pub lock: Option<(LockHandle, InodeBits)>,
+    pub locks: Vec<(LockHandle, InodeBits)>,
     /// With `entry`: version of the inode.
     #[serde(default)]
     pub version: u64,
@@ -893,13 +897,13 @@ pub enum MdtReply {
 impl MdtReply {
     /// Whether it grants locks by itself, besides those that go with it.
     pub fn grants_locks(&self) -> bool {
-        matches!(self, MdtReply::Directory(page, _) if page.iter().any(|found| found.lock.is_some()))
+        matches!(self, MdtReply::Directory(page, _) if page.iter().any(|found| !found.locks.is_empty()))
     }
 
     /// Removes these locks.
     pub fn take_locks(&mut self) {
         if let MdtReply::Directory(page, _) = self {
-            page.iter_mut().for_each(|found| found.lock = None);
+            page.iter_mut().for_each(|found| found.locks.clear());
         }
     }
 }

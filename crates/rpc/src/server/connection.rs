@@ -364,7 +364,7 @@ impl Reader {
         }
         let overdue = bound.target.overdue.before(&call.request, bound.target.now());
         let way = if overdue.is_empty() {
-            match bound.target.admit(bound.target.now(), &bound.cell, &call, urgent) {
+            match bound.target.admit(bound.target.now(), bound.session(), &call, urgent) {
                 Ok(admission) => Way::Admitted(admission),
                 Err(_full) => {
                     bound.cell.withdraw(slot, xid);
@@ -423,7 +423,7 @@ impl Way {
             Way::Behind(changes, urgent) => {
                 let until = target.now() + overdue::WAIT_MAX;
                 timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
-                target.admitted(target.now(), &bound.cell, call, urgent).await.ok()
+                target.admitted(target.now(), bound.session(), call, urgent).await.ok()
             }
         }
     }

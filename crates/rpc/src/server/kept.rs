@@ -88,7 +88,7 @@ mod tests {
             kind: FileKind::Regular,
             cookie: 9,
             entry: None,
-            lock,
+            locks: Vec::from_iter(lock),
             version: 0,
         };
         let page = |lock| Reply::Mdt(MdtReply::Directory(vec![found(None), found(lock)], true));

@@ -156,7 +156,7 @@ impl LocalLink {
         let (trace, opcode, urgent) = (trace::current(), opcode::of(&request), request.row().urgent);
         let (class, extension) = beside;
         let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
-        let Ok(permit) = target.admitted(target.now(), cell, &call, urgent).await else {
+        let Ok(permit) = target.admitted(target.now(), self.bound.session(), &call, urgent).await else {
             return LocalOutcome::Busy(call.request, call.bulk);
         };
         arrived.withdraw = false;

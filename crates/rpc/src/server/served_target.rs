@@ -1,7 +1,7 @@
 //! One target: its handler, its sessions, and the path of a request that its session has admitted.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Display,
     future::poll_fn,
     pin::Pin,
@@ -34,8 +34,10 @@ use crate::{
         ClientRequest, Request, bounds,
         session::{Connect, Connected, urgent_slots},
     },
-    service::{Admission, Parked, Permit, QueueFull},
-    session::{CallbackResult, ConnectPlan, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect},
+    service::{Admission, Hold, Parked, Permit, QueueFull},
+    session::{
+        CONTROL_SLOT, CallbackResult, ConnectPlan, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect,
+    },
 };
 
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
@@ -83,6 +85,13 @@ pub(super) struct Bound {
     pub(super) generation: Generation,
     /// What the client at the other end of this connection has proved to be.
     pub(super) role: Role,
+}
+
+impl Bound {
+    /// The session, and the connection of it that this is.
+    pub(super) fn session(&self) -> (&SessionCell, Generation) {
+        (&self.cell, self.generation)
+    }
 }
 
 impl ServedTarget {
@@ -202,6 +211,8 @@ impl ServedTarget {
                 if superseded {
                     cell.detach();
                     cell.notify();
+                    // This connection waits for them.
+                    self.release(&BTreeSet::from([cell.client]));
                 }
                 (plan, Some(cell))
             }
@@ -279,8 +290,7 @@ impl ServedTarget {
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
         cell.end_callbacks();
         self.handler.session_ending(event);
-        let (client, target) = (cell.client, self.number);
-        self.shared.release(&|facts| facts.client == client && facts.target == target);
+        self.release(&BTreeSet::from([cell.client]));
         cell.until(|session| (session.running() == 0).then_some(())).await;
         tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         self.tell(event).await;
@@ -291,6 +301,11 @@ impl ServedTarget {
         drop(sessions);
         cell.with(Session::ended);
         cell.notify();
+    }
+
+    /// No scheduler holds back what these clients have asked of this target any more.
+    fn release(&self, clients: &BTreeSet<ClientId>) {
+        self.shared.release(&|facts| facts.target == self.number && clients.contains(&facts.client));
     }
 
     /// When a client's lease runs out; `None` if it has no session, or needs no lease.
@@ -380,7 +395,7 @@ impl ServedTarget {
                 tick = beat.tick(&*clock) => tick,
             };
             self.note_stall(&tick);
-            if !tick.may_judge || !self.has_expired(tick.now) {
+            if !tick.may_judge || !self.has_silent(tick.now) {
                 continue;
             }
             // This core ran in time. Another one may not have, and may have to read yet what the
@@ -411,15 +426,22 @@ impl ServedTarget {
         }
     }
 
-    fn has_expired(&self, now: Instant) -> bool {
-        self.sessions.lock().values().any(|cell| cell.with(|session| session.expired(now, self.lease)))
+    fn has_silent(&self, now: Instant) -> bool {
+        self.sessions.lock().values().any(|cell| cell.with(|session| session.silent(now, self.lease)))
     }
 
     /// Begins the end of all sessions whose lease had run out at `now`. Each ends in a task of its
     /// own: one that takes long, because its requests do or the target's device hangs, holds up no
-    /// other.
+    /// other. A later check ends the sessions of silent clients whose requests are still running;
+    /// those that a scheduler holds back are released now.
     fn evict_expired(self: &Arc<Self>, now: Instant) {
         let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        let is_silent =
+            |cell: &&Arc<SessionCell>| cell.with(|session| session.running() > 0 && session.silent(now, self.lease));
+        let silent: BTreeSet<_> = cells.iter().filter(is_silent).map(|cell| cell.client).collect();
+        if !silent.is_empty() {
+            self.release(&silent);
+        }
         for cell in cells {
             if !cell.with(|session| session.expired(now, self.lease) && session.end()) {
                 continue;
@@ -435,28 +457,37 @@ impl ServedTarget {
     }
 
     /// Asks the request's service for execution; urgent ones have one of their own, so that they
-    /// never wait for what waits for them.
+    /// never wait for what waits for them. `generation`: of the request's connection.
     pub(super) fn admit(
         &self,
         now: Instant,
-        cell: &SessionCell,
+        (cell, generation): (&SessionCell, Generation),
         call: &Call,
         urgent: bool,
     ) -> Result<Admission, QueueFull> {
         let threads = self.shared.options.service_threads;
         let service = if urgent { URGENT_SERVICE } else { self.handler.service(&call.request) };
-        self.shared.service(service, threads).admit(now, || facts::of(cell, self.number, call))
+        let hold = if urgent || call.slot == CONTROL_SLOT { Hold::Never } else { Hold::ByPolicy };
+        let facts = || facts::of(cell, self.number, call);
+        let admission = self.shared.service(service, threads).admit_held(now, hold, facts)?;
+        // What waits for the requests of this session or connection may have released them before
+        // this one was queued. Checked afterwards: whatever begins to wait from here on finds it.
+        let is_queued = matches!(admission, Admission::Queued(_));
+        if is_queued && (self.is_stopping() || !cell.with(|session| session.may_hold_back(generation))) {
+            self.release(&BTreeSet::from([cell.client]));
+        }
+        Ok(admission)
     }
 
     /// As [`ServedTarget::admit`], and waits in the queue.
     pub(super) async fn admitted(
         &self,
         now: Instant,
-        cell: &SessionCell,
+        session: (&SessionCell, Generation),
         call: &Call,
         urgent: bool,
     ) -> Result<Permit, QueueFull> {
-        match self.admit(now, cell, call, urgent)? {
+        match self.admit(now, session, call, urgent)? {
             Admission::Now(permit) => Ok(permit),
             Admission::Queued(waiting) => Ok(waiting.await),
         }

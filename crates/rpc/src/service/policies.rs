@@ -57,15 +57,10 @@ impl Service {
         Ok(())
     }
 
-    /// Waiting requests of which this is true are held back by no policy any more.
+    /// Waiting requests of which this is true are held back by no policy any more, nor by one that
+    /// is chosen later.
     pub(crate) fn release(self: &Arc<Self>, is_wanted: &dyn Fn(&Facts) -> bool) {
-        {
-            let mut state = self.state.lock();
-            if state.queue.is_fifo() {
-                return;
-            }
-            state.queue.release(is_wanted);
-        }
+        self.state.lock().queue.release(is_wanted);
         self.start_waiting();
     }
 }

@@ -275,6 +275,24 @@ fn what_is_held_back_executes_when_it_is_released_or_the_policy_changes() {
 }
 
 #[test]
+fn what_nothing_may_hold_back_is_held_back_by_no_policy_chosen_later() {
+    let (hand, _, service) = scheduled(1, 100);
+    let (permit, mut requests) = waiting(&service, &hand, &[1, 2]);
+    service.release(&|facts| facts.client == ClientId(2));
+    let free = service.admit_held(hand.now(), Hold::Never, || of_client(3));
+    requests.push((3, queued(free)));
+    for policy in ["delay", "tbf", "crrn", "delay"] {
+        service.set_policy(policy.parse().unwrap());
+    }
+    drop(permit);
+    assert_eq!(executes(&mut requests).map(|(client, _)| client), Some(2));
+    assert_eq!(executes(&mut requests).map(|(client, _)| client), Some(3));
+    assert!(executes(&mut requests).is_none());
+    let free = service.admit_held(hand.now(), Hold::Never, || of_client(4));
+    assert!(poll(&mut queued(free)).is_some(), "with a policy that holds back all others");
+}
+
+#[test]
 fn callers_that_give_up_leave_the_queue_of_every_policy() {
     for policy in PolicyName::ALL {
         let (hand, service) = service(1, 3);

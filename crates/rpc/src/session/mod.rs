@@ -35,6 +35,11 @@
 //! count, and requests that arrived meanwhile are read before any client is evicted (module
 //! [`rt::beat`]).
 //!
+//! A request counts as running from its arrival, also while it waits in the queue of its service. A
+//! scheduler that holds requests back does not delay any of this: the server releases what it holds
+//! of a client that connects again, of one that was silent for longer than its lease, and of a
+//! session that ends (docs/decisions/0041).
+//!
 //! Downside: a request that runs for a long time delays its client's reconnection.
 
 mod call_back;
@@ -45,7 +50,7 @@ mod slot;
 pub use call_back::CallbackPath;
 pub use callbacks::CallbackResult;
 pub use cell::{PresentConnection, SessionCell};
-pub use slot::{Arrival, KeptReply, SlotTable};
+pub use slot::{Arrival, CONTROL_SLOT, KeptReply, SlotTable};
 
 use std::time::Duration;
 
@@ -136,7 +141,7 @@ impl Session {
         self.last_activity
     }
 
-    /// Requests being executed.
+    /// Requests being executed, and those that wait for their execution.
     pub fn running(&self) -> usize {
         self.slots.running()
     }
@@ -172,7 +177,19 @@ impl Session {
     /// Whether the lease has run out. A session that executes a request is left alone until it has
     /// finished.
     pub fn expired(&self, now: Instant, lease: Duration) -> bool {
-        self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
+        self.running() == 0 && self.silent(now, lease)
+    }
+
+    /// Whether the client has been silent for longer than its lease. Its requests may be running, or
+    /// wait in the queue of a service.
+    pub fn silent(&self, now: Instant, lease: Duration) -> bool {
+        self.phase == Phase::Open && !self.pinned && now.since(self.last_activity) > lease
+    }
+
+    /// Whether a scheduler may hold back a request that arrived on the connection of `generation`.
+    /// If not, the session's end or a newer connection waits for it.
+    pub fn may_hold_back(&self, generation: Generation) -> bool {
+        self.phase == Phase::Open && self.generation == generation
     }
 
     /// When the lease runs out; `None` while the session needs none.

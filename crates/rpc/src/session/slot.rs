@@ -5,6 +5,9 @@ use types::{Slot, Xid};
 
 use crate::{codec::Body, message::session::urgent_slots};
 
+/// The slot of pings and of what a client sends to recover its state.
+pub const CONTROL_SLOT: Slot = Slot(0);
+
 /// A reply as it went out, kept for copies of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptReply {

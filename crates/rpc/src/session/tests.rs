@@ -117,6 +117,16 @@ fn connects_wait_while_a_session_opens_or_ends() {
 }
 
 #[test]
+fn requests_of_a_session_that_ends_or_connects_again_are_not_held_back() {
+    let mut session = open(1);
+    assert!(session.may_hold_back(Generation(1)));
+    plan(Some(&mut session), &connect(2, true, HERE));
+    assert!(!session.may_hold_back(Generation(1)) && session.may_hold_back(Generation(2)));
+    session.end();
+    assert!(!session.may_hold_back(Generation(2)));
+}
+
+#[test]
 fn an_ending_session_executes_nothing() {
     let mut session = open(1);
     session.end();
@@ -133,6 +143,7 @@ fn a_lease_runs_out_without_requests_only() {
     let mut running = open(1);
     running.arrive(NOW, Generation(1), Slot(0), Xid(1), None);
     assert!(!running.expired(late, lease), "its request is still running");
+    assert!(running.silent(late, lease) && !running.silent(NOW + lease, lease));
     running.finish(Slot(0), Xid(1), None);
     assert!(running.expired(late, lease), "the client did not ping while it waited");
 

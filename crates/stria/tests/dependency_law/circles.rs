@@ -49,7 +49,7 @@ impl Crate {
     }
 
     /// The path from the root of the crate, if it leads into the crate.
-    fn from_the_root(&self, module: &[String], path: &str) -> Option<Module> {
+    fn rooted(&self, module: &[String], path: &str) -> Option<Module> {
         let mut words = path.split("::").map(str::to_owned).peekable();
         let mut at = module.to_vec();
         match words.peek().map(String::as_str)? {
@@ -81,7 +81,7 @@ impl Crate {
             },
             None => path.to_owned(),
         };
-        let whole = self.from_the_root(module, &path)?;
+        let whole = self.rooted(module, &path)?;
         let mut at = whole.clone();
         while !self.files.contains_key(&at) {
             at.pop()?;
@@ -90,7 +90,7 @@ impl Crate {
         let re_export = rest.first().and_then(|name| self.import(&at, name));
         match re_export {
             Some(import) if !self.re_exports_count && re_exports_deep < RE_EXPORTS_DEEP => {
-                let path = [&[import.path.clone()], &rest[1..]].concat().join("::");
+                let path = [std::slice::from_ref(&import.path), &rest[1..]].concat().join("::");
                 self.file_of(&at, &path, re_exports_deep + 1)
             }
             _ => Some(at),

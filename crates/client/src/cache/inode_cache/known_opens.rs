@@ -11,9 +11,6 @@ use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, LockHandle, T
 
 use super::{ConnectionId, InodeCache, is_access_fresh};
 
-/// What an open may have.
-const READING: u32 = open_flag::READ | open_flag::EXECUTE | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED;
-
 impl InodeCache {
     /// The connection whose locks are held.
     pub fn connection(&self) -> Option<ConnectionId> {
@@ -64,5 +61,5 @@ impl InodeCache {
 fn wanted(OpenFlags(flags): OpenFlags) -> Option<u32> {
     let bit = |flag: u32, permission: u32| if flags & flag != 0 { permission } else { 0 };
     let wanted = bit(open_flag::READ, permission::READ) | bit(open_flag::EXECUTE, permission::EXECUTE);
-    (flags & !READING == 0 && wanted != 0).then_some(wanted)
+    (flags & !open_flag::UNASKED == 0 && wanted != 0).then_some(wanted)
 }
