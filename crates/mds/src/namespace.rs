@@ -294,6 +294,7 @@ impl Namespace {
         let mut changes = txn.into_changes();
         self.change = Change::default();
         let (exclusive, decided_layout) = (changes.exclusive.take(), changes.decided_layout.take());
+        let ended_holds = std::mem::take(&mut changes.ended_holds);
         let waits = attempts.as_deref_mut().filter(|_| !changes.is_final);
         let outcome = outcome.and_then(|value| Ok((value, self.prepare(context, waits, &changes)?)));
         let (outcome, cached) = match outcome {
@@ -315,6 +316,7 @@ impl Namespace {
         let outcome = outcome.and_then(|value| self.commit(changes, context.now).map(|()| value));
         match &outcome {
             Ok(_) => {
+                ended_holds.into_iter().for_each(|inode| self.volatile.end_hold(inode));
                 self.volatile.cache.revoke(context.client, &cached.accessed());
                 cached.unnamed().iter().for_each(|inode| self.volatile.lost_name(context.client, *inode));
                 cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));

@@ -151,6 +151,6 @@ fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side:
     let writes = key.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes);
     inode.size_known = !writes;
     txn.put_inode(inode);
-    txn.volatile.end_hold(inode.number());
+    txn.end_hold(inode.number());
     Ok(())
 }

@@ -122,6 +122,8 @@ pub(crate) struct Changes {
     pub releases: bool,
     /// An inode whose layout its client does not change any more, whatever becomes of the operation.
     pub decided_layout: Option<InodeNumber>,
+    /// Inodes whose writers continue once the batch exists, see [`Volatile::end_hold`].
+    pub ended_holds: Vec<InodeNumber>,
     /// A file whose objects get bytes that they did not have.
     pub lengthened: Option<InodeNumber>,
 }
@@ -143,6 +145,7 @@ impl Changes {
             exclusive: None,
             releases: false,
             decided_layout: None,
+            ended_holds: Vec::new(),
             lengthened: None,
         }
     }
@@ -263,6 +266,12 @@ impl<'n> Transaction<'n> {
     /// The change of this inode's layout that the client has begun ends with the operation.
     pub fn decide_layout(&mut self, inode: InodeNumber) {
         self.changes.decided_layout = Some(inode);
+    }
+
+    /// Writers of an inode continue if this succeeds. Not before: the change may still wait for locks of
+    /// other clients.
+    pub fn end_hold(&mut self, inode: InodeNumber) {
+        self.changes.ended_holds.push(inode);
     }
 
     /// The operation is not possible before this inode's locks, opens or layout change: its client is

@@ -37,6 +37,7 @@ impl Transaction<'_> {
             is_final: _,
             exclusive,
             decided_layout: _,
+            ended_holds: _,
             releases,
             lengthened,
         } = &self.changes;
