@@ -34,6 +34,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
             continue;
         }
         txn.volatile.opens.insert(key, OpenFile { inode: *inode, flags: *flags, epoch: None, began: false });
+        if txn.volatile.opens.is_waited_for(*inode, client) {
+            // Writers of this client that wait ask again: they must not wait for an open that waits for
+            // the end of this one.
+            txn.volatile.waiters.wake(*inode);
+        }
     }
     if request.complete {
         txn.volatile.opens.presumed.registered(client);
