@@ -42,7 +42,7 @@ impl Handler for Mdt {
                 Ok(Served { reply, bulk, told }) => {
                     let Told { change, granted, changed, data, unregistered } = told;
                     let told = change.told(self.era.count(), self.store.last_durable());
-                    // Whoever reads damaged data is told so.
+                    // Damaged data do not go with the reply: a read reports the damage.
                     let data = data.and_then(|stored| stored.verified(self.options.index).ok());
                     let (data, bulk) = data.map_or((None, bulk), |(done, data)| (Some(done), data));
                     let extension = ReplyExtension { granted, changed, data, unregistered, ..told };
