@@ -95,7 +95,7 @@ async fn components_get_their_objects_when_a_write_comes_to_them() {
     expected.extend([3; 100]);
     assert!(data == expected);
     fs.close(file, None).await.unwrap();
-    assert_eq!(size(&fs, inode).await, SECOND + 7 * STRIPE + 100, "settled by the close");
+    assert_eq!(size(&fs, inode).await, SECOND + 7 * STRIPE + 100, "reported by the close");
 }
 
 #[tokio::test]

@@ -309,7 +309,7 @@ proptest! {
             two.fs.close(two.file, None).await.unwrap();
             let before = requests(&one.fs);
             assert_eq!(size(&one.fs, inode).await, model.len() as u64);
-            assert_eq!(since(&one.fs, &before), [("mdt_getattr", 1)], "it is settled");
+            assert_eq!(since(&one.fs, &before), [("mdt_getattr", 1)], "its size is known");
         });
     }
 }

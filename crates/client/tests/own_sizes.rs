@@ -58,7 +58,7 @@ async fn the_only_writer_asks_no_object() {
     let after = requests(&fs);
     let of = |requests: &[(String, u64)]| requests.iter().map(|(_, calls)| calls).sum::<u64>();
     assert_eq!(of(&after) - of(&before), 2, "one for each: {before:?} {after:?}");
-    // What others see, which ask the objects, and what is settled in the end.
+    // What others see, which ask the objects, and what the MDT knows in the end.
     let other = cluster.mount().await;
     let shown = |seen: Attributes| Attributes { atime: Timestamp::default(), ..seen };
     assert_eq!(shown(other.get_attributes(inode, None).await.unwrap()), shown(set));

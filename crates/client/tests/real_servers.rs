@@ -36,7 +36,7 @@ fn glimpses(fs: &FileSystem) -> usize {
 }
 
 #[tokio::test]
-async fn a_sole_writer_settles_its_file() {
+async fn a_sole_writer_reports_its_size() {
     let cluster = RealCluster::new(STRIPE, 3).await;
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
@@ -232,10 +232,10 @@ async fn a_client_that_an_ost_refuses_begins_anew() {
     assert_eq!(fs.close(file, None).await, Ok(()));
 }
 
-/// Its writer is gone without a word; once the OSTs refuse it, the first client that looks settles
+/// Its writer is gone without a word; once the OSTs refuse it, the first client that looks reports
 /// the size.
 #[tokio::test]
-async fn whoever_looks_settles_the_file_of_a_dead_writer() {
+async fn a_look_reports_the_size_of_a_dead_writers_file() {
     let cluster = RealCluster::new(STRIPE, 2).await;
     let (writer, other) = (cluster.mount().await, cluster.mount().await);
     let file = create(&writer, "file", READ_WRITE).await;
@@ -251,7 +251,7 @@ async fn whoever_looks_settles_the_file_of_a_dead_writer() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    panic!("it is never settled");
+    panic!("the size is never known");
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ async fn a_glimpse_finds_the_size_of_overlapping_writers() {
     assert!(!cluster.mdt.size_known(inode));
     let before = cluster.requests();
     other.close(second, None).await.unwrap();
-    assert_eq!(cluster.requests_since(&before), counts(&[("close", 1), ("glimpse", 2), ("settle", 1)]));
+    assert_eq!(cluster.requests_since(&before), counts(&[("close", 1), ("glimpse", 2), ("report_size", 1)]));
     assert!(cluster.mdt.size_known(inode));
     assert_eq!(size(&one, inode).await, 3 * STRIPE + 10);
 }
@@ -135,7 +135,7 @@ async fn truncation_is_seen_by_others_at_once() {
 }
 
 #[tokio::test]
-async fn a_truncation_by_path_settles_the_file() {
+async fn a_truncation_by_path_makes_the_size_known() {
     let cluster = Cluster::new(STRIPE, 3);
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
@@ -148,7 +148,7 @@ async fn a_truncation_by_path_settles_the_file() {
 
 /// O_RDONLY | O_TRUNC: the close of a reader tells nothing, so the truncation does.
 #[tokio::test]
-async fn an_open_for_reading_that_truncates_settles_the_file() {
+async fn an_open_for_reading_that_truncates_makes_the_size_known() {
     let cluster = Cluster::new(STRIPE, 2);
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
@@ -187,7 +187,7 @@ async fn size_by(fs: &Arc<FileSystem>, inode: InodeNumber, look: Look) -> u64 {
 }
 
 #[tokio::test]
-async fn who_looks_at_a_file_of_a_dead_writer_settles_it() {
+async fn a_look_at_a_file_of_a_dead_writer_reports_its_size() {
     let cluster = Cluster::new(STRIPE, 2);
     let (fs, other) = (cluster.mount().await, cluster.mount().await);
     let file = create(&fs, "file", READ_WRITE).await;
@@ -197,11 +197,11 @@ async fn who_looks_at_a_file_of_a_dead_writer_settles_it() {
     assert!(!cluster.mdt.size_known(inode), "somebody writes to it");
     fs.close(file, None).await.unwrap();
     for look in [Look::Inode, Look::Name, Look::Directory] {
-        cluster.mdt.unsettle(inode);
+        cluster.mdt.forget_size(inode);
         let before = cluster.requests();
         assert_eq!(size_by(&other, inode, look).await, 100_000);
         assert!(cluster.mdt.size_known(inode));
-        assert_eq!(cluster.requests_since(&before)["settle"], 1);
+        assert_eq!(cluster.requests_since(&before)["report_size"], 1);
         let before = cluster.requests();
         assert_eq!(size_by(&other, inode, look).await, 100_000);
         assert!(!cluster.requests_since(&before).contains_key("glimpse"), "the MDT knows");
@@ -492,7 +492,7 @@ async fn the_data_sync_of_a_file_opened_for_writing_anew_commits_that_open() {
     let cluster = Cluster::new(STRIPE, 1);
     let fs = cluster.mount().await;
     let first = create(&fs, "file", READ_WRITE).await;
-    write(&fs, &first, 0, b"settled").await;
+    write(&fs, &first, 0, b"written").await;
     fs.fsync(&first, true).await.unwrap();
     let inode = first.inode();
     let _reader = open(&fs, inode, open_flag::READ).await;

@@ -417,7 +417,7 @@ async fn opens_are_told_again_if_the_new_connection_breaks() {
     network.reset(&Address::from(SERVERS));
     cluster.mdt.hold_answers(None);
     let done = async { (statfs.await.unwrap().map(drop), closing.await.unwrap()) };
-    let done = tokio::time::timeout(Duration::from_secs(20), done).await.expect("it goes on");
+    let done = tokio::time::timeout(Duration::from_secs(60), done).await.expect("it goes on");
     assert_eq!(done, (Ok(()), Ok(())));
     assert_eq!((cluster.mdt.open_count(), fs.open_count()), (OPENS - 2, OPENS - 2));
     for file in files {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use cluster::Cluster;
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, XattrFlags, makedev, mknodat};
 
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 5001;
@@ -147,4 +147,26 @@ fn programs_are_executed_by_users_who_may_not_read_them() {
         set_mode(&program, 0o100);
         assert_eq!(Command::new(&program).arg("root").output().unwrap().stdout, b"root\n", "{options}");
     }
+}
+
+#[test]
+fn a_program_is_not_truncated_while_it_is_executed() {
+    let cluster = Cluster::mounted();
+    let program = cluster.path("sleep");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let length = fs::metadata(&program).unwrap().len();
+    let mut running = Command::new(&program).arg("1000").spawn().unwrap();
+    let open = |flags| rustix::fs::open(&program, flags, Mode::empty()).map_err(std::io::Error::from);
+    let refused = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR].map(|access| errno(open(access | OFlags::TRUNC)));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(refused, [libc::ETXTBSY; 3]);
+    assert_eq!(fs::metadata(&program).unwrap().len(), length);
+    // The kernel closes a program some time after its last process has ended.
+    let since = std::time::Instant::now();
+    while let Err(error) = open(OFlags::RDONLY | OFlags::TRUNC) {
+        assert_eq!(error.raw_os_error(), Some(libc::ETXTBSY));
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "the program is still busy");
+    }
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
 }

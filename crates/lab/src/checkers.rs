@@ -47,7 +47,7 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
         let inspector = Inspector::open(cluster);
         namespace_is_clean(&inspector).await?;
         objects_verify(&inspector).await?;
-        every_size_settles(cluster, &inspector).await?;
+        every_size_becomes_known(cluster, &inspector).await?;
         if cluster.lost_power(Role::Mds) {
             destroy_orphans(cluster, &inspector).await?;
         }
@@ -223,9 +223,9 @@ async fn sizes_agree(inspector: &Inspector) -> Verdict {
     Ok(())
 }
 
-/// A client that looks at a file settles its size if no client has it open, however its writers
+/// A client that looks at a file reports its size if no client has it open, however its writers
 /// ended.
-async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict {
+async fn every_size_becomes_known(cluster: &Cluster, inspector: &Inspector) -> Verdict {
     let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
     loop {
         let inodes = failed("scan of inodes", inspector.inodes().await)?;

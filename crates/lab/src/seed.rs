@@ -25,7 +25,7 @@ pub enum Mode {
     Serial,
     /// All clients at once ([`workload::concurrent`]).
     Concurrent,
-    /// Loss of power, with and without sync ([`workload::power`]).
+    /// Power loss, with and without sync ([`workload::power`]).
     Power,
     /// Callers who do not wait for as long as faults last ([`workload::impatient`]).
     Impatient,

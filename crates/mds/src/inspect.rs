@@ -9,7 +9,7 @@ use rpc::{message::MdtReply, stored_reply};
 use types::{Damage, Fid, FileKind, FsResult, InodeNumber, Timestamp, attributes::file_flag, counted};
 
 use crate::{
-    settlement,
+    known_size,
     tables::{
         ALL, COUNTERS, DATA, DEFERRED_LOG, ENTRIES, INODES, LINKS, ORPHANS, REPLIES, SESSIONS, XATTRS,
         codec::{client_of_key, inode_of_key},
@@ -168,7 +168,7 @@ fn describe_inode(inode: &Inode) -> String {
     }
     if attributes.kind == FileKind::Regular {
         let size_known = if inode.size_known { "size known" } else { "size not known" };
-        parts.push(format!("{size_known}, {}", settlement::describe(inode.epoch)));
+        parts.push(format!("{size_known}, {}", known_size::describe(inode.epoch)));
     }
     for (present, what) in [
         (inode.access_list, "access list"),

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rpc::message::{MdtReply, mdt::Entry};
-use types::{ClientId, InodeNumber, limits::SETTLE_INVITATIONS_MAX};
+use types::{ClientId, InodeNumber, limits::SIZE_INVITATIONS_MAX};
 
 /// Those of one client, and the order in which they were made.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Invitations {
             return;
         }
         of_client.order.push_back(inode);
-        if of_client.order.len() > SETTLE_INVITATIONS_MAX
+        if of_client.order.len() > SIZE_INVITATIONS_MAX
             && let Some(oldest) = of_client.order.pop_front()
         {
             of_client.epochs.remove(&oldest);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_is_forgotten() {
         let mut invitations = Invitations::default();
-        for number in 0..=SETTLE_INVITATIONS_MAX as u64 {
+        for number in 0..=SIZE_INVITATIONS_MAX as u64 {
             invitations.invite(CLIENT, InodeNumber(number), 7);
             invitations.invite(CLIENT, InodeNumber(number), 8);
         }

@@ -2,7 +2,7 @@
 //!
 //! - [`tables`]: what is stored, byte by byte.
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
-//! - `settlement`: when the MDT knows a file's size; `protection`: what no user may do (who may do
+//! - `known_size`: when the MDT knows a file's size; `protection`: what no user may do (who may do
 //!   what is decided by [`types::permission`]). Pure.
 //! - `namespace`: tables and volatile state, to be held in one mutex.
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
@@ -29,6 +29,7 @@ mod history;
 pub mod inspect;
 mod invariants;
 mod invitations;
+mod known_size;
 mod load;
 mod lock_deadlines;
 mod mdt;
@@ -43,7 +44,6 @@ mod pools;
 mod presumed_opens;
 mod protection;
 mod removed;
-mod settlement;
 mod shown_changes;
 mod statistics;
 pub mod tables;

@@ -25,10 +25,10 @@ use crate::{
     audit::Touched,
     cached_parts::CachedParts,
     error::store_error,
-    grants, invariants,
+    grants, invariants, known_size,
     opens::{EarlyOpen, OpenKey},
     options::ProcessId,
-    settlement, shown_changes,
+    shown_changes,
     tables::{
         COUNTERS, DEFERRED_LOG, INODES, REPLIES, SESSIONS,
         codec::client_of_key,
@@ -220,7 +220,7 @@ impl Namespace {
         let stored = |number| {
             let value = self.store.get(INODES, &Inode::key(number)).ok()??;
             let mut inode = Inode::decode(number, &value).ok()?;
-            settlement::doubt(&mut inode, context.era);
+            known_size::doubt(&mut inode, context.era);
             Some(inode)
         };
         shown_changes::beside(&self.volatile, context.client, change, reply, stored)

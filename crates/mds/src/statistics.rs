@@ -41,8 +41,8 @@ pub(crate) enum OperationCounter {
     Getxattr,
     /// Changes of extended attributes.
     Setxattr,
-    /// Settled sizes told.
-    Settle,
+    /// Sizes that clients reported.
+    ReportSize,
     /// Takings and returns of the exclusive data lock.
     Exclusive,
     /// Reads and changes of layouts.
@@ -90,7 +90,7 @@ impl OperationCounter {
         OperationCounter::Readdir,
         OperationCounter::Getxattr,
         OperationCounter::Setxattr,
-        OperationCounter::Settle,
+        OperationCounter::ReportSize,
         OperationCounter::Exclusive,
         OperationCounter::Layout,
         OperationCounter::Path,
@@ -125,7 +125,7 @@ impl OperationCounter {
             OperationCounter::Readdir => "readdir",
             OperationCounter::Getxattr => "getxattr",
             OperationCounter::Setxattr => "setxattr",
-            OperationCounter::Settle => "settle",
+            OperationCounter::ReportSize => "report_size",
             OperationCounter::Exclusive => "exclusive",
             OperationCounter::Layout => "layout",
             OperationCounter::Path => "path",

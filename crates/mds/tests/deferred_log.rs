@@ -13,7 +13,7 @@ use rpc::{
     Endpoint, SessionEvent,
     message::{
         MdtReply, MdtRequest,
-        mdt::{Create, LayoutInfo, LockFamily, LockMode, LockRange, OpenFlags, SetLock, Settle},
+        mdt::{Create, LayoutInfo, LockFamily, LockMode, LockRange, OpenFlags, ReportSize, SetLock},
         ost::TargetCondition,
     },
 };
@@ -209,8 +209,8 @@ async fn a_dead_writers_file_is_quiet_once_no_late_write_can_come() {
     eventually("it is quiet", async || quiet(&fs).await.0.is_some()).await;
     let epoch = fs.stat(file).await.unwrap().quiet.unwrap();
     assert_eq!(quiet(&fs).await, (Some(epoch), Some(epoch)));
-    let settle = Settle { inode: file, update: size_update(epoch, 4711) };
-    done(fs.call(ALICE, MdtRequest::Settle(settle)).await.unwrap()).unwrap();
+    let report = ReportSize { inode: file, update: size_update(epoch, 4711) };
+    done(fs.call(ALICE, MdtRequest::ReportSize(report)).await.unwrap()).unwrap();
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.attributes.size, entry.size_unknown, entry.quiet), (4711, None, None));
 }

@@ -14,7 +14,7 @@ use rpc::{
         Compound, LeaveFullOst, LeaveStep, MdtReply, MdtRequest, OstRequest, Step, StepInode,
         mdt::{
             Close, Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, HeldLock, LockFamily, LockMode, LockRange,
-            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, SetLock, Settle, SizeUpdate,
+            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, ReportSize, SetLock, SizeUpdate,
         },
         ost::{SpaceChange, Write},
     },
@@ -75,8 +75,8 @@ fn lock(inode: InodeNumber) -> MdtRequest {
     MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range: WHOLE, mode, ticket: None })
 }
 
-fn settle(inode: InodeNumber, update: SizeUpdate) -> MdtRequest {
-    MdtRequest::Settle(Settle { inode, update })
+fn report_size(inode: InodeNumber, update: SizeUpdate) -> MdtRequest {
+    MdtRequest::ReportSize(ReportSize { inode, update })
 }
 
 #[tokio::test]
@@ -108,13 +108,13 @@ async fn only_who_was_told_to_reports_a_size() {
     let file = fs.file(ROOT, "f").await;
     open(&honest, file, 1, WRITE).await.unwrap();
     let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
-    let (epoch, _) = closed.settle.expect("the last writer is asked");
+    let (epoch, _) = closed.size_wanted.expect("the last writer is asked");
     for guessed in [epoch - 1, epoch, epoch + 1] {
-        assert_eq!(ask(&hostile, settle(file, size_update(guessed, 1 << 40))).await, Err(FsError::NotPermitted));
+        assert_eq!(ask(&hostile, report_size(file, size_update(guessed, 1 << 40))).await, Err(FsError::NotPermitted));
     }
     let impossible = SizeUpdate { size: FILE_BYTES_MAX + 1, ..size_update(epoch, 0) };
-    assert_eq!(ask(&honest, settle(file, impossible)).await, Err(FsError::FileTooLarge));
-    done(ask(&honest, settle(file, size_update(epoch, 700))).await.unwrap()).unwrap();
+    assert_eq!(ask(&honest, report_size(file, impossible)).await, Err(FsError::FileTooLarge));
+    done(ask(&honest, report_size(file, size_update(epoch, 700))).await.unwrap()).unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700);
 }
 
@@ -125,20 +125,20 @@ async fn impossible_sizes_are_not_believed_and_the_file_is_closed() {
     let MdtReply::Opened(opened) = open(&honest, file, 1, WRITE).await.unwrap() else { panic!("an open") };
     let impossible = SizeUpdate { size: u64::MAX, ..size_update(opened.epoch, 0) };
     let MdtReply::Closed(closed) = close(&honest, file, 1, Some(impossible)).await else { panic!("a close") };
-    assert!(closed.settle.is_some(), "its objects are to be asked");
+    assert!(closed.size_wanted.is_some(), "its objects are to be asked");
     let entry = fs.stat(file).await.unwrap();
     assert!(entry.attributes.size == 0 && entry.size_unknown.is_some());
     assert_eq!(fs.mdt.open_files(), 0);
 }
 
-/// The end of a truncation settles a file, even if nobody began one.
+/// The end of a truncation makes the size known, even if nobody began one.
 #[tokio::test]
 async fn the_end_of_a_truncation_is_told_by_who_began_it() {
     let Scene { honest, hostile, fs, .. } = Scene::new().await;
     let file = fs.file(ROOT, "f").await;
     open(&honest, file, 1, WRITE).await.unwrap();
     let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
-    let (epoch, _) = closed.settle.expect("it is unsettled");
+    let (epoch, _) = closed.size_wanted.expect("its size is unknown");
     let end = |update| MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: Some(update) });
     done(ask(&hostile, end(size_update(epoch, 1 << 40))).await.unwrap()).unwrap();
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());

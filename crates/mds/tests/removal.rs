@@ -88,7 +88,7 @@ async fn removed_files_end_when_their_time_is_over_and_nobody_has_them_open() {
         fs.unlink(&root(), ROOT, name).await.unwrap();
     }
     let asked = fs.close(ALICE, files[1], closed, None).await.unwrap();
-    assert_eq!(asked.settle, None, "nobody needs the size of a file that goes");
+    assert_eq!(asked.size_wanted, None, "nobody needs the size of a file that goes");
     assert!(opened.epoch > 0);
     eventually("they end", async || is_gone(&fs, files[1]).await && is_gone(&fs, files[2]).await).await;
     assert_eq!(fs.links(files[0]).await, 0, "it is open");

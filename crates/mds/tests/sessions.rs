@@ -154,7 +154,7 @@ async fn a_file_that_somebody_removed_before_its_creator_heard_of_it_is_made_aga
 }
 
 #[tokio::test]
-async fn a_close_that_was_under_way_when_the_server_died_still_settles() {
+async fn a_close_that_was_under_way_when_the_server_died_still_reports_the_size() {
     let mut fs = Fixture::new().await;
     let (open, opened) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let (file, epoch) = (opened.entry.attributes.inode, opened.opened.unwrap().epoch);

@@ -15,7 +15,7 @@ use rpc::{
         MdtReply, MdtRequest,
         mdt::{
             ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenFlags, OpenId, Opened, Reclaim,
-            Settle, open_flag,
+            ReportSize, open_flag,
         },
     },
 };
@@ -46,7 +46,7 @@ enum Step {
     /// later.
     Look,
     /// Tell a glimpse taken earlier.
-    Settle(usize),
+    ReportSize(usize),
     /// Make everything the MDT knows durable.
     Commit,
     /// Stop and start the MDT; all clients come back. With its power, what was not durable is lost.
@@ -69,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::EndTruncate),
         8 => any::<usize>().prop_map(Step::Close),
         2 => Just(Step::Look),
-        4 => any::<usize>().prop_map(Step::Settle),
+        4 => any::<usize>().prop_map(Step::ReportSize),
         2 => Just(Step::Commit),
         2 => any::<bool>().prop_map(|power| Step::Crash { power }),
         1 => (0..CLIENTS).prop_map(Step::Evict),
@@ -186,16 +186,16 @@ impl World {
         let Writer { client, epoch, size } = self.writers.remove(&open).expect("it was chosen from there");
         let update = size.map(|size| size_update(epoch, size));
         let closed = self.fs.close(client, self.file, open, update).await.expect("a close never fails");
-        self.glimpses.extend(closed.settle.map(|(epoch, _)| (client, epoch, self.truth)));
+        self.glimpses.extend(closed.size_wanted.map(|(epoch, _)| (client, epoch, self.truth)));
     }
 
-    async fn settle(&mut self, number: usize) {
+    async fn report_size(&mut self, number: usize) {
         if self.glimpses.is_empty() {
             return;
         }
         let (client, epoch, size) = self.glimpses.remove(number % self.glimpses.len());
-        let settle = Settle { inode: self.file, update: size_update(epoch, size) };
-        let told = self.fs.call(client, MdtRequest::Settle(settle)).await;
+        let report = ReportSize { inode: self.file, update: size_update(epoch, size) };
+        let told = self.fs.call(client, MdtRequest::ReportSize(report)).await;
         // The MDT may have told the client before a restart, something else since, or ended its
         // session.
         assert!(matches!(told, Ok(MdtReply::Done) | Err(FsError::NotPermitted | FsError::Evicted)), "{told:?}");
@@ -279,7 +279,7 @@ impl World {
                 }
             }
             Step::Look => self.look().await,
-            Step::Settle(number) => self.settle(number).await,
+            Step::ReportSize(number) => self.report_size(number).await,
             Step::Commit => self.fs.commit().await,
             Step::Crash { power } => self.crash(power).await,
             Step::Evict(number) => self.evict(number).await,
@@ -292,7 +292,7 @@ impl World {
     async fn check(&self) {
         let entry = self.fs.stat(self.file).await.expect("the file exists");
         if entry.size_unknown.is_none() {
-            assert_eq!(entry.attributes.size, self.truth, "a settled size is exact");
+            assert_eq!(entry.attributes.size, self.truth, "a known size is exact");
         }
         let quiet = self.writers.is_empty() && self.truncation.is_none() && !self.dead;
         assert_eq!(entry.quiet.is_some(), entry.size_unknown.is_some() && quiet, "nobody can be writing");
@@ -311,10 +311,10 @@ impl World {
         for open in opens {
             self.close(open).await;
         }
-        // The next look settles what nobody else did.
+        // The next look reports what nobody else did.
         self.look().await;
         while !self.glimpses.is_empty() {
-            self.settle(0).await;
+            self.report_size(0).await;
         }
         self.check().await;
         let entry = self.fs.stat(self.file).await.expect("the file exists");

@@ -6,7 +6,7 @@ use common::*;
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{
-        ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, ScannedInode, Settle, SizeUpdate,
+        ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, ReportSize, ScannedInode, SizeUpdate,
         open_flag,
     },
 };
@@ -31,12 +31,12 @@ async fn end(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: 
     done(fs.call(client, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update })).await.unwrap()).unwrap();
 }
 
-async fn settle(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: SizeUpdate) {
-    done(fs.call(client, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
+async fn report_size(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: SizeUpdate) {
+    done(fs.call(client, MdtRequest::ReportSize(ReportSize { inode, update })).await.unwrap()).unwrap();
 }
 
 #[tokio::test]
-async fn a_sole_writer_settles_with_its_close() {
+async fn a_sole_writer_reports_with_its_close() {
     let fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
@@ -45,7 +45,7 @@ async fn a_sole_writer_settles_with_its_close() {
     assert!(!opened.truncate);
     assert_eq!(fs.stat(inode).await.unwrap().size_unknown, opened.layout, "others must ask the OSTs");
     let closed = fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 5000))).await.unwrap();
-    assert_eq!(closed.settle, None);
+    assert_eq!(closed.size_wanted, None);
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size, entry.attributes.blocks), (None, 5000, 10));
 }
@@ -57,7 +57,7 @@ async fn readers_change_nothing() {
     let (open, opened) = fs.open(ALICE, &root(), file, READ).await.unwrap();
     assert_eq!(opened.entry.size_unknown, None);
     let closed = fs.close(ALICE, file, open, Some(size_update(opened.epoch, 99))).await.unwrap();
-    assert_eq!(closed.settle, None);
+    assert_eq!(closed.size_wanted, None);
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 0);
 }
 
@@ -69,33 +69,33 @@ async fn writers_that_meet_leave_the_size_to_a_glimpse() {
     let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     let (second, two) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
     assert!(two.entry.size_unknown.is_some());
-    assert_eq!(fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap().settle, None);
+    assert_eq!(fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap().size_wanted, None);
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some(), "the report of a mixed epoch is ignored");
     let closed = fs.close(BOB, file, second, Some(size_update(two.epoch, 2))).await.unwrap();
-    let (epoch, layout) = closed.settle.expect("the last writer is asked for a glimpse");
+    let (epoch, layout) = closed.size_wanted.expect("the last writer is asked for a glimpse");
     assert_eq!(Some(layout), two.layout);
-    settle(&fs, BOB, file, size_update(epoch, 700)).await;
+    report_size(&fs, BOB, file, size_update(epoch, 700)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 700));
-    settle(&fs, BOB, file, size_update(epoch, 1)).await;
+    report_size(&fs, BOB, file, size_update(epoch, 1)).await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700, "a report counts once");
 }
 
 #[tokio::test]
-async fn a_late_glimpse_does_not_settle_what_is_written_again() {
+async fn a_late_glimpse_does_not_count_for_what_is_written_again() {
     let fs = Fixture::new().await;
     let file = fs.file(ROOT, "f").await;
     let (first, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
-    let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().settle.unwrap();
+    let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().size_wanted.unwrap();
     let (second, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
-    settle(&fs, ALICE, file, size_update(epoch, 1)).await;
+    report_size(&fs, ALICE, file, size_update(epoch, 1)).await;
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     fs.close(ALICE, file, second, Some(size_update(opened.epoch, 9))).await.unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 9);
 }
 
 #[tokio::test]
-async fn truncation_by_path_settles_unless_somebody_writes() {
+async fn truncation_by_path_makes_the_size_known_unless_somebody_writes() {
     let fs = Fixture::new().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
@@ -110,7 +110,7 @@ async fn truncation_by_path_settles_unless_somebody_writes() {
     end(&fs, ALICE, file, Some(size_update(granted.epoch, 20))).await;
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     let closed = fs.close(BOB, file, open, Some(size_update(opened.epoch, 30))).await.unwrap();
-    assert!(closed.settle.is_some(), "its epoch began during the truncation: it knows nothing");
+    assert!(closed.size_wanted.is_some(), "its epoch began during the truncation: it knows nothing");
 }
 
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn unknown_sizes_survive_a_crash_and_so_do_reports_of_sole_writers() {
     assert!(fs.stat(inode).await.unwrap().size_unknown.is_some());
     reclaim_open(&fs, ALICE, inode, open).await;
     let closed = fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 123))).await.unwrap();
-    assert_eq!(closed.settle, None, "nothing was lost: the sole writer knows");
+    assert_eq!(closed.size_wanted, None, "nothing was lost: the sole writer knows");
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 123));
 }
@@ -252,8 +252,8 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     assert!(entry.size_unknown.is_some());
     assert_eq!(entry.quiet, None, "a writer may still come back");
     fs.recover().await;
-    let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: the next look settles");
-    settle(&fs, ALICE, file, size_update(epoch, 8192)).await;
+    let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: the next look finds it");
+    report_size(&fs, ALICE, file, size_update(epoch, 8192)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.quiet, entry.attributes.size), (None, None, 8192));
     fs.restart_and_recover().await;
@@ -294,7 +294,7 @@ async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() 
         end(&fs, ALICE, file, None).await;
         fs.close(BOB, file, second, None).await.unwrap();
         let closed = fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap();
-        assert!(closed.settle.is_some(), "only the objects know what Bob wrote");
+        assert!(closed.size_wanted.is_some(), "only the objects know what Bob wrote");
         assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     }
 }
@@ -335,8 +335,8 @@ async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 42));
 }
 
-/// fsck asks the objects of an unsettled file; before it reports, somebody appends to it and closes
-/// it.
+/// fsck asks the objects of a file of unknown size; before it reports, somebody appends to it and
+/// closes it.
 #[tokio::test]
 async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
     let fs = Fixture::new().await;
@@ -349,7 +349,7 @@ async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
     let repair = |epoch| fs.call(ALICE, MdtRequest::RepairSize(root(), inode, size_update(epoch, 100)));
     assert_eq!(repair(told).await, Err(FsError::Busy));
     assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 150);
-    // The size of a settled file can be wrong too, and is repaired under its epoch.
+    // A known size can be wrong too, and is repaired under its epoch.
     repair(scan(&fs).await[1].entry.quiet.unwrap()).await.unwrap();
     assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 100);
 }

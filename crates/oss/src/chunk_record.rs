@@ -126,7 +126,7 @@ impl ChunkRecord {
     }
 
     /// Forgets epochs up to `epoch`, which were flushed.
-    pub fn settle(&mut self, flushed: u64) {
+    pub fn forget_flushed(&mut self, flushed: u64) {
         for state in self.states.iter_mut() {
             if let BlockState::InPlace { epoch, .. } = state
                 && *epoch <= flushed
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn settling_forgets_flushed_epochs_only() {
+    fn only_flushed_epochs_are_forgotten() {
         let mut record = ChunkRecord::default();
         record.set(0, BlockState::InPlace { checksum: 1, epoch: 4 });
         record.set(1, BlockState::InPlace { checksum: 2, epoch: 5 });
-        record.settle(4);
+        record.forget_flushed(4);
         assert_eq!(record.state(0), BlockState::InPlace { checksum: 1, epoch: 0 });
         assert_eq!(record.state(1), BlockState::InPlace { checksum: 2, epoch: 5 });
     }

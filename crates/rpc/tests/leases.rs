@@ -20,7 +20,7 @@ use rt::{
 use tokio::sync::{Notify, Semaphore};
 use types::ClientId;
 
-const LEASE: Duration = Duration::from_millis(800);
+const LEASE: Duration = Duration::from_millis(2500);
 
 async fn serve(handler: &Arc<Counter>, lease: Duration) -> (Seams, JumpingClock, Arc<Server>, Address) {
     let clock = JumpingClock::default();

@@ -48,7 +48,7 @@ fn handshake(principal: &Principal) -> Handshake<'_> {
 
 /// Whether the server has closed this connection, after whatever it sent before.
 async fn is_closed(mut raw: Raw) -> bool {
-    tokio::time::timeout(Duration::from_secs(20), async move { while raw.receive().await.is_some() {} }).await.is_ok()
+    tokio::time::timeout(Duration::from_secs(60), async move { while raw.receive().await.is_some() {} }).await.is_ok()
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! which its target counts, decides this, not the clocks of different hosts
 //! (docs/decisions/0016-times.md).
 //!
-//! The data of a file have changed since its times were set or settled if, and only if, the sum of
+//! The data of a file have changed since its times were set or reported if, and only if, the sum of
 //! the counts of its objects has changed. Then mtime and ctime are computed from the stored values
 //! and those of the objects, such that each further change makes both later than any value seen
 //! before, however far behind the clock of its target is. Pure; MDTs and clients compute the same.

@@ -147,7 +147,7 @@ pub struct Slot(pub u16);
 pub struct Xid(pub u64);
 
 /// Log sequence number: the number of the batch, in the journal of one target, that holds a change.
-/// Grows with each change; what is replayed after a loss of power is replayed in this order. 0: no
+/// Grows with each change; what is replayed after a power loss is replayed in this order. 0: no
 /// change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lsn(pub u64);

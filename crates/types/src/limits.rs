@@ -89,7 +89,7 @@ pub const EXCLUSIVES_PER_CLIENT_MAX: usize = 1 << 14;
 pub const RECLAIM_ENTRIES_MAX: usize = 4096;
 /// Files whose size one client was invited to report at a time; of more, the oldest are forgotten.
 /// Two full pages of a directory.
-pub const SETTLE_INVITATIONS_MAX: usize = 8192;
+pub const SIZE_INVITATIONS_MAX: usize = 8192;
 /// Supplementary groups of one caller (Linux NGROUPS_MAX).
 pub const GROUPS_MAX: usize = 65536;
 /// Objects in one request that asks for their attributes, makes them durable, or destroys them.

@@ -308,7 +308,7 @@ fn a_file_that_this_client_writes_is_not_served() {
     let pending = client.0.ask(&MdtRequest::Close(close), NOW, |_| true);
     assert_eq!(client.looked_up("file"), None);
     client.0.answer(pending, Err(&FsError::Stale));
-    assert_eq!(client.looked_up("file"), None, "the close settled its size");
+    assert_eq!(client.looked_up("file"), None, "the close reported its size");
 }
 
 #[test]

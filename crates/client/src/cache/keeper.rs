@@ -189,8 +189,8 @@ impl Keeper<'_> {
         let shown = beside.iter().flat_map(|beside| &beside.changed).chain(shown);
         let shown = shown.into_iter().find(|entry| entry.attributes.inode == inode);
         let shown = shown.filter(|_| self.covers(inode, inode_bit::ATTRIBUTES));
-        let settled = self.cache.versions.end(inode, told.map(|version| version.after), shown);
-        let Some(entry) = settled.filter(|entry| entry.attributes.links > 0) else { return };
+        let ended = self.cache.versions.end(inode, told.map(|version| version.after), shown);
+        let Some(entry) = ended.filter(|entry| entry.attributes.links > 0) else { return };
         // The lock was held since the newest change was asked for, or the episode would be in
         // doubt.
         if self.covers_now(inode) && !self.cache.changes.anything_changes(&self.question.changes) {

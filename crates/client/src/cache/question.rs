@@ -200,7 +200,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         R::Access(..)
         | R::CreateUnnamed(..)
         | R::Close(_)
-        | R::Settle(_)
+        | R::ReportSize(_)
         | R::ExclusiveEnd(_)
         | R::ClearPrivileges(_)
         | R::GetXattr(..)
@@ -262,7 +262,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         R::ExclusiveEnd(end) => vec![Subject::Inode(end.inode)],
         R::SwapLayouts(_, swap) => vec![Subject::Inode(swap.first.inode), Subject::Inode(swap.second.inode)],
         R::Close(close) if close.update.is_some() || written(close.inode) => vec![Subject::Times(close.inode)],
-        R::Settle(settle) => vec![Subject::Times(settle.inode)],
+        R::ReportSize(report) => vec![Subject::Times(report.inode)],
         R::DataVersion(_, version) => vec![Subject::Times(version.inode)],
         R::Instantiate(Instantiate { inode, .. }) | R::LeaveFullOst(LeaveFullOst { inode, .. }) => {
             vec![Subject::Times(*inode), Subject::Layout(*inode)]

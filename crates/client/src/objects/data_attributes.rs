@@ -3,7 +3,7 @@
 use layout::Layout;
 use rpc::message::{
     MdtRequest,
-    mdt::{Entry, Settle, SizeUpdate},
+    mdt::{Entry, ReportSize, SizeUpdate},
     ost::ObjectAttributes,
 };
 use types::{Attributes, DataChanges, InodeNumber};
@@ -43,14 +43,14 @@ impl DataAttributes {
     }
 
     /// What the MDT knows of a file with an unknown size, with what its objects know; times as the
-    /// MDT will settle them.
+    /// MDT will know them.
     pub fn complete(self, entry: &Entry) -> Attributes {
         entry.completed(self.size, self.blocks, &self.changes)
     }
 
     /// The report of the data attributes to the MDT.
-    pub fn settle(self, inode: InodeNumber, epoch: u64) -> MdtRequest {
-        MdtRequest::Settle(Settle { inode, update: self.update(epoch) })
+    pub fn report(self, inode: InodeNumber, epoch: u64) -> MdtRequest {
+        MdtRequest::ReportSize(ReportSize { inode, update: self.update(epoch) })
     }
 }
 

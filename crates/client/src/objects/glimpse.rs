@@ -104,7 +104,7 @@ impl FileSystem {
     pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
         let Some(layout) = &entry.size_unknown else { return Ok(entry.attributes) };
         let data_attributes = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
-        self.settle_found(entry, data_attributes).await;
+        self.report_found(entry, data_attributes).await;
         Ok(data_attributes.complete(entry))
     }
 
@@ -140,10 +140,10 @@ impl FileSystem {
     /// Tells the MDT what the objects say about a file that no client writes and whose size it does
     /// not know: a writer that died leaves such files. The next client that looks asks the MDT
     /// alone.
-    async fn settle_found(&self, entry: &Entry, data_attributes: DataAttributes) {
+    async fn report_found(&self, entry: &Entry, data_attributes: DataAttributes) {
         let Some(epoch) = entry.quiet else { return };
         let inode = entry.attributes.inode;
-        if let Err(error) = self.call(inode, data_attributes.settle(inode, epoch)).await.and_then(done) {
+        if let Err(error) = self.call(inode, data_attributes.report(inode, epoch)).await.and_then(done) {
             tracing::debug!(%inode, %error, "the MDT did not accept the reported size");
         }
     }
@@ -168,7 +168,7 @@ impl FileSystem {
             .iter()
             .zip(&found)
             .filter_map(|(index, data_attributes)| Some((entries[*index], data_attributes.clone().ok()?)));
-        join_all(known.map(|(entry, data_attributes)| self.settle_found(entry, data_attributes)).collect()).await;
+        join_all(known.map(|(entry, data_attributes)| self.report_found(entry, data_attributes)).collect()).await;
         for (index, data_attributes) in places.into_iter().zip(found) {
             completed[index] = data_attributes.map(|data_attributes| data_attributes.complete(entries[index]));
         }

@@ -110,9 +110,9 @@ impl FileSystem {
                 }
             }
         };
-        let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());
-        if let Some((epoch, layout)) = settle
-            && let Err(error) = self.settle(open, *epoch, layout).await
+        let size_wanted = outcome.as_ref().ok().and_then(|closed| closed.size_wanted.as_ref());
+        if let Some((epoch, layout)) = size_wanted
+            && let Err(error) = self.report_size(open, *epoch, layout).await
         {
             // The size stays unknown: the next client that looks at the file reports it.
             tracing::debug!(%inode, %error, "cannot report the size to the MDT");
@@ -121,10 +121,10 @@ impl FileSystem {
     }
 
     /// The last writer of a file is gone: reports the size that a glimpse finds.
-    async fn settle(&self, open: &OpenInode, epoch: u64, layout: &Layout) -> FsResult<()> {
+    async fn report_size(&self, open: &OpenInode, epoch: u64, layout: &Layout) -> FsResult<()> {
         let inode = open.inode();
         let data_attributes = self.glimpse(inode, verified(layout)?).await?;
-        self.call(inode, data_attributes.settle(inode, epoch)).await.and_then(done)
+        self.call(inode, data_attributes.report(inode, epoch)).await.and_then(done)
     }
 
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file

@@ -60,7 +60,7 @@ impl FileSystem {
         inode: InodeNumber,
         hold_writers: Option<OpenId>,
     ) -> FsResult<u64> {
-        // Looking settles what a dead writer left behind.
+        // A look makes the size known that a dead writer left unknown.
         self.get_attributes(inode, None).await?;
         let request = MdtRequest::DataVersion(credentials.clone(), DataVersion { inode, hold_writers });
         match self.ask_open(inode, request).await? {

@@ -43,7 +43,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::CreateUnnamed(..)
         | R::Open(..)
         | R::Close(_)
-        | R::Settle(_)
+        | R::ReportSize(_)
         | R::ExclusiveBegin(..)
         | R::ExclusiveEnd(_)
         | R::ClearPrivileges(_)

@@ -55,7 +55,7 @@ impl Inode {
         if quiet { self.epoch } else { self.epoch - 1 }
     }
 
-    fn settle(&mut self, update: &SizeUpdate) -> bool {
+    fn take_report(&mut self, update: &SizeUpdate) -> bool {
         let believed = !self.size_known && self.epoch == update.epoch;
         if believed {
             (self.attributes.size, self.attributes.blocks) = (update.size, update.blocks);
@@ -225,7 +225,7 @@ impl FakeMdt {
     }
 
     /// The MDT does not know the file's size, as after the death of a writer.
-    pub fn unsettle(&self, inode: InodeNumber) {
+    pub fn forget_size(&self, inode: InodeNumber) {
         self.state.lock().file(inode).expect("the file exists").next_epoch(true);
     }
 
@@ -291,14 +291,14 @@ impl FakeMdt {
             MdtRequest::Open(_, open) => Ok(MdtReply::Opened(state.open(client, open.inode, open.open, open.flags)?)),
             MdtRequest::Close(close) => {
                 let Some((inode, flags)) = state.opens.remove(&(client, close.open)) else {
-                    return Ok(MdtReply::Closed(Closed { settle: None }));
+                    return Ok(MdtReply::Closed(Closed { size_wanted: None }));
                 };
                 let alone = !state.written(inode, None);
                 let file = state.inodes.get_mut(&inode).ok_or(FsError::Stale)?;
-                let told = close.update.is_some_and(|update| file.settle(&update));
-                let settle = flags.has(open_flag::WRITE) && alone && !told && !file.size_known;
-                let settle = settle.then(|| (file.epoch, file.layout.clone().expect("a file has a layout")));
-                Ok(MdtReply::Closed(Closed { settle }))
+                let told = close.update.is_some_and(|update| file.take_report(&update));
+                let wanted = flags.has(open_flag::WRITE) && alone && !told && !file.size_known;
+                let size_wanted = wanted.then(|| (file.epoch, file.layout.clone().expect("a file has a layout")));
+                Ok(MdtReply::Closed(Closed { size_wanted }))
             }
             MdtRequest::Reclaim(reclaim) => {
                 let claimed = reclaim.opens.into_iter().map(|(inode, open, flags)| ((client, open), (inode, flags)));
@@ -310,9 +310,9 @@ impl FakeMdt {
                 state.opens.extend(opens);
                 Ok(MdtReply::Done)
             }
-            MdtRequest::Settle(settle) => {
-                if !state.written(settle.inode, None) {
-                    state.file(settle.inode)?.settle(&settle.update);
+            MdtRequest::ReportSize(report) => {
+                if !state.written(report.inode, None) {
+                    state.file(report.inode)?.take_report(&report.update);
                 }
                 Ok(MdtReply::Done)
             }
@@ -336,7 +336,7 @@ impl FakeMdt {
                 };
                 state.notices.extend(next.map(|next| (next, ClientRequest::AskAgain(Some(end.inode)))));
                 if let Some(update) = end.update.filter(|_| !state.written(end.inode, None)) {
-                    state.file(end.inode)?.settle(&update);
+                    state.file(end.inode)?.take_report(&update);
                 }
                 Ok(MdtReply::Done)
             }
@@ -555,7 +555,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::Create(..) => "create",
         MdtRequest::Open(..) => "open",
         MdtRequest::Close(_) => "close",
-        MdtRequest::Settle(_) => "settle",
+        MdtRequest::ReportSize(_) => "report_size",
         MdtRequest::ExclusiveBegin(..) => "begin",
         MdtRequest::ExclusiveEnd(_) => "end",
         MdtRequest::ClearPrivileges(_) | MdtRequest::DropPrivileges(..) => "clear",

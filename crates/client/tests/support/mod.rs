@@ -109,7 +109,7 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let outcome = tokio::time::timeout(Duration::from_secs(20), known).await;
+        let outcome = tokio::time::timeout(Duration::from_secs(60), known).await;
         outcome.unwrap_or_else(|_| panic!("the MDT knows {} opens, not {count}", self.mdt.open_count()));
     }
 

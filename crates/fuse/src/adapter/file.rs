@@ -32,10 +32,15 @@ use host::ioctl::STRIA_IOC_CALL;
 /// and asks again.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
-/// OPEN. O_TRUNC comes with it.
+/// OPEN. O_TRUNC comes with it. The kernel refuses to open for writing what is being executed, but
+/// looks only after OPEN whether it may be truncated by O_RDONLY | O_TRUNC: that is decided here.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
+    let truncates_unchecked = flags.has(open_flag::TRUNCATE) && !flags.has(open_flag::WRITE);
+    if truncates_unchecked && call.adapter.handles.is_executed(call.inode).await {
+        return Err(FsError::TextFileBusy);
+    }
     let open = |interruption: Interruption| {
         let open = move |credentials| {
             let interruption = interruption.clone();

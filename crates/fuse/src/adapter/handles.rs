@@ -11,6 +11,7 @@ use std::{
 
 use client::OpenFile;
 use parking_lot::Mutex;
+use rpc::message::mdt::open_flag;
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -74,6 +75,24 @@ impl Handles {
     /// The open file of a number.
     pub fn get(&self, number: u64) -> FsResult<Arc<OpenFile>> {
         self.table.lock().open.get(&number).map(|handle| handle.file.clone()).ok_or(FsError::BadHandle)
+    }
+
+    /// Whether a process of this host executes the file: the kernel keeps a program open until it
+    /// ends. The RELEASE of one that has just ended is waited for.
+    pub async fn is_executed(&self, inode: InodeNumber) -> bool {
+        let executions: Vec<watch::Receiver<()>> = {
+            let table = self.table.lock();
+            let of_inode = table.open.values().filter(|handle| handle.file.inode() == inode);
+            let executed = of_inode.filter(|handle| handle.file.flags().has(open_flag::EXECUTE));
+            executed.map(|handle| handle.released.subscribe()).collect()
+        };
+        let deadline = Instant::now() + RELEASE_WAIT_MAX;
+        for mut released in executions {
+            if timeout_at(deadline, released.changed()).await.is_err() {
+                return true;
+            }
+        }
+        false
     }
 
     /// A fcntl lock was taken through a file.

@@ -6,7 +6,7 @@
 //! ([`UpperCache`]). Absent names and listings are not given to the kernel: the client answers
 //! them.
 //!
-//! Order of a reply: announce it in the [`table`], ask what may be kept, settle it in the table,
+//! Order of a reply: announce it in the [`table`], ask what may be kept, complete it in the table,
 //! answer. A withdrawal that comes after the announcement finds it; one that came before has
 //! already ended what may be kept.
 //!
@@ -176,7 +176,7 @@ impl KernelCache {
         let name = place.map(|(parent, name)| Arc::new(Name::new(parent.0, name)));
         self.table.prepare(inode.0, counts, name.as_ref(), now);
         let keepable = file_system.keepable(inode, place);
-        self.settle(attributes, name.as_ref(), keepable, protects_attributes, now)
+        self.complete(attributes, name.as_ref(), keepable, protects_attributes, now)
     }
 
     /// The same of found names in a directory, in order; each counts as a lookup.
@@ -195,14 +195,14 @@ impl KernelCache {
         self.table.prepare_page(nodes.zip(&names), now);
         let places: Vec<_> = found.iter().map(|(name, attributes)| (*name, attributes.inode)).collect();
         let keepable = file_system.keepable_in(directory, &places);
-        let settle = |(((_, attributes), name), keepable): ((&(&[u8], &Attributes), _), _)| {
-            self.settle(attributes, Some(name), keepable, true, now)
+        let complete = |(((_, attributes), name), keepable): ((&(&[u8], &Attributes), _), _)| {
+            self.complete(attributes, Some(name), keepable, true, now)
         };
-        found.iter().zip(&names).zip(keepable).map(settle).collect()
+        found.iter().zip(&names).zip(keepable).map(complete).collect()
     }
 
     /// Decides what the kernel may keep of a reply that was announced.
-    fn settle(
+    fn complete(
         &self,
         attributes: &Attributes,
         name: Option<&Arc<Name>>,
@@ -217,7 +217,7 @@ impl KernelCache {
             let is_current = permissions.is_some_and(|known| has_same_permissions(&known, &shown));
             may = Validity { attributes: newest.map(|_| validity), name: (name && is_current).then_some(validity) };
         }
-        let validity = self.table.settle(attributes.inode.0, name, may, now);
+        let validity = self.table.complete(attributes.inode.0, name, may, now);
         if validity.attributes.is_some() {
             self.statistics.add(Count::AttributesGiven);
         }

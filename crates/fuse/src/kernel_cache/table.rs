@@ -6,7 +6,7 @@
 //! together with its validity.
 //!
 //! A reply that may make something valid is announced ([`Table::prepare`]) before its contents are
-//! decided, and completed ([`Table::settle`]) afterwards. Between the two it counts as if it had
+//! decided, and completed ([`Table::complete`]) afterwards. Between the two it counts as if it had
 //! made everything valid. Nothing that a change of this mount concerns ([`Table::begin_change`]) is
 //! made valid.
 //!
@@ -214,7 +214,7 @@ impl Table {
     }
 
     /// It is decided what the reply may make valid; returns what it does.
-    pub fn settle(&self, node: u64, name: Option<&Arc<Name>>, may: Validity, now: Instant) -> Validity {
+    pub fn complete(&self, node: u64, name: Option<&Arc<Name>>, may: Validity, now: Instant) -> Validity {
         let mut shard = self.shard(node).lock();
         let known = shard.get_mut(&node).expect("a reply about it is being prepared");
         let until = |validity: Option<Duration>, before: Option<Instant>| {

@@ -9,7 +9,7 @@ fn name(parent: u64, bytes: &[u8]) -> Arc<Name> {
 
 fn give(table: &Table, node: u64, of: &Arc<Name>, now: Instant) -> Validity {
     table.prepare(node, true, Some(of), now);
-    table.settle(node, Some(of), BOTH, now)
+    table.complete(node, Some(of), BOTH, now)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_reply_in_preparation_counts_as_valid() {
     let (table, now, x) = (Table::default(), Instant::now(), name(1, b"x"));
     table.prepare(7, true, Some(&x), now);
     assert_eq!(table.valid(7, now), Valid { attributes: true, names: vec![x.clone()] });
-    table.settle(7, Some(&x), Validity::default(), now);
+    table.complete(7, Some(&x), Validity::default(), now);
     assert_eq!(table.valid(7, now), Valid::default());
 }
 
@@ -54,7 +54,7 @@ fn nothing_is_made_valid_under_a_change() {
     assert!(table.begin_change(7, now));
     table.dropped(7);
     let only_name = Validity { attributes: None, ..BOTH };
-    assert_eq!(table.settle(7, None, only_name, now).attributes, None);
+    assert_eq!(table.complete(7, None, only_name, now).attributes, None);
     table.dropped(7);
     assert_eq!(give(&table, 7, &x, now), only_name);
     assert!(!table.valid(7, now).attributes);
@@ -140,7 +140,7 @@ fn names_end_when_their_validity_does() {
     assert_eq!(table.names_end(7, now), None);
     table.prepare(7, true, Some(&x), now);
     assert_eq!(table.names_end(7, now), Some(NamesEnd::Soon));
-    table.settle(7, Some(&x), BOTH, now);
+    table.complete(7, Some(&x), BOTH, now);
     assert_eq!(table.names_end(7, now), Some(NamesEnd::At(now + 2 * SECOND)));
     assert_eq!(table.names_end(7, now + 2 * SECOND), None);
 }

@@ -71,7 +71,7 @@ pub(super) async fn open(
             poison: None,
             halted: Arc::clone(&halted),
             closed: false,
-            settling: false,
+            closing: false,
             checkpoint_failed: false,
             cold_full: false,
             journal_full: false,

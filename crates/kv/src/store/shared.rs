@@ -76,7 +76,7 @@ pub(super) struct State {
     pub(super) halted: Arc<AtomicBool>,
     pub(super) closed: bool,
     /// It is about to be closed.
-    pub(super) settling: bool,
+    pub(super) closing: bool,
     /// The last checkpoint failed: no task waits for the next one.
     pub(super) checkpoint_failed: bool,
     /// It failed for lack of space.
@@ -369,10 +369,10 @@ impl Shared {
     }
 
     /// Makes everything durable and checkpoints if possible.
-    pub(super) async fn settle(&self) -> Result<()> {
+    pub(super) async fn close(&self) -> Result<()> {
         let last = {
             let mut state = self.state.lock();
-            state.settling = true;
+            state.closing = true;
             state.journal.applied()
         };
         self.durable(last).await?;

@@ -126,7 +126,7 @@ impl Shared {
     fn reclaim(&self) {
         let useful = {
             let state = self.state.lock();
-            !state.settling && (!state.checkpoint_failed || state.cold_full)
+            !state.closing && (!state.checkpoint_failed || state.cold_full)
         };
         if useful {
             self.cold.reclaim();

@@ -11,7 +11,7 @@ use crate::workload::Verdict;
 /// Holds at every moment as long as neither the MDT nor an OST of the file has lost power. The size
 /// is marked as not known, where the death of the MDT does not undo it, before a client may change
 /// the file's data, and becomes known by the report of a client after the last change: every
-/// request that was given up has had its effect by then, or never will (`mds::settlement`). What
+/// request that was given up has had its effect by then, or never will (`mds::known_size`). What
 /// OSTs do of their own accord, as write-back, changes neither figure.
 ///
 /// A power loss takes changes from one server that another keeps. Files with an object on a server

@@ -1,18 +1,18 @@
-//! Close and Settle: the end of an open, what the closing client knows about the size, and the
+//! Close and ReportSize: the end of an open, what the closing client knows about the size, and the
 //! deletion of unlinked files.
 
 use layout::{Layout, automatic::BEGINNING_BYTES};
 use lock::{LockFamily, LockOwner};
 use rpc::message::{
     MdtReply,
-    mdt::{Close, Closed, Settle, SizeUpdate},
+    mdt::{Close, Closed, ReportSize, SizeUpdate},
 };
 use types::{FsError, FsResult};
 
 use super::open::is_quiet;
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
-    settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };
@@ -34,14 +34,14 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
     let file = txn.remove_open(open);
     // A client that was not answered may not know what it opened.
     let inode = file.as_ref().map_or(request.inode, |file| file.inode);
-    let settle = match txn.find_inode(inode)? {
+    let size_wanted = match txn.find_inode(inode)? {
         Some(inode) => end_open(txn, inode, file, SizeUpdate::possible(request.update.as_ref()))?,
         None => None,
     };
-    if let Some((epoch, _)) = &settle {
+    if let Some((epoch, _)) = &size_wanted {
         txn.volatile.invitations.invite(client, inode, *epoch);
     }
-    Ok(MdtReply::Closed(Closed { settle }))
+    Ok(MdtReply::Closed(Closed { size_wanted }))
 }
 
 fn end_open(
@@ -64,7 +64,7 @@ fn end_open(
     }
     let alone = !txn.volatile.opens.written_by_others(inode.number(), None);
     if let Some(update) = update
-        && settlement::settle(&mut inode, update, alone)
+        && known_size::take_report(&mut inode, update, alone)
     {
         note_finished(txn, &inode);
         txn.put_inode(&inode);
@@ -76,13 +76,13 @@ fn end_open(
 
 /// A report of a file without writers, by a client that was told to make it: otherwise all clients
 /// would accept a size that no writer made.
-pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
+pub(crate) fn report_size(txn: &mut Transaction<'_>, request: &ReportSize) -> FsResult<MdtReply> {
     if !txn.volatile.invitations.is_invited(txn.context.client, request.inode, request.update.epoch) {
         return Err(FsError::NotPermitted);
     }
     let Some(mut inode) = txn.find_inode(request.inode)? else { return Ok(MdtReply::Done) };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, &request.update, quiet) {
+    if known_size::take_report(&mut inode, &request.update, quiet) {
         note_finished(txn, &inode);
         txn.put_inode(&inode);
     }
@@ -106,7 +106,7 @@ pub(crate) fn abandon(txn: &mut Transaction<'_>, key: OpenKey) -> FsResult<()> {
         return Ok(());
     }
     if file.writes() && inode.layout().is_some() {
-        settlement::lose_writer(&mut inode);
+        known_size::lose_writer(&mut inode);
         txn.put_inode(&inode);
     }
     Ok(())

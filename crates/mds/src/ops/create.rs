@@ -9,8 +9,8 @@ use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
 
 use super::open::{self, Opening};
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
-    settlement,
     tables::{
         ORPHANS,
         entry::NamedInode,
@@ -120,7 +120,7 @@ pub(crate) fn enter_again(
 ) -> FsResult<()> {
     let mut inode = txn.inode(opened.entry.attributes.inode)?;
     if flags.has(open_flag::WRITE) && inode.kind() == FileKind::Regular && inode.epoch != opened.epoch {
-        settlement::open_for_write(&mut inode, false);
+        known_size::open_for_write(&mut inode, false);
         txn.put_inode(&inode);
     }
     let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch), began: false };

@@ -9,8 +9,9 @@ use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permi
 
 use super::open::is_quiet;
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
-    protection, settlement,
+    protection,
     tables::inode::Inode,
     transaction::Transaction,
 };
@@ -62,7 +63,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
             }
             txn.drop_privileges(who, &mut inode)?;
             let epoch = truncate(txn, &mut inode, open);
-            // Not known for sure before it is settled, but what the next component is chosen by.
+            // Not known for sure before it is reported, but what the next component is chosen by.
             inode.attributes.size = size;
             txn.put_inode(&inode);
             epoch
@@ -105,7 +106,7 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     let quiet = is_quiet(txn, inode, open, true);
     let now = txn.now();
     inode.change_contents(now);
-    let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
+    let epoch = known_size::begin_truncation(inode, given == Some(inode.epoch), quiet);
     if let Some(key) = open {
         txn.truncate_at_commit(key, epoch);
     }
@@ -125,7 +126,7 @@ pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult
         return Ok(MdtReply::Done);
     };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, update, quiet) {
+    if known_size::take_report(&mut inode, update, quiet) {
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)

@@ -14,7 +14,7 @@ use rpc::message::{MdtReply, mdt::LayoutChange};
 use types::{Credentials, FsError, FsResult, Generation, InodeNumber, permission};
 
 use crate::{
-    protection, settlement,
+    known_size, protection,
     tables::{
         deferred_log::DeferredOperation,
         inode::{Inode, InodeData, Link},
@@ -90,7 +90,7 @@ fn delete(
         return Err(FsError::NotSupported);
     }
     // Objects exist from the first opening for writing on.
-    if settlement::may_have_objects(inode) && last.iter().any(Component::is_instantiated) {
+    if known_size::may_have_objects(inode) && last.iter().any(Component::is_instantiated) {
         if !is_free(txn, inode) {
             return Err(FsError::Busy);
         }
@@ -98,7 +98,7 @@ fn delete(
         for component in last {
             destroy_objects(txn, inode.number(), &layout, component)?;
         }
-        settlement::lose_writer(inode);
+        known_size::lose_writer(inode);
         // Those that the objects left behind have made.
         inode.accounted.changes = 0;
         inode.change_contents(txn.now());
@@ -142,7 +142,7 @@ fn destroy_objects(
 /// request leaves open its directory fills.
 fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> FsResult<Layout> {
     let known = inode.layout().ok_or(FsError::Invalid)?;
-    if settlement::may_have_objects(inode) || inode.attributes.size > 0 {
+    if known_size::may_have_objects(inode) || inode.attributes.size > 0 {
         return Err(FsError::Exists);
     }
     if txn.is_open(inode.number()) || txn.volatile.recovery.running() {

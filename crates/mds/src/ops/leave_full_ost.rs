@@ -21,7 +21,7 @@
 //! they are:
 //! - the caller holds the exclusive data lock: no truncation is in progress that was granted with
 //!   the old layout;
-//! - it reports under the inode's epoch (module `settlement`): it is the only source of changes,
+//! - it reports under the inode's epoch (module `known_size`): it is the only source of changes,
 //!   and none is in progress;
 //! - no other client has the file open, not even for reading;
 //! - no late write of an evicted client can reach the file's OSTs.

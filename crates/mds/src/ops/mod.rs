@@ -47,7 +47,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::CreateUnnamed(who, create) => create::unnamed(txn, who, create),
         MdtRequest::Open(who, open) => open::run(txn, who, open),
         MdtRequest::Close(close) => close::run(txn, close),
-        MdtRequest::Settle(settle) => close::settle(txn, settle),
+        MdtRequest::ReportSize(report) => close::report_size(txn, report),
         MdtRequest::ExclusiveBegin(who, begin) => exclusive::begin(txn, who, begin),
         MdtRequest::ExclusiveEnd(end) => exclusive::end(txn, end),
         MdtRequest::DropPrivileges(who, inode) => setattr::drop_privileges(txn, who, *inode),

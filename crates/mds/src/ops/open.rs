@@ -13,8 +13,9 @@ use types::{Credentials, FileKind, FsError, FsResult, permission};
 
 use super::{attributes, exclusive};
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
-    protection, settlement,
+    protection,
     tables::inode::Inode,
     transaction::Transaction,
 };
@@ -124,10 +125,10 @@ pub(crate) fn register(
     let writes = inode.kind() == FileKind::Regular && flags.has(open_flag::WRITE);
     let quiet = is_quiet(txn, inode, Some(key), truncate);
     let exact = quiet && (inode.size_known || truncate);
-    let began = writes && !settlement::may_have_objects(inode);
+    let began = writes && !known_size::may_have_objects(inode);
     let epoch = match (writes, truncate) {
-        (true, _) => settlement::open_for_write(inode, quiet),
-        (false, true) => settlement::begin_truncation(inode, false, quiet),
+        (true, _) => known_size::open_for_write(inode, quiet),
+        (false, true) => known_size::begin_truncation(inode, false, quiet),
         (false, false) => inode.epoch,
     };
     if truncate {
@@ -143,7 +144,7 @@ pub(crate) fn register(
 }
 
 /// Whether no client but `except` may change the file's data without asking first (module
-/// `settlement`). `own_lock`: the exclusive data lock is the caller's.
+/// `known_size`). `own_lock`: the exclusive data lock is the caller's.
 pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<OpenKey>, own_lock: bool) -> bool {
     let volatile = &txn.volatile;
     !volatile.recovery.running()

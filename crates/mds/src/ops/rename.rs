@@ -21,7 +21,7 @@ use types::{Credentials, FileKind, FsError, FsResult, limits, permission};
 
 use super::unlink::may_remove;
 use crate::{
-    settlement,
+    known_size,
     tables::{
         entry::NamedInode,
         inode::{Inode, Link},
@@ -75,7 +75,7 @@ impl Plan<'_> {
             SourceData::Synced(inode) => inode != self.source.number(),
         };
         let empty = self.source.size_known && self.source.attributes.size == 0 && self.source.attributes.blocks == 0;
-        if !self.replaces() || !asked || empty || !settlement::may_have_objects(&self.source) {
+        if !self.replaces() || !asked || empty || !known_size::may_have_objects(&self.source) {
             return None;
         }
         let on_osts = |layout: &&Layout| layout.objects().any(|(_, location)| matches!(location, Location::Ost(_)));

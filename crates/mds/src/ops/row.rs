@@ -155,7 +155,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::CreateUnnamed(_, create) => row(C::Create).placing().opening(Some(create.open)),
         R::Open(..) => row(C::Open),
         R::Close(_) => row(C::Close),
-        R::Settle(_) => row(C::Settle),
+        R::ReportSize(_) => row(C::ReportSize),
         R::ExclusiveBegin(_, begin) => {
             row(C::Exclusive).placing_if(matches!(begin.purpose, ExclusivePurpose::Truncate(_)))
         }
@@ -182,7 +182,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::Ping => row(C::Ping),
         R::Check(who, repair) => row(C::Check).served_by(PAGE_SERVICE).answered(Answering::Check(who, *repair)),
         R::ScanInodes(..) => row(C::Check).served_by(PAGE_SERVICE),
-        R::RepairSize(..) => row(C::Settle),
+        R::RepairSize(..) => row(C::ReportSize),
         R::Disconnect => row(C::Session).answered(Answering::Disconnect),
         R::Instantiate(_) => row(C::Layout).placing(),
         R::ChangeData(change) => {

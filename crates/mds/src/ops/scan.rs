@@ -4,7 +4,7 @@
 //! A size reported by the objects was true at the moment they were asked. So each file that no
 //! client can be writing to is listed with its write epoch, and a size is set only under that
 //! epoch: a client that has opened the file for writing since, or truncated it, has increased the
-//! epoch, even if it has left again (module `settlement`). A record that does not decode is
+//! epoch, even if it has left again (module `known_size`). A record that does not decode is
 //! reported as such, and the scan continues after it.
 
 use layout::Layout;
@@ -16,7 +16,7 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, l
 
 use super::{open::is_quiet, require_root};
 use crate::{
-    settlement,
+    known_size,
     tables::{INODES, codec::inode_of_key, inode::Inode},
     transaction::Transaction,
 };
@@ -94,7 +94,7 @@ pub(crate) fn repair_size(
     if update.epoch != inode.epoch || !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);
     }
-    settlement::apply(&mut inode, update);
+    known_size::apply(&mut inode, update);
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }

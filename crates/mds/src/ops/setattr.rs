@@ -8,7 +8,7 @@ use types::{
     permission::{self, Decision},
 };
 
-use crate::{protection, settlement, tables::inode::Inode, transaction::Transaction};
+use crate::{known_size, protection, tables::inode::Inode, transaction::Transaction};
 
 const NANOSECONDS: u32 = 1_000_000_000;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(
     check_times(txn, who, &inode, changes)?;
     let mode = new_mode(who, &inode, changes)?;
     if changes.mtime.is_some()
-        && !settlement::may_set_mtime(&inode, changes.seen.as_ref())
+        && !known_size::may_set_mtime(&inode, changes.seen.as_ref())
         && let Some(layout) = inode.layout()
     {
         return Ok(MdtReply::AskObjects(layout.clone()));
@@ -52,7 +52,7 @@ pub(crate) fn run(
     }
     match changes.mtime {
         None => inode.change(now),
-        Some(mtime) => settlement::set_mtime(&mut inode, mtime, changes.seen.as_ref(), now),
+        Some(mtime) => known_size::set_mtime(&mut inode, mtime, changes.seen.as_ref(), now),
     }
     txn.put_inode(&inode);
     Ok(MdtReply::Entry(inode.entry()))

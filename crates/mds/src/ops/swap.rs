@@ -3,7 +3,7 @@
 //!
 //! No client may use a layout that no longer belongs to a file. So all of the following is required
 //! of both files, otherwise nothing happens (`Busy`):
-//! - the epoch that the caller learned earlier is still the file's (module `settlement`): no client
+//! - the epoch that the caller learned earlier is still the file's (module `known_size`): no client
 //!   has started to write since;
 //! - only the caller has it open, once: clients that open it later get the new layout, and the
 //!   caller adopts it;
@@ -35,8 +35,9 @@ use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, permission};
 
 use super::{layout_changes::is_at_rest, open::is_quiet, paths};
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
-    protection, settlement,
+    protection,
     tables::inode::{Inode, InodeData},
     transaction::Transaction,
 };
@@ -127,7 +128,7 @@ fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<I
             return Err(FsError::Busy);
         }
         (inode.attributes.size, inode.attributes.blocks) = (side.known.size, side.known.blocks);
-        settlement::account(&mut inode, &side.known.data_changes());
+        known_size::account(&mut inode, &side.known.data_changes());
     }
     Ok(inode)
 }
@@ -146,7 +147,7 @@ fn exchange_data_attributes(one: &mut Inode, other: &mut Inode) {
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
     txn.drop_privileges(who, inode)?;
     inode.change(txn.now());
-    settlement::lose_writer(inode);
+    known_size::lose_writer(inode);
     let key = side.open.map(|open| OpenKey { client: txn.context.client, open });
     let writes = key.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes);
     inode.size_known = !writes;

@@ -34,7 +34,7 @@ use super::{
     codec::{kind_number, kind_of},
     layout::{decode_layout, decode_spec, encode_layout, encode_spec},
 };
-use crate::settlement;
+use crate::known_size;
 
 const VERSION: u8 = 3;
 const WHAT: &str = "inode";
@@ -90,7 +90,7 @@ pub struct Inode {
     pub version: u64,
     /// Size, blocks and mtime are exact (always true of anything but regular files).
     pub size_known: bool,
-    /// Write epoch ([`crate::settlement`]).
+    /// Write epoch ([`crate::known_size`]).
     pub epoch: u64,
     /// Version of a directory's map to shards: 0, since none is striped yet.
     pub map_version: u64,
@@ -162,12 +162,12 @@ impl Inode {
 
     /// Whether the file has objects, for all that is known: it was opened for writing or truncated.
     pub fn may_have_objects(&self) -> bool {
-        settlement::may_have_objects(self)
+        known_size::may_have_objects(self)
     }
 
     /// All objects the file may have on OSTs: none before it was first opened for writing.
     pub fn objects(&self) -> Vec<(OstIndex, ObjectId)> {
-        if !settlement::may_have_objects(self) {
+        if !known_size::may_have_objects(self) {
             return Vec::new();
         }
         let on_ost = |(slot, location)| match location {
@@ -184,7 +184,7 @@ impl Inode {
     /// Whether this MDT may hold data of it.
     pub fn may_have_data_here(&self) -> bool {
         let on_mdt = |layout: &Layout| layout.objects().any(|(_, location)| location == Location::Mdt);
-        settlement::may_have_objects(self) && self.layout().is_some_and(on_mdt)
+        known_size::may_have_objects(self) && self.layout().is_some_and(on_mdt)
     }
 
     /// The OSTs its layout names; none for anything but regular files.

@@ -13,7 +13,7 @@ use types::{
 
 use super::Transaction;
 use crate::{
-    settlement,
+    known_size,
     tables::inode::{Inode, InodeData, Link},
 };
 
@@ -143,7 +143,7 @@ impl Transaction<'_> {
             },
             version: 0,
             size_known: true,
-            epoch: settlement::first_epoch(self.context.era),
+            epoch: known_size::first_epoch(self.context.era),
             map_version: 0,
             accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,

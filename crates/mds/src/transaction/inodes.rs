@@ -9,8 +9,9 @@ use types::{
 
 use super::Transaction;
 use crate::{
+    known_size,
     opens::OpenKey,
-    protection, settlement,
+    protection,
     tables::{
         self, INODES, LINKS, ORPHANS, XATTRS, deferred_log::DeferredOperation, inode::Inode, inode::Link, link, orphan,
     },
@@ -27,7 +28,7 @@ impl Transaction<'_> {
     pub fn decode_inode(&self, number: InodeNumber, value: &[u8]) -> FsResult<Inode> {
         let mut inode = Inode::decode(number, value)?;
         self.note_lengthened(number);
-        settlement::doubt(&mut inode, self.context.era);
+        known_size::doubt(&mut inode, self.context.era);
         Ok(inode)
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Context {
     pub now_ns: u64,
     /// Parameters.
     pub parameters: Parameters,
-    /// How often this MDT lost power: see [`crate::settlement`].
+    /// How often this MDT lost power: see [`crate::known_size`].
     pub era: u64,
     /// Most bytes of data that can be moved from file to file in one batch.
     pub moved_bytes_max: u64,

@@ -121,7 +121,7 @@ impl DirectoryStore {
         let dirty = store.rebuild(&mut recovery)?;
         let missing = store.find_missing(&dirty, &mut recovery).await?;
         store.reset_missing(missing, if_missing).await?;
-        store.settle_recovered().await?;
+        store.commit_recovered().await?;
         if unclean {
             tracing::info!(target = %store.target, ?recovery, "recovered after an unclean shutdown");
             Self::start_sweep(&store);
@@ -346,7 +346,7 @@ impl DirectoryStore {
     }
 
     /// Makes everything recovered durable, and takes the note of a clean end away.
-    async fn settle_recovered(&self) -> FsResult<()> {
+    async fn commit_recovered(&self) -> FsResult<()> {
         let lsn = self
             .apply_marked(|_| {
                 let mut batch = Batch::default();

@@ -542,7 +542,7 @@ impl<'a> Transaction<'a> {
     /// Opens a chunk by its record, unless it is open.
     fn open_found(&mut self, number: u64, mut record: ChunkRecord) {
         if let Entry::Vacant(place) = self.chunks.entry(number) {
-            record.settle(self.volatile.flushed_epoch(self.object));
+            record.forget_flushed(self.volatile.flushed_epoch(self.object));
             place.insert(OpenChunk { record, changed: false });
         }
     }

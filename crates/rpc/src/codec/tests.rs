@@ -137,7 +137,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::CreateUnnamed(root(), CreateUnnamed { parent: INODE, mode: 1, umask: 2, open }),
         R::Open(root(), Open { inode: INODE, open: OpenId(5), flags: OpenFlags(3) }),
         R::Close(Close { inode: INODE, open: OpenId(5), update: Some(update()), flock_owner: Some(1) }),
-        R::Settle(Settle { inode: INODE, update: update() }),
+        R::ReportSize(ReportSize { inode: INODE, update: update() }),
         R::ExclusiveBegin(root(), exclusive),
         R::ExclusiveEnd(ExclusiveEnd { inode: INODE, update: None }),
         R::ClearPrivileges(INODE),
@@ -327,7 +327,7 @@ fn compound_reply() -> CompoundReply {
         StepReply::Entry(entry()),
         StepReply::Created(Created { entry: entry(), created: true, opened: Some(opened()) }),
         StepReply::Opened(opened()),
-        StepReply::Closed(Closed { settle: None }),
+        StepReply::Closed(Closed { size_wanted: None }),
         StepReply::Target(b"target".to_vec()),
         StepReply::Value(vec![1, 2, 3]),
         StepReply::Written(Changed { before: attributes, after: attributes }),
@@ -355,7 +355,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Entry(entry()),
         R::Created(Created { entry: entry(), created: true, opened: Some(opened()) }),
         R::Opened(opened()),
-        R::Closed(Closed { settle: Some((4, layout())) }),
+        R::Closed(Closed { size_wanted: Some((4, layout())) }),
         R::ExclusiveGranted(ExclusiveGranted { entry: entry(), layout: layout(), epoch: 6 }),
         R::Waiting,
         R::Target(vec![b'/'; 4095]),
@@ -505,6 +505,7 @@ fn errors_and_greetings_survive_the_wire() {
         Damage::Told("why".to_owned()).into(),
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
         FsError::LayoutChanged,
+        FsError::TextFileBusy,
     ];
     for error in errors {
         assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));
@@ -556,6 +557,7 @@ fn bytes_of_errors_are_the_published_ones() {
         (FsError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "280d09808280808080400200038020"),
         (FsError::LayoutChanged, "29"),
         (TooMany::Told(why()).into(), "2a03776879"),
+        (FsError::TextFileBusy, "2b"),
     ];
     for (error, hex) in published {
         let found: String = encode(&error).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();

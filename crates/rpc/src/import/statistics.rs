@@ -41,7 +41,7 @@ pub struct ImportStatistics {
     pub evictions: u64,
     /// The last change that the target acknowledged: its place in the target's journal.
     pub last_change: Lsn,
-    /// Changes up to this one survive a loss of power of the target.
+    /// Changes up to this one survive a power loss of the target.
     pub committed: Lsn,
 }
 

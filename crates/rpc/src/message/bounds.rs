@@ -84,7 +84,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             check_size_update(&swap.first.known)?;
             check_size_update(&swap.second.known)
         }
-        R::Settle(settle) => check_size_update(&settle.update),
+        R::ReportSize(report) => check_size_update(&report.update),
         // They end something whatever they tell with it: what is impossible of that is not believed
         // (`SizeUpdate::possible`).
         R::Close(_) | R::ExclusiveEnd(_) => Ok(()),
@@ -246,7 +246,7 @@ mod tests {
     use crate::auth::Role;
     use crate::message::{
         Relocation, StepInode,
-        mdt::{OpenId, Settle},
+        mdt::{OpenId, ReportSize},
     };
 
     fn objects(count: usize) -> Vec<ObjectId> {
@@ -315,8 +315,9 @@ mod tests {
 
     #[test]
     fn sizes_and_generations_end_where_arithmetic_is_still_safe() {
-        let settle = |update| check(&Request::Mdt(MdtRequest::Settle(Settle { inode: InodeNumber(1), update })));
-        assert_eq!(settle(update(FILE_BYTES_MAX, FILE_BLOCKS_MAX, NANOSECONDS - 1)), Ok(()));
+        let report =
+            |update| check(&Request::Mdt(MdtRequest::ReportSize(ReportSize { inode: InodeNumber(1), update })));
+        assert_eq!(report(update(FILE_BYTES_MAX, FILE_BLOCKS_MAX, NANOSECONDS - 1)), Ok(()));
         for impossible in [
             update(FILE_BYTES_MAX + 1, 0, 0),
             update(u64::MAX, 0, 0),
@@ -324,7 +325,7 @@ mod tests {
             update(0, 0, NANOSECONDS),
             SizeUpdate { changes: FILE_CHANGES_MAX + 1, ..update(0, 0, 0) },
         ] {
-            assert_eq!(settle(impossible), Err(FsError::FileTooLarge), "{impossible:?}");
+            assert_eq!(report(impossible), Err(FsError::FileTooLarge), "{impossible:?}");
             assert_eq!(SizeUpdate::possible(Some(&impossible)), None);
         }
         let fence = |generation| check(&Request::Ost(OstRequest::Fence(objects(1), generation)));

@@ -66,7 +66,7 @@ pub struct Entry {
     /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
     /// For a file of unknown size that no client can be writing to: the write epoch under which a
-    /// client that asks the OSTs after this answer may report the result ([`Settle`]). Present in
+    /// client that asks the OSTs after this answer may report the result ([`ReportSize`]). Present in
     /// answers to requests for attributes; in a scan, for every file without writers, even if its
     /// size is known ([`MdtRequest::RepairSize`]).
     #[serde(default)]
@@ -249,15 +249,15 @@ pub struct Close {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     /// The last writer is gone but the size is not known: glimpse the objects of this layout and
-    /// send [`Settle`] under this epoch. (If the client dies first, the size stays unknown and any
-    /// client may report it.)
-    pub settle: Option<(u64, Layout)>,
+    /// send [`ReportSize`] under this epoch. (If the client dies first, the size stays unknown and
+    /// any client may report it.)
+    pub size_wanted: Option<(u64, Layout)>,
 }
 
 /// Report the size of a file of unknown size without writers, found by a glimpse that was started
 /// under `update.epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settle {
+pub struct ReportSize {
     /// The file.
     pub inode: InodeNumber,
     /// The data attributes.
@@ -728,7 +728,7 @@ pub enum MdtRequest {
     /// -> Closed
     Close(Close),
     /// -> Done (also when the epoch no longer holds)
-    Settle(Settle),
+    ReportSize(ReportSize),
     /// -> ExclusiveGranted or Waiting
     ExclusiveBegin(Credentials, ExclusiveBegin),
     /// -> Done

@@ -27,8 +27,7 @@ pub struct ServerOptions {
     pub version_max: u16,
     /// Feature bits this server supports.
     pub features: u64,
-    /// Service threads of a service at its creation, unless its target says otherwise
-    /// ([`Handler::service_threads`](crate::Handler::service_threads)).
+    /// Service threads of a service at its creation.
     pub service_threads: usize,
     /// Requests that may wait in one service.
     pub queue_max: usize,

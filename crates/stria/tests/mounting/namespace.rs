@@ -17,6 +17,9 @@ use crate::common::{Daemon, FileSystem, Output, Place, Program, programs};
 /// Ids of nobody and nogroup: the ordinary user of these tests.
 pub const NOBODY: u32 = 65534;
 
+/// Detaches all mounts of StriaFS that a namespace has, without asking the processes that serve them.
+const DETACH: &str = "findmnt -rn -o TARGET -t fuse.stria | xargs -r umount -cl";
+
 /// See the module documentation.
 pub struct Namespace {
     holder: Daemon,
@@ -40,6 +43,8 @@ impl Namespace {
         let mounting = format!("--ns {} --nslist mnt -f -- --detached", holder.pid());
         let variables = vec![("S", root.path().to_owned()), ("MOUNTING", mounting.into())];
         let namespace = Self { holder, variables, root };
+        // Mounts of other tests, which may hang, are copied into a new namespace.
+        namespace.shell(DETACH).succeed();
         let prepare = format!(
             "set -e; cd $S; mkdir bin mnt own; mkdir -m 700 runtime; chown {NOBODY} own runtime
             touch bin/stria; mount --bind {} bin/stria; ln -s stria bin/lfs
@@ -127,7 +132,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        self.shell("findmnt -rn -o TARGET -t fuse.stria | xargs -r umount -l").output();
+        self.shell(DETACH).output();
     }
 }
 

@@ -101,6 +101,9 @@ pub enum FsError {
     /// ENOTTY
     #[error("inappropriate ioctl for device")]
     NotTty,
+    /// ETXTBSY: a program that is being executed would be truncated.
+    #[error("text file busy")]
+    TextFileBusy,
     /// ENXIO: no data or hole at or after the offset; no reader of a pipe.
     #[error("no such device or address")]
     NoDeviceOrAddress,

@@ -72,6 +72,7 @@ pub(super) enum WireError {
     },
     LayoutChanged,
     TooMany(String),
+    TextFileBusy,
 }
 
 impl From<FsError> for WireError {
@@ -120,6 +121,7 @@ impl From<FsError> for WireError {
             FsError::CorruptOnMdt { object, mdt, offset } => WireError::CorruptOnMdt { object, mdt, offset },
             FsError::LayoutChanged => WireError::LayoutChanged,
             FsError::TooMany(cause) => WireError::TooMany(cause.to_string()),
+            FsError::TextFileBusy => WireError::TextFileBusy,
         }
     }
 }
@@ -170,6 +172,7 @@ impl From<WireError> for FsError {
             WireError::CorruptOnMdt { object, mdt, offset } => FsError::CorruptOnMdt { object, mdt, offset },
             WireError::LayoutChanged => FsError::LayoutChanged,
             WireError::TooMany(text) => TooMany::Told(text).into(),
+            WireError::TextFileBusy => FsError::TextFileBusy,
         }
     }
 }
@@ -233,6 +236,7 @@ mod tests {
             (WireError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "28808280808080400200038020"),
             (WireError::LayoutChanged, "29"),
             (WireError::TooMany(text()), "2a03776879"),
+            (WireError::TextFileBusy, "2b"),
         ]
     }
 
@@ -244,7 +248,7 @@ mod tests {
             assert_eq!(found, hex, "{error:?}");
             assert_eq!(postcard::from_bytes(&bytes), Ok(error));
         }
-        postcard::from_bytes::<WireError>(&[0x2b]).expect_err("a variant that is not in the list");
+        postcard::from_bytes::<WireError>(&[0x2c]).expect_err("a variant that is not in the list");
     }
 
     #[test]

@@ -26,9 +26,9 @@
 //! | append | - | no | same | same: equals the open's own only if that is sole |
 //! | close of a writer, report under the inode's epoch | - | yes | +1 | |
 //! | close of a writer, no such report, others write | no | no | same | |
-//! | close of the last writer, no such report | yes | no | same | same, with `settle` |
+//! | close of the last writer, no such report | yes | no | same | same, with `size_wanted` |
 //! | look at a file of unknown size (stat, look-up, directory) | yes | no | same | same |
-//! | settle, report under the inode's epoch | yes | yes | +1 | |
+//! | report under the inode's epoch | yes | yes | +1 | |
 //! | end of a truncation without an open, report under the inode's epoch | yes | yes | +1 | |
 //! | a writer is evicted | - | no | +1 | none: its reports never match again |
 //! | the MDT lost power | - | no | second of the new era | none of an earlier era matches |
@@ -100,7 +100,7 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
 
 /// Accepts a report or ignores it; true if the size is known afterwards. `quiet` is what the event
 /// asks for (module table); a closing writer under the inode's epoch is alone by the invariant.
-pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
+pub(crate) fn take_report(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
     if inode.size_known || !quiet || update.epoch != inode.epoch {
         return false;
     }
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sole_writer_settles_at_close() {
+    fn a_sole_writer_reports_at_close() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         assert!(!inode.size_known && epoch == 1);
-        assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true));
+        assert!(take_report(&mut inode, &report(epoch, 4096, Some(at(200))), true));
         assert!(inode.size_known);
         assert_eq!((inode.attributes.size, inode.attributes.mtime, inode.attributes.ctime), (4096, at(200), at(200)));
-        assert!(!settle(&mut inode, &report(epoch, 1, None), true), "a report counts once");
+        assert!(!take_report(&mut inode, &report(epoch, 1, None), true), "a report counts once");
     }
 
     #[test]
@@ -202,12 +202,12 @@ mod tests {
         let mut inode = file();
         let first = open_for_write(&mut inode, true);
         let second = open_for_write(&mut inode, false);
-        assert!(!settle(&mut inode, &report(first, 1, None), true));
-        assert!(!settle(&mut inode, &report(second, 1, None), true));
+        assert!(!take_report(&mut inode, &report(first, 1, None), true));
+        assert!(!take_report(&mut inode, &report(second, 1, None), true));
         let asked = inode.epoch;
         let third = open_for_write(&mut inode, true);
-        assert!(!settle(&mut inode, &report(asked, 1, None), true), "somebody writes again");
-        assert!(settle(&mut inode, &report(third, 7, None), true));
+        assert!(!take_report(&mut inode, &report(asked, 1, None), true), "somebody writes again");
+        assert!(take_report(&mut inode, &report(third, 7, None), true));
         assert_eq!(inode.attributes.size, 7);
     }
 
@@ -216,10 +216,10 @@ mod tests {
         let mut inode = file();
         open_for_write(&mut inode, true);
         let epoch = inode.epoch;
-        assert!(!settle(&mut inode, &report(epoch, 5, None), false));
-        assert!(settle(&mut inode, &report(epoch, 5, None), true));
+        assert!(!take_report(&mut inode, &report(epoch, 5, None), false));
+        assert!(take_report(&mut inode, &report(epoch, 5, None), true));
         let again = report(inode.epoch, 6, None);
-        assert!(!settle(&mut inode, &again, true), "a known size needs no report");
+        assert!(!take_report(&mut inode, &again, true), "a known size needs no report");
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let mut idle = file();
         let epoch = begin_truncation(&mut idle, false, true);
         assert!(!idle.size_known);
-        assert!(settle(&mut idle, &report(epoch, 3, None), true));
+        assert!(take_report(&mut idle, &report(epoch, 3, None), true));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         lose_writer(&mut inode);
-        assert!(!settle(&mut inode, &report(epoch, 5, None), true));
+        assert!(!take_report(&mut inode, &report(epoch, 5, None), true));
     }
 
     #[test]
@@ -251,11 +251,11 @@ mod tests {
         let mut inode = file();
         doubt(&mut inode, 1);
         assert!(!inode.size_known && may_have_objects(&inode));
-        assert!(!settle(&mut inode, &report(lost, 5, None), true));
+        assert!(!take_report(&mut inode, &report(lost, 5, None), true));
         let epoch = inode.epoch;
         doubt(&mut inode, 1);
         assert_eq!(inode.epoch, epoch, "once for each loss");
-        assert!(settle(&mut inode, &report(epoch, 7, None), true));
+        assert!(take_report(&mut inode, &report(epoch, 7, None), true));
         doubt(&mut inode, 1);
         assert!(inode.size_known, "known since");
         doubt(&mut inode, 2);
@@ -279,17 +279,17 @@ mod tests {
     fn what_was_seen_when_a_time_was_set_does_not_undo_it() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, None), true));
+        assert!(take_report(&mut inode, &report(epoch, 10, None), true));
         assert_eq!(inode.attributes.mtime, at(50), "nothing was written");
         let epoch = open_for_write(&mut inode, true);
         let changes = DataChanges { count: 2, last: at(400) };
         let seen = SeenChanges { changes, proof: SeenProof::Alone { epoch } };
         assert!(may_set_mtime(&inode, Some(&seen)) && !may_set_mtime(&inode, None));
         set_mtime(&mut inode, SetTime::To(at(7)), Some(&seen), at(300));
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(400))), true));
+        assert!(take_report(&mut inode, &report(epoch, 10, Some(at(400))), true));
         assert_eq!(inode.attributes.mtime, at(7), "written before the time was set, by a clock that is ahead");
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &SizeUpdate { changes: 3, ..report(epoch, 10, Some(at(301))) }, true));
+        assert!(take_report(&mut inode, &SizeUpdate { changes: 3, ..report(epoch, 10, Some(at(301))) }, true));
         assert!(inode.attributes.mtime > at(400), "written after it, by a clock that is behind");
         assert_eq!(inode.attributes.mtime, inode.attributes.ctime);
     }
@@ -298,7 +298,7 @@ mod tests {
     fn a_time_that_is_now_is_later_than_all_before() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(400))), true));
+        assert!(take_report(&mut inode, &report(epoch, 10, Some(at(400))), true));
         set_mtime(&mut inode, SetTime::Now, None, at(300));
         assert!(inode.attributes.mtime > at(400) && inode.attributes.ctime > at(400));
         let before = inode.attributes;
