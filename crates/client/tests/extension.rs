@@ -41,7 +41,7 @@ async fn layout(fs: &FileSystem, inode: InodeNumber) -> Layout {
 
 fn ost_of(layout: &Layout, offset: u64) -> OstIndex {
     let location = layout.ranges(offset, 1).next().map(|range| range.location);
-    let Some(Location::Ost(ost)) = location else { panic!("{offset} lies on {location:?}") };
+    let Some(Location::Ost(ost)) = location else { panic!("{offset} is on {location:?}") };
     ost
 }
 

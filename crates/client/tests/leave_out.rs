@@ -46,7 +46,7 @@ async fn layout(fs: &FileSystem, inode: InodeNumber) -> Layout {
 async fn ost_of(fs: &FileSystem, inode: InodeNumber, offset: u64) -> OstIndex {
     let layout = layout(fs, inode).await;
     let location = layout.ranges(offset, 1).next().map(|range| range.location);
-    let Some(Location::Ost(ost)) = location else { panic!("{offset} lies on {location:?}") };
+    let Some(Location::Ost(ost)) = location else { panic!("{offset} is on {location:?}") };
     ost
 }
 
@@ -140,7 +140,7 @@ async fn data_behind_the_refused_byte_stay_readable() {
     write(&two, &reader, MIB, &[mib(2), mib(3), mib(4)].concat()).await;
     assert_eq!(marks(&one, &file, 5).await, [1, 2, 3, 4, 5]);
     assert_eq!(two.seek(&reader, 0, SeekTarget::Hole).await, Ok(5 * MIB), "no hole between the parts");
-    // Behind the last part again.
+    // After the last part again.
     write(&two, &reader, 5 * MIB, &mib(6)).await;
     for size in [6 * MIB, 4 * MIB + 1, 2 * MIB + 1, MIB + 1] {
         one.truncate(&root(), inode, Some(&file), size).await.unwrap();

@@ -328,7 +328,7 @@ async fn a_partly_failed_write_reports_what_lies_before_the_failure() {
     fs.close(file, None).await.unwrap();
     let made = cluster.requests_since(&before);
     assert_eq!(made, counts(&[("close", 1)]), "what was refused changed nothing: the size is known");
-    assert_eq!(size(&fs, inode).await, 7 * STRIPE, "stripe 6 lies in object 0, which took its part");
+    assert_eq!(size(&fs, inode).await, 7 * STRIPE, "stripe 6 is in object 0, which took its part");
 }
 
 #[tokio::test]
@@ -532,7 +532,7 @@ async fn an_open_that_truncates_waits_for_the_append_of_another_user_of_this_cli
         cluster.osts[0].release();
         appending.await.unwrap();
         let truncated = truncating.await.unwrap();
-        assert_eq!(size(&fs, file.inode()).await, 0, "one after the other, not a line behind a hole");
+        assert_eq!(size(&fs, file.inode()).await, 0, "one after the other, not a line after a hole");
         fs.close(truncated, None).await.unwrap();
     }
 }

@@ -83,9 +83,9 @@ pub fn is_growing(layout: &Layout, position: usize) -> bool {
         _ => None,
     };
     let Some(own) = anywhere(position) else { return false };
-    let behind = (position + 1..).find(|next| anywhere(*next).as_ref() != Some(&own));
-    let behind = behind.and_then(|next| layout.components.get(next));
-    matches!(behind.map(|component| &component.backing), Some(Backing::Extension { .. }))
+    let following = (position + 1..).find(|next| anywhere(*next).as_ref() != Some(&own));
+    let following = following.and_then(|next| layout.components.get(next));
+    matches!(following.map(|component| &component.backing), Some(Backing::Extension { .. }))
 }
 
 /// Decides about the extension space at `position`, into which `request` comes. `None` if that

@@ -463,8 +463,8 @@ fn choose_from(
     }
     let around = |group: &[&TargetStatus], degraded: bool| -> Vec<OstIndex> {
         let alike = group.iter().filter(|target| target.degraded == degraded);
-        let (before, behind): (Vec<_>, Vec<_>) = alike.map(|target| target.index).partition(|index| *index < first);
-        [behind, before].concat().into_iter().filter(|index| *index != first).collect()
+        let (before, after): (Vec<_>, Vec<_>) = alike.map(|target| target.index).partition(|index| *index < first);
+        [after, before].concat().into_iter().filter(|index| *index != first).collect()
     };
     let others: Vec<OstIndex> =
         [around(preferred, false), around(preferred, true), around(last, false), around(last, true)].concat();

@@ -231,9 +231,9 @@ fn a_late_component_begins_where_the_file_has_its_stripe() {
 #[test]
 fn the_only_object_of_the_beginning_keeps_a_length_that_nothing_else_can() {
     let rest = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic };
-    let on_mdt = |behind: &[ComponentSpec]| {
+    let on_mdt = |following: &[ComponentSpec]| {
         let mut asked = vec![ComponentSpec { end: 65536, backing: BackingSpec::Mdt }];
-        asked.extend_from_slice(behind);
+        asked.extend_from_slice(following);
         Layout::composite(&asked)
     };
     let undecided = on_mdt(std::slice::from_ref(&rest));

@@ -130,7 +130,7 @@ fn a_holder_passes_those_who_wait_for_it() {
     let mut table = Table::new();
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
     assert_eq!(table.exclusive(2, (0, 99)), QUEUED);
-    assert_eq!(table.exclusive(1, (10, 19)), GRANTED, "waiting behind 2 would be waiting for itself");
+    assert_eq!(table.exclusive(1, (10, 19)), GRANTED, "waiting for 2 would be waiting for itself");
     assert_eq!(table.exclusive(3, (20, 29)), QUEUED);
 }
 

@@ -250,7 +250,7 @@ async fn what_does_not_belong_here_is_refused_and_leaves_nothing() {
         let truncate = SpaceChange::Truncate { size: 1 };
         assert_eq!(space(&fixture, absent, truncate).await, Err(FsError::Stale), "{absent}");
     }
-    assert_eq!(write(&fixture, object, ON_MDT - 1, vec![1; 2]).await, Err(FsError::Invalid), "behind the component");
+    assert_eq!(write(&fixture, object, ON_MDT - 1, vec![1; 2]).await, Err(FsError::Invalid), "after the component");
     let too_large = SpaceChange::Truncate { size: FILE_BYTES_MAX + 1 };
     assert_eq!(space(&fixture, object, too_large).await, Err(FsError::FileTooLarge));
     assert_eq!(space(&fixture, object, SpaceChange::Punch { offset: 0, bytes: 0 }).await, Err(FsError::Invalid));
@@ -366,7 +366,7 @@ enum Step {
 }
 
 fn offsets() -> impl Strategy<Value = u64> {
-    prop_oneof![0..ON_MDT, (0..ON_MDT / BLOCK, 0u64..5).prop_map(|(block, behind)| (block * BLOCK + behind) & !1)]
+    prop_oneof![0..ON_MDT, (0..ON_MDT / BLOCK, 0u64..5).prop_map(|(block, bytes)| (block * BLOCK + bytes) & !1)]
 }
 
 fn ranges() -> impl Strategy<Value = (u64, u64)> {

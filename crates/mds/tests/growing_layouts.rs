@@ -276,15 +276,15 @@ async fn a_component_grows_by_steps_into_its_extension() {
 
 /// An MDT with two OSTs that answer, and a file that extends itself by 64 MiB at a time, on one of
 /// them.
-async fn extended(behind: Option<ComponentSpec>) -> (Fixture, Vec<Arc<NotingOst>>, InodeNumber, OpenId, OstIndex) {
+async fn extended(following: Option<ComponentSpec>) -> (Fixture, Vec<Arc<NotingOst>>, InodeNumber, OpenId, OstIndex) {
     let network = MemoryTransport::new();
     let served: Vec<_> = (0..2).map(|index| NotingOst::serve(&network, OstIndex(index))).collect();
     let map = (0u16..).zip(&served).map(|(index, (_, endpoint))| (OstIndex(index), endpoint.clone(), true)).collect();
     let fs = Fixture::on_network(&network, map).await;
     fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_millis(1), ..fs.mdt.parameters() });
-    let end = if behind.is_some() { 1 << 30 } else { END_OF_FILE };
+    let end = if following.is_some() { 1 << 30 } else { END_OF_FILE };
     let backing = BackingSpec::Extended(StripeSpec::default(), 64 * MIB);
-    let components = [Some(ComponentSpec { end, backing }), behind].into_iter().flatten().collect();
+    let components = [Some(ComponentSpec { end, backing }), following].into_iter().flatten().collect();
     let open = fs.open_id();
     let mut create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
     create.layout = Some(LayoutSpec::Composite(components));

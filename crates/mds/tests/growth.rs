@@ -132,7 +132,7 @@ async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
     fs.reclaim(ALICE, claim(inode, open, &grown)).await.unwrap();
     assert_eq!(layout(&fs, inode).await, grown);
     let more = grow(&fs, BOB, inode, other, FIRST + 1).await.unwrap();
-    assert!(more.has_grown_from(&grown), "further slots behind those");
+    assert!(more.has_grown_from(&grown), "further slots after those");
     assert_eq!(fs.check(false).await, []);
 }
 

@@ -18,7 +18,7 @@ use rpc::message::{
 use types::{ClientId, InodeNumber, NodeKind};
 
 const MIB: u64 = 1 << 20;
-/// Behind the first component of an automatic layout.
+/// After the first component of an automatic layout.
 const GROWING: u64 = 64 * MIB;
 
 struct File {

@@ -205,8 +205,8 @@ async fn an_explicit_mtime_survives_the_close() {
     assert_eq!(entry.attributes.mtime, time);
     assert!(entry.accounted >= written, "the object's time is history");
     let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
-    let behind = Timestamp { seconds: now.seconds - 86_400, ..now };
-    let update = SizeUpdate { mtime: Some(behind), changes: 3, ..size_update(opened.epoch, 10) };
+    let past = Timestamp { seconds: now.seconds - 86_400, ..now };
+    let update = SizeUpdate { mtime: Some(past), changes: 3, ..size_update(opened.epoch, 10) };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     let after = fs.stat(inode).await.unwrap().attributes;
     assert!(after.mtime > written && after.ctime > entry.attributes.ctime, "a later change, whatever its clock says");

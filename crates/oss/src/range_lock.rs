@@ -97,7 +97,7 @@ impl RangeLocks {
 }
 
 impl Queue {
-    /// Grants what nothing earlier stands against any more.
+    /// Grants what no earlier request conflicts with any more.
     fn grant(&mut self) {
         let tickets: Vec<u64> =
             self.requests.iter().filter(|(_, request)| request.waiter.is_some()).map(|(ticket, _)| *ticket).collect();
@@ -175,7 +175,7 @@ mod tests {
         let mut writer = pin!(locks.exclusive(OBJECT, 0..1));
         assert!(poll(writer.as_mut()).is_none());
         let mut late = pin!(locks.shared(OBJECT, 0..1));
-        assert!(poll(late.as_mut()).is_none(), "a reader behind a waiting writer waits");
+        assert!(poll(late.as_mut()).is_none(), "a reader waits for an earlier writer that waits");
         drop((one, two));
         let writer = poll(writer.as_mut()).expect("granted");
         assert!(poll(late.as_mut()).is_none());

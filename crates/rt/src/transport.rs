@@ -39,7 +39,7 @@ impl Address {
     /// brackets.
     pub fn with_port(text: &str) -> Self {
         let has_port = match text.rsplit_once(']') {
-            Some((_, behind)) => behind.starts_with(':'),
+            Some((_, port)) => port.starts_with(':'),
             None => text.contains(':'),
         };
         if has_port { Self::from(text) } else { Self::from(format!("{text}:{}", Self::PORT_DEFAULT).as_str()) }

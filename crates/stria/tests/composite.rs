@@ -30,7 +30,7 @@ fn files_get_objects_as_they_grow() {
     assert_eq!(instantiated(&path), [true, true, false]);
     file.set_len(WATERMARKS[1]).expect("truncate to the second watermark");
     assert_eq!(instantiated(&path), [true, true, false]);
-    file.set_len(WATERMARKS[1] + 1).expect("truncate behind it");
+    file.set_len(WATERMARKS[1] + 1).expect("truncate after it");
     assert_eq!(instantiated(&path), [true, true, true]);
     assert_eq!(layout_of(&path).object_count(), 1 + 2 + 4);
     let below = directory.join("below");

@@ -59,9 +59,9 @@ impl AccessList {
             return Ok(None);
         }
         let mut entries = Vec::with_capacity(rest.len() / ENTRY_BYTES);
-        while let Some((entry, behind)) = rest.split_first_chunk::<ENTRY_BYTES>() {
+        while let Some((entry, following)) = rest.split_first_chunk::<ENTRY_BYTES>() {
             entries.push(decode_entry(*entry)?);
-            rest = behind;
+            rest = following;
         }
         let list = Self { entries };
         if rest.is_empty() && list.is_valid() { Ok(Some(list)) } else { Err(FsError::Invalid) }

@@ -191,9 +191,8 @@ fn outside(held: &Held, range: LockRange) -> impl Iterator<Item = Held> + use<> 
     let whole = disjoint.then_some(held);
     let before =
         (!disjoint && start < range.start).then(|| Held { range: LockRange { start, end: range.start - 1 }, ..held });
-    let behind =
-        (!disjoint && end > range.end).then(|| Held { range: LockRange { start: range.end + 1, end }, ..held });
-    [whole, before, behind].into_iter().flatten()
+    let after = (!disjoint && end > range.end).then(|| Held { range: LockRange { start: range.end + 1, end }, ..held });
+    [whole, before, after].into_iter().flatten()
 }
 
 /// The part of a lock within a range.

@@ -23,10 +23,10 @@ impl FileSystem {
             let object = Object::new(open.inode(), &layout, found, Some(open));
             self.seek_slot(object, &layout, offset, wants_data)
         };
-        let behind = layout.objects().filter(|(slot, _)| layout.extent_of(*slot).end > offset);
+        let following = layout.objects().filter(|(slot, _)| layout.extent_of(*slot).end > offset);
         // What has no objects is a hole.
         let mut nearest = if wants_data { None } else { layout.next_gap(offset) };
-        for outcome in join_all(behind.map(seek).collect()).await {
+        for outcome in join_all(following.map(seek).collect()).await {
             nearest = [nearest, outcome?].into_iter().flatten().min();
         }
         match (target, nearest) {

@@ -183,9 +183,9 @@ impl FileSystem {
     ) -> FsResult<(DataAttributes, Truncated)> {
         let keeper = layout.keeper_of_length(size);
         let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size && keeper != Some(slot);
-        let (before, behind): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
+        let (before, affected): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
         let share = |slot: u32| if keeper == Some(slot) { size } else { layout.object_size(slot, size) };
-        let mut truncated: Truncated = behind.into_iter().map(|object| (object, share(object.0))).collect();
+        let mut truncated: Truncated = affected.into_iter().map(|object| (object, share(object.0))).collect();
         let data_attributes = self.glimpse_some(inode, layout, before.iter().map(|(slot, _)| *slot).collect()).await?;
         if data_attributes.size <= size {
             return Ok((data_attributes, truncated));

@@ -111,11 +111,11 @@ impl FileSystem {
         // What has no hole was refused although it takes nothing new: no other place helps.
         let empty = self.seek_slot(object(refused.slot), layout, refused.offset, false).await?;
         let Some(empty) = empty.filter(|empty| *empty < refused.end) else { return Ok(None) };
-        let behind = empty.next_multiple_of(BLOCK_BYTES);
+        let after = empty.next_multiple_of(BLOCK_BYTES);
         let mut start = empty / BLOCK_BYTES * BLOCK_BYTES;
         let mut end = data_from(start).await?;
-        if end < behind {
-            start = behind;
+        if end < after {
+            start = after;
             end = data_from(start).await?;
         }
         let hole = Extent { start, end: end / BLOCK_BYTES * BLOCK_BYTES };

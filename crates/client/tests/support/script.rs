@@ -28,7 +28,7 @@ pub enum Step {
 fn offsets() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..SPAN,
-        (0..SPAN / STRIPE, 0u64..20).prop_map(|(stripe, behind)| (stripe * STRIPE + behind).saturating_sub(10)),
+        (0..SPAN / STRIPE, 0u64..20).prop_map(|(stripe, bytes)| (stripe * STRIPE + bytes).saturating_sub(10)),
     ]
 }
 

@@ -70,8 +70,8 @@ impl HelperRequest {
                 "" => arguments.next().map(|next| next.to_string_lossy().into_owned()).ok_or(HelperError::Usage),
                 attached => Ok(attached.to_owned()),
             };
-            let mut behind = letters.chars();
-            match (behind.next(), behind.as_str()) {
+            let mut rest = letters.chars();
+            match (rest.next(), rest.as_str()) {
                 (Some('o'), attached) => request.options.push(without_dev(&value(attached)?)),
                 (Some('t'), attached) => drop(value(attached)?),
                 (Some('N'), _) => return Err(HelperError::Namespace),

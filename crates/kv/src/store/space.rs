@@ -30,7 +30,7 @@ const CHECKPOINT_FACTOR: u64 = 2;
 /// Changed entries that a checkpoint takes to the cold store in one step, in bytes: so much room it
 /// needs at a time.
 pub(super) const STEP_BYTES: usize = 1 << 20;
-/// Part of the reserve that a checkpoint leaves to the cold store's work behind it.
+/// Part of the reserve that a checkpoint leaves to the cold store's work after it.
 const RESERVE_LEFT: u64 = 8;
 /// Part of the reserve that changes may need for their checkpoint on a full device before one is
 /// due.

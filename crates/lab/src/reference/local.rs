@@ -219,7 +219,7 @@ fn errno<T>(result: io::Result<T>) -> Fallible<T> {
     result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// The cause behind an errno, for the errors these operations can meet.
+/// The cause of an errno, for the errors these operations can meet.
 fn fs_error(errno: Errno) -> FsError {
     match errno {
         Errno::NOENT => FsError::NotFound,

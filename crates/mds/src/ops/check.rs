@@ -419,28 +419,28 @@ fn data_object(
         }
         return Ok(());
     }
-    let (mut held, mut behind) = (0, Vec::new());
+    let (mut held, mut after) = (0, Vec::new());
     txn.visit_blocks(object, 0..u64::MAX, |block, _| {
         if block < record.size.div_ceil(BLOCK_BYTES) {
             held += 1;
         } else {
-            behind.push(block);
+            after.push(block);
         }
         Ok(true)
     })?;
-    if held == record.blocks && behind.is_empty() {
+    if held == record.blocks && after.is_empty() {
         return Ok(());
     }
     let problem = format!(
         "object {object} on {} records {} blocks, but has {held}, and {} after its end",
         txn.mdt,
         record.blocks,
-        behind.len()
+        after.len()
     );
     report.add(object.inode, problem, report.repair);
     if report.repair {
         txn.put(DATA, data::object_key(object), ObjectRecord { blocks: held, ..record }.encode());
-        behind.into_iter().for_each(|block| txn.delete(DATA, data::block_key(object, block)));
+        after.into_iter().for_each(|block| txn.delete(DATA, data::block_key(object, block)));
     }
     Ok(())
 }

@@ -164,9 +164,9 @@ fn show_table(
     report: &mut InspectionReport<'_>,
     visit: Visitor<'_>,
 ) -> anyhow::Result<()> {
-    let behind = table.0.checked_add(1).map(|next| (next, Bytes::new()));
-    let changes = match &behind {
-        Some(behind) => overlay.range((table.0, Bytes::new())..behind.clone()),
+    let end = table.0.checked_add(1).map(|next| (next, Bytes::new()));
+    let changes = match &end {
+        Some(end) => overlay.range((table.0, Bytes::new())..end.clone()),
         None => overlay.range((table.0, Bytes::new())..),
     };
     let mut changes = changes.map(|((_, key), value)| (key, value)).peekable();

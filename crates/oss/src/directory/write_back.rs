@@ -135,8 +135,8 @@ impl DirectoryStore {
         match volatile.write_back_hand {
             (object, Some(chunk)) if volatile.backlog.contains_key(&object) => Some((object, chunk)),
             (last, _) => {
-                let behind = volatile.backlog.range((Bound::Excluded(last), Bound::Unbounded)).next();
-                behind.or_else(|| volatile.backlog.iter().next()).map(|(object, _)| (*object, 0))
+                let following = volatile.backlog.range((Bound::Excluded(last), Bound::Unbounded)).next();
+                following.or_else(|| volatile.backlog.iter().next()).map(|(object, _)| (*object, 0))
             }
         }
     }

@@ -290,8 +290,8 @@ impl Device for MemoryDevice {
     fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
         let prefix = prefix.to_owned();
         self.run(move |storage| {
-            let behind = storage.files.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix));
-            Ok(behind.filter(|(_, file)| file.live.is_some()).map(|(name, _)| name.clone()).collect())
+            let following = storage.files.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix));
+            Ok(following.filter(|(_, file)| file.live.is_some()).map(|(name, _)| name.clone()).collect())
         })
     }
 

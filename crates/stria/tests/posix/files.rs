@@ -105,13 +105,13 @@ fn what_fallocate_reserves_is_in_st_blocks() {
     write(5, 10);
     expect("written inside", 2048);
     write(1024 * KIB, 64 << 10);
-    expect("written behind it", 2176);
+    expect("written after it", 2176);
     allocate(FallocateFlags::ZERO_RANGE, 200 * KIB, 48 * KIB);
     expect("zeroed", 2176);
     allocate(FallocateFlags::PUNCH_HOLE | keep, 4096, 8192);
     expect("punched", 2160);
     allocate(keep, 2048 * KIB, 1024 * KIB);
-    expect("reserved behind the end", 4208);
+    expect("reserved after the end", 4208);
     assert_eq!(blocks(&b), 4208);
     assert_eq!(fs::metadata(&a).expect("stat").len(), 1088 * KIB);
     file.set_len(1088 * KIB).expect("truncate");
@@ -158,7 +158,7 @@ fn copy_file_range_copies_between_files_and_within_one() {
     }
     let copied = fs::read(&to).expect("read");
     assert!(copied[..100] == [0; 100] && copied[100..] == data[777..]);
-    assert_eq!(copy(data.len() as u64, 0, 10), 0, "nothing behind the end");
+    assert_eq!(copy(data.len() as u64, 0, 10), 0, "nothing after the end");
     // cp uses it.
     crate::common::programs::program("cp").args(["--reflink=auto"]).arg(&from).arg(system.root().join("cp")).succeed();
     assert!(fs::read(system.root().join("cp")).expect("read") == data);

@@ -115,7 +115,7 @@ mod tests {
         let send = |from: &str, to: &str| links.through(Instant(100), from, to, 1000).0 - 100;
         assert_eq!(send("client0", "oss0"), 2000, "the router");
         assert_eq!(send("client1", "oss2"), 2000, "the other router");
-        assert_eq!(send("client2", "oss4"), 4000, "behind the first frame");
+        assert_eq!(send("client2", "oss4"), 4000, "after the first frame");
         assert_eq!(send("oss0", "oss1"), 0, "one machine");
     }
 

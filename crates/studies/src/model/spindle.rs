@@ -396,7 +396,7 @@ mod tests {
             let fetched = state.streams[0].windows.back().map(|(end, _)| end / MIB);
             ends.extend(fetched.filter(|end| ends.last() != Some(end)));
         }
-        assert_eq!(ends, [3, 6, 11, 19, 27, 35, 43], "2, 3 and 5 MiB behind the first, then 8 each");
+        assert_eq!(ends, [3, 6, 11, 19, 27, 35, 43], "2, 3 and 5 MiB after the first, then 8 each");
     }
 
     #[test]

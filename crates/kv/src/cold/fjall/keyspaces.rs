@@ -74,7 +74,7 @@ impl Keyspaces {
         let meta = database
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
-        // Behind fjall's lock.
+        // After fjall's lock.
         journals::write_again(directory)?;
         Ok(Keyspaces { database, data, meta, table_bytes })
     }

@@ -92,8 +92,8 @@ impl Block {
     /// Whether acknowledged writes through this open are gone if `version` is there.
     pub fn is_lost(&self, version: Version, open: u32) -> bool {
         let survivor = self.later.iter().rposition(|written| written.version == version);
-        let behind = survivor.map_or(0, |position| position + 1);
-        self.later[behind..].iter().any(|written| written.open == open && written.acknowledged.is_some())
+        let after = survivor.map_or(0, |position| position + 1);
+        self.later[after..].iter().any(|written| written.open == open && written.acknowledged.is_some())
     }
 
     /// `version` was found at `at`, after a power loss. `lost_at`: the block's OST was hit then; so

@@ -121,18 +121,18 @@ impl TcpReceiver {
         if self.read.capacity() - self.read.len() < capacity_min {
             self.read.reserve(capacity);
         }
-        let behind = self.read.spare_capacity_mut();
-        let behind_bytes = behind.len();
+        let spare = self.read.spare_capacity_mut();
+        let spare_bytes = spare.len();
         let mut empty = [];
         let ahead = match &mut self.partial {
             Some(partial) => as_uninit(&mut partial.bulk[partial.filled..]),
             None => &mut empty[..],
         };
         let ahead_bytes = ahead.len();
-        let mut buffers = [MaybeUninitSlice::new(ahead), MaybeUninitSlice::new(behind)];
+        let mut buffers = [MaybeUninitSlice::new(ahead), MaybeUninitSlice::new(spare)];
         let first = usize::from(ahead_bytes == 0);
         let bytes = self.socket.read(&mut buffers[first..])?;
-        assert!(bytes <= ahead_bytes + behind_bytes, "the kernel fills no more than it is given");
+        assert!(bytes <= ahead_bytes + spare_bytes, "the kernel fills no more than it is given");
         if let Some(partial) = &mut self.partial {
             partial.filled += bytes.min(ahead_bytes);
         }
@@ -140,7 +140,7 @@ impl TcpReceiver {
         // SAFETY: the kernel initialised `bytes` bytes, those beyond `ahead_bytes` in the spare
         // capacity from its start.
         unsafe { self.read.set_len(length) };
-        self.eager = bytes == ahead_bytes + behind_bytes;
+        self.eager = bytes == ahead_bytes + spare_bytes;
         Ok(bytes)
     }
 
