@@ -155,7 +155,7 @@ fn a_program_is_not_truncated_while_it_is_executed() {
     let program = cluster.path("sleep");
     fs::copy("/bin/sleep", &program).unwrap();
     let length = fs::metadata(&program).unwrap().len();
-    let mut running = Command::new(&program).arg("1000").spawn().unwrap();
+    let mut running = Command::new(&program).arg("100").spawn().unwrap();
     let open = |flags| rustix::fs::open(&program, flags, Mode::empty()).map_err(std::io::Error::from);
     let refused = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR].map(|access| errno(open(access | OFlags::TRUNC)));
     running.kill().unwrap();

@@ -14,7 +14,8 @@ use std::{
 use common::{FileSystem, TIMEOUT, Transport, programs::program, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process that is killed may take to end: far less than the mount waits for a server.
+/// How long a process that is killed may take to end: less than half of what the mount waits for a
+/// server.
 const SOON: Duration = Duration::from_secs(45);
 
 /// Reads a file, and lives through SIGUSR1.

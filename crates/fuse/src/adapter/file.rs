@@ -34,6 +34,7 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// OPEN. O_TRUNC comes with it. The kernel refuses to open for writing what is being executed, but
 /// looks only after OPEN whether it may be truncated by O_RDONLY | O_TRUNC: that is decided here.
+/// With `no_default_permissions`, before permissions are checked.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_files);
     let call = &call;

@@ -77,8 +77,9 @@ impl Handles {
         self.table.lock().open.get(&number).map(|handle| handle.file.clone()).ok_or(FsError::BadHandle)
     }
 
-    /// Whether a process of this host executes the file: the kernel keeps a program open until it
-    /// ends. The RELEASE of one that has just ended is waited for.
+    /// Whether a process of this host executes the file: the kernel keeps a program, and its ELF
+    /// interpreter, open until the process ends. The RELEASE of one that has just ended is waited
+    /// for.
     pub async fn is_executed(&self, inode: InodeNumber) -> bool {
         let executions: Vec<watch::Receiver<()>> = {
             let table = self.table.lock();

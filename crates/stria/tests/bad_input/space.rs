@@ -180,9 +180,9 @@ const MADE_BYTES: usize = 3_000_100;
 fn make_on(site: &Site, name: &str, ost: u16) {
     let mut attempts = 0;
     wait_for("placement on the target", TIMEOUT, || {
-        fs::write(site.path(name), vec![1; MADE_BYTES]).ok()?;
-        let is_there = site.ost_of(name) == ost;
-        if !is_there {
+        let is_written = fs::write(site.path(name), vec![1; MADE_BYTES]).is_ok();
+        let is_there = is_written && site.ost_of(name) == ost;
+        if !is_there && site.path(name).exists() {
             attempts += 1;
             fs::rename(site.path(name), site.path(format!("{name}.{attempts}"))).unwrap();
         }

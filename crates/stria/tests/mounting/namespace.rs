@@ -17,7 +17,7 @@ use crate::common::{Daemon, FileSystem, Output, Place, Program, programs};
 /// Ids of nobody and nogroup: the ordinary user of these tests.
 pub const NOBODY: u32 = 65534;
 
-/// Detaches all mounts of StriaFS that a namespace has, without asking the processes that serve them.
+/// Detaches all StriaFS mounts of a namespace without asking the processes that serve them.
 const DETACH: &str = "findmnt -rn -o TARGET -t fuse.stria | xargs -r umount -cl";
 
 /// See the module documentation.
@@ -43,8 +43,9 @@ impl Namespace {
         let mounting = format!("--ns {} --nslist mnt -f -- --detached", holder.pid());
         let variables = vec![("S", root.path().to_owned()), ("MOUNTING", mounting.into())];
         let namespace = Self { holder, variables, root };
-        // Mounts of other tests, which may hang, are copied into a new namespace.
-        namespace.shell(DETACH).succeed();
+        // Mounts of other tests, which may hang, are copied into a new namespace. One below another
+        // goes with it, and is then not found.
+        namespace.shell(DETACH).output();
         let prepare = format!(
             "set -e; cd $S; mkdir bin mnt own; mkdir -m 700 runtime; chown {NOBODY} own runtime
             touch bin/stria; mount --bind {} bin/stria; ln -s stria bin/lfs

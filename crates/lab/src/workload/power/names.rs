@@ -129,17 +129,24 @@ impl Names {
     /// Looks at what is left, and continues from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
         let native = self.native(cluster);
-        let seen = cluster.on_client(NAMES_CLIENT, async move { dump_file_system(&native).await }).await;
-        let seen = seen.ok_or("the client died while it looked")?;
+        let look = async move {
+            // A host without power closes no connection. Until its client notices, with the next
+            // request, it serves what it has cached, lost changes included.
+            native.file_system().statfs().await?;
+            FsResult::Ok(dump_file_system(&native).await)
+        };
+        let seen = cluster.on_client(NAMES_CLIENT, look).await.ok_or("the client died while it looked")?;
+        let seen = seen.map_err(|error| format!("names: the client cannot connect again: {error}"))?;
         let mut ledger = self.ledger.lock();
         let mut candidates = candidates(&ledger, loss, loss.danger_max);
         let found = candidates.iter_mut().rposition(|candidate| dump_model(&mut candidate.model) == seen);
         let Some(found) = found else {
-            let last = candidates.last_mut().expect("there is always the last step");
-            let difference = difference(&dump_model(&mut last.model), &seen);
+            let count = candidates.len();
+            let mut compared = |candidate: usize| difference(&dump_model(&mut candidates[candidate].model), &seen);
+            let (first, last) = (compared(0), compared(count - 1));
             return Err(format!(
-                "names are as after none of the {} steps possible; compared with the last: {difference}; under way: {:?}",
-                candidates.len(),
+                "names are as after none of the {count} steps possible; compared with the first: {first}; with the last: {last}; \
+                 under way: {:?}",
                 ledger.under_way
             ));
         };
