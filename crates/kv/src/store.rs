@@ -201,7 +201,7 @@ impl Store {
     /// everything.
     pub fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let result = self.shared.close().await;
+            let result = self.shared.prepare_close().await;
             self.shared.stop();
             let mut tasks = self.shared.tasks.subscribe();
             // The sender lives in `shared`: waiting cannot fail.

@@ -97,7 +97,7 @@ impl RangeLocks {
 }
 
 impl Queue {
-    /// Grants what no earlier request conflicts with any more.
+    /// Grants every request that no longer conflicts with an earlier one.
     fn grant(&mut self) {
         let tickets: Vec<u64> =
             self.requests.iter().filter(|(_, request)| request.waiter.is_some()).map(|(ticket, _)| *ticket).collect();

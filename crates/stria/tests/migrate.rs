@@ -464,7 +464,7 @@ fn fsck_finds_nothing_wrong_whoever_ends_in_the_middle_of_moves() {
         for (path, data) in paths.iter().zip(&data) {
             compare_file(path, data);
         }
-        // The first look has reported what was unknown.
+        // The first look has reported the sizes that were unknown.
         let repaired = system.fsck(&["--data", "--repair"]);
         assert!(repaired.status == 0 && repaired.stdout.contains(" 0 problems"), "round {round}: {repaired:?}");
         for (path, data) in paths.iter().zip(&data) {

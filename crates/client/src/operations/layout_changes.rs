@@ -60,7 +60,7 @@ impl FileSystem {
         inode: InodeNumber,
         hold_writers: Option<OpenId>,
     ) -> FsResult<u64> {
-        // A look makes the size known that a dead writer left unknown.
+        // If a dead writer left the size unknown, this look makes it known.
         self.get_attributes(inode, None).await?;
         let request = MdtRequest::DataVersion(credentials.clone(), DataVersion { inode, hold_writers });
         match self.ask_open(inode, request).await? {

@@ -369,7 +369,7 @@ impl Shared {
     }
 
     /// Makes everything durable and checkpoints if possible.
-    pub(super) async fn close(&self) -> Result<()> {
+    pub(super) async fn prepare_close(&self) -> Result<()> {
         let last = {
             let mut state = self.state.lock();
             state.closing = true;

@@ -63,7 +63,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
             }
             txn.drop_privileges(who, &mut inode)?;
             let epoch = truncate(txn, &mut inode, open);
-            // Not known for sure before it is reported, but what the next component is chosen by.
+            // Not certain until it is reported, but the next component is chosen by it.
             inode.attributes.size = size;
             txn.put_inode(&inode);
             epoch

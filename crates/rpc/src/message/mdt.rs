@@ -66,9 +66,9 @@ pub struct Entry {
     /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
     /// For a file of unknown size that no client can be writing to: the write epoch under which a
-    /// client that asks the OSTs after this answer may report the result ([`ReportSize`]). Present in
-    /// answers to requests for attributes; in a scan, for every file without writers, even if its
-    /// size is known ([`MdtRequest::RepairSize`]).
+    /// client that asks the OSTs after this answer may report the result ([`ReportSize`]). Present
+    /// in answers to requests for attributes; in a scan, for every file without writers, even if
+    /// its size is known ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
     /// Changes of objects that `attributes.mtime` includes: [`Accounted::changes`].

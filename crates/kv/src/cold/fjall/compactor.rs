@@ -116,7 +116,7 @@ impl Compactor {
         }
     }
 
-    /// At least as many tombstones as there are; as many as there are after a flush.
+    /// At least as many tombstones as there are; exact just after a flush.
     fn estimate(&self) -> io::Result<Estimate> {
         let free_bytes = self.shared.free_bytes()?;
         let keyspaces = self.shared.keyspaces()?;

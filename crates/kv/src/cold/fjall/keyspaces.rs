@@ -74,7 +74,7 @@ impl Keyspaces {
         let meta = database
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
-        // After fjall's lock.
+        // Only now: fjall has locked the directory.
         journals::write_again(directory)?;
         Ok(Keyspaces { database, data, meta, table_bytes })
     }
