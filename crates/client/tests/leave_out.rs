@@ -238,7 +238,7 @@ async fn the_last_space_is_used_and_then_there_is_none() {
     cluster.leave(OstIndex(0), 2 * MIB).await;
     cluster.leave(OstIndex(1), 3 * MIB).await;
     let (mut end, mut refusals) = (MIB, 0);
-    // On a machine that stands still for a second the MDT decides by older figures, and knows
+    // On a machine that stands still for a second the MDT decides by older reports, and knows
     // better the next time.
     while refusals < 3 {
         match fs.write(&file, end, vec![1; PIECE as usize].into(), WriteOptions::default()).await {

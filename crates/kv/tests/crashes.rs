@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The store under test and what it promised.
-struct Life {
+struct TestedStore {
     host: Host,
     store: Option<Store>,
     /// Contents after each batch.
@@ -62,8 +62,8 @@ struct Life {
     counter: u64,
 }
 
-impl Life {
-    async fn begin(slow: Option<u64>) -> Life {
+impl TestedStore {
+    async fn begin(slow: Option<u64>) -> TestedStore {
         let mut host = Host::new();
         host.slow = slow;
         host.config = Config {
@@ -77,7 +77,7 @@ impl Life {
             ..Config::small()
         };
         let store = Some(host.open().await);
-        Life { host, store, history: vec![Model::new()], written: Lsn(0), durable: Lsn(0), counter: 0 }
+        TestedStore { host, store, history: vec![Model::new()], written: Lsn(0), durable: Lsn(0), counter: 0 }
     }
 
     fn store(&self) -> &Store {
@@ -196,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, max_shrink_iters: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_life_keeps_its_promises(
+    fn every_history_keeps_the_promises(
         steps in proptest::collection::vec(step(), 1..150),
         slow in proptest::option::weighted(0.8, any::<u64>()),
     ) {
@@ -223,12 +223,12 @@ fn a_later_operation_of_a_batch_wins() {
 }
 
 async fn live(slow: Option<u64>, steps: Vec<Step>) {
-    let mut life = Life::begin(slow).await;
+    let mut tested = TestedStore::begin(slow).await;
     for step in steps {
-        life.perform(step).await;
+        tested.perform(step).await;
     }
-    life.check();
-    life.perform(Step::PowerLoss(0, true)).await;
+    tested.check();
+    tested.perform(Step::PowerLoss(0, true)).await;
 }
 
 /// The header of a segment was lost with the power, its record was not, and the next segment had

@@ -42,12 +42,12 @@ impl Drawn {
         let SeedOptions { seed, operations, mode, faults } = *options;
         let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
         let faults = faults.unwrap_or_else(|| match mode {
-            Mode::Impatient => FaultPlan::of_impatient_seed(seed),
+            Mode::Timeouts => FaultPlan::of_timeouts_seed(seed),
             Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Contended => FaultPlan::of_seed(seed),
         });
         let mut settings = settings(seed);
-        if mode == Mode::Impatient {
-            make_impatient(&mut settings.import, seed);
+        if mode == Mode::Timeouts {
+            shorten_timeouts(&mut settings.import, seed);
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
@@ -109,9 +109,9 @@ fn layout_of(seed: u64) -> Option<LayoutSpec> {
     }
 }
 
-/// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than
+/// Callers of [`Mode::Timeouts`] wait for seconds, on connections that end sooner or later than
 /// that.
-fn make_impatient(import: &mut ImportOptions, seed: u64) {
+fn shorten_timeouts(import: &mut ImportOptions, seed: u64) {
     let random = Random::for_purpose(seed, "patience");
     import.timeout = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
     import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);

@@ -65,7 +65,7 @@ impl FaultPlan {
 
     /// The plan of a seed whose calls have short timeouts: targets that take longer than that,
     /// and at times all the rest.
-    pub fn of_impatient_seed(seed: u64) -> Self {
+    pub fn of_timeouts_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "impatient fault plan");
         let plan = match random.below(3) {
             0 => FaultPlan { stops: true, ..FaultPlan::NONE },

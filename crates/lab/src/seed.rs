@@ -27,15 +27,15 @@ pub enum Mode {
     Concurrent,
     /// Power loss, with and without sync ([`workload::power`]).
     Power,
-    /// Callers who do not wait for as long as faults last ([`workload::impatient`]).
-    Impatient,
+    /// Callers who do not wait for as long as faults last ([`workload::timeouts`]).
+    Timeouts,
     /// Clients that fight over few names ([`workload::contended`]).
     Contended,
 }
 
 impl Mode {
     /// All of them, by turns.
-    pub const ALL: [Mode; 5] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient, Mode::Contended];
+    pub const ALL: [Mode; 5] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Timeouts, Mode::Contended];
 
     /// The mode of a seed for which none was chosen.
     pub fn of_seed(seed: u64) -> Mode {
@@ -47,6 +47,8 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Mode, String> {
+        // What the mode was called before 0.1.0.
+        let name = if name == "impatient" { "timeouts" } else { name };
         let named = Mode::ALL.into_iter().find(|mode| mode.to_string() == name);
         named.ok_or_else(|| format!("one of {}", Mode::ALL.map(|mode| mode.to_string()).join(", ")))
     }
@@ -58,7 +60,7 @@ impl fmt::Display for Mode {
             Mode::Serial => "serial",
             Mode::Concurrent => "concurrent",
             Mode::Power => "power",
-            Mode::Impatient => "impatient",
+            Mode::Timeouts => "timeouts",
             Mode::Contended => "contended",
         })
     }
@@ -157,7 +159,7 @@ async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64
             Mode::Serial => workload::serial::run(&cluster, faults, operations).await,
             Mode::Concurrent => workload::concurrent::run(&cluster, faults, operations).await,
             Mode::Power => workload::power::run(&cluster, faults, operations).await,
-            Mode::Impatient => workload::impatient::run(&cluster, faults, operations).await,
+            Mode::Timeouts => workload::timeouts::run(&cluster, faults, operations).await,
             Mode::Contended => workload::contended::run(&cluster, faults, operations).await,
         }?;
         check(&cluster).await?;

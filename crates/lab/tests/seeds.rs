@@ -48,7 +48,7 @@ fn loss_of_power_takes_nothing_that_was_synced() {
 
 #[test]
 fn what_failed_is_not_done_later() {
-    hold(Mode::Impatient);
+    hold(Mode::Timeouts);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn clients_that_fight_over_names_agree_on_one_order() {
 
 #[test]
 fn the_same_seed_gives_the_same_log() {
-    let modes = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient, Mode::Contended];
+    let modes = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Timeouts, Mode::Contended];
     for (seed, mode) in (3..).zip(modes) {
         let log = || run_seed(options(seed, mode)).map(|report| report.log).map_err(|failure| failure.to_string());
         assert_eq!(log(), log(), "seed {seed}");

@@ -157,9 +157,9 @@ proptest! {
     #[test]
     fn each_waiter_gets_its_turn(history in prop::collection::vec((requests(true), 0u8..4), 1..60)) {
         let (mut locks, mut processes) = (AdvisoryLocks::new(1000), Processes::default());
-        for (request, patience) in history {
+        for (request, cancelled) in history {
             match processes.waiting.contains_key(&request.owner) {
-                true if patience == 0 => processes.cancel(&mut locks, request.owner),
+                true if cancelled == 0 => processes.cancel(&mut locks, request.owner),
                 true => {}
                 false => processes.ask(&mut locks, &request),
             }

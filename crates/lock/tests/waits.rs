@@ -13,7 +13,7 @@ use types::{ClientId, InodeNumber};
 const FILE: InodeNumber = InodeNumber(300);
 const CLIENTS: usize = 3;
 /// It may give up waiting.
-const IMPATIENT: usize = 2;
+const CANCELLED: usize = 2;
 const TICKET: WaitTicket = WaitTicket(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl World {
         for (number, client) in self.clients.iter().enumerate() {
             match client.state {
                 State::Idle => steps.push(Step::Ask(number)),
-                State::Queued if number == IMPATIENT => steps.push(Step::Cancel(number)),
+                State::Queued if number == CANCELLED => steps.push(Step::Cancel(number)),
                 State::Holding => steps.push(Step::Release(number)),
                 _ => {}
             }

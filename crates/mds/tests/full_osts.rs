@@ -133,9 +133,9 @@ async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
 }
 
 /// It has bytes, but perhaps no inodes, or a quota is used up: a client that asked it knows better
-/// than its figures.
+/// than its reports.
 #[tokio::test]
-async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
+async fn an_ost_that_refuses_although_it_has_bytes_comes_after_others() {
     let (fs, osts) = with_writers(2).await;
     *osts[0].bytes_available.lock() = GIB / 4;
     let places = async |prefix: &str| {

@@ -3,8 +3,8 @@
 //! also while written files are flushed: a write that only reached the host's memory says nothing
 //! about the device. Waiting for the network does not count.
 //!
-//! All targets of a process on one device share one of these, so the figures are the device's, as
-//! those of its space are.
+//! All targets of a process on one device share one of these, so the rates are the device's, as
+//! its space is.
 //!
 //! "Recently" means: when the busy time reaches [`WINDOW`], both are halved, so older values weigh
 //! less. Idle time changes nothing.

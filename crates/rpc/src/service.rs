@@ -200,7 +200,7 @@ impl Service {
         state.threads_min = threads_min.clamp(1, state.threads);
     }
 
-    /// Figures up to now.
+    /// Counters up to now.
     pub fn statistics(&self) -> ServiceStatistics {
         let state = self.state.lock();
         ServiceStatistics { waiting: state.queue.len(), ..state.statistics.clone() }

@@ -38,7 +38,7 @@ impl Clock for Noting {
     }
 }
 
-fn impatient() -> ImportOptions {
+fn without_waiting() -> ImportOptions {
     ImportOptions { timeout: Duration::ZERO, ..quick() }
 }
 
@@ -49,7 +49,7 @@ async fn an_import_that_nobody_calls_sets_no_timer_for_those_who_call() {
     let server = server(&seams, &Counter::new(&Arc::default()), LONG_LEASE);
     let clock = Arc::new(Noting { clock: seams.clock.clone(), slept: Mutex::default() });
     let seams = Seams { clock: clock.clone(), ..seams };
-    let options = ImportOptions { connect_timeout: LONG_LEASE, ..impatient() };
+    let options = ImportOptions { connect_timeout: LONG_LEASE, ..without_waiting() };
     let import = import(&seams, Endpoint::Local(server), options);
     until(|| import.state() == ImportState::Full).await;
     let slept = clock.slept.lock().clone();
@@ -62,7 +62,7 @@ async fn a_call_that_is_not_answered_at_once_is_given_up_whenever_it_begins() {
     let handler = Counter::new(&Arc::default());
     let server = server(&seams, &handler, LONG_LEASE);
     let address = server.listen(&Address::from("mds:1")).await.unwrap();
-    let import = import(&seams, Endpoint::Remote(address.into()), impatient());
+    let import = import(&seams, Endpoint::Remote(address.into()), without_waiting());
     until(|| import.state() == ImportState::Full).await;
     for _ in 0..2 {
         assert!(matches!(call(&import, gated()).await, Err(FsError::Unreachable { .. })));

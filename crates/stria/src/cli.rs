@@ -147,7 +147,7 @@ pub enum LabCommand {
         /// Operations per client
         #[arg(long, default_value_t = 100)]
         operations: u64,
-        /// Workload: serial, concurrent, power, impatient or contended [default: all in turn]
+        /// Workload: serial, concurrent, power, timeouts or contended [default: all in turn]
         #[arg(long)]
         mode: Option<lab::Mode>,
     },

@@ -1,6 +1,6 @@
 //! Space of targets and of the devices below them.
 //!
-//! Several targets may be on one device. Each reports the figures and the identity of the whole
+//! Several targets may be on one device. Each reports the space and the identity of the whole
 //! device; sums count a device once ([`SpaceUsage::sum`]).
 
 use std::{collections::BTreeMap, fmt};
@@ -48,7 +48,7 @@ pub struct SpaceUsage {
 }
 
 impl SpaceUsage {
-    /// What targets have together. Of those on one device the figures are those of the target that
+    /// What targets have together. Of those on one device the numbers are those of the target that
     /// may use most of it: what one keeps in reserve, the others keep as well, in the same place.
     /// Inodes in use are each target's own; the free ones are made of the device's space.
     pub fn sum(spaces: impl IntoIterator<Item = SpaceUsage>) -> SpaceUsage {

@@ -1,6 +1,6 @@
 //! Space of the whole file system.
 //!
-//! All targets are asked at once. For a target that does not answer soon, the last known figures
+//! All targets are asked at once. For a target that does not answer soon, the last known numbers
 //! are used, so that `df` works while a target is down.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -15,7 +15,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl FileSystem {
     /// Space of all OSTs and inodes of all MDTs, each device counted once; of those that do not
-    /// answer the last known figures.
+    /// answer, what they reported last.
     pub async fn statfs(&self) -> FsResult<SpaceUsage> {
         self.count(Operation::Statfs);
         let spaces = self.ask_spaces().await;

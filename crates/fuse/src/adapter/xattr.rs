@@ -83,7 +83,7 @@ pub async fn remove(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     Ok(Answer::done())
 }
 
-/// The value if it fits the caller's room; its size if the room is 0.
+/// The value if it fits the caller's buffer; its size if the buffer has 0 bytes.
 fn sized(value: Vec<u8>, capacity: u32) -> FsResult<Answer> {
     if capacity == 0 {
         return Ok(Answer::of(&GetXattrOut { size: value.len() as u32, padding: 0 }));

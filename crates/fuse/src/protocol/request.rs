@@ -247,7 +247,7 @@ pub struct ReadIn {
     pub handle: u64,
     /// Byte offset, or cookie of a directory.
     pub offset: u64,
-    /// Bytes wanted, or room for entries in bytes.
+    /// Bytes wanted, or the size of the buffer for entries.
     pub size: u32,
     /// FUSE_READ_ bits.
     pub read_flags: u32,
@@ -305,7 +305,7 @@ pub struct SetXattrIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct GetXattrIn {
-    /// Room of the caller in bytes; 0 asks for the size.
+    /// Size of the caller's buffer in bytes; 0 asks for the size of the value.
     pub size: u32,
     /// Padding.
     pub padding: u32,

@@ -12,7 +12,7 @@ use crate::workload::Verdict;
 /// is marked as not known, where the death of the MDT does not undo it, before a client may change
 /// the file's data, and becomes known by the report of a client after the last change: every
 /// request that was given up has had its effect by then, or never will (`mds::known_size`). What
-/// OSTs do of their own accord, as write-back, changes neither figure.
+/// OSTs do of their own accord, as write-back, changes neither.
 ///
 /// A power loss takes changes from one server that another keeps. Files with an object on a server
 /// that is down are not looked at.

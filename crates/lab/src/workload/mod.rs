@@ -2,9 +2,9 @@
 
 pub mod concurrent;
 pub mod contended;
-pub mod impatient;
 pub mod power;
 pub mod serial;
+pub mod timeouts;
 
 /// Why a workload found the cluster wanting, in words, with what was expected and what was seen.
 pub type Verdict = Result<(), String>;

@@ -68,7 +68,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveFullOst) -> FsResult
     match &request.step {
         LeaveStep::Fence(component) => {
             position_of(&layout, *component)?;
-            check_room(txn, &layout)?;
+            check_fits(txn, &layout)?;
             txn.volatile.begin_layout_change(request.inode, txn.context.client, *component, txn.context.now_ns);
         }
         LeaveStep::LeaveOut(component, hole) => {
@@ -103,7 +103,7 @@ fn position_of(layout: &Layout, component: ComponentId) -> FsResult<usize> {
 }
 
 /// Whether the layout can have more components.
-fn check_room(txn: &Transaction<'_>, layout: &Layout) -> FsResult<()> {
+fn check_fits(txn: &Transaction<'_>, layout: &Layout) -> FsResult<()> {
     let components = layout.components_counted(txn.volatile.targets.count());
     if components < automatic::COMPONENTS_LEFT_OUT_MAX { Ok(()) } else { Err(FsError::NoSpace) }
 }
@@ -115,7 +115,7 @@ fn leave_out(txn: &mut Transaction<'_>, layout: &mut Layout, component: Componen
     if !is_part || !start.is_multiple_of(BLOCK_BYTES) || !end.is_multiple_of(BLOCK_BYTES) {
         return Err(FsError::Invalid);
     }
-    check_room(txn, layout)?;
+    check_fits(txn, layout)?;
     if extension::is_growing(layout, position) {
         txn.end_growth(layout, position, hole)
     } else {

@@ -312,7 +312,7 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
     }
 }
 
-/// Figures of a file by its objects, now.
+/// Size, blocks and times of a file as its objects have them now.
 async fn glimpse(targets: &Targets, file: &ScannedInode, epoch: u64) -> FsResult<SizeUpdate> {
     let mut update = SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
     let Some(layout) = &file.layout else { return Ok(update) };

@@ -91,7 +91,7 @@ impl DirectoryStore {
         self.look(loading, |records| records.hold_data(object, blocks)).await
     }
 
-    /// Room for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none
+    /// Space for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none
     /// then either.
     pub(super) async fn reserve_or_write_back(&self, bytes: u64) -> FsResult<Grant<'_>> {
         match self.reserve(bytes).await {
@@ -112,7 +112,7 @@ impl DirectoryStore {
         self.write_back_bytes() >= FREED_BYTES_MIN
     }
 
-    /// Gives back what overwriting took. Without success where there is no room for that either:
+    /// Gives back what overwriting took. Without success where there is no space for that either:
     /// then the next attempt is refused.
     pub(super) async fn make_space_to_overwrite(&self) -> FsResult<()> {
         let _turn = self.overwriting.lock().await;

@@ -37,7 +37,7 @@ pub(super) struct SpaceGuard {
     state: Mutex<State>,
 }
 
-/// Room for some bytes until dropped; by then they are written, and the device knows.
+/// Space for some bytes until dropped; by then they are written, and the device knows.
 #[derive(Debug)]
 pub(super) struct Grant<'a> {
     guard: &'a SpaceGuard,
@@ -101,12 +101,12 @@ impl DirectoryStore {
         self.options.lock().reserve_bytes.max(self.kv.device_reserve())
     }
 
-    /// Room for `bytes` more, or `NoSpace`.
+    /// Space for `bytes` more, or `NoSpace`.
     pub(super) async fn reserve(&self, bytes: u64) -> FsResult<Grant<'_>> {
         self.reserve_above(self.reserve_bytes(), bytes).await
     }
 
-    /// Room for `bytes` more that leaves `reserve` free, or `NoSpace`.
+    /// Space for `bytes` more that leaves `reserve` free, or `NoSpace`.
     pub(super) async fn reserve_above(&self, reserve: u64, bytes: u64) -> FsResult<Grant<'_>> {
         if let Some(grant) = self.space.grant(bytes, reserve, self.seams.clock.now()) {
             return Ok(grant);

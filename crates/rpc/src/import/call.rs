@@ -266,7 +266,7 @@ impl Import {
                     core.tell_late(slot.0, late);
                 }
                 if core.timeout.is_zero() {
-                    self.inner.impatient.notify_one();
+                    self.inner.timeout_due.notify_one();
                 }
                 Entry::Remote(sender.clone(), frame, reply)
             }

@@ -500,12 +500,12 @@ impl Core {
     }
 
     /// Whether no call can time out before another call begins or the timeout changes.
-    pub(super) fn nobody_to_lose_timeout(&self) -> bool {
+    pub(super) fn no_call_can_time_out(&self) -> bool {
         self.timeout.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
     }
 
     /// Callers that have waited long enough, and their results. Their slots stay in use.
-    pub(super) fn impatient(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
+    pub(super) fn end_timed_out(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
         let (timeout, last_heard) = (self.timeout, self.last_heard);
         let mut gone = Vec::new();
         let late: Vec<Slot> = self

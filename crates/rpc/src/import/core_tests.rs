@@ -122,7 +122,7 @@ fn a_long_request_is_no_lost_request() {
     let sent = send(&mut core, START, Purpose::Ordinary);
     for second in (50..500).step_by(50) {
         let now = START + seconds(second);
-        assert!(core.impatient(now).is_empty(), "after {second} s");
+        assert!(core.end_timed_out(now).is_empty(), "after {second} s");
         assert!(is_nothing(core.receive(now, answer(&sent.frame, frame_flag::RUNNING, Bytes::new()), 0)));
     }
     assert_eq!(core.slots.used(), 1);
@@ -134,10 +134,10 @@ fn a_long_request_is_no_lost_request() {
 fn a_call_to_a_silent_server_times_out_and_its_slot_stays_taken() {
     let mut core = full();
     let sent = send(&mut core, START + seconds(1), Purpose::Ordinary);
-    assert!(core.impatient(START + seconds(100)).is_empty());
-    let impatient = core.impatient(START + seconds(101));
-    assert_eq!(impatient.len(), 1);
-    assert_eq!(impatient[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100, cause: None });
+    assert!(core.end_timed_out(START + seconds(100)).is_empty());
+    let timed_out = core.end_timed_out(START + seconds(101));
+    assert_eq!(timed_out.len(), 1);
+    assert_eq!(timed_out[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100, cause: None });
     assert_eq!(core.slots.used(), 1, "its outcome is not known");
     assert_eq!(core.due(START + seconds(101)).len(), 1, "so it goes on asking");
     let completion = complete(core.receive(START + seconds(102), done(&sent.frame), 0));
@@ -152,7 +152,7 @@ fn the_outcome_of_an_abandoned_request_is_reported_once_it_is_known() {
         let sent = send(&mut core, START, Purpose::Ordinary);
         let (late, mut late_outcome) = oneshot::channel();
         core.tell_late(Slot(1), late);
-        assert_eq!(core.impatient(START + seconds(101)).len(), 1);
+        assert_eq!(core.end_timed_out(START + seconds(101)).len(), 1);
         assert!(late_outcome.try_recv().is_err());
         if answered {
             complete(core.receive(START + seconds(102), done(&sent.frame), 0)).deliver();
@@ -216,7 +216,7 @@ fn a_recovery_that_never_ends_is_no_sign_of_life() {
     core.state = ImportState::Recover;
     let reclaim = send(&mut core, START + seconds(99), Purpose::Recovery);
     complete(core.receive(START + seconds(99), done(&reclaim.frame), 0));
-    assert_eq!(core.impatient(START + seconds(100)).len(), 1);
+    assert_eq!(core.end_timed_out(START + seconds(100)).len(), 1);
 }
 
 #[test]
@@ -319,13 +319,13 @@ fn frames_that_are_no_replies_end_the_connection() {
 fn with_a_zero_timeout_a_connection_is_watched_at_a_measured_pace() {
     let mut core = full();
     core.timeout = Duration::ZERO;
-    assert!(core.nobody_to_lose_timeout());
+    assert!(core.no_call_can_time_out());
     assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
     let sent = send(&mut core, START, Purpose::Ordinary);
-    assert!(!core.nobody_to_lose_timeout());
+    assert!(!core.no_call_can_time_out());
     assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
-    assert_eq!(core.impatient(START).len(), 1);
-    assert!(core.nobody_to_lose_timeout(), "its outcome is unknown, and nobody waits for it");
+    assert_eq!(core.end_timed_out(START).len(), 1);
+    assert!(core.no_call_can_time_out(), "its outcome is unknown, and nobody waits for it");
     complete(core.receive(START, done(&sent.frame), 0));
 }
 
@@ -396,7 +396,7 @@ fn a_clock_told_on_an_older_connection_does_not_count() {
 fn what_nobody_waits_for_is_repeated_as_late_and_its_slot_is_free_when_the_target_says_so() {
     let mut core = full_with_clock();
     let mut given_up = send(&mut core, START, Purpose::Ordinary);
-    assert_eq!(core.impatient(START + seconds(100)).len(), 1);
+    assert_eq!(core.end_timed_out(START + seconds(100)).len(), 1);
     drop(send(&mut core, START + seconds(100), Purpose::Ordinary).reply);
     let queries = core.due(START + seconds(105));
     assert_eq!(queries.iter().map(|frame| frame.header.deadline_ns).collect::<Vec<_>>(), [1, 1]);

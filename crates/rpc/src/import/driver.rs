@@ -141,19 +141,19 @@ async fn watch_timeout(inner: &Arc<Inner>) {
     loop {
         let (timeout, rests) = {
             let core = &inner.guarded.lock().core;
-            (core.timeout, core.nobody_to_lose_timeout())
+            (core.timeout, core.no_call_can_time_out())
         };
         if rests {
-            inner.impatient.notified().await;
+            inner.timeout_due.notified().await;
             continue;
         }
         let pause = (timeout / TIMEOUT_CHECKS).clamp(TIMEOUT_CHECK_MIN, TIMEOUT_CHECK_MAX);
         clock::sleep(&*inner.seams.clock, pause).await;
-        let impatient = {
+        let timed_out = {
             let now = inner.now();
-            inner.guarded.lock().core.impatient(now)
+            inner.guarded.lock().core.end_timed_out(now)
         };
-        for (caller, error) in impatient {
+        for (caller, error) in timed_out {
             tracing::warn!(target = %inner.target, %error, "a request timed out");
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));

@@ -178,7 +178,7 @@ impl Import {
     /// Changes how long callers wait for a silent server.
     pub fn set_timeout(&self, timeout: Duration) {
         self.inner.guarded.lock().core.timeout = timeout;
-        self.inner.impatient.notify_one();
+        self.inner.timeout_due.notify_one();
         self.inner.changed.notify_waiters();
     }
 

@@ -86,7 +86,7 @@ pub(super) struct Inner {
     pub(super) resend: Notify,
     /// Wakes the part of the driver that ends calls when the timeout is zero: a call began, or the
     /// timeout changed.
-    pub(super) impatient: Notify,
+    pub(super) timeout_due: Notify,
 }
 
 impl Inner {

@@ -64,7 +64,7 @@ impl Import {
             changed: Notify::new(),
             wake: Notify::new(),
             resend: Notify::new(),
-            impatient: Notify::new(),
+            timeout_due: Notify::new(),
         });
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
         Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }

@@ -10,7 +10,7 @@ use crate::{
     message::{ReplyExtension, kind::RequestKind},
 };
 
-/// Figures of one kind of request.
+/// Calls of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpcodeStatistics {
     /// Name of the request, as `mdt_create`.
@@ -23,7 +23,7 @@ pub struct OpcodeStatistics {
     pub time: Histogram,
 }
 
-/// Figures of an import.
+/// Calls of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportStatistics {
     /// Per kind of request that was called, in order of opcodes.

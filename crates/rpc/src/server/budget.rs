@@ -2,20 +2,20 @@
 //! replies.
 //!
 //! Their number is bounded, above what a client that follows the protocol ever has. The memory of
-//! large ones is bounded too: a request is admitted when there is room for itself and for the
+//! large ones is bounded too: a request is admitted when there is memory for itself and for the
 //! largest reply it may get. So a client that requests more than it reads is no longer read from,
 //! and occupies at most [`BYTES_MAX`], the memory of small requests, and the transport's queue
 //! ([`rt::transport::QUEUED_BYTES_MAX`]).
 //!
-//! A client counts the same ([`memory_of`]) and sends nothing for which there is no room, so a client
+//! A client counts the same ([`memory_of`]) and sends nothing for which there is no memory, so a client
 //! that follows the protocol is always read from: what it sends after a large request, for example
 //! the release of a lock, is never left unread because of it. Urgent requests have a budget of their
-//! own on both sides, so they do not wait for room that requests hold which may wait for them.
+//! own on both sides, so they do not wait for memory that requests hold which may wait for them.
 //!
 //! 1. The client's share of a request ends when its answer arrives, the server's when the answer has
-//!    been passed to the transport: the server has room when the client believes that it has.
-//! 2. A copy of a request in progress takes no room; the client holds one share for both.
-//! 3. A client that sends more waits for itself only. Small requests need no room, and requests that
+//!    been passed to the transport: the server has memory when the client believes that it has.
+//! 2. A copy of a request in progress takes no memory; the client holds one share for both.
+//! 3. A client that sends more waits for itself only. Small requests need none of it, and requests that
 //!    take or release locks are small (a test here lists them); other handlers wait for their own
 //!    devices and for earlier requests, and for anything else only for a bounded time, see
 //!    [`crate::Handler::handle`]. So the wait ends as long as the client reads replies.
@@ -67,7 +67,7 @@ impl Budget {
         Self { credits: Arc::new(credits), memory: Arc::new(Semaphore::new(bytes)) }
     }
 
-    /// Waits until there is room for a request of so many bytes ([`memory_of`]).
+    /// Waits until there is memory for a request of so many bytes ([`memory_of`]).
     pub async fn admit(&self, bytes: u32) -> Share {
         let credit = self.credits.clone().acquire_owned().await.expect("the semaphore is never closed");
         let memory = match bytes {
@@ -156,13 +156,13 @@ mod tests {
         assert_eq!(held.len(), 8, "it did not wait");
         held[0].shrink_to(1000);
         let next = admit(&budget, &read(u32::MAX));
-        assert!(next.is_some(), "a short reply gave room back");
+        assert!(next.is_some(), "a short reply gave memory back");
         held.clear();
         drop(next);
         assert_eq!(budget.memory.available_permits(), BYTES_MAX);
     }
 
-    /// Else one that waits for a lock could hold the room that what is read before its release
+    /// Else one that waits for a lock could hold the memory that what is read before its release
     /// waits for.
     #[test]
     fn what_takes_part_in_locks_never_holds_memory() {

@@ -372,7 +372,7 @@ impl Reader {
                 }
             }
         } else {
-            Way::Behind(overdue, urgent)
+            Way::After(overdue, urgent)
         };
         let work = work(self.shared.clone(), bound, self.sender.clone(), (header, deadline), way, call, share);
         let mut work: BoxFuture<'static, ()> = Box::pin(work);
@@ -410,7 +410,7 @@ enum Way {
     /// Its service takes it.
     Admitted(Admission),
     /// These changes must end before it asks its service; whether it is urgent.
-    Behind(Vec<overdue::Number>, bool),
+    After(Vec<overdue::Number>, bool),
 }
 
 impl Way {
@@ -420,7 +420,7 @@ impl Way {
         match self {
             Way::Admitted(Admission::Now(permit)) => Some(permit),
             Way::Admitted(Admission::Queued(waiting)) => Some(waiting.await),
-            Way::Behind(changes, urgent) => {
+            Way::After(changes, urgent) => {
                 let until = target.now() + overdue::WAIT_MAX;
                 timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
                 target.admitted(target.now(), bound.session(), call, urgent).await.ok()

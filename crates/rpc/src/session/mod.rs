@@ -59,7 +59,7 @@ use types::{FsError, Generation, Slot, Xid};
 
 use crate::message::session::Connect;
 
-/// Where a session is in its life.
+/// Where a session is in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The target is being told of it.
@@ -126,7 +126,7 @@ impl Session {
         Self { phase: Phase::Opening, generation, slots, last_activity: now, continued, pinned: false }
     }
 
-    /// Where it is in its life.
+    /// Where it is in its life cycle.
     pub fn phase(&self) -> Phase {
         self.phase
     }

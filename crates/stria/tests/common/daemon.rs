@@ -28,8 +28,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command`; its standard error goes to `log`, after what an earlier life has written
-    /// there.
+    /// Starts `command`; its standard error goes to `log`, after what an earlier process has
+    /// written there.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
         let errors = File::options().create(true).append(true).open(log).expect("log file");
         let log_begin = errors.metadata().expect("the log is open").len() as usize;

@@ -14,7 +14,7 @@ use block_cache::{BlockCache, ServerMemory};
 use links::{LinkModel, Links};
 use spindle::{Spindle, SpindleModel};
 
-/// Figures of disks and links.
+/// Parameters of disks and links.
 #[derive(Clone, Copy, Debug)]
 pub struct HardwareModel {
     /// Links between machines.

@@ -37,7 +37,7 @@ use types::{SpaceUsage, time::transfer_time};
 
 use super::block_cache::{BlockCache, ServerMemory};
 
-/// Figures of a target's disks.
+/// Parameters of a target's disks.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct SpindleModel {
     /// Moving the arm to another place.

@@ -1,4 +1,4 @@
-//! Impatient mode: callers give up before faults are over. Server processes are suspended and
+//! Timeouts mode: callers give up before faults are over. Server processes are suspended and
 //! resumed, devices hang, and sometimes all other faults happen too; clients change and read shared
 //! files, and continue according to the results.
 //!
