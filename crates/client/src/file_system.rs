@@ -212,7 +212,7 @@ impl FileSystem {
         self.targets.mdt_of(inode).ok()?.serve(&*self.seams.clock, query)
     }
 
-    /// Names of a directory whose attributes are asked for at once at most, ahead of lookups.
+    /// Largest number of names whose attributes are prefetched at once, ahead of lookups.
     pub fn statahead_max(&self) -> u32 {
         self.statahead_max.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@
 //! [`FileSystem`] is the API: asynchronous, POSIX semantics, no kernel. It keeps one connection to
 //! each target of the cluster map and splits data by the layout into requests to the objects. It
 //! caches names and attributes under locks that the MDT withdraws before another client's change is
-//! visible (`cache`), and no data.
+//! visible (`cache`), and the data of small files on the MDT likewise.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -6,6 +6,7 @@
 //!   of system calls;
 //! - [`mount_table`] finds mounts;
 //! - [`accounts`] has the names of users and groups;
+//! - [`project`] reads the project id of a file;
 //! - [`progress`] shows the progress of long work on a terminal.
 //!
 //! Downside: it uses the system directly (ioctl, `/proc`, the C library), not through the seams of
@@ -16,3 +17,4 @@ pub mod errno;
 pub mod ioctl;
 pub mod mount_table;
 pub mod progress;
+pub mod project;

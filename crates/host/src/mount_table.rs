@@ -33,6 +33,13 @@ pub struct MountEntry {
     pub restrictions: MountFlags,
 }
 
+/// Whether an access to a mount failed because the process that served it is gone: "Transport
+/// endpoint is not connected", or "Software caused connection abort" for requests that were queued
+/// while the kernel ended the connection (over io_uring, it does that in the background).
+pub fn is_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
 /// All mounts of this process's namespace, in order of mounting (later ones cover earlier ones).
 pub fn read() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))

@@ -486,7 +486,7 @@ mod tests {
     }
 
     /// Spawns a task when it is dropped, as code does that must finish something on behalf of a
-    /// caller who is gone.
+    /// caller that is gone.
     struct SpawnsAtTheEnd(Simulation, Arc<Mutex<bool>>);
 
     impl Drop for SpawnsAtTheEnd {

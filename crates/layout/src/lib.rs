@@ -58,7 +58,7 @@ pub use checksum_type::ChecksumType;
 pub use component::{Backing, Component, ComponentId, Extent, Location};
 pub use layout::{Coverage, Form, Layout, LayoutError};
 pub use limits::END_OF_FILE;
-pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus, awaited, preferred};
+pub use placement::{OstStatus, Placement, PlacementError, PlacementPolicy, awaited, preferred};
 pub use plain::{PlainLayout, PlainLayoutError};
 pub use range::{ObjectRange, Piece};
 pub use reason::Reason;

@@ -99,7 +99,7 @@ impl PlacementPolicy {
 
 /// What placement knows of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TargetStatus {
+pub struct OstStatus {
     /// Which.
     pub index: OstIndex,
     /// The administrators want it used.
@@ -147,7 +147,7 @@ pub enum Exclusion {
     Full,
 }
 
-impl TargetStatus {
+impl OstStatus {
     /// Why no new object may go here; `None` if one may.
     pub fn exclusion(&self) -> Option<Exclusion> {
         if !self.active {
@@ -198,7 +198,7 @@ enum Shortage {
 /// The targets that take new objects. If none does, and none is full: those that only do not
 /// answer. A write to them waits for its server, as a write to an existing file does; that there is
 /// no space would be wrong.
-fn usable(targets: &[TargetStatus]) -> Vec<&TargetStatus> {
+fn usable(targets: &[OstStatus]) -> Vec<&OstStatus> {
     let excluded = |reason| targets.iter().filter(move |target| target.exclusion() == reason);
     if excluded(None).next().is_none() && excluded(Some(Exclusion::Full)).next().is_none() {
         return excluded(Some(Exclusion::Disconnected)).filter(|target| target.would_take_objects()).collect();
@@ -207,9 +207,9 @@ fn usable(targets: &[TargetStatus]) -> Vec<&TargetStatus> {
 }
 
 /// The targets that new objects go to unless a request names others: those that suit best.
-pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
+pub fn preferred<'a>(targets: &'a [OstStatus], policy: &PlacementPolicy) -> Vec<&'a OstStatus> {
     let mut usable = usable(targets);
-    let rank = |target: &&TargetStatus| (target.interrupted, target.refused_ns, target.shortage(policy));
+    let rank = |target: &&OstStatus| (target.interrupted, target.refused_ns, target.shortage(policy));
     let Some(best) = usable.iter().map(rank).min() else { return usable };
     usable.retain(|target| rank(target) == best);
     if best.2 == Shortage::OfBytes {
@@ -221,11 +221,7 @@ pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> V
 
 /// The targets after those that are preferred: so many stripes were asked for that they are better
 /// than none.
-fn last_resort<'a>(
-    count: ResolvedCount,
-    targets: &'a [TargetStatus],
-    policy: &PlacementPolicy,
-) -> Vec<&'a TargetStatus> {
+fn last_resort<'a>(count: ResolvedCount, targets: &'a [OstStatus], policy: &PlacementPolicy) -> Vec<&'a OstStatus> {
     if matches!(count, ResolvedCount::All | ResolvedCount::PerOst(_)) {
         return Vec::new();
     }
@@ -233,9 +229,9 @@ fn last_resort<'a>(
 }
 
 /// The targets that would be preferred, were their connections not interrupted at the moment.
-pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
+pub fn awaited<'a>(targets: &'a [OstStatus], policy: &PlacementPolicy) -> Vec<&'a OstStatus> {
     let preferred = preferred(targets, policy);
-    let has_space = |target: &&TargetStatus| {
+    let has_space = |target: &&OstStatus| {
         target.exclusion().is_none() && target.refused_ns.is_none() && target.shortage(policy) == Shortage::None
     };
     let usable = targets.iter().filter(|target| target.interrupted).filter(has_space);
@@ -293,7 +289,7 @@ impl Placement {
     pub fn choose(
         &mut self,
         spec: &ResolvedSpec,
-        targets: &[TargetStatus],
+        targets: &[OstStatus],
         policy: &PlacementPolicy,
         random: u64,
     ) -> Result<Vec<OstIndex>, PlacementError> {
@@ -313,7 +309,7 @@ impl Placement {
     fn choose_distinct(
         &mut self,
         spec: &ResolvedSpec,
-        targets: &[TargetStatus],
+        targets: &[OstStatus],
         policy: &PlacementPolicy,
         random: u64,
     ) -> Result<Vec<OstIndex>, PlacementError> {
@@ -356,12 +352,12 @@ impl Placement {
     /// Takes the next `wanted` targets of the round. Where the stripe count and the number of
     /// targets have a common divisor, files would begin with the same few targets forever: so when
     /// the starts have come full circle, files begin one further within their group.
-    fn round_robin(&mut self, targets: &[&TargetStatus], wanted: usize, chosen: &mut Vec<OstIndex>) {
+    fn round_robin(&mut self, targets: &[&OstStatus], wanted: usize, chosen: &mut Vec<OstIndex>) {
         let targets = &by_turns_of_devices(targets);
         let (count, wanted) = (targets.len() as u64, wanted as u64);
         let circle = count / greatest_common_divisor(count, wanted) * wanted;
         let turn = self.cursor / circle;
-        let mut order: Vec<&TargetStatus> =
+        let mut order: Vec<&OstStatus> =
             (0..count).map(|step| targets[((self.cursor + step) % count) as usize]).collect();
         let strained_from = far_above(targets, STRAINED_TRANSFERS_PERMILLE_MIN);
         order.sort_by_key(|target| (target.objects_written, u64::from(target.transfers_permille) >= strained_from));
@@ -373,7 +369,7 @@ impl Placement {
 
     fn weighted(
         &mut self,
-        mut targets: Vec<&TargetStatus>,
+        mut targets: Vec<&OstStatus>,
         wanted: usize,
         policy: &PlacementPolicy,
         dice: &mut Dice,
@@ -389,7 +385,7 @@ impl Placement {
     }
 
     /// Position of the target drawn.
-    fn draw(&self, targets: &[&TargetStatus], policy: &PlacementPolicy, dice: &mut Dice) -> usize {
+    fn draw(&self, targets: &[&OstStatus], policy: &PlacementPolicy, dice: &mut Dice) -> usize {
         let total: u128 = targets.iter().map(|target| u128::from(self.weight(target, policy))).sum();
         if total == 0 {
             return dice.below(targets.len() as u128) as usize;
@@ -405,7 +401,7 @@ impl Placement {
         unreachable!("the point is below the sum of the weights")
     }
 
-    fn weight(&self, target: &TargetStatus, policy: &PlacementPolicy) -> u64 {
+    fn weight(&self, target: &OstStatus, policy: &PlacementPolicy) -> u64 {
         let penalty = self.penalties.get(&target.index).copied().unwrap_or(0);
         let free = target.bytes_of_own().saturating_sub(penalty);
         let besides_space = u128::from(100 - policy.qos_prio_free.min(100));
@@ -413,8 +409,8 @@ impl Placement {
         (u128::from(free) * u128::from(LOAD_SCALE) / shared) as u64
     }
 
-    fn penalise(&mut self, used: &TargetStatus, all: &[&TargetStatus], policy: &PlacementPolicy) {
-        let full_penalty = |target: &TargetStatus| {
+    fn penalise(&mut self, used: &OstStatus, all: &[&OstStatus], policy: &PlacementPolicy) {
+        let full_penalty = |target: &OstStatus| {
             (u128::from(target.bytes_of_own()) * u128::from(100 - policy.qos_prio_free.min(100)) / 100) as u64
         };
         let others = (all.len() as u64 - 1).max(1);
@@ -438,7 +434,7 @@ fn stripes(count: ResolvedCount, usable: usize) -> usize {
 
 /// Exactly the requested OSTs, from the requested first one around the end of the list; each must
 /// be usable.
-fn listed(spec: &ResolvedSpec, targets: &[TargetStatus]) -> Result<Vec<OstIndex>, PlacementError> {
+fn listed(spec: &ResolvedSpec, targets: &[OstStatus]) -> Result<Vec<OstIndex>, PlacementError> {
     for wanted in &spec.osts {
         let target = targets.iter().find(|target| target.index == *wanted);
         if let Some(reason) = target.ok_or(PlacementError::UnknownTarget(*wanted))?.exclusion() {
@@ -454,14 +450,14 @@ fn listed(spec: &ResolvedSpec, targets: &[TargetStatus]) -> Result<Vec<OstIndex>
 fn choose_from(
     first: OstIndex,
     count: ResolvedCount,
-    targets: &[TargetStatus],
-    (preferred, last): (&[&TargetStatus], &[&TargetStatus]),
+    targets: &[OstStatus],
+    (preferred, last): (&[&OstStatus], &[&OstStatus]),
 ) -> Result<Vec<OstIndex>, PlacementError> {
     let wanted = targets.iter().find(|target| target.index == first);
     if let Some(reason) = wanted.ok_or(PlacementError::UnknownTarget(first))?.exclusion() {
         return Err(PlacementError::TargetUnusable(first, reason));
     }
-    let around = |group: &[&TargetStatus], degraded: bool| -> Vec<OstIndex> {
+    let around = |group: &[&OstStatus], degraded: bool| -> Vec<OstIndex> {
         let alike = group.iter().filter(|target| target.degraded == degraded);
         let (before, after): (Vec<_>, Vec<_>) = alike.map(|target| target.index).partition(|index| *index < first);
         [after, before].concat().into_iter().filter(|index| *index != first).collect()
@@ -474,14 +470,14 @@ fn choose_from(
 
 /// From how many thousandths of transfers in work on a target has far more than the others:
 /// `least_permille` beyond twice the average, so that most targets have fewer.
-fn far_above(targets: &[&TargetStatus], least_permille: u64) -> u64 {
+fn far_above(targets: &[&OstStatus], least_permille: u64) -> u64 {
     let all: u64 = targets.iter().map(|target| u64::from(target.transfers_permille)).sum();
     let average = all / (targets.len() as u64).max(1);
     2 * average + least_permille
 }
 
 /// Whether free space is even enough for round robin.
-fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
+fn is_balanced(usable: &[&OstStatus], policy: &PlacementPolicy) -> bool {
     let available = || usable.iter().map(|target| u128::from(target.bytes_of_own()));
     let (least, most) = (available().min().unwrap_or(0), available().max().unwrap_or(0));
     most * u128::from(100 - policy.qos_threshold_rr.min(100)) <= least * 100
@@ -489,9 +485,9 @@ fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
 
 /// The targets in an order in which neighbours are on different devices as far as possible: the
 /// first of each device, then the second of each.
-fn by_turns_of_devices<'a>(targets: &[&'a TargetStatus]) -> Vec<&'a TargetStatus> {
+fn by_turns_of_devices<'a>(targets: &[&'a OstStatus]) -> Vec<&'a OstStatus> {
     let mut seen: BTreeMap<DeviceId, u32> = BTreeMap::new();
-    let mut turn = |target: &TargetStatus| {
+    let mut turn = |target: &OstStatus| {
         let seen = seen.entry(target.device?).or_default();
         *seen += 1;
         Some(*seen)
@@ -521,8 +517,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn target(index: u16, available: u64) -> TargetStatus {
-        TargetStatus {
+    fn target(index: u16, available: u64) -> OstStatus {
+        OstStatus {
             index: OstIndex(index),
             active: true,
             connected: true,
@@ -545,7 +541,7 @@ mod tests {
     }
 
     /// Places `files` files; returns stripes and first stripes per target.
-    fn place(targets: &[TargetStatus], counts: &[u32], files: u64, policy: &PlacementPolicy) -> (Vec<u64>, Vec<u64>) {
+    fn place(targets: &[OstStatus], counts: &[u32], files: u64, policy: &PlacementPolicy) -> (Vec<u64>, Vec<u64>) {
         let (mut placement, mut dice) = (Placement::new(7), SplitMix64(42));
         let (mut all, mut first) = (vec![0; targets.len()], vec![0; targets.len()]);
         for file in 0..files {
@@ -564,9 +560,9 @@ mod tests {
     }
 
     /// Targets with the given free space, by the devices they live on.
-    fn on_devices(devices: &[(u64, u64)]) -> Vec<TargetStatus> {
+    fn on_devices(devices: &[(u64, u64)]) -> Vec<OstStatus> {
         let sharing = |device: u64| devices.iter().filter(|(other, _)| *other == device).count() as u32;
-        let status = |(index, (device, available)): (u16, &(u64, u64))| TargetStatus {
+        let status = |(index, (device, available)): (u16, &(u64, u64))| OstStatus {
             device: Some(DeviceId(*device)),
             sharing: sharing(*device),
             ..target(index, *available)
@@ -617,7 +613,7 @@ mod tests {
     #[test]
     fn the_emptier_target_gets_less_while_it_is_the_busier_one() {
         let share = |objects_written: u32, qos_prio_free: u32| {
-            let busy = TargetStatus { objects_written, ..target(1, 800 * GIB) };
+            let busy = OstStatus { objects_written, ..target(1, 800 * GIB) };
             let policy = PlacementPolicy { qos_prio_free, ..PlacementPolicy::default() };
             let (all, _) = place(&[target(0, 200 * GIB), busy], &[1], 10_000, &policy);
             all[1] / 100
@@ -634,8 +630,8 @@ mod tests {
     fn few_targets_are_busier_than_the_others() {
         let busy = |transfers: &[u32]| {
             let targets: Vec<_> =
-                transfers.iter().map(|count| TargetStatus { transfers_permille: *count, ..target(0, GIB) }).collect();
-            let all: Vec<&TargetStatus> = targets.iter().collect();
+                transfers.iter().map(|count| OstStatus { transfers_permille: *count, ..target(0, GIB) }).collect();
+            let all: Vec<&OstStatus> = targets.iter().collect();
             let busy_from = far_above(&all, BUSY_TRANSFERS_PERMILLE_MIN);
             transfers.iter().filter(|count| u64::from(**count) >= busy_from).count()
         };
@@ -645,10 +641,7 @@ mod tests {
         assert_eq!(busy(&[0, 0, 0, 0, 0, 90_000, 80_000]), 2);
         assert_eq!(busy(&[u32::MAX; 5]), 0);
         let targets: Vec<_> = (0..6)
-            .map(|index| TargetStatus {
-                transfers_permille: if index == 2 { 50_000 } else { 1000 },
-                ..target(index, GIB)
-            })
+            .map(|index| OstStatus { transfers_permille: if index == 2 { 50_000 } else { 1000 }, ..target(index, GIB) })
             .collect();
         let (all, _) = place(&targets, &[1, 2], 100, &PlacementPolicy::default());
         assert!(all[2] == 0 && spread(&[all[0], all[1], all[3], all[4], all[5]]) <= 4, "{all:?}");
@@ -661,7 +654,7 @@ mod tests {
     #[test]
     fn targets_that_are_at_work_more_of_the_time_come_behind_others_as_good() {
         let targets: Vec<_> = (0..8)
-            .map(|index| TargetStatus {
+            .map(|index| OstStatus {
                 transfers_permille: if index == 3 { 590 } else { 59 },
                 objects_written: u32::from(index == 5),
                 ..target(index, GIB)
@@ -672,7 +665,7 @@ mod tests {
         assert!(all.iter().all(|count| *count < 30), "the next ones in the round get a share more: {all:?}");
         let (all, _) = place(&targets, &[7], 100, &PlacementPolicy::default());
         assert_eq!((all[3], all[5]), (100, 0), "nobody writes to it");
-        let even: Vec<_> = targets.iter().map(|target| TargetStatus { transfers_permille: 590, ..*target }).collect();
+        let even: Vec<_> = targets.iter().map(|target| OstStatus { transfers_permille: 590, ..*target }).collect();
         let (all, _) = place(&even, &[1], 70, &PlacementPolicy::default());
         assert!(all[3] >= 8 && all[5] == 0, "{all:?}");
     }
@@ -786,7 +779,7 @@ mod tests {
         targets[1].refused_ns = Some(8);
         let (policy, mut placement) = (PlacementPolicy::default(), Placement::default());
         let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
-        let mut choose = |targets: &[TargetStatus]| {
+        let mut choose = |targets: &[OstStatus]| {
             let mut chosen = placement.choose(&all, targets, &policy, 1)?;
             chosen.sort_unstable();
             Ok(chosen.into_iter().map(|ost| ost.0).collect::<Vec<_>>())
@@ -832,7 +825,7 @@ mod tests {
         let (all, _) = place(&targets, &[4], 1000, &policy);
         assert_eq!(all[1], 1000, "so many were asked for");
         let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
-        let choose = |spec: &ResolvedSpec, targets: &[TargetStatus]| {
+        let choose = |spec: &ResolvedSpec, targets: &[OstStatus]| {
             let mut chosen = Placement::default().choose(spec, targets, &policy, 1)?;
             chosen[1..].sort_unstable();
             Ok(chosen.iter().map(|ost| ost.0).collect::<Vec<_>>())

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, TargetStatus};
+use layout::{OstStatus, Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec};
 use rpc::message::ost::TargetCondition;
 use rt::Instant;
 use types::{DeviceId, FsResult, OstIndex, SpaceUsage, SplitMix64, limits::BULK_BYTES_MAX};
@@ -208,9 +208,9 @@ impl Targets {
         &mut self,
         spec: &ResolvedSpec,
         policy: &PlacementPolicy,
-        condition: impl Fn(&TargetStatus) -> bool,
+        condition: impl Fn(&OstStatus) -> bool,
     ) -> FsResult<PlainLayout> {
-        let statuses: Vec<TargetStatus> = self
+        let statuses: Vec<OstStatus> = self
             .statuses()
             .into_iter()
             .filter(condition)
@@ -235,7 +235,7 @@ impl Targets {
         self.preferred(None, policy).into_iter().map(|status| (status.index, status.bytes_of_own())).collect()
     }
 
-    fn preferred(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<TargetStatus> {
+    fn preferred(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<OstStatus> {
         let mut statuses = self.statuses();
         statuses.retain(|status| self.pools.contains(status.index, pool));
         layout::preferred(&statuses, policy).into_iter().copied().collect()
@@ -251,20 +251,20 @@ impl Targets {
     pub fn have_space(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
         let preferred = self.preferred(None, policy);
         let distinct: BTreeSet<OstIndex> = osts.iter().copied().collect();
-        let on: Vec<&TargetStatus> = preferred.iter().filter(|status| distinct.contains(&status.index)).collect();
-        let on_device_of = |status: &TargetStatus| match status.device {
+        let on: Vec<&OstStatus> = preferred.iter().filter(|status| distinct.contains(&status.index)).collect();
+        let on_device_of = |status: &OstStatus| match status.device {
             None => 1,
             device => on.iter().filter(|other| other.device == device).count() as u64,
         };
         on.len() == distinct.len() && on.iter().all(|status| status.bytes_available / on_device_of(status) >= bytes)
     }
 
-    fn statuses(&self) -> Vec<TargetStatus> {
+    fn statuses(&self) -> Vec<OstStatus> {
         let reports = || self.osts.values().filter_map(|view| view.report);
         let total = reports().map(|report| report.space.bytes_total).max().unwrap_or(UNKNOWN_BYTES);
         let available = reports().map(|report| report.space.bytes_available).max().unwrap_or(UNKNOWN_BYTES);
         let device = |view: &OstView| view.report.and_then(|report| report.space.device);
-        let status = |(index, view): (&OstIndex, &OstView)| TargetStatus {
+        let status = |(index, view): (&OstIndex, &OstView)| OstStatus {
             index: *index,
             active: view.active,
             connected: view.connected,

@@ -91,7 +91,7 @@ async fn growth_is_not_visible_before_others_gave_it_back() {
     growth.await.unwrap().unwrap();
     assert_eq!(file.layout(BOB).await.1, LAYOUT);
     assert!(file.is_grown(BOB).await && file.is_grown(CAROL).await);
-    assert_eq!(file.layout(ALICE).await.1, 0, "who changes it keeps its lock");
+    assert_eq!(file.layout(ALICE).await.1, 0, "the client that changes it keeps its lock");
 }
 
 #[tokio::test]

@@ -153,8 +153,8 @@ async fn steps_of_a_compound_read_nothing_under_the_mutex() {
     assert_eq!(fs.check(false).await, []);
 }
 
-/// Who looks for what changed since it last looked (an incremental backup) must find what had not
-/// happened yet.
+/// A program that looks for what changed since it last looked (an incremental backup) must find
+/// what had not happened yet.
 #[tokio::test]
 async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
     let (fs, cold, directory) = with_cold_directory().await;

@@ -52,7 +52,7 @@ pub struct Config {
 
 /// One target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "TargetTable")]
+#[serde(try_from = "TargetToml")]
 pub struct TargetConfig {
     /// Role.
     pub role: Role,
@@ -66,16 +66,16 @@ pub struct TargetConfig {
 /// A target as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TargetTable {
+struct TargetToml {
     role: Role,
     index: Option<u16>,
     dir: PathBuf,
 }
 
-impl TryFrom<TargetTable> for TargetConfig {
+impl TryFrom<TargetToml> for TargetConfig {
     type Error = String;
 
-    fn try_from(TargetTable { role, index, dir }: TargetTable) -> Result<Self, String> {
+    fn try_from(TargetToml { role, index, dir }: TargetToml) -> Result<Self, String> {
         match (role, index) {
             (Role::Ost, None) => Err(format!(
                 "missing field `index` for the OST in {}: number the OSTs of all hosts from 0",

@@ -89,7 +89,7 @@ fn key_for(config: &Config) -> anyhow::Result<Key> {
     let named = config.key.as_deref().map(|path| server_key::find(Some(path), fsname)).transpose()?;
     match (existing, named) {
         (Some(existing), Some(named)) if existing != named => {
-            bail!("the server key that the configuration names is not that of the targets that are formatted already")
+            bail!("the server key in the configuration differs from the key of the targets that are formatted already")
         }
         (Some(key), _) | (None, Some(key)) => Ok(key),
         (None, None) if config.targets.iter().any(|target| target.role == Role::Mgs) => Ok(Key::random(&SystemEntropy)),

@@ -13,7 +13,7 @@ const NAMED_MAX: usize = 5;
 pub fn describe(point: &Path) -> String {
     let found = find(point);
     if found.is_empty() {
-        return format!("in use; fuser -vm {} or lsof shows by what", point.display());
+        return format!("in use; fuser -vm {} or lsof shows which programs use it", point.display());
     }
     let more = if found.len() > NAMED_MAX { ", ..." } else { "" };
     let named: Vec<String> = found.into_iter().take(NAMED_MAX).collect();
@@ -60,7 +60,7 @@ mod tests {
     fn processes_are_found_by_working_directory_and_open_files() {
         let place = tempfile::tempdir().unwrap();
         let point = place.path().canonicalize().unwrap();
-        let hint = format!("in use; fuser -vm {} or lsof shows by what", point.display());
+        let hint = format!("in use; fuser -vm {} or lsof shows which programs use it", point.display());
         assert_eq!(describe(&point), hint, "nobody does, and this process is left out");
         // Both run until their input ends; they have started when they write.
         let run = |configure: &dyn Fn(&mut Command)| {

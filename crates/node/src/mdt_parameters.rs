@@ -233,7 +233,7 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
         let LockCounters { granted, revoked, blocked } = shown.cache_locks().1;
         format!("granted: {granted}\nrevoked: {revoked}\nblocked_changes: {blocked}")
     };
-    let doc = "locks granted and asked back, and changes that waited for them, since the target started";
+    let doc = "locks granted, locks revoked, and changes that waited for revocations, since the target started";
     tree.register(&format!("{prefix}.lock_stats"), Parameter::read_only(doc, get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.undurable_age().as_millis().to_string();

@@ -42,11 +42,11 @@ impl ShownMount {
         };
         let doc = "how requests come from the kernel: io_uring or dev_fuse";
         register("fuse.transport", doc, |shown| shown.transport.to_string())?;
-        let doc = "entries that the kernel gave back without a request over io_uring; above 0, the log has the first";
+        let doc = "io_uring entries that the kernel returned without a request; the first one is logged";
         let refused = |shown: &Shown| shown.ring_entries_refused.load(Ordering::Relaxed).to_string();
         register("fuse.ring_entries_refused", doc, refused)?;
         let doc =
-            "what the kernel caches of this mount: replies that made something valid, notifications that it is not";
+            "kernel cache of this mount: replies that made entries valid, and notifications that made them invalid";
         register(&format!("llite.{}.kernel_cache", client.name()), doc, kernel_cache)
     }
 }

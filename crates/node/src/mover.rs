@@ -126,7 +126,7 @@ impl Work {
         let moved = self.try_move(inode, mounted).await;
         // Or it was removed since.
         self.mdt.move_ended(inode, matches!(moved, Ok(_) | Err(FsError::NotFound | FsError::Stale)));
-        tracing::info!(target = %self.mdt.name(), %inode, outcome = ?moved, "tried to migrate a file with a poor layout");
+        tracing::info!(target = %self.mdt.name(), %inode, outcome = ?moved, "background migration of a file finished");
         self.count(&moved);
     }
 

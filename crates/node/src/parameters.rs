@@ -74,7 +74,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     register_statahead(tree, client, &prefix)?;
     node.shown_mount.register(tree, client)?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let doc = "where the names of jobs come from that requests carry: disable, procname_uid, nodelocal (jobid_name)";
+    let doc = "source of the job name in requests: disable, procname_uid, nodelocal (jobid_name)";
     let set = move |text: &str| text.parse().map(|source| changed.job_ids().set_source(source));
     let get = move || shown.job_ids().source().to_string();
     tree.register("jobid_var", Parameter::writable(doc, get, set))?;
@@ -118,7 +118,7 @@ fn register_statahead(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &s
         Ok(())
     };
     let doc =
-        "names of a directory whose attributes are asked for at once at most, ahead of lookups in its order; 0: none";
+        "largest number of names whose attributes are prefetched at once while a program walks a directory; 0: none";
     tree.register(&format!("{prefix}.statahead_max"), Parameter::writable(doc, get, set).within(STATAHEAD_NAMES))?;
     let (shown, reset) = (Arc::clone(client), Arc::clone(client));
     let get = move || {
@@ -182,14 +182,14 @@ fn register_locks(
     let prefix = format!("ldlm.namespaces.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
     let (counted, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
     let get = move || counted.cached_locks(mdt).map(|(count, _)| count.to_string()).unwrap_or_default();
-    let doc = "locks of this target under which names and attributes are cached";
+    let doc = "locks of this target that protect cached names and attributes";
     tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(doc, get))?;
     let get = move || shown.cached_locks(mdt).map(|(_, most)| most.to_string()).unwrap_or_default();
     let set = move |text: &str| {
         let value = parse_number(text, &LOCKS_CACHED)? as usize;
         changed.set_cached_locks_max(mdt, value).map_err(|error| error.to_string())
     };
-    let doc = "locks and missing names that are cached of this target at most; 0: nothing is cached";
+    let doc = "largest number of locks and missing names cached for this target; 0: nothing is cached";
     tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))?;
     register_small_files(tree, node, client, mdt)
 }
@@ -204,7 +204,7 @@ fn register_small_files(
     let prefix = format!("mdc.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
     let (used, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
     let get = move || used.cached_small_bytes(mdt).map(|(bytes, _)| bytes.to_string()).unwrap_or_default();
-    let doc = "memory that cached data of small files of this target take";
+    let doc = "bytes of memory used by cached data of this target's small files";
     tree.register(&format!("{prefix}.cached_small_bytes"), Parameter::read_only(doc, get))?;
     let get = move || shown.cached_small_bytes(mdt).map(|(_, most)| (most >> 20).to_string()).unwrap_or_default();
     let set = move |text: &str| {

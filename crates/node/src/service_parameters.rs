@@ -116,11 +116,11 @@ fn register_threads(
         changed.set_threads_min(number);
         Ok(())
     };
-    let doc = "service threads that this service has at least, needed or not; threads_max cannot be set lower";
+    let doc = "minimum number of service threads; threads_max cannot be set lower";
     let get = move || shown.threads_min().to_string();
     tree.register(&format!("{prefix}.threads_min"), Parameter::writable(doc, get, set).within(range))?;
     let shown = service.clone();
-    let doc = "service threads needed so far: most requests that executed at once, from threads_min to threads_max";
+    let doc = "largest number of requests executed at the same time so far, between threads_min and threads_max";
     let get = move || shown.threads_started().to_string();
     tree.register(&format!("{prefix}.threads_started"), Parameter::read_only(doc, get))
 }
@@ -162,14 +162,14 @@ const RULES_DOC: &str = "rules of tbf: start NAME CONDITIONS rate=RATE [rank=RUL
 
 fn setting_doc(name: &str) -> &'static str {
     match name {
-        "nrs_crrn_quantum" => "crrn: requests of a client that are executed one after the other",
-        "nrs_orr_quantum" => "orr: requests of an object that are executed one after the other",
-        "nrs_trr_quantum" => "trr: requests of a target that are executed one after the other",
+        "nrs_crrn_quantum" => "crrn: requests executed in one turn of a client",
+        "nrs_orr_quantum" => "orr: requests executed in one turn of an object",
+        "nrs_trr_quantum" => "trr: requests executed in one turn of a target",
         "nrs_orr_offset_type" | "nrs_trr_offset_type" => "offsets by which requests are sorted: logical",
         "nrs_orr_supported" | "nrs_trr_supported" => "requests that are sorted: reads, writes, reads_and_writes",
-        "nrs_delay_min" => "delay: least delay in seconds",
+        "nrs_delay_min" => "delay: shortest delay in seconds",
         "nrs_delay_max" => "delay: longest delay in seconds",
-        _ => "delay: requests of a hundred that are delayed",
+        _ => "delay: percentage of requests that are delayed",
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use fuse::{Mount, MountOptions};
+use host::mount_table::is_dead;
 use mds::Parameters;
 use rpc::{Keyring, message::mgs::ClusterMap};
 use rt::{Address, real::Cores};
@@ -170,7 +171,7 @@ fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
     match missing.find(is_known) {
         None => Ok(()),
         Some(lost) => bail!(
-            "{} belongs to this file system, but {} is missing: put it back; it is not created again, because it holds files",
+            "{} belongs to this file system, but {} is missing; put it back: stria up does not create it again, because it contained files",
             lost.name(&options.fsname),
             lost.dir.display()
         ),
@@ -320,7 +321,7 @@ fn make_mount_point(arguments: &UpArgs) -> anyhow::Result<PathBuf> {
     match std::fs::create_dir_all(&point) {
         // A dead mount of an earlier run is there and cannot be looked at; the mount cleans it up.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
+        Err(error) if is_dead(&error) => {}
         made => made.with_context(|| format!("cannot create the mount point {}", point.display()))?,
     }
     Ok(point)

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use types::SplitMix64;
+
 use crate::{DelaySettings, Entry, Facts, Next, Policy, Settings};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -13,8 +15,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Delay<T> {
     settings: DelaySettings,
-    /// State of the random numbers (SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
-    random: u64,
+    random: SplitMix64,
     /// By the time until which they are held back, and ticket.
     held: BTreeMap<(u64, u64), Entry<T>>,
 }
@@ -22,15 +23,12 @@ pub struct Delay<T> {
 impl<T> Delay<T> {
     /// Without requests; which ones are delayed, and for how long, follows from the seed.
     pub fn new(settings: &Settings, seed: u64) -> Self {
-        Self { settings: settings.delay, random: seed, held: BTreeMap::new() }
+        Self { settings: settings.delay, random: SplitMix64(seed), held: BTreeMap::new() }
     }
 
     /// A number below `limit`, which is not 0.
     fn below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+        self.random.next_u64() % limit
     }
 }
 

@@ -36,7 +36,7 @@ impl Default for Settings {
 /// Settings of orr or trr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSettings {
-    /// Requests of one object or target that are executed one after the other.
+    /// Requests executed in one turn of an object or target.
     pub quantum: u16,
     /// Which requests it is for.
     pub supported: Supported,

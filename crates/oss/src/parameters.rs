@@ -145,7 +145,7 @@ impl Ost {
             ("kbytesfree", number("free KiB", |space| space.bytes_free / 1024)),
             ("kbytesavail", number("free KiB for users", |space| space.bytes_available / 1024)),
             ("filestotal", number("objects it can hold", |space| space.inodes_total)),
-            ("filesfree", number("further objects it can hold", |space| space.inodes_free)),
+            ("filesfree", number("number of objects that can still be created", |space| space.inodes_free)),
         ]
     }
 

@@ -58,7 +58,7 @@ async fn without_the_key_of_its_role_nobody_gets_a_session() {
     let said = refusal(keyring("1"), Role::Client, of_clients(&keyring("2"))).await;
     assert_eq!(
         said,
-        "stria-MDT0000 has another client key than this client: it belongs to another file system, or the key is an old one"
+        "stria-MDT0000 and this client have different client keys: one of them belongs to another file system, or has an outdated key"
     );
     for role in [Role::Mdt, Role::Ost, Role::Mgs, Role::Mover, Role::Repair] {
         let said = refusal(keyring("1"), role, of_clients(&keyring("1"))).await;

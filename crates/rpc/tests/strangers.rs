@@ -263,7 +263,7 @@ async fn error_at(answer: Answer) -> FsError {
 #[tokio::test]
 async fn a_false_server_gets_no_request_and_no_secret() {
     let error = error_at(wrong_proof).await;
-    assert!(error.to_string().starts_with("stria-MDT0000 has another client key than this client"), "{error}");
+    assert!(error.to_string().starts_with("stria-MDT0000 and this client have different client keys"), "{error}");
     for answer in [evicted, connected_1] {
         error_at(answer).await;
     }
@@ -278,7 +278,7 @@ async fn a_server_of_an_earlier_version_is_named_as_such() {
          StriaFS on all hosts"
     );
     let error = error_at(connected_1).await.to_string();
-    assert!(error.contains("the answer to the handshake is none of this protocol version"), "{error}");
+    assert!(error.contains("did not answer the handshake in this version of the protocol"), "{error}");
 }
 
 /// A program that takes the address of a server cannot end what a client has there.

@@ -64,6 +64,8 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
     }
     let mut tallies: BTreeMap<Mode, Tally> = BTreeMap::new();
     for (done, options) in (1..).zip(all) {
+        // In the log before it runs: a seed that hangs or aborts cannot show it afterwards.
+        tracing::debug!("{}", Drawn::by(&options));
         let begun = Instant::now();
         let report = match run_seed(options) {
             Ok(report) => report,

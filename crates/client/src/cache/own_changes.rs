@@ -113,12 +113,12 @@ impl OwnChanges {
     }
 
     /// Whether attributes of an inode may be served, as far as permissions depend on them.
-    pub fn permissions_settled(&self, inode: InodeNumber) -> bool {
+    pub fn permissions_stable(&self, inode: InodeNumber) -> bool {
         self.under_way.is_empty() || !self.is_changing(&Subject::Inode(inode), &[])
     }
 
     /// Whether all its attributes may be served.
-    pub fn attributes_settled(&self, inode: InodeNumber) -> bool {
+    pub fn attributes_stable(&self, inode: InodeNumber) -> bool {
         self.under_way.is_empty()
             || [Subject::AllAttributes, Subject::Inode(inode), Subject::Times(inode)]
                 .iter()
@@ -126,7 +126,7 @@ impl OwnChanges {
     }
 
     /// Whether its layout may be served.
-    pub fn layout_settled(&self, inode: InodeNumber) -> bool {
+    pub fn layout_stable(&self, inode: InodeNumber) -> bool {
         self.under_way.is_empty() || layout(inode).iter().all(|subject| !self.is_changing(subject, &[]))
     }
 
@@ -136,7 +136,7 @@ impl OwnChanges {
     }
 
     /// Whether its data may be served.
-    pub fn data_settled(&self, inode: InodeNumber) -> bool {
+    pub fn data_stable(&self, inode: InodeNumber) -> bool {
         self.under_way.is_empty() || data(inode).iter().all(|subject| !self.is_changing(subject, &[]))
     }
 
@@ -146,13 +146,13 @@ impl OwnChanges {
     }
 
     /// Whether a name may be served.
-    pub fn name_settled(&self, parent: InodeNumber, name: &[u8]) -> bool {
+    pub fn name_stable(&self, parent: InodeNumber, name: &[u8]) -> bool {
         self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
     }
 
     /// Whether the names of a directory may be served as a whole. Which directory is above it is
     /// one of its attributes.
-    pub fn listing_settled(&self, directory: InodeNumber) -> bool {
+    pub fn listing_stable(&self, directory: InodeNumber) -> bool {
         self.under_way.is_empty() || listing(directory).iter().all(|subject| !self.is_changing(subject, &[]))
     }
 
@@ -215,14 +215,14 @@ mod tests {
         let subjects = [Subject::Times(ONE)];
         changes.begin(&subjects);
         let change = changes.asked();
-        assert!(!changes.attributes_settled(ONE), "nobody knows whether it has happened");
-        assert!(changes.permissions_settled(ONE), "they do not depend on times");
+        assert!(!changes.attributes_stable(ONE), "nobody knows whether it has happened");
+        assert!(changes.permissions_stable(ONE), "they do not depend on times");
         let between = changes.asked();
         assert!(changes.attributes_hold(ONE, change, &subjects), "the change's own answer says what it made");
         assert!(!changes.attributes_hold(ONE, between, &[]));
         changes.end(&subjects);
         changes.answered(change);
-        assert!(changes.attributes_settled(ONE));
+        assert!(changes.attributes_stable(ONE));
         assert!(!changes.attributes_hold(ONE, before, &[]));
         assert!(!changes.attributes_hold(ONE, between, &[]));
         assert!(changes.permissions_hold(ONE, before, &[]));
@@ -240,10 +240,10 @@ mod tests {
         let other = changes.asked();
         assert!(!changes.attributes_hold(ONE, one, &subjects));
         changes.end(&subjects);
-        assert!(!changes.attributes_settled(ONE), "the other one is still under way");
+        assert!(!changes.attributes_stable(ONE), "the other one is still under way");
         assert!(!changes.attributes_hold(ONE, other, &subjects), "which of them came first is unknown");
         changes.end(&subjects);
-        assert!(changes.attributes_settled(ONE));
+        assert!(changes.attributes_stable(ONE));
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
     fn the_removal_of_an_unknown_name_concerns_all_attributes() {
         let mut changes = OwnChanges::default();
         changes.begin(&[Subject::AllAttributes]);
-        assert!(!changes.attributes_settled(ONE));
-        assert!(changes.permissions_settled(ONE));
+        assert!(!changes.attributes_stable(ONE));
+        assert!(changes.permissions_stable(ONE));
     }
 }

@@ -25,7 +25,7 @@ impl InodeCache {
     /// What is known of an inode's permissions.
     pub(super) fn permissions(&self, inode: InodeNumber) -> Option<CachedAttributes> {
         let known = self.inodes.get(&inode)?.attributes?;
-        self.changes.permissions_settled(inode).then_some(known)
+        self.changes.permissions_stable(inode).then_some(known)
     }
 
     /// The answer to a lookup, if it is known. `written` as in [`InodeCache::ask`].
@@ -43,7 +43,7 @@ impl InodeCache {
         if let Err(error) = directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied) {
             return Some(Err(error));
         }
-        let known = self.names.find(parent, name).filter(|_| self.changes.name_settled(parent, name))?;
+        let known = self.names.find(parent, name).filter(|_| self.changes.name_stable(parent, name))?;
         self.used(parent);
         match known {
             Name::Leads(inode) => self.attributes(inode, written).map(Ok),
@@ -54,7 +54,7 @@ impl InodeCache {
     /// All attributes of an inode, if they are known. `written` as in [`InodeCache::ask`].
     pub fn attributes(&mut self, number: InodeNumber, written: impl Fn(InodeNumber) -> bool) -> Option<Attributes> {
         let known = *self.inodes.get(&number)?.attributes.as_ref()?.exact(self.epoch)?;
-        if !self.changes.attributes_settled(number) || written(number) {
+        if !self.changes.attributes_stable(number) || written(number) {
             return None;
         }
         self.used(number);
@@ -69,7 +69,7 @@ impl InodeCache {
     /// The layout of a file, if it is known.
     pub fn layout(&mut self, number: InodeNumber) -> Option<Arc<Layout>> {
         let layout = self.inodes.get(&number)?.layout.clone()?;
-        if !self.changes.layout_settled(number) {
+        if !self.changes.layout_stable(number) {
             return None;
         }
         self.used(number);
@@ -79,7 +79,7 @@ impl InodeCache {
     /// Bytes of an object on the MDT from `offset` on, fewer than asked for only at its end, and its
     /// size, if they are known.
     pub fn data(&mut self, object: ObjectId, offset: u64, bytes: u64) -> Option<(Bytes, u64)> {
-        if !self.changes.data_settled(object.inode) {
+        if !self.changes.data_stable(object.inode) {
             return None;
         }
         let found = self.small_files.read(object, offset, bytes, self.epoch)?;
@@ -90,7 +90,7 @@ impl InodeCache {
     /// What the MDT knows of a file that this client alone has open for writing.
     pub fn base(&mut self, number: InodeNumber) -> Option<Base> {
         let base = self.inodes.get(&number)?.base(self.epoch)?.clone();
-        if !self.changes.attributes_settled(number) {
+        if !self.changes.attributes_stable(number) {
             return None;
         }
         self.used(number);
@@ -99,7 +99,7 @@ impl InodeCache {
 
     /// Whether a name is known to lead to this inode.
     pub fn leads(&self, parent: InodeNumber, name: &[u8], inode: InodeNumber) -> bool {
-        self.names.find(parent, name) == Some(Name::Leads(inode)) && self.changes.name_settled(parent, name)
+        self.names.find(parent, name) == Some(Name::Leads(inode)) && self.changes.name_stable(parent, name)
     }
 
     /// The answer to access(2), if it is known.
@@ -123,7 +123,7 @@ impl InodeCache {
 
     /// The value of an extended attribute that every user may read, or that it does not exist.
     pub fn xattr(&mut self, number: InodeNumber, name: &[u8]) -> Option<FsResult<Vec<u8>>> {
-        if !self.changes.permissions_settled(number) {
+        if !self.changes.permissions_stable(number) {
             return None;
         }
         let value = self.inodes.get(&number)?.xattr(name)?.map(<[u8]>::to_vec);
@@ -139,7 +139,7 @@ impl InodeCache {
         number: InodeNumber,
         written: impl Fn(InodeNumber) -> bool,
     ) -> Option<Vec<Vec<u8>>> {
-        if !self.changes.permissions_settled(number) || written(number) {
+        if !self.changes.permissions_stable(number) || written(number) {
             return None;
         }
         let names = self.inodes.get(&number)?.xattr_names(who.is_root())?.to_vec();
@@ -157,7 +157,7 @@ impl InodeCache {
         wall: Option<Timestamp>,
         written: impl Fn(InodeNumber) -> bool,
     ) -> Option<CachedPage> {
-        if !self.changes.listing_settled(directory) {
+        if !self.changes.listing_stable(directory) {
             return None;
         }
         if let Some(wall) = wall.filter(|_| cookie == 0)
@@ -180,7 +180,7 @@ impl InodeCache {
     /// `None`: the names of the directory are not known, or this one is known, and the MDT decides
     /// whether it may be looked up.
     pub fn ahead(&mut self, directory: InodeNumber, name: &[u8], names_max: u32) -> Option<Step> {
-        if !self.changes.listing_settled(directory) {
+        if !self.changes.listing_stable(directory) {
             return None;
         }
         let Self { inodes, names, listings, statahead, epoch, .. } = self;

@@ -59,16 +59,16 @@ impl InodeCache {
         for (number, attributes) in self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.attributes?)))
         {
             let exact = attributes.exact(self.epoch);
-            served.attributes.extend(exact.filter(|_| self.changes.attributes_settled(number) && !written(number)));
-            let is_settled = self.changes.permissions_settled(number);
-            served.permissions.extend(is_settled.then(|| *attributes.permissions()));
+            served.attributes.extend(exact.filter(|_| self.changes.attributes_stable(number) && !written(number)));
+            let is_stable = self.changes.permissions_stable(number);
+            served.permissions.extend(is_stable.then(|| *attributes.permissions()));
         }
         let layouts =
             self.inodes.iter().filter_map(|(number, inode)| Some((*number, inode.layout.as_ref()?.generation)));
-        served.layouts.extend(layouts.filter(|(number, _)| self.changes.layout_settled(*number)));
-        let data = self.small_files.all(self.epoch).filter(|(object, _)| self.changes.data_settled(object.inode));
+        served.layouts.extend(layouts.filter(|(number, _)| self.changes.layout_stable(*number)));
+        let data = self.small_files.all(self.epoch).filter(|(object, _)| self.changes.data_stable(object.inode));
         served.data.extend(data.map(|(object, data)| (object, data.clone())));
-        let names = self.names.all().filter(|(parent, name, _)| self.changes.name_settled(*parent, name));
+        let names = self.names.all().filter(|(parent, name, _)| self.changes.name_stable(*parent, name));
         served.names.extend(names.map(|(parent, name, known)| (parent, name.to_vec(), known.inode())));
         served
     }

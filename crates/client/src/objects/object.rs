@@ -1,5 +1,5 @@
 //! Requests to single objects, and what a data path needs around them: checksums, repetition of
-//! requests whose data arrived damaged, and the fence after an eviction.
+//! requests whose data were damaged in transit, and the fence after an eviction.
 //!
 //! An OST that evicted this client refuses its outstanding requests. If only that session was lost
 //! (the network between them was cut), the request may be tried again in a new session: it is
@@ -180,7 +180,7 @@ impl FileSystem {
             };
             outcome = answered.and_then(&take);
             match &outcome {
-                Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),
+                Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data were damaged in transit; retrying"),
                 Err(FsError::Evicted) => {
                     let Some(open) = object.open else { return Err(FsError::Stale) };
                     // What it did is unknown, whatever comes of its repetition.

@@ -236,7 +236,9 @@ impl FileSystem {
             };
             match checksum::verify(0, &data, &done.checksums) {
                 Ok(()) => return self.whole(entry, done, data, bytes_max).await,
-                Err(FsError::Transfer) => tracing::warn!(inode = %entry.attributes.inode, "data arrived damaged"),
+                Err(FsError::Transfer) => {
+                    tracing::warn!(inode = %entry.attributes.inode, "data were damaged in transit; retrying")
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -17,19 +17,16 @@ use types::{
 };
 
 use super::call::Call;
+use host::project::{FS_IOC_FSGETXATTR, FSXATTR_BYTES, PROJECT};
+
 use crate::protocol::{reply::IoctlOut, request::IoctlIn};
 use crate::session::Answer;
 use bytes::Bytes;
 
-/// Bytes of `struct fsxattr`.
-const FSXATTR_BYTES: usize = 28;
-/// Where it has the project id.
-const PROJECT: Range<usize> = 12..16;
 /// Where it has the number of extents, which is read only.
 const EXTENTS: Range<usize> = 8..12;
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 /// A flag here, as FS_ *_FL, and as FS_XFLAG_*.

@@ -23,7 +23,7 @@ use std::{
 };
 
 use client::FileSystem;
-use host::mount_table::{self, FILE_SYSTEM_TYPE, MountEntry};
+use host::mount_table::{self, FILE_SYSTEM_TYPE, MountEntry, is_dead};
 use rt::real::Cores;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -242,11 +242,6 @@ fn resolve(point: &Path) -> Result<PathBuf, MountError> {
         }
         other => other.map_err(|error| MountError::system("find", point, error)),
     }
-}
-
-/// "Transport endpoint is not connected": the process that served this mount is gone.
-fn is_dead(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
 /// Whether something can be mounted on `point`, as far as that is known before: it exists, is a

@@ -46,7 +46,7 @@ pub use self::{
 /// All of them, with nothing seen yet.
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
-        Box::new(slots::Slots),
+        Box::new(slots::LayoutSlots),
         Box::new(numbers::Numbers),
         Box::new(objects::Objects),
         Box::new(destroyed::Destroyed::default()),

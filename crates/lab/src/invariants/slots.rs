@@ -12,9 +12,9 @@ use crate::workload::Verdict;
 /// objects at a time. A swap exchanges both layouts in one batch (`layout::swap`). A power loss
 /// takes the MDT back to a prefix of its batches; growth of layouts that it took with it is
 /// reclaimed by the clients that know it, for the same file.
-pub(super) struct Slots;
+pub(super) struct LayoutSlots;
 
-impl Invariant for Slots {
+impl Invariant for LayoutSlots {
     fn name(&self) -> &'static str {
         "an object belongs to one file"
     }
@@ -45,7 +45,7 @@ mod tests {
     fn layouts_of_two_files_may_not_name_one_object() {
         let mut snapshot = sound();
         layout_of(&mut snapshot, NEXT).named_by = Some(FILE);
-        let violation = Slots.check(&snapshot).unwrap_err();
+        let violation = LayoutSlots.check(&snapshot).unwrap_err();
         assert!(violation.contains(&format!("inode {FILE} on OST0000 and by inode {NEXT}")), "{violation}");
     }
 
@@ -55,8 +55,8 @@ mod tests {
         let mut snapshot = sound();
         layout_of(&mut snapshot, FILE).named_by = Some(NEXT);
         layout_of(&mut snapshot, NEXT).named_by = Some(FILE);
-        assert_eq!(Slots.check(&snapshot), Ok(()));
+        assert_eq!(LayoutSlots.check(&snapshot), Ok(()));
         layout_of(&mut snapshot, NEXT).named_by = Some(InodeNumber(NEXT.0 + 1));
-        assert_eq!(Slots.check(&snapshot), Ok(()));
+        assert_eq!(LayoutSlots.check(&snapshot), Ok(()));
     }
 }

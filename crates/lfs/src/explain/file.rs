@@ -250,10 +250,10 @@ fn why_automatic(reason: Reason, start: u64, stripes: u32) -> String {
         }
         Reason::Position => format!("beyond {} a file is worth {osts}", bytes(start)),
         Reason::LargeRequests => format!("written in large requests: such files start with {osts}"),
-        Reason::Size => format!("the file was known to become larger: worth {osts}"),
-        Reason::Names => format!("recent files with similar names became larger: worth {osts}"),
+        Reason::Size => format!("the file was expected to grow: it is worth {osts}"),
+        Reason::Names => format!("recent files with similar names became larger: it is worth {osts}"),
         Reason::Writers => format!("several writers at the same time: {osts} for them"),
-        Reason::OutOfStep => format!("with {osts}, writers of equal blocks do not all use the same one at a time"),
+        Reason::OutOfStep => format!("with {osts}, writers of equal blocks do not all use the same OST at once"),
         Reason::Share => format!("{osts} was the fair share among all files being written"),
         Reason::Osts => format!("no more than {osts} accepted new objects"),
         Reason::Space => format!("no more than {osts} had space for it"),

@@ -315,7 +315,7 @@ impl Test {
             Test::Blocks(wanted) => wanted.matches_size(metadata.blocks().saturating_mul(512)),
             Test::Owner(uid) => metadata.uid() == *uid,
             Test::Group(gid) => metadata.gid() == *gid,
-            Test::Project(wanted) => wanted.matches(0),
+            Test::Project(wanted) => wanted.matches(project(candidate.path)?),
             Test::Permission(wanted) => wanted.matches(metadata.mode()),
             Test::Links(wanted) => wanted.matches(metadata.nlink()),
             Test::Xattr(name, value) => has_xattr(candidate.path, name, value.as_ref())?,
@@ -365,6 +365,10 @@ impl Kind {
             Kind::Never => false,
         }
     }
+}
+
+fn project(path: &Path) -> Result<u64, Errno> {
+    host::project::project_of(path).map(u64::from).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 fn has_xattr(path: &Path, name: &CString, value: Option<&CString>) -> Result<bool, Errno> {

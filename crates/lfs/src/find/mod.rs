@@ -112,7 +112,7 @@ Shows everything below DIRECTORY that passes all tests. N is equal to, +N more t
   -u, --uid, -U, --user USER    owner, by number or name; -g, --gid, -G, --group: group
       --perm [-/]MODE           permission bits: exactly, - all of, / any of them; octal or symbolic
       --links [+-]N             number of names
-      --projid N                project (0: there are no projects)
+      --projid N                project id, as chattr -p sets it (files: needs read permission)
       --xattr NAME[=VALUE]      has this extended attribute; both are patterns
   -D, --maxdepth N              at most N levels below the operand; --mindepth N: at least
 

@@ -33,8 +33,8 @@ pub(crate) fn find(txn: &Transaction<'_>, who: &Credentials, parent: InodeNumber
     txn.find_inode(number)?.ok_or_else(missing)
 }
 
-/// An inode that has a name or is open. One that was just unlinked is stale, although those who
-/// have looked it up before may open it for a moment (module [`crate::removed`]).
+/// An inode that has a name or is open. One that was just unlinked is stale, although
+/// clients that have looked it up before may open it for a moment (module [`crate::removed`]).
 fn by_number(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Inode> {
     let inode = txn.inode(number)?;
     if inode.attributes.links == 0 && !txn.is_open(number) { Err(FsError::Stale) } else { Ok(inode) }

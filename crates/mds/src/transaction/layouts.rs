@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use layout::{
-    Backing, ComponentSpec, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, PlainLayout, StripeCount,
-    StripeSpec, TargetStatus,
+    Backing, ComponentSpec, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, OstStatus, PlainLayout,
+    StripeCount, StripeSpec,
     automatic::{self, Situation},
     extension::{self, Step, StepSpace},
 };
@@ -78,7 +78,7 @@ impl Transaction<'_> {
     fn place_with_space(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let policy = self.context.parameters.placement;
-        let has_space = |status: &TargetStatus| !status.interrupted && status.bytes_available >= bytes_per_stripe;
+        let has_space = |status: &OstStatus| !status.interrupted && status.bytes_available >= bytes_per_stripe;
         match self.volatile.targets.place_where(&default.fill(stripes), &policy, has_space) {
             // Stripes of automatic components are of no pool.
             Err(FsError::NoSpace) => self.place(stripes).map(|(plain, _)| plain),
@@ -182,7 +182,7 @@ impl Transaction<'_> {
             Step::Repeat => {
                 let default: FileSystemDefault = self.context.parameters.default_layout;
                 let spec = StripeSpec { first_ost: None, ..spec };
-                let has_space = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
+                let has_space = |status: &OstStatus| !own.contains(&status.index) && status.bytes_available >= share;
                 let plain = targets.place_where(&default.fill(&spec), &policy, has_space);
                 self.lacks_osts |= plain == Err(FsError::NoSpace);
                 let plain = plain?;
@@ -253,7 +253,7 @@ impl Transaction<'_> {
                 StripeSpec { stripe_count: StripeCount::Exactly(moved.len() as u32), first_ost: None, ..spec.clone() };
             let wanted = self.volatile.targets.pass_on(&wanted);
             let (default, policy) = (self.context.parameters.default_layout, self.context.parameters.placement);
-            let other = |status: &TargetStatus| !refused.contains(&status.index) && !others.contains(&status.index);
+            let other = |status: &OstStatus| !refused.contains(&status.index) && !others.contains(&status.index);
             let chosen = self.volatile.targets.place_where(&default.fill(&wanted), &policy, other);
             let too_few = |plain: &PlainLayout| plain.osts.len() < moved.len() && !overstriped;
             self.lacks_osts |= chosen == Err(FsError::NoSpace) || chosen.as_ref().is_ok_and(too_few);

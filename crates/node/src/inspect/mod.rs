@@ -39,9 +39,9 @@ const INSPECT_JSON: &str = "\
 JSON (--json): one object per line, with target (the path; null in the summary)
 and kind:
   identity    name, fsname, format_version, uuid
-  store       store, version, segment_bytes, opened (how often)
+  store       store, version, segment_bytes, opened (number of times)
   segment     file, bytes, sequence, first_batch, store; the last three are null
-              if it is only prepared
+              if it is prepared, but unused
   batches     file, first, last, batches, marks, stale (records of earlier use)
   unknown     offset, bytes, stale (after the journal's end: of an earlier use,
               or of a write that was cut off)
@@ -86,7 +86,7 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     inspect(&arguments.path, &mut report)?;
     match report.finish()? {
         0 => Ok(()),
-        damage => bail!("{damage} damaged places"),
+        damage => bail!("damage found in {damage} places"),
     }
 }
 

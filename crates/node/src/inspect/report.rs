@@ -95,7 +95,7 @@ impl<'o> InspectionReport<'o> {
         let verdict = match damage {
             0 => "no damage found".to_owned(),
             1 => "1 damaged place".to_owned(),
-            count => format!("{count} damaged places"),
+            count => format!("damage found in {count} places"),
         };
         self.line(|| Fact::Summary { targets, damage }, format_args!("{verdict}"))?;
         Ok(self.output.flush().map(|()| damage)?)

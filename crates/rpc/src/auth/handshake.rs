@@ -52,7 +52,7 @@ impl<'p> Handshake<'p> {
         let challenge: Challenge = codec::decode(challenge).map_err(|error| {
             let target = &self.connect.target;
             ProtocolError::Told(format!(
-                "the answer to the handshake is none of this protocol version, so {target} is of another one: {error}"
+                "{target} did not answer the handshake in this version of the protocol; it runs another one: {error}"
             ))
         })?;
         let Connect { version_min, version_max, role, target, .. } = &self.connect;
@@ -64,7 +64,7 @@ impl<'p> Handshake<'p> {
         let transcript = Transcript::new(&self.body, challenge.version, nonce);
         if !transcript.verify(self.key, Side::Server, &proof) {
             return Err(Refusal::Unproven(format!(
-                "{target} has another {} than this {role}: it belongs to another file system, or the key is an old one",
+                "{target} and this {role} have different {}s: one of them belongs to another file system, or has an outdated key",
                 role.key()
             ))
             .into());

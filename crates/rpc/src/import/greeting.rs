@@ -93,8 +93,8 @@ impl<'i> Greeting<'i> {
 /// a session waits for the server that gave it.
 fn before_proof(end: End, resumes: bool) -> End {
     match end {
-        End::Evicted => End::lost("a server without proof says that the session has ended"),
-        End::Refused(error) if resumes => End::lost(format!("a server without proof: {error}")),
+        End::Evicted => End::lost("an unauthenticated server claims that the session has ended"),
+        End::Refused(error) if resumes => End::lost(format!("unauthenticated server: {error}")),
         other => other,
     }
 }

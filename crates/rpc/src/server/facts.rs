@@ -47,7 +47,19 @@ fn data(request: &OstRequest) -> Option<DataRange> {
         OstRequest::Read(read) => {
             Some(DataRange { object: read.object, offset: read.offset, direction: Direction::Read })
         }
-        _ => None,
+        OstRequest::Space(..)
+        | OstRequest::Seek(..)
+        | OstRequest::Glimpse(_)
+        | OstRequest::Sync(_)
+        | OstRequest::Destroy(..)
+        | OstRequest::StatFs
+        | OstRequest::ListObjects(..)
+        | OstRequest::Verify(_)
+        | OstRequest::Evict(..)
+        | OstRequest::Ping
+        | OstRequest::Disconnect
+        | OstRequest::Fence(..)
+        | OstRequest::Check(_) => None,
     }
 }
 

@@ -70,7 +70,7 @@ impl FaultyTransport {
         self.network.cut.send_if_modified(|cut| cut.insert(address.clone()));
     }
 
-    /// Mends a cut.
+    /// Repairs a cut.
     pub fn heal(&self, address: &Address) {
         self.network.cut.send_if_modified(|cut| cut.remove(address));
     }

@@ -98,7 +98,7 @@ impl Host {
     }
 
     /// Puts it back.
-    pub fn mend(&self) {
+    pub fn repair(&self) {
         ip(&["-n", &self.hub, "link", "set", &self.name, "up"]);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 /// The directory of all crates.
 pub fn crates_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies among the others").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is among the others").to_owned()
 }
 
 /// Sources of a crate without tests: path below `crates`, text.

@@ -140,7 +140,7 @@ fn cables_cut_for_seconds_lose_nothing() {
         loads.wait_for_progress();
         host.cut();
         thread::sleep(CUT);
-        host.mend();
+        host.repair();
         loads.wait_for_progress();
     }
     loads.verify(&cluster);
@@ -208,7 +208,7 @@ fn a_client_cut_off_for_longer_than_its_lease_is_fenced_and_works_again() {
     let mut file = inherit_lock(&two.path("ledger"));
     file.write_all(b"theirs").unwrap();
     assert!(!late.is_finished(), "the late write waits for its server");
-    one.host.mend();
+    one.host.repair();
     wait_for("the end of the late write", TIMEOUT, || late.is_finished().then_some(()));
     late.join().unwrap().expect_err("a write under a lock that was lost succeeded");
     assert_eq!(fs::read_to_string(two.path("ledger")).unwrap(), "theirs");
@@ -231,7 +231,7 @@ fn a_client_cut_off_for_less_than_its_lease_keeps_its_locks_and_files() {
     let held = try_lock(&one.path("ledger")).expect("nobody else has the lock");
     one.host.cut();
     thread::sleep(LEASE / 4);
-    one.host.mend();
+    one.host.repair();
     held.write_all_at(b"within", 0).unwrap();
     assert!(try_lock(&two.path("ledger")).is_none(), "the lock was lost");
     assert_eq!(fs::read_to_string(two.path("ledger")).unwrap(), "within");

@@ -143,7 +143,7 @@ fn damage_is_described_in_its_place_and_the_rest_is_shown() {
     ] {
         assert!(stdout.contains(expected), "'{expected}' is missing in: {stdout}");
     }
-    assert!(stderr.contains("damaged places"), "{stderr}");
+    assert!(stderr.contains("damage found in"), "{stderr}");
     // What is not damaged is there as before: the tables of the MDT as the cold store has them,
     // those of the MGS.
     for line in whole.lines().filter(|line| line.contains("  targets: ") || line.contains("  cluster: ")) {

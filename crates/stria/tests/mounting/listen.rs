@@ -45,7 +45,7 @@ fn a_second_client_shares_the_files_of_up() {
                 chmod 600 $S/wrong && timeout 20 stria mount --key $S/wrong $SOURCE $S/third";
     let foreign = refused(namespace.shell(line));
     assert!(foreign.contains("refused by MGS 127.0.0.1:"), "{foreign}");
-    assert!(foreign.contains("MGS has another client key than this client"), "{foreign}");
+    assert!(foreign.contains("MGS and this client have different client keys"), "{foreign}");
     namespace.shell("stria umount $S/other").succeed();
     daemon.stop();
     let refused = refused(namespace.shell("stria mount $SOURCE $S/other"));

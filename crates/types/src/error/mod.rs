@@ -143,7 +143,7 @@ pub enum FsError {
         /// Offset of the damaged block within the object, in bytes.
         offset: u64,
     },
-    /// EIO: data arrived damaged; the sender tries again.
+    /// EIO: data were damaged in transit; the sender retries.
     #[error("checksum mismatch on the wire")]
     Transfer,
     /// EIO: no server answered within the time allowed (`timeout` parameter).

@@ -71,10 +71,10 @@ pub enum ProtocolError {
         expected: u64,
     },
     /// The reply to a creation lacks the open that it asked for.
-    #[error("created without the open asked for")]
+    #[error("the file was created but not opened as requested")]
     NotOpened,
     /// The reply to a write's request for objects has none for all of its range.
-    #[error("the layout did not grow as asked")]
+    #[error("the layout was not extended as requested")]
     LayoutNotGrown,
     /// The task that follows the cluster map has stopped.
     #[error("the cluster map is no longer followed")]

@@ -184,7 +184,7 @@ impl CoreRing {
             Err(error) => return tracing::error!(%error, "cannot wait for requests over io_uring"),
         };
         if let Err(error) = self.complete_queues() {
-            tracing::warn!(%error, "fewer entries for requests over io_uring than planned");
+            tracing::warn!(%error, "registered fewer io_uring entries than planned");
         }
         loop {
             self.stopping = *stop.borrow();

@@ -85,7 +85,7 @@ impl HeldEntry {
         let Answer { head, pieces, decided } = answer;
         let body = head.len() + pieces.iter().map(Bytes::len).sum::<usize>();
         if body > DATA_BYTES_MAX {
-            tracing::error!(unique, body, "an answer is longer than the kernel accepts");
+            tracing::error!(unique, body, "a reply is longer than the kernel accepts");
             return self.answer(unique, Errno::INPUT_OUTPUT, &Answer::default());
         }
         let body = if errno == Errno::NONE { body } else { 0 };

@@ -143,7 +143,7 @@ impl Ledger {
         self.files.get_mut(name).expect("the worker knows which files there are")
     }
 
-    /// A file that may have been removed meanwhile: for those who are not its client.
+    /// A file that may have been removed meanwhile: for other clients.
     pub fn find(&mut self, name: &str) -> Option<&mut FileLedger> {
         match self.removed.get_mut(name) {
             Some(removed) => Some(&mut removed.file),

@@ -46,7 +46,7 @@ pub fn convert(path: &Path, target: &File) -> anyhow::Result<()> {
     let lines = BufReader::new(running.stdout.take().expect("it is a pipe")).lines();
     let converted = append(lines, target);
     if converted.is_err() {
-        // It may be waiting for a reader who is gone; that it is dead already is no news.
+        // It may be waiting for a reader that is gone; that it is dead already is no news.
         let _ = running.kill();
     }
     let status = running.wait().context("cannot wait for nfdump")?;
