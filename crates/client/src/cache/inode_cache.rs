@@ -86,6 +86,8 @@ pub(crate) struct Reply<'a> {
 pub(crate) struct InodeCache {
     /// 0: nothing is cached.
     locks_max: usize,
+    /// The present session.
+    session: Option<ClientId>,
     pub(super) connection: Option<ConnectionId>,
     pub(super) inodes: BTreeMap<InodeNumber, CachedInode>,
     handles: BTreeMap<LockHandle, InodeNumber>,
@@ -105,6 +107,7 @@ impl Default for InodeCache {
     fn default() -> Self {
         Self {
             locks_max: LOCKS_MAX_DEFAULT,
+            session: None,
             connection: None,
             inodes: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -123,9 +126,16 @@ impl Default for InodeCache {
 }
 
 impl InodeCache {
-    /// Whether what is cached came through a session of this mount under another id.
+    /// A session begins; what was cached through an earlier one ended with it.
+    pub fn begin_session(&mut self, client: ClientId) {
+        assert_ne!(self.session, Some(client), "a session has an id of its own");
+        self.session = Some(client);
+        self.connect(None);
+    }
+
+    /// Whether the present session of this mount has another id.
     pub fn is_of_other_session(&self, client: ClientId) -> bool {
-        self.connection.is_some_and(|(present, _)| present != client)
+        self.session.is_some_and(|present| present != client)
     }
 
     /// How many locks and missing names are kept at most.

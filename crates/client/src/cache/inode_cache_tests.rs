@@ -201,6 +201,30 @@ fn locks_end_with_their_connection() {
     assert_eq!(client.0.lock_count(), 0, "it was granted to the connection before");
 }
 
+/// It dropped what the present session had cached, but not from the cache above; and what this
+/// session had given back early was served when its grant came.
+#[test]
+fn an_earlier_session_that_connects_again_changes_nothing() {
+    let mut client = Client::cold();
+    let earlier = ClientId(9);
+    client.0.begin_session(CONNECTION.0);
+    assert!(client.0.connect_by(CONNECTION.0, Some(CONNECTION.1)));
+    let directory_locks = [granted(1, ROOT, SHOWN | inode_bit::DIRECTORY)];
+    client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &directory_locks);
+    let pending = client.ask(&look_up("file"));
+    assert_eq!(client.0.withdraw(LockHandle(2)), None, "the callback overtakes the reply");
+    assert!(!client.0.connect_by(earlier, Some(Generation(7))));
+    client.answered(pending, &MdtReply::Entry(file(5)), &[granted(2, FILE, SHOWN)]);
+    assert_eq!((client.looked_up("file"), client.0.lock_count()), (None, 1), "it was given back");
+    client.asks(&look_up("file"), &MdtReply::Entry(file(5)), &[granted(3, FILE, SHOWN)]);
+    assert!(!client.0.connect_by(earlier, Some(Generation(8))) && !client.0.connect_by(earlier, None));
+    assert_eq!((client.size("file"), client.0.lock_count()), (Some(5), 2));
+    let next = ClientId(CONNECTION.0.0 + 1);
+    client.0.begin_session(next);
+    assert!(client.0.connect_by(next, Some(Generation(1))));
+    assert_eq!(client.looked_up("file"), None, "locks end with their session");
+}
+
 #[test]
 fn permissions_are_checked_as_the_mdt_checks_them() {
     let mut client = Client::warm();

@@ -21,7 +21,7 @@ use rpc::{
     },
 };
 use rt::Clock;
-use types::{FsResult, LockHandle, limits::SMALL_FILE_BYTES_MAX};
+use types::{ClientId, FsResult, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
     cancels::{Cancels, Released, Withdrawn},
@@ -63,18 +63,21 @@ fn newest(import: &Import) -> ConnectionId {
 }
 
 /// Drops what was cached through another connection than the present one and not claimed. With the
-/// cache locked, so that it never goes back to an earlier one; the import of an earlier session is
-/// ignored.
+/// cache locked, so that it never goes back to an earlier one. The lease of the connection, if it is
+/// of the present session.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();
-    let connection = lease.map(|lease| (import.client(), lease.connection));
-    if connection.is_some() || !cache.is_of_other_session(import.client()) {
-        cache.connect(connection);
-    }
-    lease
+    let is_present = cache.connect_by(import.client(), lease.map(|lease| lease.connection));
+    lease.filter(|_| is_present)
 }
 
 impl TargetCache {
+    /// This client has a session under this id from now on: what was cached through an earlier one
+    /// is not served, and what still comes through it is not kept.
+    pub fn begin_session(&self, client: ClientId) {
+        self.cache.lock().begin_session(client);
+    }
+
     /// Looks at the cache, if it may be served from at present.
     pub fn serve<T>(
         &self,

@@ -115,6 +115,8 @@ impl TargetConnection {
     pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>, client_state: Arc<ClientState>) -> Self {
         let known = Known { addresses: map.addresses.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
+        let cache = TargetCache::default();
+        cache.begin_session(import.client());
         let (import, known) = (RwLock::new(import), Mutex::new(known));
         Self {
             role: map.role,
@@ -123,7 +125,7 @@ impl TargetConnection {
             restarts,
             known,
             uncommitted: Uncommitted::default(),
-            cache: TargetCache::default(),
+            cache,
             repetitions: Repetitions::default(),
             client_state,
             telling: tokio::sync::Mutex::default(),
@@ -141,7 +143,9 @@ impl TargetConnection {
 
     /// A new incarnation begins: the old connection ends with the calls that still use it.
     pub fn replace_import(&self, import: Import) {
-        *self.import.write() = import;
+        let mut present = self.import.write();
+        self.cache.begin_session(import.client());
+        *present = import;
     }
 
     /// To be counted by the connection's recovery.

@@ -19,7 +19,7 @@ use rpc::message::{
     lock::{InodeBits, inode_bit},
     mdt::LockClaim,
 };
-use types::{ClientId, LockHandle};
+use types::{ClientId, Generation, LockHandle};
 
 use super::{ConnectionId, InodeCache};
 use crate::cache::{cancels::Released, listings::Listings, name_table::NameTable, own_changes::Moment};
@@ -53,6 +53,16 @@ impl Claims {
 }
 
 impl InodeCache {
+    /// The connection of a session at present, if there is one. False if that is an earlier session,
+    /// which changes nothing: it may have connected again for the calls that still use it.
+    pub fn connect_by(&mut self, client: ClientId, connection: Option<Generation>) -> bool {
+        if self.is_of_other_session(client) {
+            return false;
+        }
+        self.connect(connection.map(|connection| (client, connection)));
+        true
+    }
+
     /// The connection at present, if there is one. What was cached through another one is dropped,
     /// unless it was claimed.
     pub fn connect(&mut self, connection: Option<ConnectionId>) {
