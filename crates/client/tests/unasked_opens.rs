@@ -149,6 +149,38 @@ async fn what_this_client_removes_can_be_read_until_it_is_closed() {
     }
 }
 
+/// The MDT does not ask for the locks of the client that removes the names: they come along with the
+/// next removals.
+#[tokio::test]
+async fn removing_what_was_read_costs_one_request_each() {
+    const FILES: u64 = 200;
+    let (cluster, one, two, _) = warm().await;
+    for remover_knows in [true, false] {
+        for number in 0..FILES {
+            let inode = write(&one, &format!("f{number}")).await;
+            two.lookup(&root(), ROOT, format!("f{number}").as_bytes()).await.unwrap();
+            let file = open(&two, &root(), inode).await.unwrap();
+            read(&two, &file).await.unwrap();
+            two.close(file, None).await.unwrap();
+            if !remover_knows {
+                // The name that it will remove is one that it has not looked up.
+                one.link(&root(), inode, ROOT, format!("g{number}").as_bytes()).await.unwrap();
+                one.unlink(&root(), ROOT, format!("f{number}").as_bytes()).await.unwrap();
+                let file = open(&two, &root(), inode).await.unwrap();
+                two.close(file, None).await.unwrap();
+            }
+        }
+        let (before, prefix) = (requests(&two), if remover_knows { "f" } else { "g" });
+        for number in 0..FILES {
+            two.unlink(&root(), ROOT, format!("{prefix}{number}").as_bytes()).await.unwrap();
+        }
+        let asked = requests(&two) - before;
+        // A host that stops for half a second lets a few locks go by themselves.
+        assert!((FILES..FILES + FILES / 10).contains(&asked), "{asked} requests for {FILES} removals");
+    }
+    assert_eq!(cluster.open_files(), 0);
+}
+
 #[tokio::test]
 async fn a_lock_given_up_for_want_of_room_makes_opens_known() {
     let (cluster, _one, two, inode) = warm().await;

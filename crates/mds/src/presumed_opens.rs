@@ -3,7 +3,7 @@
 //!
 //! | why the lock does not protect the opens any more | presumed until |
 //! |---|---|
-//! | the client itself removed the inode's last name, and is asked for the lock | it gives the lock back; before that it registers its opens |
+//! | the client itself removed the inode's last name | it gives the lock back by itself, or is asked for it after a while ([`PresumedOpens::overdue`]); before that it registers its opens |
 //! | its connection broke, and its locks ended with it | it says on the next connection that all opens are registered |
 //!
 //! From the beginning of a connection until the client has reported its opens, no presumption about
@@ -49,6 +49,10 @@ pub(crate) struct PresumedOpens {
     of_clients: BTreeMap<(ClientId, InodeNumber), Until>,
     inodes: BTreeMap<(InodeNumber, ClientId), Until>,
     unnamed: BTreeSet<InodeNumber>,
+    /// Presumptions that wait for a lock, and were added in this interval.
+    recent: Vec<(ClientId, InodeNumber)>,
+    /// The same of the interval before.
+    older: Vec<(ClientId, InodeNumber)>,
 }
 
 const FIRST: InodeNumber = InodeNumber(0);
@@ -82,6 +86,19 @@ impl PresumedOpens {
     pub fn add(&mut self, client: ClientId, inode: InodeNumber, until: Until) {
         let former = self.of_clients.insert((client, inode), until);
         assert_eq!(self.inodes.insert((inode, client), until), former, "each pair is in both tables");
+        if until == Until::LockGivenBack {
+            self.recent.push((client, inode));
+        }
+    }
+
+    /// An interval ends: locks that clients have not given back for a whole one, although they removed
+    /// the last name themselves. Each is returned once.
+    pub fn overdue(&mut self) -> Vec<(ClientId, InodeNumber)> {
+        let waited = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
+        let is_kept = |presumed: &(ClientId, InodeNumber)| {
+            self.of_clients.get(presumed).is_some_and(|until| *until == Until::LockGivenBack)
+        };
+        waited.into_iter().filter(is_kept).collect()
     }
 
     /// Whether there are none.
@@ -191,6 +208,20 @@ mod tests {
         presumed.session_ended(BOB);
         assert_eq!(presumed.end(BOB, ALL, |_| true), unnamed(&[kept]), "the other has a name");
         assert!(presumed.is_empty() && !presumed.has_any(kept) && !presumed.has_any(removed));
+    }
+
+    #[test]
+    fn a_lock_is_overdue_once_after_a_whole_interval() {
+        let (kept, returned) = (InodeNumber(5), InodeNumber(6));
+        let mut presumed = both_may_open();
+        presumed.add(ALICE, kept, Until::LockGivenBack);
+        presumed.add(ALICE, returned, Until::LockGivenBack);
+        presumed.add(BOB, kept, Until::Registered);
+        assert_eq!(presumed.overdue(), [], "the interval may have begun before it");
+        presumed.end(ALICE, ALL, |inode| inode == kept);
+        assert_eq!(presumed.overdue(), [(ALICE, kept)]);
+        assert_eq!(presumed.overdue(), []);
+        assert!(presumed.has(ALICE, kept), "until it is given back");
     }
 
     #[test]

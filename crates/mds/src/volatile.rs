@@ -243,14 +243,21 @@ impl Volatile {
         self.cache.holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
     }
 
-    /// A client removed the last name of an inode. The removal tells which opens it has under its
-    /// own lock.
+    /// A client removed the last name of an inode. If it has the lock on its opens, it gives the lock
+    /// back by itself, and registers its opens before that.
     pub fn lost_name(&mut self, client: ClientId, inode: InodeNumber) {
         if self.cache.holds(client, inode, OPEN) {
             self.opens.presumed.add(client, inode, Until::LockGivenBack);
-            self.cache.ask_for_own(client, inode, OPEN);
         }
         self.opens.presumed.lost_name(inode);
+    }
+
+    /// Asks for locks on opens that clients should have given back by themselves an interval ago: they
+    /// removed the last name of the inode. To be called once per interval.
+    pub fn ask_for_kept_locks(&mut self) {
+        for (client, inode) in self.opens.presumed.overdue() {
+            self.cache.ask_for_own(client, inode, OPEN);
+        }
     }
 
     /// A client gives locks back.

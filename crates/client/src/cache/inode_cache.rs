@@ -67,6 +67,8 @@ impl Pending {
 pub(crate) struct Answered {
     /// Locks to be given back.
     pub released: Vec<Released>,
+    /// Those of them on inodes whose last name it removed, probably.
+    pub unnamed: Vec<(InodeNumber, LockHandle)>,
     /// It changed attributes of an inode that could not be named before.
     pub has_doubts: bool,
 }
@@ -306,14 +308,14 @@ impl InodeCache {
         for inode in inodes_of(&question.changes) {
             keeper.keep_changed(inode, shown, beside);
         }
-        if let Ok(reply) = &outcome {
-            released.extend(self.without_names(&question, reply));
-        }
+        let lost = outcome.as_ref().map_or(Vec::new(), |reply| self.without_names(&question, reply));
+        let unnamed = lost.iter().map(|lock| (lock.inode, lock.handle)).collect();
+        released.extend(lost);
         self.changes.end(&question.changes);
         self.changes.answered(asked);
         self.early.answered(self.changes.oldest_question());
         released.extend(self.shrink());
-        Answered { released, has_doubts }
+        Answered { released, unnamed, has_doubts }
     }
 
     /// The outcome of a question will not become known. What it may still change is not served any
@@ -344,16 +346,28 @@ impl InodeCache {
         })
     }
 
-    /// Inodes that lost a name, and probably their last: their locks are given back.
+    /// Gives up the locks on inodes that lost a name, and probably their last: the MDT waits for those on
+    /// opens, without asking for them at first. If the name was not known, the versions that changed
+    /// tell the inode.
     fn without_names(&mut self, question: &Question, reply: &Reply<'_>) -> Vec<Released> {
-        let gone = match (&question.asked, reply.reply) {
-            (Asked::Unlinked(_, gone) | Asked::Renamed(Renamed { gone, .. }), MdtReply::Done) => *gone,
+        let (gone, others) = match (&question.asked, reply.reply) {
+            (Asked::Unlinked((parent, _), gone), MdtReply::Done) => (*gone, [Some(*parent), None, None]),
+            (Asked::Renamed(Renamed { gone, moved, from, to }), MdtReply::Done) => {
+                (*gone, [Some(from.0), Some(to.0), *moved])
+            }
+            _ => return Vec::new(),
+        };
+        let has_names = |inode: &InodeNumber| {
+            let mut shown = reply.beside.changed.iter();
+            others.contains(&Some(*inode))
+                || shown.any(|entry| entry.attributes.inode == *inode && entry.attributes.links > 0)
+        };
+        let told = told_changed(question, reply.beside).filter_map(|subject| match subject {
+            Subject::Times(inode) => Some(inode),
             _ => None,
-        };
-        let has_others = |inode: &InodeNumber| {
-            reply.beside.changed.iter().any(|entry| entry.attributes.inode == *inode && entry.attributes.links > 0)
-        };
-        gone.filter(|inode| !has_others(inode)).map_or(Vec::new(), |inode| self.give_up(inode))
+        });
+        let lost: Vec<_> = gone.into_iter().chain(told).filter(|inode| !has_names(inode)).collect();
+        lost.into_iter().flat_map(|inode| self.give_up(inode)).collect()
     }
 
     /// Takes over the locks that came with a reply; returns those that are held from now on, in

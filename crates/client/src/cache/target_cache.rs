@@ -21,7 +21,7 @@ use rpc::{
     },
 };
 use rt::Clock;
-use types::{ClientId, FsResult, LockHandle, limits::SMALL_FILE_BYTES_MAX};
+use types::{ClientId, FsResult, InodeNumber, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
     cancels::{Cancels, Released, Withdrawn},
@@ -149,15 +149,16 @@ impl TargetCache {
         cache.connection()
     }
 
-    /// It was answered, or has failed. `above`: there is a cache above. True if it changed
-    /// attributes of an inode that could not be named before.
+    /// It was answered, or has failed. `above`: there is a cache above. Returns whether it changed
+    /// attributes of an inode that could not be named before, and the locks on inodes that lost their
+    /// last name, probably: they are given back along with others.
     pub fn answer(
         &self,
         import: &Import,
         pending: Pending,
         outcome: &FsResult<Answered<MdtReply>>,
         above: bool,
-    ) -> bool {
+    ) -> (bool, Vec<(InodeNumber, LockHandle)>) {
         let data = outcome.as_ref().ok().and_then(small_file);
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
@@ -167,9 +168,9 @@ impl TargetCache {
             connection: (import.client(), answered.connection),
             data,
         });
-        let inode_cache::Answered { released, has_doubts } = cache.answer(pending, reply);
+        let inode_cache::Answered { released, unnamed, has_doubts } = cache.answer(pending, reply);
         self.release(cache, released, above);
-        has_doubts
+        (has_doubts, unnamed)
     }
 
     /// Its outcome will not become known.

@@ -83,7 +83,11 @@ fn answered(
     pending: Pending,
     outcome: &FsResult<Answered<MdtReply>>,
 ) -> bool {
-    let has_doubts = target.cache().answer(import, pending, outcome, target.above().is_there());
+    let (has_doubts, unnamed) = target.cache().answer(import, pending, outcome, target.above().is_there());
+    // As long as the MDT does not know of the opens, it takes the inode to be open.
+    for (_, handle) in unnamed.into_iter().filter(|(inode, _)| target.opens().has_untold(*inode)) {
+        target.withdraw(seams, handle);
+    }
     target.give_locks_back(seams);
     has_doubts
 }

@@ -53,6 +53,12 @@ impl Mdt {
         self.call_back_for(asked, false);
     }
 
+    /// Asks for what is to be asked back, after changes that no request waits for.
+    pub(super) fn ask_back_now(&self) {
+        let asked = self.namespace().volatile.cache.take_asked();
+        self.ask_back(asked);
+    }
+
     /// One callback for each of these locks. `again`: they were asked for before.
     pub(super) fn call_back_for(&self, revocations: Vec<Revocation>, again: bool) {
         if revocations.is_empty() {

@@ -10,7 +10,7 @@ use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-use super::{Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker};
+use super::{Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker, silent_clients};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -117,7 +117,7 @@ impl Mdt {
         });
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
-        mdt.spawn("mdt_locks", recovery::skip_silent(mdt.clone()));
+        mdt.spawn("mdt_silent_clients", silent_clients::run(mdt.clone()));
         mdt.namespace().volatile.waiters.set_notices_max(mdt.options.notices_per_client_max);
         mdt.spawn("mdt_notices", notices::run(mdt.clone()));
         mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));

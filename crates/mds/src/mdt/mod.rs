@@ -22,6 +22,7 @@ mod ost_proxy;
 mod recovery;
 mod removed;
 mod revoker;
+mod silent_clients;
 mod space;
 
 use std::{

@@ -158,6 +158,7 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
         (forgotten, namespace.last())
     };
     let (forgotten, lsn) = mdt.with_space(0, forget).await;
+    mdt.ask_back_now();
     mdt.written(lsn).await?;
     if forgotten?.is_none() {
         return Ok(());
@@ -204,17 +205,4 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
         tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not reconnect after the restart");
     }
     Ok(())
-}
-
-/// Lets others have the exclusive data locks that clients were told of and did not ask for again, and
-/// the files whose layout a client has been changing for too long.
-pub(crate) async fn skip_silent(mdt: Arc<Mdt>) {
-    /// Far longer than a client needs to ask.
-    const INTERVAL: std::time::Duration = std::time::Duration::from_secs(3);
-    while mdt.pause(INTERVAL).await {
-        let now_ns = mdt.seams.clock.now().0;
-        let mut namespace = mdt.namespace();
-        namespace.volatile.skip_silent();
-        namespace.volatile.end_old_layout_changes(now_ns);
-    }
 }
