@@ -27,6 +27,7 @@ mod removal;
 mod replacement;
 mod services;
 mod sessions;
+mod several_mdts;
 mod size_model;
 mod sizes;
 mod small_files;
