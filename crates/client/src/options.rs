@@ -23,7 +23,8 @@ pub struct MountOptions {
     pub principal: Principal,
     /// Settings of the connections: timeout, requests in flight and so on.
     pub import: ImportOptions,
-    /// With as many files open, none is opened without asking its MDT, which has a limit of its own.
+    /// With as many files open, none is opened without asking its MDT, which has a limit of its
+    /// own.
     pub unasked_opens_max: usize,
 }
 

@@ -193,8 +193,8 @@ impl StataheadStatistics {
         self.wrong.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Pages that were asked for, names that came with them, and how often lookups left the order in
-    /// which they had been.
+    /// Pages that were asked for, names that came with them, and how often lookups left the order
+    /// in which they had been.
     pub fn get(&self) -> (u64, u64, u64) {
         let [pages, names, wrong] =
             [&self.pages, &self.names, &self.wrong].map(|counter| counter.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! The cache of names and attributes on an MDT that grants every lock and withdraws those that a test
-//! chooses: which operations need no request, and when the cache must not be used.
+//! The cache of names and attributes on an MDT that grants every lock and withdraws those that a
+//! test chooses: which operations need no request, and when the cache must not be used.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! Two clients that have looked at everything, and a third that has not: after each change by one of
-//! them, all see the same, and at once. Servers are the shipped ones.
+//! Two clients that have looked at everything, and a third that has not: after each change by one
+//! of them, all see the same, and at once. Servers are the shipped ones.
 
 use crate::support;
 
@@ -78,8 +78,8 @@ async fn names(fs: &Arc<FileSystem>, path: &str) -> FsResult<Vec<Vec<u8>>> {
     Ok(page.items.into_iter().map(|item| item.name).collect())
 }
 
-/// Everything that can be seen without changing anything, as one text each. (Access times: reading a
-/// link may change them.)
+/// Everything that can be seen without changing anything, as one text each. (Access times: reading
+/// a link may change them.)
 async fn look(fs: &Arc<FileSystem>) -> Vec<String> {
     let mut seen = Vec::new();
     let paths = ["d", "d/file", "d/other", "d/new", "d/link", "d/hard", "d/e", "d/e/inner", "d/f/inner", "d/f"];

@@ -1,5 +1,5 @@
-//! What a client has cached when its MDT restarts: served again without a request, as far as nothing
-//! has changed. Servers are the shipped ones.
+//! What a client has cached when its MDT restarts: served again without a request, as far as
+//! nothing has changed. Servers are the shipped ones.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! Attributes that are asked for ahead of lookups: what they cost, and that they are under locks like
-//! all others. Servers are the shipped ones.
+//! Attributes that are asked for ahead of lookups: what they cost, and that they are under locks
+//! like all others. Servers are the shipped ones.
 
 use crate::support;
 
@@ -26,7 +26,8 @@ async fn look_up(fs: &FileSystem, name: &[u8]) -> Result<Attributes, FsError> {
     fs.lookup(&root(), ROOT, name).await
 }
 
-/// A client that has made many files, and another one that has listed them without their attributes.
+/// A client that has made many files, and another one that has listed them without their
+/// attributes.
 async fn listed() -> (RealCluster, Arc<FileSystem>, Arc<FileSystem>, Vec<DirectoryItem>) {
     let cluster = RealCluster::new(65536, 1).await;
     let (one, two) = (cluster.mount().await, cluster.mount().await);

@@ -1,5 +1,5 @@
-//! Opens for reading without a request, under locks on the opens of inodes: what they cost, and that
-//! they are as good as those that the MDT knows. Servers are the shipped ones.
+//! Opens for reading without a request, under locks on the opens of inodes: what they cost, and
+//! that they are as good as those that the MDT knows. Servers are the shipped ones.
 
 use crate::support;
 
@@ -149,8 +149,8 @@ async fn what_this_client_removes_can_be_read_until_it_is_closed() {
     }
 }
 
-/// The MDT does not ask for the locks of the client that removes the names: they come along with the
-/// next removals.
+/// The MDT does not ask for the locks of the client that removes the names: they come along with
+/// the next removals.
 #[tokio::test]
 async fn removing_what_was_read_costs_one_request_each() {
     const FILES: u64 = 200;
@@ -458,7 +458,8 @@ async fn opens_are_told_again_if_the_new_connection_breaks() {
     assert_eq!((cluster.mdt.open_count(), fs.open_count()), (0, 0));
 }
 
-/// What was opened without asking counts at the MDT only once it is told: it is never lost for that.
+/// What was opened without asking counts at the MDT only once it is told: it is never lost for
+/// that.
 #[tokio::test]
 async fn at_the_limit_no_open_is_lost() {
     const OPENS: usize = 4;
@@ -505,8 +506,8 @@ async fn walk(fs: &Arc<FileSystem>, directory: InodeNumber) -> usize {
     names
 }
 
-/// One request for the names of each directory that is not known; none to open and close it, to learn
-/// that there are no more names, or to do all of it again.
+/// One request for the names of each directory that is not known; none to open and close it, to
+/// learn that there are no more names, or to do all of it again.
 #[tokio::test]
 async fn a_walk_costs_one_request_for_each_directory_and_another_one_none() {
     const DIRECTORIES: usize = 4;

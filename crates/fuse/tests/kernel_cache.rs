@@ -227,7 +227,8 @@ fn new_owners_of_new_files_may_change_them_at_once() {
 #[test]
 fn access_lists_of_others_are_seen_at_once() {
     const NAME: &str = "system.posix_acl_access";
-    // As `setfacl -m u:<id>:<permissions>` writes it: version 2; then tag, permissions and id of each entry.
+    // As `setfacl -m u:<id>:<permissions>` writes it: version 2; then tag, permissions and id of
+    // each entry.
     let list = |permissions: u16, id: u32| {
         let entry = |tag: u16, permissions: u16, id: u32| {
             [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()

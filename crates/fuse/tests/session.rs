@@ -150,8 +150,8 @@ fn over_each(test: impl Fn(Fixture)) {
     }
 }
 
-/// Mounts while the kernel offers FUSE over io_uring. It looks at this at the mount only, and what it
-/// offers to other mounts of this host stays as it was.
+/// Mounts while the kernel offers FUSE over io_uring. It looks at this at the mount only, and what
+/// it offers to other mounts of this host stays as it was.
 fn while_offered<T>(mount: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

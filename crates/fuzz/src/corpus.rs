@@ -1,5 +1,5 @@
-//! Valid inputs to start from: records of the image in `crates/stria/tests/inspect`, and messages of
-//! every kind.
+//! Valid inputs to start from: records of the image in `crates/stria/tests/inspect`, and messages
+//! of every kind.
 
 use std::{
     path::{Path, PathBuf},

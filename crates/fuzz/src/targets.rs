@@ -371,8 +371,8 @@ pub fn access_lists() -> FuzzTarget {
     })
 }
 
-/// Values of `lustre.lov` and of the readable attribute, which users set: layouts in binary form and
-/// as text. What is possible can be shown and set again.
+/// Values of `lustre.lov` and of the readable attribute, which users set: layouts in binary form
+/// and as text. What is possible can be shown and set again.
 pub fn layout_xattrs() -> FuzzTarget {
     target("layout_xattrs", 40_000, corpus::layout_xattrs, |input| {
         let text = std::str::from_utf8(input).ok().and_then(|text| yaml::parse(text).ok());

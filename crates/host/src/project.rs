@@ -28,7 +28,8 @@ pub fn project_of(path: &Path) -> io::Result<u32> {
     // Another kind of file may have taken the name since: it is neither followed nor waited for.
     let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let mut structure = [0_u8; FSXATTR_BYTES];
-    // SAFETY: the descriptor is open, and the ioctl writes a `struct fsxattr`, which has these bytes.
+    // SAFETY: the descriptor is open, and the ioctl writes a `struct fsxattr`, which has these
+    // bytes.
     let outcome = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSGETXATTR.into(), structure.as_mut_ptr()) };
     if outcome == 0 {
         let project = structure[PROJECT].try_into().expect("4 bytes");

@@ -13,8 +13,8 @@
 //!
 //! It is written at creation and with each opening, within one sector. The number of openings is
 //! the upper half of the sequence numbers of the segments started during that time, so no number is
-//! used twice, whatever was lost in between. Version history: 1, first; 2, terms in the journal and the
-//! checkpoint.
+//! used twice, whatever was lost in between. Version history: 1, first; 2, terms in the journal and
+//! the checkpoint.
 
 use bytes::Bytes;
 use rt::{Device, Entropy};

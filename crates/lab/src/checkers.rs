@@ -266,8 +266,8 @@ fn no_sessions_are_left(cluster: &Cluster) -> Verdict {
     }
 }
 
-/// Waits until no target executes a request of a client. All clients have died: some of their requests
-/// may wait for locks of others of them, and are executed when those are evicted.
+/// Waits until no target executes a request of a client. All clients have died: some of their
+/// requests may wait for locks of others of them, and are executed when those are evicted.
 pub async fn requests_end(cluster: &Cluster) {
     while client_sessions(cluster).any(|(_, session)| session.running > 0) {
         cluster.simulation().sleep(LOOK_AGAIN).await;

@@ -187,8 +187,8 @@ impl Network {
         self.state.lock().pipes.remove(&pipe.number);
     }
 
-    /// One end is closed by its owner, because it wants to, or because nothing more arrives: the other
-    /// end hears of it.
+    /// One end is closed by its owner, because it wants to, or because nothing more arrives: the
+    /// other end hears of it.
     fn hang_up(&self, incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>) {
         if std::mem::replace(&mut incoming.queue.lock().hung_up, true) {
             return;
@@ -532,8 +532,8 @@ mod tests {
         run.unwrap();
     }
 
-    /// As with TCP: an idle client would otherwise believe that it can be reached, and be evicted for
-    /// a lock that it was never asked for.
+    /// As with TCP: an idle client would otherwise believe that it can be reached, and be evicted
+    /// for a lock that it was never asked for.
     #[test]
     fn when_a_connection_breaks_in_one_direction_both_ends_hear_of_it() {
         let simulation = Simulation::new(1);

@@ -19,8 +19,8 @@ impl Random {
         Self { state: Mutex::new(state) }
     }
 
-    /// A stream of its own for `purpose` under `seed`. A purpose keeps its name when code is renamed:
-    /// seeds mean what they meant.
+    /// A stream of its own for `purpose` under `seed`. A purpose keeps its name when code is
+    /// renamed: seeds mean what they meant.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
         let mixed = purpose.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         Self::new(SplitMix64(mixed).next_u64())

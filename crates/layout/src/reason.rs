@@ -5,7 +5,8 @@
 //! Life cycle: set when the component is cut out of an automatic one; it is kept as long as the
 //! component, also when the component is extended. An explicitly requested component has none.
 //!
-//! Downside: only one reason is stored, the last one that changed the number, without the measurements.
+//! Downside: only one reason is stored, the last one that changed the number, without the
+//! measurements.
 
 use serde::{Deserialize, Serialize};
 

@@ -104,7 +104,8 @@ impl AdvisoryLocks {
         Self { parties_max, ..self }
     }
 
-    /// Sets or releases a lock, or queues the request. One that is queued already stays where it is.
+    /// Sets or releases a lock, or queues the request. One that is queued already stays where it
+    /// is.
     pub fn set(&mut self, request: &LockRequest, completed: &mut Vec<Completion>) -> Result<LockAnswer, LockError> {
         let range = match request.family {
             LockFamily::Posix => request.range.normalised()?,
@@ -196,8 +197,8 @@ impl AdvisoryLocks {
         }))
     }
 
-    /// Takes a queued request out of the queue. False if it is not there: it was completed, or never
-    /// came.
+    /// Takes a queued request out of the queue. False if it is not there: it was completed, or
+    /// never came.
     pub fn cancel(
         &mut self,
         inode: InodeNumber,
@@ -296,8 +297,8 @@ impl AdvisoryLocks {
         self.files.is_empty()
     }
 
-    /// Changes the locks of `owner` on a file, then brings the accounts up to date and completes the
-    /// requests of others that this concerns.
+    /// Changes the locks of `owner` on a file, then brings the accounts up to date and completes
+    /// the requests of others that this concerns.
     fn change(
         &mut self,
         key: FileKey,

@@ -125,9 +125,9 @@ impl ExclusiveLocks {
             .collect()
     }
 
-    /// To be called at intervals, of which each is long enough for a client that is told to ask again:
-    /// takes the first out of a queue if its lock was as free at the last call. Returns the next
-    /// clients, to be told.
+    /// To be called at intervals, of which each is long enough for a client that is told to ask
+    /// again: takes the first out of a queue if its lock was as free at the last call. Returns the
+    /// next clients, to be told.
     pub fn skip_silent(&mut self) -> Vec<(InodeNumber, ClientId)> {
         let mut gone = Vec::new();
         for (inode, file) in &mut self.files {

@@ -5,8 +5,8 @@
 //! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock
 //!   detection.
 //! - [`exclusive`]: one exclusive lock per file in order of arrival, for appends and truncations.
-//! - [`inode_locks`]: the locks under which clients cache parts of inodes, and the changes that wait
-//!   until these are given back.
+//! - [`inode_locks`]: the locks under which clients cache parts of inodes, and the changes that
+//!   wait until these are given back.
 //!
 //! There is no polling. A queued request for an advisory lock is granted by the event that makes
 //! this possible, and its client is told; the exclusive data lock is reserved for the first client

@@ -1,6 +1,7 @@
-//! Waits for a lock, message by message: all orders of the messages of three clients that want the same
-//! lock, of which one may give up waiting, with one crash of a client or of the server. No two clients
-//! hold the lock at a time, everybody gets it or hears why not, and nothing of those who are gone stays.
+//! Waits for a lock, message by message: all orders of the messages of three clients that want the
+//! same lock, of which one may give up waiting, with one crash of a client or of the server. No two
+//! clients hold the lock at a time, everybody gets it or hears why not, and nothing of those who
+//! are gone stays.
 
 use std::collections::BTreeSet;
 
@@ -189,8 +190,8 @@ impl World {
         }
     }
 
-    /// What the server knew and what it sent is lost; clients claim what they hold, ask again what they
-    /// wait for, and repeat their requests.
+    /// What the server knew and what it sent is lost; clients claim what they hold, ask again what
+    /// they wait for, and repeat their requests.
     fn restart(&mut self) {
         self.may_crash = false;
         self.locks = AdvisoryLocks::new(100);

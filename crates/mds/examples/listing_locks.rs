@@ -1,5 +1,5 @@
-//! What locks cost the MDT in a listing: pages of 1000 files without and with locks on each, and the
-//! removal of all locks of a client. Everything is in memory.
+//! What locks cost the MDT in a listing: pages of 1000 files without and with locks on each, and
+//! the removal of all locks of a client. Everything is in memory.
 //!
 //! `cargo run --release -p stria-mds --example listing_locks [-- FILES]`
 

@@ -4,8 +4,8 @@
 //! Decisions are made here, under the namespace's mutex; the callbacks are made without it
 //! (`mdt/cache.rs`).
 //!
-//! Life cycle: volatile; after a restart no client has a lock, unless it claims it again. Handles begin at the time of the
-//! start, so that they differ from those of every earlier start.
+//! Life cycle: volatile; after a restart no client has a lock, unless it claims it again. Handles
+//! begin at the time of the start, so that they differ from those of every earlier start.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -64,8 +64,8 @@ impl CacheLocks {
         self.locks.grant(client, inode, bits, &mut self.asked)
     }
 
-    /// Grants a lock of an earlier connection of its client again, all of it or nothing; returns its
-    /// new handle. Claims ask for nothing back.
+    /// Grants a lock of an earlier connection of its client again, all of it or nothing; returns
+    /// its new handle. Claims ask for nothing back.
     pub fn claim(
         &mut self,
         client: ClientId,

@@ -8,12 +8,14 @@
 //! new connection.
 //!
 //! Data on this MDT are granted with replies that bring all of them, to opens for reading and to
-//! reads, if they are few, and not while another client has the file open for writing: it would take
-//! them back at once. They have a lock of their own, because it is not claimed on a new connection.
+//! reads, if they are few, and not while another client has the file open for writing: it would
+//! take them back at once. They have a lock of their own, because it is not claimed on a new
+//! connection.
 //!
-//! The layout is granted with every reply that shows it, except while it is being changed. Opens are
-//! granted on directories by every reply that shows them, and on files by an open for reading, whose
-//! reply contains the layout; not on a file whose readers are counted because it may be migrated.
+//! The layout is granted with every reply that shows it, except while it is being changed. Opens
+//! are granted on directories by every reply that shows them, and on files by an open for reading,
+//! whose reply contains the layout; not on a file whose readers are counted because it may be
+//! migrated.
 //!
 //! A page of a directory comes with locks on each inode that it shows, in its entry. Once a limit
 //! of locks is reached, the rest of the page gets none: each refused grant asks for the oldest
@@ -87,8 +89,9 @@ pub(crate) fn with_data(
 }
 
 /// The parts of an inode that get a lock each. The name of a directory has one of its own: kernels
-/// drop a name whose lock is withdrawn, and with it what is mounted below it, and working directories
-/// lose their path. That must not happen whenever other clients change what is in a directory.
+/// drop a name whose lock is withdrawn, and with it what is mounted below it, and working
+/// directories lose their path. That must not happen whenever other clients change what is in a
+/// directory.
 fn apart(kind: Option<FileKind>, bits: InodeBits) -> impl Iterator<Item = InodeBits> {
     let name = if kind == Some(FileKind::Directory) { bits & LOOKUP } else { InodeBits::NONE };
     [name, bits & !name].into_iter().filter(|bits| !bits.is_empty())
@@ -163,8 +166,8 @@ pub(crate) fn is_still(volatile: &Volatile, client: ClientId, inode: InodeNumber
 /// Parts of inodes that can be granted.
 type Possible = Vec<(InodeNumber, InodeBits)>;
 
-/// The inode that a request names, and what its reply shows of which inodes; `None`: it is none with
-/// which locks are granted.
+/// The inode that a request names, and what its reply shows of which inodes; `None`: it is none
+/// with which locks are granted.
 fn about(
     request: &MdtRequest,
     reply: &MdtReply,

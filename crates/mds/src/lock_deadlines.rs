@@ -79,8 +79,8 @@ impl LockDeadlines {
         self.wakeup.notify_one();
     }
 
-    /// A client is about to give back a lock that exists; told in answer to a reminder. If that comes
-    /// too late for this round, it counts for the next.
+    /// A client is about to give back a lock that exists; told in answer to a reminder. If that
+    /// comes too late for this round, it counts for the next.
     pub fn is_busy(&mut self, handle: LockHandle) {
         self.busy.insert(handle);
     }
@@ -159,8 +159,8 @@ mod tests {
         deadlines.asked(lock(client, handle), |_| true);
     }
 
-    /// The ticks, from 1, at which something is due in so many; all locks but `back` exist, and each
-    /// reminder is answered "busy" if `busy`.
+    /// The ticks, from 1, at which something is due in so many; all locks but `back` exist, and
+    /// each reminder is answered "busy" if `busy`.
     fn ticks(deadlines: &mut LockDeadlines, count: u32, back: &[u64], busy: bool) -> Vec<(u32, Due)> {
         let mut found = Vec::new();
         for tick in 1..=count {

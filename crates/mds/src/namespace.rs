@@ -63,8 +63,8 @@ pub(crate) enum Attempt<T> {
     /// It needs what is not in memory: nothing has happened, and it is to be tried again once
     /// [`Loading`] has what it missed.
     GivenUp,
-    /// Clients cache under locks what it changes, or may: nothing has happened, and it is to be tried
-    /// again later.
+    /// Clients cache under locks what it changes, or may: nothing has happened, and it is to be
+    /// tried again later.
     Blocked(Obstacle),
 }
 
@@ -196,8 +196,8 @@ impl Namespace {
         grants::with_data(&mut self.volatile, client, wanted, inode, stored)
     }
 
-    /// Takes away an open that a client need not register, because it has just got the lock on opens
-    /// of the inode. Returns whether it is gone.
+    /// Takes away an open that a client need not register, because it has just got the lock on
+    /// opens of the inode. Returns whether it is gone.
     pub fn unregister(&mut self, client: ClientId, request: &MdtRequest, granted: &[Granted]) -> bool {
         let MdtRequest::Open(_, open) = request else { return false };
         let may_open = |lock: &Granted| {

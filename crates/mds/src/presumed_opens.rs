@@ -91,8 +91,8 @@ impl PresumedOpens {
         }
     }
 
-    /// An interval ends: locks that clients have not given back for a whole one, although they removed
-    /// the last name themselves. Each is returned once.
+    /// An interval ends: locks that clients have not given back for a whole one, although they
+    /// removed the last name themselves. Each is returned once.
     pub fn overdue(&mut self) -> Vec<(ClientId, InodeNumber)> {
         let waited = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
         let is_kept = |presumed: &(ClientId, InodeNumber)| {
@@ -144,8 +144,8 @@ impl PresumedOpens {
         until == Until::LockGivenBack || self.to_tell.contains(&client)
     }
 
-    /// Removes up to `count` presumptions of a client that have lost their reason. `holds`: whether it
-    /// has the lock on the opens of an inode.
+    /// Removes up to `count` presumptions of a client that have lost their reason. `holds`: whether
+    /// it has the lock on the opens of an inode.
     pub fn end(&mut self, client: ClientId, count: usize, holds: impl Fn(InodeNumber) -> bool) -> Ended {
         if self.to_tell.contains(&client) {
             return Ended::default();

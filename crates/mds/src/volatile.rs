@@ -58,8 +58,8 @@ impl Recovery {
         !self.expected.is_empty()
     }
 
-    /// Whether other clients of the former start may be alive and have not come back; what tells when
-    /// there is one less.
+    /// Whether other clients of the former start may be alive and have not come back; what tells
+    /// when there is one less.
     pub fn others_to_come(&self, client: ClientId) -> Option<OwnedNotified> {
         let to_come = self.expected.iter().any(|expected| *expected != client && !self.gone.contains(expected));
         to_come.then(|| self.progress.clone().notified_owned())
@@ -174,8 +174,8 @@ struct LayoutChange {
     begun_ns: u64,
 }
 
-/// How long a file stays closed to all others while a client looks for the range that it leaves out:
-/// far longer than that takes. Then the client begins again.
+/// How long a file stays closed to all others while a client looks for the range that it leaves
+/// out: far longer than that takes. Then the client begins again.
 const LAYOUT_CHANGE_MAX: Duration = Duration::from_secs(60);
 
 /// All of it.
@@ -187,8 +187,8 @@ pub(crate) struct Volatile {
     pub locks: AdvisoryLocks,
     /// Exclusive data locks.
     pub exclusive: ExclusiveLocks,
-    /// Files whose layout the holder of the exclusive data lock is about to change: their objects refuse
-    /// the layouts before the present one, which nobody else is shown.
+    /// Files whose layout the holder of the exclusive data lock is about to change: their objects
+    /// refuse the layouts before the present one, which nobody else is shown.
     layout_changes: BTreeMap<InodeNumber, LayoutChange>,
     /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
@@ -243,8 +243,8 @@ impl Volatile {
         self.cache.holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
     }
 
-    /// A client removed the last name of an inode. If it has the lock on its opens, it gives the lock
-    /// back by itself, and registers its opens before that.
+    /// A client removed the last name of an inode. If it has the lock on its opens, it gives the
+    /// lock back by itself, and registers its opens before that.
     pub fn lost_name(&mut self, client: ClientId, inode: InodeNumber) {
         if self.cache.holds(client, inode, OPEN) {
             self.opens.presumed.add(client, inode, Until::LockGivenBack);
@@ -252,8 +252,8 @@ impl Volatile {
         self.opens.presumed.lost_name(inode);
     }
 
-    /// Asks for locks on opens that clients should have given back by themselves an interval ago: they
-    /// removed the last name of the inode. To be called once per interval.
+    /// Asks for locks on opens that clients should have given back by themselves an interval ago:
+    /// they removed the last name of the inode. To be called once per interval.
     pub fn ask_for_kept_locks(&mut self) {
         for (client, inode) in self.opens.presumed.overdue() {
             self.cache.ask_for_own(client, inode, OPEN);
@@ -373,7 +373,8 @@ impl Volatile {
         self.layout_changes.contains_key(&inode)
     }
 
-    /// The client does not change the layout of an inode any more: requests that wait for it continue.
+    /// The client does not change the layout of an inode any more: requests that wait for it
+    /// continue.
     pub fn end_layout_change(&mut self, inode: InodeNumber, client: ClientId) {
         if self.layout_changing_by(inode) == Some(client) {
             self.layout_changes.remove(&inode);
@@ -459,7 +460,8 @@ impl Volatile {
         }
     }
 
-    /// Clients that were told to ask again for the exclusive data lock, and did not, lose their places.
+    /// Clients that were told to ask again for the exclusive data lock, and did not, lose their
+    /// places.
     pub fn skip_silent(&mut self) {
         for (inode, next) in self.exclusive.skip_silent() {
             self.waiters.wake_client(inode, next);

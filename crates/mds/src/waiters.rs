@@ -7,10 +7,10 @@
 //! wait, so none is lost. Tasks of the MDT deliver them (`mdt/notices.rs`), in any order: a few for
 //! each client that has some pending.
 //!
-//! A client that answers no callbacks does not fill the memory. To ask again for an inode is pending
-//! once, whatever happens meanwhile; but if that is being delivered, it becomes pending again, since
-//! the client may have asked before the latest change. A client with more notices pending than a
-//! client can have waiting requests is evicted.
+//! A client that answers no callbacks does not fill the memory. To ask again for an inode is
+//! pending once, whatever happens meanwhile; but if that is being delivered, it becomes pending
+//! again, since the client may have asked before the latest change. A client with more notices
+//! pending than a client can have waiting requests is evicted.
 //!
 //! Downside: a client is told about an inode, not about a request; its other waiting users of the
 //! inode ask again too.
@@ -52,7 +52,8 @@ impl Notice {
 /// What the MDT is to do for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// To begin a delivery: a task that delivers what [`Waiters::next`] returns, until that is `None`.
+    /// To begin a delivery: a task that delivers what [`Waiters::next`] returns, until that is
+    /// `None`.
     Deliver(ClientId),
     /// To evict the client: it has too many notices pending.
     Evict(ClientId),
@@ -83,8 +84,8 @@ struct Notices {
 }
 
 impl Notices {
-    /// Adds a notice; `max` may be pending. Returns whether it is in the queue, or the client is to be
-    /// evicted, from now on.
+    /// Adds a notice; `max` may be pending. Returns whether it is in the queue, or the client is to
+    /// be evicted, from now on.
     fn add(&mut self, notice: Notice, max: usize) -> bool {
         if self.is_evicted {
             return false;
@@ -188,7 +189,8 @@ impl Waiters {
         std::mem::take(&mut self.work)
     }
 
-    /// What one of a client's deliveries is to deliver next; it has delivered `done`. `None`: it ends.
+    /// What one of a client's deliveries is to deliver next; it has delivered `done`. `None`: it
+    /// ends.
     pub fn next(&mut self, client: ClientId, done: Option<Notice>) -> Option<Notice> {
         let notices = self.notices.get_mut(&client).expect("a client with a delivery is known");
         if let Some(done) = done {
@@ -203,8 +205,8 @@ impl Waiters {
         next
     }
 
-    /// The session of a client ended, or it has none: nobody waits for its notices. Those of its next
-    /// session are delivered.
+    /// The session of a client ended, or it has none: nobody waits for its notices. Those of its
+    /// next session are delivered.
     pub fn session_ended(&mut self, client: ClientId) {
         if let Some(notices) = self.notices.get_mut(&client) {
             notices.clear();

@@ -1,5 +1,5 @@
-//! Locks that clients claim on a new connection, by the versions of their inodes: after a restart of
-//! the MDT, and in the same incarnation.
+//! Locks that clients claim on a new connection, by the versions of their inodes: after a restart
+//! of the MDT, and in the same incarnation.
 
 use crate::common;
 

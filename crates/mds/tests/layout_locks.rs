@@ -1,5 +1,5 @@
-//! The lock on a layout: it comes with every reply that shows the layout, and a change of the layout
-//! waits until all others have given it back.
+//! The lock on a layout: it comes with every reply that shows the layout, and a change of the
+//! layout waits until all others have given it back.
 
 use crate::common;
 

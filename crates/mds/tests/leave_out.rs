@@ -1,5 +1,5 @@
-//! Ranges of components whose OSTs are full: who may leave them out, what is fenced before, and what
-//! other clients wait for.
+//! Ranges of components whose OSTs are full: who may leave them out, what is fenced before, and
+//! what other clients wait for.
 
 use crate::common;
 
@@ -217,7 +217,8 @@ async fn nobody_is_shown_a_layout_that_is_being_changed() {
     unlock(&fs, &file).await;
 }
 
-/// Whatever happens to the client that had the objects fenced, the layout is the one that they take.
+/// Whatever happens to the client that had the objects fenced, the layout is the one that they
+/// take.
 #[tokio::test]
 async fn a_change_that_is_not_made_holds_nobody_up() {
     let (mut fs, ost) = with_osts(4).await;

@@ -525,8 +525,8 @@ async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session
     assert_eq!(fs.call(ALICE, lock(file, 2, LockMode::Exclusive, false)).await, Ok(MdtReply::Done));
 }
 
-/// Fills the journal, the reserve included, until the cold store works again. The store's own tasks get
-/// their turns meanwhile: what they free is filled, too.
+/// Fills the journal, the reserve included, until the cold store works again. The store's own tasks
+/// get their turns meanwhile: what they free is filled, too.
 async fn fill(fs: &Fixture) {
     fs.cold.fail_writes(Some(std::io::ErrorKind::StorageFull));
     let mut made = 0;

@@ -1,5 +1,5 @@
-//! The lock on the data of a small file on the MDT: it comes with replies that bring all of them, and
-//! a change of the data waits until all others have given it back.
+//! The lock on the data of a small file on the MDT: it comes with replies that bring all of them,
+//! and a change of the data waits until all others have given it back.
 
 use crate::common;
 

@@ -378,8 +378,8 @@ async fn many_presumptions_end_with_their_session() {
     test.directory(BOB, "new").await;
 }
 
-/// The message of a client that is not right about one open must not be refused as a whole: it has to
-/// be done with it before it can go on.
+/// The message of a client that is not right about one open must not be refused as a whole: it has
+/// to be done with it before it can go on.
 #[tokio::test]
 async fn an_open_that_needs_a_request_is_refused_and_no_other() {
     let test = Test::new().await;

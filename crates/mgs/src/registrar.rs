@@ -1,5 +1,5 @@
-//! Keeps a target registered with the management service: reports it at its start and then regularly,
-//! with its space and condition, so that the MGS knows that it is alive.
+//! Keeps a target registered with the management service: reports it at its start and then
+//! regularly, with its space and condition, so that the MGS knows that it is alive.
 //!
 //! Life cycle: one task per target, from [`Registrar::start`] until the registrar is dropped. A
 //! refusal (wrong file system, index taken) is shown by [`Registrar::state`] and tried again: an

@@ -28,8 +28,8 @@ pub struct Config {
     /// networks, are separated by commas.
     #[serde(default)]
     pub advertise: Option<String>,
-    /// `host:port` of the management service; several are separated by commas and tried in turn. Not
-    /// needed on the host that serves it.
+    /// `host:port` of the management service; several are separated by commas and tried in turn.
+    /// Not needed on the host that serves it.
     #[serde(default)]
     pub mgs: Option<String>,
     /// File of the server key, for `stria format` on hosts without the management service; `None`:

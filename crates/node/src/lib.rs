@@ -383,8 +383,8 @@ impl Node {
         Ok(file_system)
     }
 
-    /// The cluster map, once it has the first metadata target. Fails at once if the MGS refuses this
-    /// client.
+    /// The cluster map, once it has the first metadata target. Fails at once if the MGS refuses
+    /// this client.
     pub async fn known_map(&self) -> anyhow::Result<Arc<ClusterMap>> {
         let root = TargetRole::Mdt(MdtIndex(0));
         let known = async {

@@ -6,8 +6,8 @@
 //! thread lives on, keeps the connection to the kernel open, and both wait forever. The guard sees
 //! a daemon of which only such threads are left, and aborts the connection.
 //!
-//! Life cycle: the guard is a child of the daemon, and ends with it. Downside: one small process for
-//! each mount.
+//! Life cycle: the guard is a child of the daemon, and ends with it. Downside: one small process
+//! for each mount.
 
 use std::{
     io,

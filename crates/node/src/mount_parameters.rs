@@ -1,6 +1,8 @@
-//! Parameters of this process's mount: how requests come from the kernel, and what the kernel caches.
+//! Parameters of this process's mount: how requests come from the kernel, and what the kernel
+//! caches.
 //!
-//! They are registered with those of the client, before there is a mount; until then they are empty.
+//! They are registered with those of the client, before there is a mount; until then they are
+//! empty.
 
 use std::sync::{
     Arc, OnceLock, Weak,

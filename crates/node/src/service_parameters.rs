@@ -217,8 +217,8 @@ fn opcodes() -> Vec<&'static str> {
     RequestKind::all().map(|kind| kind.row().name).collect()
 }
 
-/// Registers the parameters of a service that is not there yet: they check values and keep none. Which
-/// policy will be in use is not known, so rules for any are accepted.
+/// Registers the parameters of a service that is not there yet: they check values and keep none.
+/// Which policy will be in use is not known, so rules for any are accepted.
 pub fn register_checks(tree: &ParameterTree, known: &KnownService) -> Result<(), ParameterError> {
     let prefix = known.prefix;
     let register = |name: &str, parameter: Parameter| tree.register(&format!("{prefix}.{name}"), parameter);

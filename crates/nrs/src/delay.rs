@@ -1,7 +1,7 @@
 //! Delays a share of the requests, as a busy server would: for tests of clients.
 //!
-//! Promises: a request is held back for `nrs_delay_max` seconds at most; those that are not delayed,
-//! `100 - nrs_delay_pct` of a hundred, are left to the fallback.
+//! Promises: a request is held back for `nrs_delay_max` seconds at most; those that are not
+//! delayed, `100 - nrs_delay_pct` of a hundred, are left to the fallback.
 
 use std::collections::BTreeMap;
 

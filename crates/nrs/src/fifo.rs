@@ -33,7 +33,8 @@ impl<T> Fifo<T> {
         }
     }
 
-    /// Queues requests that arrived before some that are here: these stay first in order of arrival.
+    /// Queues requests that arrived before some that are here: these stay first in order of
+    /// arrival.
     pub fn merge(&mut self, entries: Vec<Entry<T>>) {
         self.0.extend(entries);
         self.0.make_contiguous().sort_unstable_by_key(|entry| entry.ticket);

@@ -15,8 +15,8 @@ pub enum Next<T> {
 
 /// An order of requests. Times are nanoseconds of one clock and never go back.
 pub trait Policy<T>: Send {
-    /// Queues a request, whose ticket is higher than that of all others. Gives it back if the policy
-    /// is not for such requests.
+    /// Queues a request, whose ticket is higher than that of all others. Gives it back if the
+    /// policy is not for such requests.
     fn push(&mut self, now_ns: u64, entry: Entry<T>) -> Option<Entry<T>>;
 
     /// The next request, which leaves the queue.

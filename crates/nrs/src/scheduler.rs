@@ -172,8 +172,8 @@ impl<T: Send + 'static> Scheduler<T> {
         self.selection
     }
 
-    /// Takes another policy into use, with all requests that wait. The one that is in use stays as it
-    /// is, with its rules. `seed`: of the random numbers that the policy may need.
+    /// Takes another policy into use, with all requests that wait. The one that is in use stays as
+    /// it is, with its rules. `seed`: of the random numbers that the policy may need.
     pub fn select(&mut self, now_ns: u64, selection: Selection, seed: u64) {
         if selection == self.selection {
             return;

@@ -165,7 +165,8 @@ impl Settings {
     }
 }
 
-/// What is written before the value: `quantum` of `nrs_orr_quantum`, `delay_min` of `nrs_delay_min`.
+/// What is written before the value: `quantum` of `nrs_orr_quantum`, `delay_min` of
+/// `nrs_delay_min`.
 fn key(name: &str) -> &str {
     let name = name.strip_prefix("nrs_").unwrap_or(name);
     ["crrn_", "orr_", "trr_"].iter().find_map(|policy| name.strip_prefix(policy)).unwrap_or(name)

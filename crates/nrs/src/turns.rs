@@ -1,12 +1,12 @@
 //! Round robin among groups of requests: crrn (clients), orr (objects), trr (targets).
 //!
 //! Groups with requests stand in a ring. When it is a group's turn, its oldest requests, at most
-//! `quantum`, are its batch; then it goes to the end of the ring, if it has more. The batches of orr
-//! and trr are sorted by offset, so that a disk sees ascending offsets; that of crrn keeps the order
-//! of arrival.
+//! `quantum`, are its batch; then it goes to the end of the ring, if it has more. The batches of
+//! orr and trr are sorted by offset, so that a disk sees ascending offsets; that of crrn keeps the
+//! order of arrival.
 //!
-//! Invariants: every group in the ring has a request; a group that has requests is in the ring once,
-//! whether or not it has a batch.
+//! Invariants: every group in the ring has a request; a group that has requests is in the ring
+//! once, whether or not it has a batch.
 //!
 //! Promises: with `n` earlier requests of its group, and at most `g` other groups at any time, a
 //! request waits for at most `(n / quantum + 1) * (g + 1) * quantum + quantum` others. A batch is

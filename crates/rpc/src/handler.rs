@@ -185,8 +185,8 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
-    /// [`Connected::era`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
-    /// durable says 0.
+    /// [`Connected::era`]: the same for the whole life of the handler. A target that acknowledges
+    /// nothing before it is durable says 0.
     ///
     /// [`Connected::era`]: crate::message::session::Connected::era
     fn era(&self) -> u64 {
@@ -204,16 +204,16 @@ pub trait Handler: Send + Sync + 'static {
         let _ = clients;
     }
 
-    /// The client has begun a new connection: what it was granted through earlier ones is not in use
-    /// any more. Called when the connection begins, while requests of earlier ones may still run,
-    /// and before the first request of this one, when they have ended; connections of a client begin
-    /// one after the other. Must not wait, nor ask [`Clients`] about this client.
+    /// The client has begun a new connection: what it was granted through earlier ones is not in
+    /// use any more. Called when the connection begins, while requests of earlier ones may still
+    /// run, and before the first request of this one, when they have ended; connections of a client
+    /// begin one after the other. Must not wait, nor ask [`Clients`] about this client.
     fn connection_begun(&self, client: ClientId) {
         let _ = client;
     }
 
-    /// The session of a client has begun to end, with this event to follow once its running requests
-    /// have: what others wait for must not wait for these. Must not wait.
+    /// The session of a client has begun to end, with this event to follow once its running
+    /// requests have: what others wait for must not wait for these. Must not wait.
     fn session_ending(&self, event: SessionEvent) {
         let _ = event;
     }

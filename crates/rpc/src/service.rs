@@ -6,13 +6,14 @@
 //! changed while requests run.
 //!
 //! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the
-//! permit admits the next, in the order of the service's policy (crate `nrs`). The queue is bounded:
-//! beyond `queue_max` a request is refused (not executed) and its client tries again later.
+//! permit admits the next, in the order of the service's policy (crate `nrs`). The queue is
+//! bounded: beyond `queue_max` a request is refused (not executed) and its client tries again
+//! later.
 //!
-//! With fifo, the usual policy, a request that finds a free thread and an empty queue does not touch
-//! the queue. A policy that holds requests back says until when; one task of the service sleeps
-//! until then. Downside: with any other policy every request passes through the queue, with an
-//! allocation.
+//! With fifo, the usual policy, a request that finds a free thread and an empty queue does not
+//! touch the queue. A policy that holds requests back says until when; one task of the service
+//! sleeps until then. Downside: with any other policy every request passes through the queue, with
+//! an allocation.
 
 mod policies;
 
@@ -213,7 +214,8 @@ impl Service {
         state.statistics = ServiceStatistics { in_flight, ..Default::default() };
     }
 
-    /// Asks for execution of a request that arrived at `now`. `facts`: what a policy may know of it.
+    /// Asks for execution of a request that arrived at `now`. `facts`: what a policy may know of
+    /// it.
     pub fn admit(self: &Arc<Self>, now: Instant, facts: impl FnOnce() -> Facts) -> Result<Admission, QueueFull> {
         self.admit_held(now, Hold::ByPolicy, facts)
     }

@@ -93,8 +93,8 @@ async fn a_client_answers_its_target_in_process_and_over_a_network() {
     assert_eq!(server.call_back("nobody", ClientId(1), ClientRequest::Ping).await, Err(FsError::NoDevice));
 }
 
-/// Callbacks that wait for the client, more of them than it has threads or slots for requests, are in
-/// the way of no request, and requests that wait are in the way of no callback.
+/// Callbacks that wait for the client, more of them than it has threads or slots for requests, are
+/// in the way of no request, and requests that wait are in the way of no callback.
 #[tokio::test]
 async fn callbacks_and_requests_wait_for_each_other_never() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
@@ -153,8 +153,8 @@ async fn answers_that_nobody_gives_are_bounded_and_end_with_the_session() {
     }
 }
 
-/// The connection breaks while the client executes callbacks, again and again: each is executed once
-/// and answered.
+/// The connection breaks while the client executes callbacks, again and again: each is executed
+/// once and answered.
 #[tokio::test]
 async fn a_callback_is_executed_once_across_connections() {
     let transport = MemoryTransport::new();

@@ -165,8 +165,8 @@ async fn a_connection_begins_while_requests_run_but_not_while_its_session_ends()
     until(|| begun() == first + 1).await;
     assert!(!asked.is_finished(), "the request of before still runs");
     let evicting = tokio::spawn(async move { server.evict(TARGET, CLIENT).await });
-    // Until the eviction has begun and waits for the request: nothing tells of it, and the outcome is
-    // the same if the connection comes first.
+    // Until the eviction has begun and waits for the request: nothing tells of it, and the outcome
+    // is the same if the connection comes first.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -4,11 +4,11 @@
 //! `cargo run -p stria-rt --example request_cost DIRECTORY REQUESTS NAME=PID...`
 //!
 //! DIRECTORY is below the mount, and is made if it is missing; each NAME is printed, each PID is a
-//! process to look at. Times and switches are from /proc, for all threads of a process; system calls
-//! are counted by `perf stat` in a further round, because that takes time. `loopback_floor` tells
-//! what a request over TCP costs at least. Operations that the mount answers by itself show what the
-//! kernel's boundary costs; for `stat` and `lookup` to ask the MDT each time, it must grant no locks:
-//! `stria ctl set_param mdt.*.cache_locks=0` before the mount.
+//! process to look at. Times and switches are from /proc, for all threads of a process; system
+//! calls are counted by `perf stat` in a further round, because that takes time. `loopback_floor`
+//! tells what a request over TCP costs at least. Operations that the mount answers by itself show
+//! what the kernel's boundary costs; for `stat` and `lookup` to ask the MDT each time, it must
+//! grant no locks: `stria ctl set_param mdt.*.cache_locks=0` before the mount.
 
 use std::{
     error::Error,

@@ -14,8 +14,8 @@ pub trait Spawn: Send + Sync {
         self.spawn(name, future);
     }
 
-    /// Runs `future` on the given core (modulo their number): for loops of which every core has one,
-    /// and for tasks that follow others to their core. A core that has stopped drops it.
+    /// Runs `future` on the given core (modulo their number): for loops of which every core has
+    /// one, and for tasks that follow others to their core. A core that has stopped drops it.
     fn spawn_on(&self, core: usize, name: &'static str, future: BoxFuture<'static, ()>) {
         let _ = core;
         self.spawn(name, future);

@@ -119,8 +119,8 @@ mod tests {
 
     use super::*;
 
-    /// Nobody listens in this process: the work runs as it is, no field is written out, and no clock
-    /// is read.
+    /// Nobody listens in this process: the work runs as it is, no field is written out, and no
+    /// clock is read.
     #[test]
     fn spans_cost_nothing_while_nobody_listens() {
         let text = || -> &'static str { unreachable!("a field is written out") };

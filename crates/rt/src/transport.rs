@@ -3,9 +3,10 @@
 //! Contract: frames of one connection arrive whole, and if the transport is reliable (TCP), those
 //! of one lane in order: urgent frames ([`Frame::is_urgent`]) are one lane, all others are another.
 //! An urgent frame leaves before those of the other lane that are queued and have not begun to
-//! leave, so it waits only for what the network itself has taken. The layers above do not rely on it: the lab loses, duplicates, delays and reorders
-//! frames, and sessions (rpc) make calls exactly-once nevertheless. An error ends the connection
-//! permanently; nothing is known about frames sent before it.
+//! leave, so it waits only for what the network itself has taken. The layers above do not rely on
+//! it: the lab loses, duplicates, delays and reorders frames, and sessions (rpc) make calls
+//! exactly-once nevertheless. An error ends the connection permanently; nothing is known about
+//! frames sent before it.
 //!
 //! Life of a connection: it ends when either side calls [`Sender::close`], drops the last handle of
 //! its sender or drops its receiver, or when the network breaks. Frames sent before an orderly end
@@ -99,7 +100,8 @@ pub trait Listener: Send {
 /// Sending half. Frames queued by several callers in a short time are sent in one system call.
 pub trait Sender: Send + Sync {
     /// Queues a frame at the end of its lane. Waits while more than the lane's bound of bytes is
-    /// queued (a peer that does not read slows down only its sender). Success means queued, not delivered.
+    /// queued (a peer that does not read slows down only its sender). Success means queued, not
+    /// delivered.
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>>;
     /// Ends the connection in both directions; the receiver sees an end.
     fn close(&self);

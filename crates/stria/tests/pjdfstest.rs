@@ -1,5 +1,5 @@
-//! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts in one process and over TCP. `./test` runs all
-//! of it over `/dev/fuse` and over io_uring.
+//! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts in one process and over
+//! TCP. `./test` runs all of it over `/dev/fuse` and over io_uring.
 
 mod common;
 

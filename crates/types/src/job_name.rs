@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::limits::JOB_NAME_BYTES_MAX;
 
-/// Name of the job that a request belongs to: printable ASCII, at most [`JOB_NAME_BYTES_MAX`] bytes;
-/// empty: none.
+/// Name of the job that a request belongs to: printable ASCII, at most [`JOB_NAME_BYTES_MAX`]
+/// bytes; empty: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobName {
     bytes: [u8; JOB_NAME_BYTES_MAX],

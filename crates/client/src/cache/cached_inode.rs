@@ -74,8 +74,8 @@ pub(crate) struct Base {
 #[derive(Debug, Default)]
 pub(crate) struct CachedInode {
     locks: Vec<Held>,
-    /// The highest version that was told since the locks are held: what is known is true as of it. 0:
-    /// none was.
+    /// The highest version that was told since the locks are held: what is known is true as of it.
+    /// 0: none was.
     pub version: u64,
     pub attributes: Option<CachedAttributes>,
     /// Of a file that this client alone has open for writing.

@@ -227,7 +227,8 @@ impl InodeCache {
         Pending { question, asked, wanted }
     }
 
-    /// Parts of an inode that are held, or that are of no use. Data whose lock is held may be missing.
+    /// Parts of an inode that are held, or that are of no use. Data whose lock is held may be
+    /// missing.
     fn need_not_ask(&self, inode: InodeNumber) -> InodeBits {
         const DATA: InodeBits = InodeBits(inode_bit::DATA);
         let held = self.inodes.get(&inode).map_or(InodeBits(0), CachedInode::bits);
@@ -325,8 +326,8 @@ impl InodeCache {
         self.early.answered(self.changes.oldest_question());
     }
 
-    /// What is covered by locks of an inode that were held when a question was asked and are still, or
-    /// that came with its answer.
+    /// What is covered by locks of an inode that were held when a question was asked and are still,
+    /// or that came with its answer.
     pub(super) fn bits_since(&self, inode: InodeNumber, asked: Moment, granted: &[LockHandle]) -> u32 {
         let inode = self.inodes.get(&inode).filter(|_| self.connection.is_some());
         inode.map_or(0, |inode| inode.bits_since(asked, granted))
@@ -346,9 +347,9 @@ impl InodeCache {
         })
     }
 
-    /// Gives up the locks on inodes that lost a name, and probably their last: the MDT waits for those on
-    /// opens, without asking for them at first. If the name was not known, the versions that changed
-    /// tell the inode.
+    /// Gives up the locks on inodes that lost a name, and probably their last: the MDT waits for
+    /// those on opens, without asking for them at first. If the name was not known, the versions
+    /// that changed tell the inode.
     fn without_names(&mut self, question: &Question, reply: &Reply<'_>) -> Vec<Released> {
         let (gone, others) = match (&question.asked, reply.reply) {
             (Asked::Unlinked((parent, _), gone), MdtReply::Done) => (*gone, [Some(*parent), None, None]),

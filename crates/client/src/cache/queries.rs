@@ -76,8 +76,8 @@ impl InodeCache {
         Some(layout)
     }
 
-    /// Bytes of an object on the MDT from `offset` on, fewer than asked for only at its end, and its
-    /// size, if they are known.
+    /// Bytes of an object on the MDT from `offset` on, fewer than asked for only at its end, and
+    /// its size, if they are known.
     pub fn data(&mut self, object: ObjectId, offset: u64, bytes: u64) -> Option<(Bytes, u64)> {
         if !self.changes.data_stable(object.inode) {
             return None;

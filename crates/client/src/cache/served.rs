@@ -1,5 +1,5 @@
-//! What a client would answer from its cache at a moment: for simulations, which compare it with the
-//! MDT.
+//! What a client would answer from its cache at a moment: for simulations, which compare it with
+//! the MDT.
 
 use bytes::Bytes;
 use rpc::message::lock::InodeBits;

@@ -1,10 +1,11 @@
 //! Data of small files on the MDT: all bytes of their objects, as this client has read them.
 //!
-//! Invariant: each is under the lock on the data of its inode, and goes with it. They are limited by
-//! memory; what was not used for the longest time goes first, and its lock stays: the next read
+//! Invariant: each is under the lock on the data of its inode, and goes with it. They are limited
+//! by memory; what was not used for the longest time goes first, and its lock stays: the next read
 //! brings the data again.
 //!
-//! Downside: what arrives is copied, so that a small file does not keep the buffer of a large frame.
+//! Downside: what arrives is copied, so that a small file does not keep the buffer of a large
+//! frame.
 
 use std::collections::BTreeMap;
 
@@ -101,8 +102,8 @@ impl SmallFiles {
         self.files.get(&inode).is_some_and(|file| file.known_in == epoch)
     }
 
-    /// Bytes of an object from `offset` on, fewer than asked for only at its end, and its size; if they
-    /// are known in this epoch.
+    /// Bytes of an object from `offset` on, fewer than asked for only at its end, and its size; if
+    /// they are known in this epoch.
     pub fn read(&mut self, object: ObjectId, offset: u64, bytes: u64, epoch: Epoch) -> Option<(Bytes, u64)> {
         let known = self.files.get_mut(&object.inode)?;
         if known.object != object || known.known_in != epoch {

@@ -1,14 +1,14 @@
 //! Statahead: which names of a listing a program will look at next. Pure.
 //!
-//! A program that looks at the names of a directory one after the other would ask the MDT for each of
-//! them. If the listing is known, attributes of the names that follow are asked for with one request
-//! instead, as a page of the directory, which brings a lock for each. Lustre does the same
+//! A program that looks at the names of a directory one after the other would ask the MDT for each
+//! of them. If the listing is known, attributes of the names that follow are asked for with one
+//! request instead, as a page of the directory, which brings a lock for each. Lustre does the same
 //! (`statahead`); as there, the order is that of the listing. Programs that sort the names first
 //! (shells, rsync) get smaller pages, less often: a page takes the MDT as long as a few lookups, so
 //! what is asked for in vain at most doubles the cost.
 //!
-//! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has to
-//! be true: a listing that has changed costs a few lookups.
+//! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
+//! to be true: a listing that has changed costs a few lookups.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many names.
+    /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many
+    /// names.
     fn step(
         &mut self,
         entries: &[Listed],

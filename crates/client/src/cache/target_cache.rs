@@ -63,8 +63,8 @@ fn newest(import: &Import) -> ConnectionId {
 }
 
 /// Drops what was cached through another connection than the present one and not claimed. With the
-/// cache locked, so that it never goes back to an earlier one. The lease of the connection, if it is
-/// of the present session.
+/// cache locked, so that it never goes back to an earlier one. The lease of the connection, if it
+/// is of the present session.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();
     let is_present = cache.connect_by(import.client(), lease.map(|lease| lease.connection));
@@ -150,8 +150,8 @@ impl TargetCache {
     }
 
     /// It was answered, or has failed. `above`: there is a cache above. Returns whether it changed
-    /// attributes of an inode that could not be named before, and the locks on inodes that lost their
-    /// last name, probably: they are given back along with others.
+    /// attributes of an inode that could not be named before, and the locks on inodes that lost
+    /// their last name, probably: they are given back along with others.
     pub fn answer(
         &self,
         import: &Import,

@@ -26,8 +26,8 @@ impl Abandoned {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Waits until the caller is gone. For operations that [`finish`] runs only: they are polled after
-    /// that, in a task of their own.
+    /// Waits until the caller is gone. For operations that [`finish`] runs only: they are polled
+    /// after that, in a task of their own.
     pub async fn set(&self) {
         std::future::poll_fn(|_| if self.is_set() { Poll::Ready(()) } else { Poll::Pending }).await;
     }

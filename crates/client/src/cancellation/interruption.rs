@@ -2,9 +2,9 @@
 //! the file, perhaps for as long as a migration takes; and a reservation's search for space,
 //! between its steps.
 //!
-//! To wait for another user means to repeat the request, answered `Waiting`, when the MDT calls back.
-//! An interrupted caller gets `Interrupted` at once, when nothing has happened at the MDT. If the request
-//! was granted, the operation is completed as if it had not been interrupted.
+//! To wait for another user means to repeat the request, answered `Waiting`, when the MDT calls
+//! back. An interrupted caller gets `Interrupted` at once, when nothing has happened at the MDT. If
+//! the request was granted, the operation is completed as if it had not been interrupted.
 
 use std::sync::Arc;
 

@@ -8,13 +8,13 @@
 //! afterwards and asks again, because another user of this client may have released the lock
 //! meanwhile.
 //!
-//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again when the MDT calls
-//! back if the answer is `Waiting`), data requests, `ExclusiveEnd`. A section is always completed (see
-//! [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the lock is reclaimed (see
-//! [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until the MDT has
-//! confirmed the release (see [`crate::cancellation::given_up`]), because a late release would also
-//! release the lock of the next user. Waiting for such a turn takes no longer than waiting for
-//! the MDT itself.
+//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again when the MDT
+//! calls back if the answer is `Waiting`), data requests, `ExclusiveEnd`. A section is always
+//! completed (see [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the lock is
+//! reclaimed (see [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until
+//! the MDT has confirmed the release (see [`crate::cancellation::given_up`]), because a late
+//! release would also release the lock of the next user. Waiting for such a turn takes no longer
+//! than waiting for the MDT itself.
 
 use std::{
     collections::BTreeMap,

@@ -67,9 +67,9 @@ impl HeldLocks {
         released
     }
 
-    /// A request is about to be sent that nothing can be in the way of. What it gives up is not claimed
-    /// any more: when the MDT restarts before its answer arrives, others may have that already. Returns
-    /// the steps that lead back, if the request turns out not to be executed.
+    /// A request is about to be sent that nothing can be in the way of. What it gives up is not
+    /// claimed any more: when the MDT restarts before its answer arrives, others may have that
+    /// already. Returns the steps that lead back, if the request turns out not to be executed.
     pub fn giving_up(&self, inode: InodeNumber, request: &LockRequest) -> Vec<LockRequest> {
         let before = self.restoring(inode, request);
         match request.mode {

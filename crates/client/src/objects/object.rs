@@ -193,8 +193,8 @@ impl FileSystem {
         outcome
     }
 
-    /// Reads up to `bytes` from `offset` of an object and verifies them. Without a request if they are
-    /// cached under a lock of the MDT.
+    /// Reads up to `bytes` from `offset` of an object and verifies them. Without a request if they
+    /// are cached under a lock of the MDT.
     pub(crate) async fn read_object(
         &self,
         object: Object<'_>,

@@ -181,8 +181,8 @@ impl OpenInode {
         self.state.lock().opens.values().any(RegisteredOpen::is_untold)
     }
 
-    /// Opens that the MDT may not know, at most `count`, and whether no request has begun to tell it
-    /// before. It is told from now on.
+    /// Opens that the MDT may not know, at most `count`, and whether no request has begun to tell
+    /// it before. It is told from now on.
     pub(super) fn begin_telling(&self, count: usize) -> Vec<(Told, bool)> {
         let mut state = self.state.lock();
         let untold = state.opens.iter_mut().filter(|(_, open)| open.is_untold()).take(count);

@@ -26,8 +26,8 @@ pub(crate) struct RegisteredOpen {
 }
 
 impl RegisteredOpen {
-    /// Whether the MDT is to be told, if it is told of anything: not of what is being closed, since it
-    /// must not receive an open after its end.
+    /// Whether the MDT is to be told, if it is told of anything: not of what is being closed, since
+    /// it must not receive an open after its end.
     pub fn is_untold(&self) -> bool {
         self.at_mdt != AtMdt::Known && !self.closing
     }

@@ -130,8 +130,8 @@ impl SizeTracker {
     }
 
     /// The data attributes that this client alone determines, if `epoch` is the file's and nothing
-    /// was changed since [`SizeTracker::begun`] was `begun`: so they are those of the moment at which
-    /// the MDT told the epoch.
+    /// was changed since [`SizeTracker::begun`] was `begun`: so they are those of the moment at
+    /// which the MDT told the epoch.
     pub fn alone(&self, epoch: u64, begun: u64) -> Option<SizeUpdate> {
         self.update().filter(|known| known.epoch == epoch && self.begun == begun)
     }

@@ -136,8 +136,8 @@ impl FileSystem {
         }
     }
 
-    /// Asks until the lock is granted or refused, or until `ended` completes while the request waits:
-    /// then it is `Interrupted`, unless it was granted meanwhile.
+    /// Asks until the lock is granted or refused, or until `ended` completes while the request
+    /// waits: then it is `Interrupted`, unless it was granted meanwhile.
     async fn wait_for_lock(
         &self,
         open: &OpenInode,

@@ -28,8 +28,8 @@ use types::{Credentials, FsError, FsResult, InodeNumber};
 use crate::{FileSystem, open_state::open_inode::OpenInode, targets::connection::unexpected};
 
 impl FileSystem {
-    /// Layout of an inode, once nobody is about to change it because an OST is full; and of a directory
-    /// the defaults for new files.
+    /// Layout of an inode, once nobody is about to change it because an OST is full; and of a
+    /// directory the defaults for new files.
     pub async fn layout_info(&self, inode: InodeNumber) -> FsResult<LayoutInfo> {
         match self.ask_open(inode, MdtRequest::GetLayout(inode)).await? {
             MdtReply::Layout(info) => Ok(info),

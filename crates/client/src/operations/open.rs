@@ -191,7 +191,8 @@ impl FileSystem {
                         if let Some(late_outcome) = late_outcome {
                             given_up.open(late_outcome, (inode, id), flags.has(open_flag::TRUNCATE), turn);
                         } else if error == FsError::Interrupted && turn.is_some() {
-                            // It may have waited for the exclusive data lock: others may have its place.
+                            // It may have waited for the exclusive data lock: others may have its
+                            // place.
                             this.decline_exclusive(inode, turn).await;
                         }
                         return Err(error);
@@ -202,9 +203,9 @@ impl FileSystem {
         .await
     }
 
-    /// Sends an open, a creation, a change of layouts and so on, again as long as it has to wait: for a
-    /// file's exclusive data lock or the end of a migration, or for an MDT that recovers or does
-    /// not know the OSTs yet.
+    /// Sends an open, a creation, a change of layouts and so on, again as long as it has to wait:
+    /// for a file's exclusive data lock or the end of a migration, or for an MDT that recovers or
+    /// does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
         Ok(self.ask_until_ready(at, request.into(), &Interruption::default()).await?.reply)
     }
@@ -221,8 +222,8 @@ impl FileSystem {
         self.ask_until_ready(at, question, interruption).await
     }
 
-    /// Sends a request again, when the MDT calls back, as long as the answer is to wait, until that is
-    /// raised.
+    /// Sends a request again, when the MDT calls back, as long as the answer is to wait, until that
+    /// is raised.
     pub(crate) fn ask_until_ready<'a>(
         &'a self,
         at: InodeNumber,

@@ -59,8 +59,8 @@ impl FileSystem {
         Some(opened)
     }
 
-    /// Takes over an open that the MDT granted and did not register; `None`: the lock that came with
-    /// it has gone, so the MDT is to be asked again.
+    /// Takes over an open that the MDT granted and did not register; `None`: the lock that came
+    /// with it has gone, so the MDT is to be asked again.
     pub(super) async fn opened_unregistered(
         self: &Arc<Self>,
         name: (OpenId, OpenFlags),

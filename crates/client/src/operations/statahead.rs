@@ -10,9 +10,10 @@ use types::{FsError, FsResult, InodeNumber};
 use crate::{FileSystem, cache::statahead::Ahead};
 
 impl FileSystem {
-    /// A name is about to be asked for. Asks for a page of its directory instead if that seems better;
-    /// whether the cache may know more now. What came is under locks like every page of a listing. Fails
-    /// if the MDT does not answer, since it would not answer the next question, either.
+    /// A name is about to be asked for. Asks for a page of its directory instead if that seems
+    /// better; whether the cache may know more now. What came is under locks like every page of a
+    /// listing. Fails if the MDT does not answer, since it would not answer the next question,
+    /// either.
     pub(super) async fn look_ahead(&self, directory: InodeNumber, name: &[u8]) -> FsResult<bool> {
         let names_max = self.statahead_max();
         if names_max == 0 {

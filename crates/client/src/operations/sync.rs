@@ -171,9 +171,9 @@ impl FileSystem {
         Ok((era?, committed?))
     }
 
-    /// Makes objects durable. Returns the power-loss eras of their OSTs, and of OSTs where data were
-    /// written that have been moved since: the move made them durable at their new place, but only
-    /// the old OST can tell whether they were lost before they were copied.
+    /// Makes objects durable. Returns the power-loss eras of their OSTs, and of OSTs where data
+    /// were written that have been moved since: the move made them durable at their new place, but
+    /// only the old OST can tell whether they were lost before they were copied.
     async fn flush_slots(
         &self,
         inode: InodeNumber,

@@ -91,8 +91,8 @@ impl FileSystem {
         }
     }
 
-    /// The layout after an object refused the one of this generation as too old. The MDT answers once
-    /// nobody is about to change the layout any more.
+    /// The layout after an object refused the one of this generation as too old. The MDT answers
+    /// once nobody is about to change the layout any more.
     pub(crate) fn newer_layout<'a>(
         &'a self,
         inode: InodeNumber,

@@ -15,8 +15,8 @@
 //! 4. the request to the MDT to leave it out.
 //!
 //! A request that a fence refused has had no effect; its sender asks for the layout and tries again
-//! ([`FileSystem::newer_layout`]). If this client dies after step 2, the layout stays as it was, but
-//! for its generation.
+//! ([`FileSystem::newer_layout`]). If this client dies after step 2, the layout stays as it was,
+//! but for its generation.
 //!
 //! Downside: if there are many small pieces of data after the refused byte, each range is small,
 //! and a layout holds only a few hundred components.
@@ -69,8 +69,8 @@ impl FileSystem {
         }
     }
 
-    /// Asks the MDT for a change of the layout of this generation, because an OST is full; the layout
-    /// after it.
+    /// Asks the MDT for a change of the layout of this generation, because an OST is full; the
+    /// layout after it.
     pub(super) async fn leave_full_ost(
         &self,
         file: &OpenFile,

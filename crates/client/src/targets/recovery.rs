@@ -1,10 +1,10 @@
 //! What happens when a server forgets this client.
 //!
 //! An MDT keeps opens and locks in memory only. After it has restarted, this client reclaims
-//! everything that it had there before any other request continues, and claims the locks under which
-//! it cached names and attributes (module `lock_claims`). There is nothing to reclaim at
-//! an OST; its restarts are only counted, because an OST that died may have executed part of a
-//! change that is requested again after its next start.
+//! everything that it had there before any other request continues, and claims the locks under
+//! which it cached names and attributes (module `lock_claims`). There is nothing to reclaim at an
+//! OST; its restarts are only counted, because an OST that died may have executed part of a change
+//! that is requested again after its next start.
 //!
 //! A server that lost power may have lost changes from which this client knows the size of a file.
 //! Then this client forgets the size, so that no close reports too small a size after a truncation
@@ -134,8 +134,8 @@ impl Recovery for MdtRecovery {
             for layouts in layout_batches(layouts) {
                 self.reclaim(&import, has_lost, Reclaim { layouts, ..Reclaim::default() }).await?;
             }
-            // Versions that were lost may be given again. Before the end of this client's part: until
-            // then others' changes wait.
+            // Versions that were lost may be given again. Before the end of this client's part:
+            // until then others' changes wait.
             if let Some(target) = self.target().filter(|_| !has_lost) {
                 target.claim_locks(&import, &self.seams).await?;
             }

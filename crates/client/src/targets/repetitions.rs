@@ -1,10 +1,10 @@
 //! When requests that an MDT answered `Waiting` are sent again: when it calls back about their
 //! inode. There is no polling.
 //!
-//! A task listens from before its request is sent, because the callback may overtake the answer. Until
-//! the answer is there, any callback for the inode counts; so a request may be sent again once more
-//! than necessary, and never too rarely. After a restart of the MDT, and when the session ends, all
-//! ask again: the MDT has forgotten that they wait.
+//! A task listens from before its request is sent, because the callback may overtake the answer.
+//! Until the answer is there, any callback for the inode counts; so a request may be sent again
+//! once more than necessary, and never too rarely. After a restart of the MDT, and when the session
+//! ends, all ask again: the MDT has forgotten that they wait.
 
 use std::{
     collections::BTreeMap,

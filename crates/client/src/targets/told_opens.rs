@@ -121,8 +121,8 @@ impl TargetConnection {
         }
     }
 
-    /// As [`TargetConnection::told`], but waits no longer than callers do for a silent MDT; false if
-    /// that was too short.
+    /// As [`TargetConnection::told`], but waits no longer than callers do for a silent MDT; false
+    /// if that was too short.
     pub async fn told_in_time(self: &Arc<Self>, seams: &Seams, timeout: Duration) -> bool {
         let this = self.clone();
         // What was taken is always completed.

@@ -32,8 +32,8 @@ use crate::session::Answer;
 
 /// After so long, the log says what a request waits for.
 const LONG: Duration = Duration::from_secs(3);
-/// After so long, a signal whose INTERRUPT the kernel did not send is looked for: rarely, so that few
-/// requests are looked at, and soon enough for a user who presses ^C.
+/// After so long, a signal whose INTERRUPT the kernel did not send is looked for: rarely, so that
+/// few requests are looked at, and soon enough for a user who presses ^C.
 const SIGNAL_LOOK: Duration = Duration::from_millis(100);
 /// First and longest pause between two looks at the signals of a caller that was interrupted.
 const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));

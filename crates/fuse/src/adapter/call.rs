@@ -48,7 +48,8 @@ impl Call {
         &self.adapter.file_system
     }
 
-    /// What the kernel may keep of the attributes of an inode that it knows, and their newest state.
+    /// What the kernel may keep of the attributes of an inode that it knows, and their newest
+    /// state.
     pub fn given(&self, attributes: &Attributes) -> (Attributes, Validity) {
         self.adapter.kernel.give(self.file_system(), attributes, Shown::Inode, false)
     }

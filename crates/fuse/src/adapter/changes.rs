@@ -11,8 +11,8 @@ use crate::protocol::Operation;
 /// Inodes of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changed {
-    /// Their locks are held exclusively: nothing can be looked up or listed in these directories, nor
-    /// dropped.
+    /// Their locks are held exclusively: nothing can be looked up or listed in these directories,
+    /// nor dropped.
     locked: BTreeSet<u64>,
     /// Their attributes change.
     inodes: BTreeSet<u64>,

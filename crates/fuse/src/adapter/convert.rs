@@ -17,8 +17,8 @@ use crate::protocol::request::SetAttributesIn;
 /// few requests, small enough that reading a small file through stdio does not make the kernel pin
 /// a megabyte of untouched memory.
 const IO_BLOCK_BYTES: u32 = 128 * 1024;
-/// The same of directories: glibc lists them with a buffer of this size. The kernel asks for as many
-/// entries with attributes at once as fit, some 1500.
+/// The same of directories: glibc lists them with a buffer of this size. The kernel asks for as
+/// many entries with attributes at once as fit, some 1500.
 const DIRECTORY_BLOCK_BYTES: u32 = 256 * 1024;
 /// Unit in which statfs(2) counts; f_bsize and f_frsize alike, because programs mix them up.
 const SPACE_UNIT_BYTES: u32 = 4096;

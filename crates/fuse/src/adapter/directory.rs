@@ -13,16 +13,16 @@ use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
 use crate::session::Answer;
 
-/// Bytes of a name assumed when asking for as many entries as will fit: the most that fit beside the
-/// 24 bytes of an entry without a name (rounded up to 8). Names of up to 8 bytes fill the room that
-/// the kernel gives; of longer ones, those that no longer fit are asked for again.
+/// Bytes of a name assumed when asking for as many entries as will fit: the most that fit beside
+/// the 24 bytes of an entry without a name (rounded up to 8). Names of up to 8 bytes fill the room
+/// that the kernel gives; of longer ones, those that no longer fit are asked for again.
 const NAME_BYTES_ASSUMED: usize = 8;
 
 /// A page that took longer makes nothing valid: the kernel counts from when it gets it.
 const PAGE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// OPENDIR. Entries are not cached by the kernel. Opening a directory changes no time of it, other than
-/// reading it, after which the kernel asks for the access time again by itself.
+/// OPENDIR. Entries are not cached by the kernel. Opening a directory changes no time of it, other
+/// than reading it, after which the kernel asks for the access time again by itself.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_directories);
     let call = &call;
@@ -31,8 +31,8 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
 }
 
-/// What READDIRPLUS shows of each entry. The kernel counts a lookup for each, but for `.` and `..` and
-/// those of which nothing is shown.
+/// What READDIRPLUS shows of each entry. The kernel counts a lookup for each, but for `.` and `..`
+/// and those of which nothing is shown.
 fn lookups(call: &Call, items: &[DirectoryItem]) -> Vec<EntryOut> {
     let is_dots = |item: &DirectoryItem| matches!(item.name.as_slice(), b"." | b"..");
     let found: Vec<(&[u8], &Attributes)> = items
@@ -90,8 +90,8 @@ fn count_that_fit(items: &[DirectoryItem], capacity: usize, plus: bool) -> usize
     ends.take_while(|end| *end <= capacity).count()
 }
 
-/// An answer of items that fit, with what READDIRPLUS shows of each. It takes as much memory as they
-/// need: the room that the kernel gives is far larger than most directories.
+/// An answer of items that fit, with what READDIRPLUS shows of each. It takes as much memory as
+/// they need: the room that the kernel gives is far larger than most directories.
 fn fill(items: &[DirectoryItem], shown: Option<&[EntryOut]>) -> Answer {
     let bytes = items.iter().map(|item| DirectoryBuffer::entry_bytes(item.name.len(), shown.is_some())).sum();
     let mut buffer = DirectoryBuffer::new(bytes);

@@ -17,8 +17,8 @@
 //! | CREATE, MKNOD, MKDIR, SYMLINK, LINK | never: the kernel would apply them after a withdrawal | valid: they hold the lock of the directory |
 //! | SETATTR | never, for the same reason | |
 //!
-//! A name is valid only together with the owner that the reply shows: the kernel checks chmod(2) and
-//! sticky directories by the owner that it knows, however old.
+//! A name is valid only together with the owner that the reply shows: the kernel checks chmod(2)
+//! and sticky directories by the owner that it knows, however old.
 //!
 //! Access lists: the kernel keeps what GETXATTR returns, whatever the validity of the attributes,
 //! until the attributes are withdrawn. It is announced in the table before it is asked for; if it
@@ -30,7 +30,8 @@
 //! change removes stay in the kernel until it is answered, because the kernel holds the directory's
 //! lock.
 //!
-//! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note 0031.
+//! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note
+//! 0031.
 //!
 //! Life cycle: nothing is given before the session begins, or if the kernel is older than Linux
 //! 6.16 or does not check permissions itself. When the adapter is dropped, the threads end.
@@ -74,7 +75,8 @@ struct Session {
 
 /// See the module documentation.
 pub struct KernelCache {
-    /// Whether the kernel checks permissions: cached names would bypass search permission otherwise.
+    /// Whether the kernel checks permissions: cached names would bypass search permission
+    /// otherwise.
     is_allowed: bool,
     table: Arc<Table>,
     session: OnceLock<Session>,
@@ -232,13 +234,15 @@ impl KernelCache {
         *self.last_page.lock() = Some(Instant::now());
     }
 
-    /// An access list of an inode is about to be asked for. `false`: the kernel may not keep it. A lock
-    /// has to be held from now on until it is given; if it is withdrawn meanwhile, that finds the mark.
+    /// An access list of an inode is about to be asked for. `false`: the kernel may not keep it. A
+    /// lock has to be held from now on until it is given; if it is withdrawn meanwhile, that finds
+    /// the mark.
     pub fn asks_for_list(&self, file_system: &FileSystem, inode: InodeNumber) -> bool {
         self.session.get().is_some() && self.table.mark_list(inode.0) && is_locked(file_system, inode)
     }
 
-    /// It is about to be given, or that there is none. `was_locked`: what was said when it was asked for.
+    /// It is about to be given, or that there is none. `was_locked`: what was said when it was
+    /// asked for.
     pub fn gives_list(&self, file_system: &FileSystem, inode: InodeNumber, was_locked: bool) {
         let Some(notifications) = self.lists.get() else { return };
         if !was_locked || !self.table.may_keep_list(inode.0) || !is_locked(file_system, inode) {
@@ -248,8 +252,8 @@ impl KernelCache {
         }
     }
 
-    /// What is known of the attributes of an inode that is about to be opened, if the kernel may have
-    /// them; see [`KernelCache::opened`].
+    /// What is known of the attributes of an inode that is about to be opened, if the kernel may
+    /// have them; see [`KernelCache::opened`].
     pub fn opens(&self, file_system: &FileSystem, inode: InodeNumber) -> Option<Attributes> {
         self.session.get()?;
         file_system.keepable(inode, None)?.attributes

@@ -42,9 +42,10 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 pub enum Invalidation {
     /// It may lead elsewhere: the kernel drops it.
     Drop,
-    /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up again
-    /// and gets the new ones with it: it checks chmod(2) and sticky directories by the owner that it
-    /// knows, however old. Where a change holds the lock it is left alone: the MDT checks, too.
+    /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up
+    /// again and gets the new ones with it: it checks chmod(2) and sticky directories by the owner
+    /// that it knows, however old. Where a change holds the lock it is left alone: the MDT checks,
+    /// too.
     Expire,
 }
 
@@ -198,8 +199,8 @@ impl Names {
         state.threads -= 1;
     }
 
-    /// A change in a directory, or of it, begins: it holds the directory's lock until it is answered.
-    /// Returns the withdrawals for which all names are to be declared outdated.
+    /// A change in a directory, or of it, begins: it holds the directory's lock until it is
+    /// answered. Returns the withdrawals for which all names are to be declared outdated.
     pub fn begin_change(&self, parent: u64) -> Vec<Finished> {
         let mut state = self.state.lock();
         *state.changing.entry(parent).or_default() += 1;

@@ -108,7 +108,8 @@ impl Node {
         self.add_name(KnownName { name: name.clone(), preparing: 1, until: None }, now)
     }
 
-    /// Notes a name, unless it is not valid and there are too many. Returns those that are not noted any more.
+    /// Notes a name, unless it is not valid and there are too many. Returns those that are not
+    /// noted any more.
     fn add_name(&mut self, name: KnownName, now: Instant) -> Vec<Arc<Name>> {
         let mut dropped = Vec::new();
         if self.names.len() >= NAMES_KEPT {
@@ -182,8 +183,8 @@ impl Table {
         &self.nodes[(node ^ node >> 32) as usize % SHARDS]
     }
 
-    /// A reply about this inode is prepared: it may make the attributes valid, and the name. `counts`:
-    /// the kernel counts it as a lookup.
+    /// A reply about this inode is prepared: it may make the attributes valid, and the name.
+    /// `counts`: the kernel counts it as a lookup.
     pub fn prepare(&self, node: u64, counts: bool, name: Option<&Arc<Name>>, now: Instant) {
         match name {
             Some(name) => self.prepare_name(&mut self.names.lock(), (node, name), counts, now),
@@ -197,8 +198,8 @@ impl Table {
         page.for_each(|named| self.prepare_name(&mut names, named, true, now));
     }
 
-    /// The lock on names is held as long as the inode's: what leads to it is there if and only if it
-    /// is.
+    /// The lock on names is held as long as the inode's: what leads to it is there if and only if
+    /// it is.
     fn prepare_name(
         &self,
         names: &mut HashMap<Arc<Name>, u64>,
@@ -302,7 +303,8 @@ impl Table {
         self.nodes.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
 
-    /// An access list of an inode is asked for, and the kernel may keep it. `false`: it is not known.
+    /// An access list of an inode is asked for, and the kernel may keep it. `false`: it is not
+    /// known.
     pub fn mark_list(&self, node: u64) -> bool {
         let mark = ListMark(self.lists_marked.fetch_add(1, Ordering::Relaxed));
         let mut shard = self.shard(node).lock();
@@ -320,8 +322,8 @@ impl Table {
         self.shard(node).lock().get(&node)?.list
     }
 
-    /// The kernel has dropped the access lists of an inode, and those on their way, that were asked for
-    /// until this mark.
+    /// The kernel has dropped the access lists of an inode, and those on their way, that were asked
+    /// for until this mark.
     pub fn list_dropped(&self, node: u64, until: ListMark) {
         if let Some(known) = self.shard(node).lock().get_mut(&node)
             && known.list == Some(until)
@@ -340,8 +342,8 @@ impl Table {
         names.iter().filter_map(|name| name.until).filter(|until| *until > now).max().map(NamesEnd::At)
     }
 
-    /// A change of this inode by this mount begins: its attributes are not made valid before it ends.
-    /// Whether they may be valid now.
+    /// A change of this inode by this mount begins: its attributes are not made valid before it
+    /// ends. Whether they may be valid now.
     pub fn begin_change(&self, node: u64, now: Instant) -> bool {
         let mut shard = self.shard(node).lock();
         let known = shard.entry(node).or_default();
@@ -371,8 +373,8 @@ impl Table {
         }
     }
 
-    /// This mount has renamed something: the kernel moves what it has cached of the name. `exchanged`:
-    /// of both.
+    /// This mount has renamed something: the kernel moves what it has cached of the name.
+    /// `exchanged`: of both.
     pub fn renamed(&self, from: &Name, to: &Name, exchanged: bool, now: Instant) {
         let mut names = self.names.lock();
         let (source, target) = (names.remove(from), names.remove(to));

@@ -2,8 +2,8 @@
 //! inodes, and all names together. Neither waits for a lock that a request may hold.
 //!
 //! An inode that the kernel does not know yet, because the first reply about it is on its way,
-//! cannot be outdated: the kernel is told again until it knows the inode, or has forgotten it. After
-//! [`WITHDRAWAL_TIMEOUT`] the reply has long been processed, so the kernel has dropped it.
+//! cannot be outdated: the kernel is told again until it knows the inode, or has forgotten it.
+//! After [`WITHDRAWAL_TIMEOUT`] the reply has long been processed, so the kernel has dropped it.
 //!
 //! It is also the watchdog of withdrawals.
 

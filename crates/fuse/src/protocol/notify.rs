@@ -11,8 +11,8 @@ pub const INVALIDATE_INODE: i32 = 2;
 pub const INVALIDATE_ENTRY: i32 = 3;
 /// `FUSE_NOTIFY_INC_EPOCH`, protocol 7.44.
 pub const INCREMENT_EPOCH: i32 = 8;
-/// `FUSE_EXPIRE_ONLY`: the entry stays, and is looked up again when it is used (a LOOKUP in flight may
-/// make it valid again).
+/// `FUSE_EXPIRE_ONLY`: the entry stays, and is looked up again when it is used (a LOOKUP in flight
+/// may make it valid again).
 pub const EXPIRE_ONLY: u32 = 1;
 /// First minor version of the protocol with [`INCREMENT_EPOCH`] (Linux 6.16).
 pub const MINOR_OF_EPOCHS: u32 = 44;

@@ -83,7 +83,8 @@ impl EntryHeader {
     }
 }
 
-/// Decodes the request in an entry's header and its payload, which may be longer than the request's.
+/// Decodes the request in an entry's header and its payload, which may be longer than the
+/// request's.
 pub fn decode_entry<'a>(entry: &'a EntryHeader, payload: &'a [u8]) -> Result<Incoming<'a>, RequestDecodeError> {
     let Ok((header, _)) = InHeader::read_from_prefix(&entry.in_out) else {
         return Err(RequestDecodeError::NoHeader { bytes: PART_BYTES });

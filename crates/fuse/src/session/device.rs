@@ -23,10 +23,10 @@ const IOCTL_CLONE: libc::c_ulong = 0x8004_e500;
 /// Most pieces of one writev(2) (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 
-/// An answer that says for how long the kernel may keep something comes too late if the kernel got it
-/// so long after that was decided: it counts from when it gets it. A process that was not stopped
-/// meanwhile needs microseconds. What an answer says ends a quarter of the lease before the target
-/// evicts this client, which is more than this.
+/// An answer that says for how long the kernel may keep something comes too late if the kernel got
+/// it so long after that was decided: it counts from when it gets it. A process that was not
+/// stopped meanwhile needs microseconds. What an answer says ends a quarter of the lease before the
+/// target evicts this client, which is more than this.
 const LATE: Duration = Duration::from_secs(1);
 
 /// What is done about an answer that came too late.

@@ -6,11 +6,11 @@
 //!  kernel ── /dev/fuse: a thread per core (workers)   ──┬──> Dispatcher ──> Handler ──> Responder
 //!        └── io_uring: the cores themselves (ring)    ──┘
 //! ```
-//! Life cycle: [`Session::start`] chooses the transport ([`RingChoice`]), answers INIT on the device
-//! and starts to serve. Each operation is decoded and polled once, immediately, by the thread that
-//! took it from the kernel: an operation that does not have to wait is answered there. A pending
-//! operation continues on a core of the process ([`Cores::run_inline_or_spawn`]). The session ends
-//! when the kernel says so (unmounted), or by [`Session::stop`].
+//! Life cycle: [`Session::start`] chooses the transport ([`RingChoice`]), answers INIT on the
+//! device and starts to serve. Each operation is decoded and polled once, immediately, by the
+//! thread that took it from the kernel: an operation that does not have to wait is answered there.
+//! A pending operation continues on a core of the process ([`Cores::run_inline_or_spawn`]). The
+//! session ends when the kernel says so (unmounted), or by [`Session::stop`].
 //!
 //! Invariant: every request is answered exactly once, where it came from ([`Responder`]).
 
@@ -219,7 +219,8 @@ fn initialise(
     }
 }
 
-/// Sets up rings, if they are wanted and available; an error if they are required and not available.
+/// Sets up rings, if they are wanted and available; an error if they are required and not
+/// available.
 fn choose(choice: RingChoice, offered: u64, cores: usize) -> Result<Option<IdleRings>, String> {
     if choice == RingChoice::Off {
         return Ok(None);

@@ -49,8 +49,8 @@ impl Notifications {
         self.send(INVALIDATE_INODE, &[body.as_bytes()])
     }
 
-    /// A name is outdated, or is only to be looked up again (`expires`). Waits for the lock of the directory, which changes in it and of it hold
-    /// until they are answered, and lookups too.
+    /// A name is outdated, or is only to be looked up again (`expires`). Waits for the lock of the
+    /// directory, which changes in it and of it hold until they are answered, and lookups too.
     pub fn name(&self, parent: u64, name: &[u8], expires: bool) -> Notified {
         let head =
             InvalidateEntry { parent, name_bytes: name.len() as u32, flags: if expires { EXPIRE_ONLY } else { 0 } };

@@ -6,11 +6,12 @@
 //!
 //! Holds at every moment, whatever fails: a client stops serving before it gives a lock back, when
 //! its connection breaks, and when its lease ends by its own clock, before the MDT drops the locks.
-//! On a new connection it serves under the locks that the MDT has granted again, as soon as its claims
-//! are answered. Two cases are none:
+//! On a new connection it serves under the locks that the MDT has granted again, as soon as its
+//! claims are answered. Two cases are none:
 //!
 //! - After its restart the MDT knows no locks. It makes no change before the clients of its former
-//!   start have come back, or their leases have ended; until then such a client serves what it knew.
+//!   start have come back, or their leases have ended; until then such a client serves what it
+//!   knew.
 //! - An inode that is gone has no locks. Nothing of it can change any more.
 
 use crate::{

@@ -5,9 +5,9 @@ use crate::workload::Verdict;
 
 /// A fence above the file's layout would keep all clients from the object for ever.
 ///
-/// Holds whatever the MDT loses: the generation that a fence requires is durable before the MDT sets
-/// the fence (`mds::ops::leave_full_ost`), and the generation of the layout with the object never goes
-/// back, wherever a swap takes it.
+/// Holds whatever the MDT loses: the generation that a fence requires is durable before the MDT
+/// sets the fence (`mds::ops::leave_full_ost`), and the generation of the layout with the object
+/// never goes back, wherever a swap takes it.
 pub(super) struct LayoutFences;
 
 impl Invariant for LayoutFences {

@@ -1,5 +1,5 @@
-//! What clients serve from their caches is what the MDT has, but for access times: reading waits for
-//! nobody, so others may serve an earlier access time until they have given back the lock.
+//! What clients serve from their caches is what the MDT has, but for access times: reading waits
+//! for nobody, so others may serve an earlier access time until they have given back the lock.
 
 use types::{Attributes, InodeNumber, Timestamp};
 

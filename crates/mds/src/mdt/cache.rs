@@ -130,8 +130,8 @@ impl Mdt {
         }
     }
 
-    /// A connection of a client begins: its locks have ended with the former one, and what it may have
-    /// opened under them is taken to be open until it has told.
+    /// A connection of a client begins: its locks have ended with the former one, and what it may
+    /// have opened under them is taken to be open until it has told.
     pub(super) fn locks_ended(&self, client: ClientId) {
         self.namespace().volatile.opens.presumed.connection_begun(client);
         self.drop_cache_locks(client);

@@ -234,8 +234,8 @@ impl Mdt {
         Ok(Served { reply, bulk: Bytes::new(), told })
     }
 
-    /// Whether there was a map since this start: until then there is no OST to place a file on, and the
-    /// client is told when there is.
+    /// Whether there was a map since this start: until then there is no OST to place a file on, and
+    /// the client is told when there is.
     fn map_is_known(&self, client: ClientId) -> bool {
         if *self.map_known.borrow() {
             return true;

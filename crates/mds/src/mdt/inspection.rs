@@ -76,7 +76,8 @@ impl Mdt {
         outcome
     }
 
-    /// What a client may cache of an inode by this lock; nothing if this MDT does not know the lock.
+    /// What a client may cache of an inode by this lock; nothing if this MDT does not know the
+    /// lock.
     pub fn cached_by_lock(&self, client: ClientId, inode: InodeNumber, handle: LockHandle) -> InodeBits {
         self.namespace().volatile.cache.held_by_lock(inode, client, handle)
     }

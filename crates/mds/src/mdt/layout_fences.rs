@@ -1,9 +1,9 @@
-//! Has the objects of a component refuse the layouts of their file before the present one: the second
-//! half of [`LeaveStep::Fence`](rpc::message::LeaveStep::Fence).
+//! Has the objects of a component refuse the layouts of their file before the present one: the
+//! second half of [`LeaveStep::Fence`](rpc::message::LeaveStep::Fence).
 //!
 //! Invariant: no object is fenced above the layout that this MDT has, since that is durable before;
-//! however late a fence comes. Downside: an OST that does not answer holds up the client that has to
-//! leave another one, and those that wait for the layout, until the call times out.
+//! however late a fence comes. Downside: an OST that does not answer holds up the client that has
+//! to leave another one, and those that wait for the layout, until the call times out.
 
 use std::{collections::BTreeMap, sync::Arc};
 

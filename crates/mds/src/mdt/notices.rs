@@ -1,9 +1,10 @@
-//! Tells clients that wait what they wait for (module [`crate::waiters`]): a callback for each notice,
-//! by at most [`DELIVERIES_PER_CLIENT`] tasks for each client. Evicts clients with too many notices.
+//! Tells clients that wait what they wait for (module [`crate::waiters`]): a callback for each
+//! notice, by at most [`DELIVERIES_PER_CLIENT`] tasks for each client. Evicts clients with too many
+//! notices.
 //!
-//! A callback is repeated on each new connection until the client has answered, as long as its session
-//! exists; so is no notice lost, however the network behaves. A client whose session ends asks again in
-//! its next one; so do all when the MDT starts again.
+//! A callback is repeated on each new connection until the client has answered, as long as its
+//! session exists; so is no notice lost, however the network behaves. A client whose session ends
+//! asks again in its next one; so do all when the MDT starts again.
 
 use std::sync::Arc;
 

@@ -172,7 +172,8 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
             // It has no connection, or a new session.
             volatile.recovery.evicted.remove(&client);
         }
-        // Its requests have ended: it leaves nothing out any more, and no fence is above the layout.
+        // Its requests have ended: it leaves nothing out any more, and no fence is above the
+        // layout.
         volatile.end_layout_changes_of(client);
         if !volatile.fences.holds(client) {
             volatile.release_locks(client);

@@ -1,5 +1,5 @@
-//! Ends what clients should have ended by themselves, and did not. Whether or not requests arrive: an
-//! MDT without requests does it at the same time as any other.
+//! Ends what clients should have ended by themselves, and did not. Whether or not requests arrive:
+//! an MDT without requests does it at the same time as any other.
 //!
 //! | what a client does not do | after one to two intervals |
 //! |---|---|

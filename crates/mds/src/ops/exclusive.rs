@@ -16,9 +16,9 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Asks for the lock on behalf of the caller; false: its client is told when to ask again. Asking again
-/// while holding is granted again: a client orders its own users. None is newly granted while a holder
-/// of a former start may come back.
+/// Asks for the lock on behalf of the caller; false: its client is told when to ask again. Asking
+/// again while holding is granted again: a client orders its own users. None is newly granted while
+/// a holder of a former start may come back.
 pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<bool> {
     let client = txn.context.client;
     let volatile = &mut txn.volatile;

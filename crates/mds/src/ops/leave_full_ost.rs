@@ -1,9 +1,9 @@
 //! How a file leaves an OST that has no space: the one change of a layout that is made while other
 //! clients use the file.
 //!
-//! *Ranges without data of objects that exist* are left out of their component and decided again, so
-//! that what is written there goes to OSTs with space. Clients that use the old layout must be kept
-//! out:
+//! *Ranges without data of objects that exist* are left out of their component and decided again,
+//! so that what is written there goes to OSTs with space. Clients that use the old layout must be
+//! kept out:
 //! 1. [`LeaveStep::Fence`]: the layout gets its next generation, durably, and all others lose their
 //!    locks on it. Then this MDT has the component's objects refuse older layouts
 //!    (`mdt/layout_fences.rs`). Nobody is shown the layout from now on: opens and questions for it
@@ -11,14 +11,15 @@
 //! 2. The client looks for the range: nobody can write there.
 //! 3. [`LeaveStep::LeaveOut`]: the range is decided again; all others continue.
 //!
-//! The wait ends with step 3, with the exclusive data lock of the client, with its session, or after a
-//! minute: then step 3 is refused, and the client begins again. Since no fence is above the layout that this MDT has, a client that an object refused only has to ask for
-//! the layout, whatever ended in between. A restart forgets step 1: then step 3 is refused.
+//! The wait ends with step 3, with the exclusive data lock of the client, with its session, or
+//! after a minute: then step 3 is refused, and the client begins again. Since no fence is above the
+//! layout that this MDT has, a client that an object refused only has to ask for the layout,
+//! whatever ended in between. A restart forgets step 1: then step 3 is refused.
 //!
 //! *Objects that were never created* get other OSTs under their own names. That is safe because the
-//! new layout is the file's only one from then on: clients that open the file later get it, and only
-//! the caller has the old one. All of the following is required, otherwise the objects stay where
-//! they are:
+//! new layout is the file's only one from then on: clients that open the file later get it, and
+//! only the caller has the old one. All of the following is required, otherwise the objects stay
+//! where they are:
 //! - the caller holds the exclusive data lock: no truncation is in progress that was granted with
 //!   the old layout;
 //! - it reports under the inode's epoch (module `known_size`): it is the only source of changes,
@@ -26,8 +27,8 @@
 //! - no other client has the file open, not even for reading;
 //! - no late write of an evicted client can reach the file's OSTs.
 //!
-//! The caller itself has found out that the objects do not exist. Downside: a file with a fixed layout
-//! that two clients have open keeps its objects, and its writers get `NoSpace`.
+//! The caller itself has found out that the objects do not exist. Downside: a file with a fixed
+//! layout that two clients have open keeps its objects, and its writers get `NoSpace`.
 
 use std::collections::BTreeSet;
 

@@ -24,8 +24,8 @@ use crate::{
 pub(crate) enum Opening {
     /// It is open.
     Opened(Box<Opened>),
-    /// O_TRUNC must wait for the exclusive data lock, a writer for the end of an open that holds writers
-    /// off, or everybody for the layout.
+    /// O_TRUNC must wait for the exclusive data lock, a writer for the end of an open that holds
+    /// writers off, or everybody for the layout.
     Waiting,
 }
 

@@ -35,8 +35,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         }
         txn.volatile.opens.insert(key, OpenFile { inode: *inode, flags: *flags, epoch: None, began: false });
         if txn.volatile.opens.is_waited_for(*inode, client) {
-            // Writers of this client that wait ask again: they must not wait for an open that waits for
-            // the end of this one.
+            // Writers of this client that wait ask again: they must not wait for an open that waits
+            // for the end of this one.
             txn.volatile.waiters.wake(*inode);
         }
     }

@@ -125,10 +125,10 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
 }
 
 /// A layout that grew, and whose growth this MDT may have lost with its power: the client, and
-/// other clients that will report the same, may have written to the new objects. Their slots must not be
-/// given again. False if the layout that holds is not one that this can have grown to, also if that
-/// was so before, since the client may not have heard: a change it knows of is undone, or another
-/// client has replaced the layout.
+/// other clients that will report the same, may have written to the new objects. Their slots must
+/// not be given again. False if the layout that holds is not one that this can have grown to, also
+/// if that was so before, since the client may not have heard: a change it knows of is undone, or
+/// another client has replaced the layout.
 fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<bool> {
     let client = txn.context.client;
     let holds = txn.volatile.opens.of_client(client).any(|(_, file)| file.inode == number)

@@ -1,7 +1,8 @@
 //! Layouts within inode records.
 //!
 //! Layout, form 1 = plain: generation (8), checksum type (1: 0 CRC-32C), form (1), stripes. Layout,
-//! form 2 = composite: generation (8), checksum type (1), form (1), next slot (4), next component number (4), count (2), components:
+//! form 2 = composite: generation (8), checksum type (1), form (1), next slot (4), next component
+//! number (4), count (2), components:
 //!
 //! | bytes | field |
 //! |---|---|

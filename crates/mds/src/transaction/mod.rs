@@ -3,9 +3,9 @@
 //! operation that fails leaves nothing behind.
 //!
 //! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex,
-//! runs the operation, seals it (module [`versions`]), and commits if it succeeded. Volatile state that a success changes
-//! ([`Transaction::open_at_commit`]) changes at commit; direct changes of `volatile` by an
-//! operation persist whatever happens to the batch (a close closes).
+//! runs the operation, seals it (module [`versions`]), and commits if it succeeded. Volatile state
+//! that a success changes ([`Transaction::open_at_commit`]) changes at commit; direct changes of
+//! `volatile` by an operation persist whatever happens to the batch (a close closes).
 //!
 //! Downside: changes are searched one by one; a transaction is meant to have tens of them, a few
 //! thousand at most.
@@ -120,7 +120,8 @@ pub(crate) struct Changes {
     /// Takes space away from the store rather than adding to it: may use the reserve of a full
     /// device.
     pub releases: bool,
-    /// An inode whose layout its client does not change any more, whatever becomes of the operation.
+    /// An inode whose layout its client does not change any more, whatever becomes of the
+    /// operation.
     pub decided_layout: Option<InodeNumber>,
     /// Inodes whose writers continue once the batch exists, see [`Volatile::end_hold`].
     pub ended_holds: Vec<InodeNumber>,
@@ -268,14 +269,14 @@ impl<'n> Transaction<'n> {
         self.changes.decided_layout = Some(inode);
     }
 
-    /// Writers of an inode continue if this succeeds. Not before: the change may still wait for locks of
-    /// other clients.
+    /// Writers of an inode continue if this succeeds. Not before: the change may still wait for
+    /// locks of other clients.
     pub fn end_hold(&mut self, inode: InodeNumber) {
         self.changes.ended_holds.push(inode);
     }
 
-    /// The operation is not possible before this inode's locks, opens or layout change: its client is
-    /// told then.
+    /// The operation is not possible before this inode's locks, opens or layout change: its client
+    /// is told then.
     pub fn wait_for(&mut self, inode: InodeNumber) {
         let client = self.context.client;
         self.volatile.waiters.wait(inode, client);

@@ -14,7 +14,8 @@ use super::{
 /// What happens to an MDT.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A client asks. The number is that of the request, the inode what its source is believed to be.
+    /// A client asks. The number is that of the request, the inode what its source is believed to
+    /// be.
     Ask(u8, Request, Option<Ino>),
     /// A message of a start of another MDT.
     Receive(Target, u8, Message),

@@ -1,5 +1,5 @@
-//! The participant's half: what other MDTs prepare, decide and abort here, and what a restart of one
-//! of them means.
+//! The participant's half: what other MDTs prepare, decide and abort here, and what a restart of
+//! one of them means.
 
 use std::collections::BTreeSet;
 

@@ -139,7 +139,8 @@ pub enum Message {
     /// Decisions up to this one are applied, durably.
     Logged(u8),
     Abort(OpId),
-    /// The sender has started again: its decisions for the receiver, and what it has prepared for it.
+    /// The sender has started again: its decisions for the receiver, and what it has prepared for
+    /// it.
     Hello(Vec<Record>, BTreeSet<OpId>),
     /// The answer: the same decisions, and what of the prepared is not going to happen.
     Welcome(Vec<Record>, BTreeSet<OpId>),

@@ -1,5 +1,5 @@
-//! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by everything, such conditions joined by `&`
-//! (and) and `,` (or, which binds less).
+//! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by everything, such conditions joined by
+//! `&` (and) and `,` (or, which binds less).
 
 use std::ops::RangeInclusive;
 

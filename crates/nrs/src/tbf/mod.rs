@@ -1,10 +1,10 @@
 //! Token bucket filter: each class of requests (of a job, say) has a rate.
 //!
-//! A class is what requests have in common by [`ClassBy`]; the first rule that matches says at which
-//! rate its bucket fills. A bucket holds up to [`TOKENS_MAX`] tokens, a request takes one. Among
-//! classes with tokens the one goes first whose token is the oldest: Y. Qian and others, "A
-//! Configurable Rule based Classful Token Bucket Filter Network Request Scheduler for the Lustre File
-//! System", SC'17.
+//! A class is what requests have in common by [`ClassBy`]; the first rule that matches says at
+//! which rate its bucket fills. A bucket holds up to [`TOKENS_MAX`] tokens, a request takes one.
+//! Among classes with tokens the one goes first whose token is the oldest: Y. Qian and others, "A
+//! Configurable Rule based Classful Token Bucket Filter Network Request Scheduler for the Lustre
+//! File System", SC'17.
 //!
 //! Invariants: a class with requests is in `ready`, once, by the time of its next token; within any
 //! time `t` at most `rate * t + TOKENS_MAX` requests of a class come out.

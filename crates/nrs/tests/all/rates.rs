@@ -12,8 +12,8 @@ fn rule(queue: &mut Scheduler<()>, now_ns: u64, text: &str) {
     queue.change_rules(now_ns, text, OPCODES).unwrap();
 }
 
-/// Requests of each of two clients that come out until this time, from a queue that is asked as soon
-/// as it has something.
+/// Requests of each of two clients that come out until this time, from a queue that is asked as
+/// soon as it has something.
 fn served(queue: &mut Scheduler<()>, mut now_ns: u64, until_ns: u64) -> [usize; 2] {
     let mut counts = [0; 2];
     loop {
@@ -102,8 +102,9 @@ fn classes_without_requests_are_forgotten() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However requests arrive and threads become free: in any window at most `rate * t + 3`. And if
-    /// the queue is asked whenever it wants to be, a class that always has requests gets its rate.
+    /// However requests arrive and threads become free: in any window at most `rate * t + 3`. And
+    /// if the queue is asked whenever it wants to be, a class that always has requests gets its
+    /// rate.
     #[test]
     fn a_class_gets_its_rate_and_no_more(
         rate in 1..2000_u64,

@@ -7,9 +7,9 @@ use types::ClientId;
 
 use super::{Key, Proof};
 
-/// Proves that a target gave its client a session in one of its starts: an authentication code, with
-/// a key that only servers have. So a target that keeps nothing of its sessions on disk recognises
-/// returning clients after a restart.
+/// Proves that a target gave its client a session in one of its starts: an authentication code,
+/// with a key that only servers have. So a target that keeps nothing of its sessions on disk
+/// recognises returning clients after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket(Proof);
 

@@ -289,8 +289,8 @@ impl Core {
         }
     }
 
-    /// Registers a request in a slot just taken, for a caller that waits on a core; returns the frame
-    /// to send.
+    /// Registers a request in a slot just taken, for a caller that waits on a core; returns the
+    /// frame to send.
     #[expect(clippy::too_many_arguments, reason = "each belongs to the request")]
     pub(super) fn begin(
         &mut self,
@@ -556,8 +556,8 @@ impl Core {
         }
     }
 
-    /// How long after a request its first copy is sent. While one is in the control slot there can be
-    /// no ping, and its copies keep the lease: the target may take longer than that to answer.
+    /// How long after a request its first copy is sent. While one is in the control slot there can
+    /// be no ping, and its copies keep the lease: the target may take longer than that to answer.
     fn resend_after(&self, purpose: Purpose) -> Duration {
         match purpose.is_control() {
             true => self.resend.min((self.lease / PINGS_PER_LEASE).max(KEEP_INTERVAL_MIN)),

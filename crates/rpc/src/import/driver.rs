@@ -317,8 +317,8 @@ impl Inner {
         pause / 2 + pause / 2 * (self.seams.entropy.below(1024) as u32) / 1024
     }
 
-    /// Where to connect (which of the addresses), the next `Connect`, and the ticket of the session that it
-    /// continues.
+    /// Where to connect (which of the addresses), the next `Connect`, and the ticket of the session
+    /// that it continues.
     fn begin_connect(&self) -> (Endpoint, usize, Connect, Option<Ticket>) {
         let mut guarded = self.guarded.lock();
         guarded.readdressed = false;

@@ -31,7 +31,8 @@ impl<'i> Greeting<'i> {
         Self { inner, sender, deadline }
     }
 
-    /// Opens a session, or continues that of `ticket`. With the answer comes the target's clock, in nanoseconds.
+    /// Opens a session, or continues that of `ticket`. With the answer comes the target's clock, in
+    /// nanoseconds.
     pub(super) async fn greet(
         &self,
         receiver: &mut dyn Receiver,
@@ -88,9 +89,9 @@ impl<'i> Greeting<'i> {
     }
 }
 
-/// What the end of a handshake means before the server has proved its key. A process that answers at
-/// the server's address may say anything, so it cannot take from a client what it has: one that has
-/// a session waits for the server that gave it.
+/// What the end of a handshake means before the server has proved its key. A process that answers
+/// at the server's address may say anything, so it cannot take from a client what it has: one that
+/// has a session waits for the server that gave it.
 fn before_proof(end: End, resumes: bool) -> End {
     match end {
         End::Evicted => End::lost("an unauthenticated server claims that the session has ended"),

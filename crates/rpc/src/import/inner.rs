@@ -99,7 +99,8 @@ impl Inner {
         self.wake.notify_one();
     }
 
-    /// The slot of a request for this purpose is free again, or was not used: lets the next have it.
+    /// The slot of a request for this purpose is free again, or was not used: lets the next have
+    /// it.
     pub(super) fn slot_freed(&self, purpose: Purpose) {
         match purpose {
             Purpose::Ordinary => self.permits.give_back(),

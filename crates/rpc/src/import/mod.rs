@@ -17,8 +17,8 @@
 //! outcome of the request is known. A caller that is told that the server does not answer may
 //! continue: its request has been executed by then, or never will be (see `core`).
 //!
-//! No request waits at a target for another request that needs a slot of the same kind: one that has to
-//! wait for other users is answered at once, and its client is called back.
+//! No request waits at a target for another request that needs a slot of the same kind: one that
+//! has to wait for other users is answered at once, and its client is called back.
 //!
 //! ```text
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED

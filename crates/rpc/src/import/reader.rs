@@ -140,7 +140,8 @@ impl Reader {
     }
 }
 
-/// Executes a callback and answers it. In a task of its own: replies are read whatever it waits for.
+/// Executes a callback and answers it. In a task of its own: replies are read whatever it waits
+/// for.
 async fn answer_callback(inner: Arc<Inner>, sender: Arc<dyn Sender>, header: FrameHeader, request: ClientRequest) {
     let result = Hook(inner.recovery.clone()).call_back(request).await;
     let answer = inner.guarded.lock().core.call_back_done(header, &result);

@@ -88,8 +88,8 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// An attempt failed at one of so many places. Returns what is to be logged, if anything: nothing
-    /// as long as there are places that were not tried.
+    /// An attempt failed at one of so many places. Returns what is to be logged, if anything:
+    /// nothing as long as there are places that were not tried.
     pub(super) fn note(&mut self, now: Instant, place: &str, places: usize, cause: Cause) -> Option<Cause> {
         match self.failed.iter_mut().find(|(failed, _)| failed == place) {
             Some((_, known)) => *known = cause,

@@ -16,19 +16,20 @@ use super::lock::{CacheMode, Granted, Resource};
 pub enum ClientRequest {
     /// Does the client answer? -> Done
     Ping,
-    /// Another client wants something that this lock forbids: give all of it back, even if it is not
-    /// known, because the reply that grants it is under way. -> Done; `NotFound` gives it back, too;
-    /// StillBusy
+    /// Another client wants something that this lock forbids: give all of it back, even if it is
+    /// not known, because the reply that grants it is under way. -> Done; `NotFound` gives it back,
+    /// too; StillBusy
     Blocking(Blocking),
     /// A lock that the client waits for is granted. -> Done
     Completion(Granted),
     /// What does the holder of this lock know of the object's data? The lock stays. -> Glimpse
     Glimpse(LockHandle),
-    /// A request for an advisory lock that was answered [`Queued`](super::MdtReply::Queued) is granted
-    /// or refused. May overtake that answer. -> Done; `NotFound`: the client does not wait for it
+    /// A request for an advisory lock that was answered [`Queued`](super::MdtReply::Queued) is
+    /// granted or refused. May overtake that answer. -> Done; `NotFound`: the client does not wait
+    /// for it
     LockCompleted(LockCompleted),
-    /// Requests about this inode that were answered [`Waiting`](super::MdtReply::Waiting) are to be sent
-    /// again; `None`: all that were. May overtake that answer. -> Done
+    /// Requests about this inode that were answered [`Waiting`](super::MdtReply::Waiting) are to be
+    /// sent again; `None`: all that were. May overtake that answer. -> Done
     AskAgain(Option<InodeNumber>),
 }
 

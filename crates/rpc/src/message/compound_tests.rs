@@ -163,8 +163,8 @@ fn opens_are_left_unless_a_later_step_ends_them() {
     assert_eq!(left(vec![close(KNOWN, None), open(KNOWN, 1)], 2), 1);
 }
 
-/// Else a step would end an open that is older than the compound, or what a failed compound did could
-/// not be taken back.
+/// Else a step would end an open that is older than the compound, or what a failed compound did
+/// could not be taken back.
 #[test]
 fn what_a_compound_closes_it_has_opened_once() {
     let read = || open(KNOWN, open_flag::READ);

@@ -16,7 +16,8 @@ use super::{
 /// The extension of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestExtension {
-    /// The user and group for whom the client asks: for schedulers and accounts, not for permission.
+    /// The user and group for whom the client asks: for schedulers and accounts, not for
+    /// permission.
     pub uid: u32,
     /// See `uid`.
     pub gid: u32,

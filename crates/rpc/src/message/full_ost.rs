@@ -6,8 +6,8 @@ use types::{Generation, InodeNumber, OstIndex};
 
 use super::mdt::OpenId;
 
-/// Give data that an OST refused for lack of space other objects, or objects that were never created
-/// other OSTs. The caller holds the file's exclusive data lock.
+/// Give data that an OST refused for lack of space other objects, or objects that were never
+/// created other OSTs. The caller holds the file's exclusive data lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaveFullOst {
     /// The file.
@@ -22,7 +22,8 @@ pub struct LeaveFullOst {
 }
 
 impl LeaveFullOst {
-    /// The component whose objects are to be fenced, and the generation before which they refuse layouts.
+    /// The component whose objects are to be fenced, and the generation before which they refuse
+    /// layouts.
     pub fn fence(&self) -> Option<(ComponentId, Generation)> {
         match self.step {
             LeaveStep::Fence(component) => Some((component, self.generation.next())),

@@ -290,8 +290,8 @@ pub struct ExclusiveBegin {
 }
 
 /// Answer to [`ExclusiveBegin`] when the lock is granted; while another client holds it the answer
-/// is [`MdtReply::Waiting`], and the client keeps its place in the queue. When the lock is free it is
-/// told to ask again, and loses its place if it does not do so within a few seconds.
+/// is [`MdtReply::Waiting`], and the client keeps its place in the queue. When the lock is free it
+/// is told to ask again, and loses its place if it does not do so within a few seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveGranted {
     /// The inode as of now.
@@ -365,10 +365,10 @@ pub struct SetLock {
     pub range: LockRange,
     /// Wanted state.
     pub mode: LockMode,
-    /// Queue under this name if it conflicts: the answer is then [`MdtReply::Queued`], and the outcome
-    /// comes as a callback ([`ClientRequest::LockCompleted`]). The request keeps its place until then,
-    /// until [`CancelLock`], or until the session ends. A request that is queued already is answered
-    /// in the same way. `None`: do not wait.
+    /// Queue under this name if it conflicts: the answer is then [`MdtReply::Queued`], and the
+    /// outcome comes as a callback ([`ClientRequest::LockCompleted`]). The request keeps its place
+    /// until then, until [`CancelLock`], or until the session ends. A request that is queued
+    /// already is answered in the same way. `None`: do not wait.
     ///
     /// [`ClientRequest::LockCompleted`]: super::ClientRequest::LockCompleted
     pub ticket: Option<WaitTicket>,
@@ -519,8 +519,8 @@ pub struct DirectoryEntry {
     pub cookie: u64,
     /// The inode, if requested (never for `.` and `..`).
     pub entry: Option<Entry>,
-    /// Locks on these parts of the inode, which the client holds from now on: one, or of a directory
-    /// two.
+    /// Locks on these parts of the inode, which the client holds from now on: one, or of a
+    /// directory two.
     #[serde(default)]
     pub locks: Vec<(LockHandle, InodeBits)>,
     /// With `entry`: version of the inode.
@@ -846,8 +846,8 @@ pub enum MdtReply {
     Closed(Closed),
     /// The exclusive data lock.
     ExclusiveGranted(ExclusiveGranted),
-    /// Not possible yet: because of another client, because the MDT recovers, or because it does not
-    /// know the OSTs yet. Nothing has happened. The client asks again after the next callback
+    /// Not possible yet: because of another client, because the MDT recovers, or because it does
+    /// not know the OSTs yet. Nothing has happened. The client asks again after the next callback
     /// [`ClientRequest::AskAgain`](super::ClientRequest::AskAgain) that concerns the inode.
     Waiting,
     /// Target of a symbolic link.

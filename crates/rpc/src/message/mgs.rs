@@ -55,8 +55,8 @@ pub struct MapTarget {
     pub role: TargetRole,
     /// Identity written at format time; a target with another one cannot take this index.
     pub uuid: String,
-    /// `host:port` of the process that serves it now: one or several addresses of the same process, in
-    /// the order to be tried.
+    /// `host:port` of the process that serves it now: one or several addresses of the same process,
+    /// in the order to be tried.
     pub addresses: Vec<String>,
     /// Wanted state.
     pub state: TargetState,

@@ -1,8 +1,8 @@
 //! Every message of the protocol. A request struct and its reply struct are next to each other.
 //!
 //! Growing a message: append a field with `#[serde(default)]`; old receivers skip it, new receivers
-//! default it. Growing the protocol: append a variant, and its row ([`kind`]). Never reorder; what is
-//! removed keeps its place ([`removed`]). docs/wire_protocol.md has the table.
+//! default it. Growing the protocol: append a variant, and its row ([`kind`]). Never reorder; what
+//! is removed keeps its place ([`removed`]). docs/wire_protocol.md has the table.
 
 pub mod bounds;
 pub mod client;

@@ -1,6 +1,6 @@
-//! Requests that were removed from the protocol. Their variants keep their places, because a place is
-//! a number on the wire and no number gets a second meaning; nobody can make one, and decoders refuse
-//! them.
+//! Requests that were removed from the protocol. Their variants keep their places, because a place
+//! is a number on the wire and no number gets a second meaning; nobody can make one, and decoders
+//! refuse them.
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 

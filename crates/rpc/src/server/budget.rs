@@ -7,17 +7,18 @@
 //! and occupies at most [`BYTES_MAX`], the memory of small requests, and the transport's queue
 //! ([`rt::transport::QUEUED_BYTES_MAX`]).
 //!
-//! A client counts the same ([`memory_of`]) and sends nothing for which there is no memory, so a client
-//! that follows the protocol is always read from: what it sends after a large request, for example
-//! the release of a lock, is never left unread because of it. Urgent requests have a budget of their
-//! own on both sides, so they do not wait for memory that requests hold which may wait for them.
+//! A client counts the same ([`memory_of`]) and sends nothing for which there is no memory, so a
+//! client that follows the protocol is always read from: what it sends after a large request, for
+//! example the release of a lock, is never left unread because of it. Urgent requests have a budget
+//! of their own on both sides, so they do not wait for memory that requests hold which may wait for
+//! them.
 //!
-//! 1. The client's share of a request ends when its answer arrives, the server's when the answer has
-//!    been passed to the transport: the server has memory when the client believes that it has.
+//! 1. The client's share of a request ends when its answer arrives, the server's when the answer
+//!    has been passed to the transport: the server has memory when the client believes that it has.
 //! 2. A copy of a request in progress takes no memory; the client holds one share for both.
-//! 3. A client that sends more waits for itself only. Small requests need none of it, and requests that
-//!    take or release locks are small (a test here lists them); other handlers wait for their own
-//!    devices and for earlier requests, and for anything else only for a bounded time, see
+//! 3. A client that sends more waits for itself only. Small requests need none of it, and requests
+//!    that take or release locks are small (a test here lists them); other handlers wait for their
+//!    own devices and for earlier requests, and for anything else only for a bounded time, see
 //!    [`crate::Handler::handle`]. So the wait ends as long as the client reads replies.
 //! 4. Credits do not run out for a client that follows the protocol: each slot has one request in
 //!    progress, and a copy of it is answered before the next frame is read.
@@ -34,7 +35,8 @@ use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, COMPOUND_REPLY_BYTES_MAX, XA
 
 use crate::message::{Request, kind::ReplySize};
 
-/// Memory of all large requests of a connection: eight of the largest reads. A client sends no more.
+/// Memory of all large requests of a connection: eight of the largest reads. A client sends no
+/// more.
 pub const BYTES_MAX: usize = 32 << 20;
 /// The same of urgent requests.
 pub const URGENT_BYTES_MAX: usize = 16 << 20;
@@ -78,7 +80,8 @@ impl Budget {
     }
 }
 
-/// Memory that a request takes until it is answered, which arrives in so many bytes; 0: it is small.
+/// Memory that a request takes until it is answered, which arrives in so many bytes; 0: it is
+/// small.
 pub(crate) fn memory_of(request: &Request, request_bytes: usize) -> u32 {
     let bytes = request_bytes + reply_bytes_max(request);
     if bytes > SMALL_BYTES { bytes as u32 } else { 0 }

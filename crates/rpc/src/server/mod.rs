@@ -146,8 +146,8 @@ impl Server {
     }
 
     /// Makes a request to a client of a target, and waits for its answer, as long as its session
-    /// exists. [`FsError::Evicted`]: it has none, or it ended; [`FsError::Busy`]: the client owes too
-    /// many answers.
+    /// exists. [`FsError::Evicted`]: it has none, or it ended; [`FsError::Busy`]: the client owes
+    /// too many answers.
     pub async fn call_back(&self, target: &str, client: ClientId, request: ClientRequest) -> CallbackResult {
         let target = self.shared.target(target).ok_or(FsError::NoDevice)?;
         target.call_back(client, request).await

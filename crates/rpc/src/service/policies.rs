@@ -1,5 +1,5 @@
-//! The policies of a service: which one is in use, its settings and rules. They can be changed while
-//! requests wait.
+//! The policies of a service: which one is in use, its settings and rules. They can be changed
+//! while requests wait.
 
 use std::sync::Arc;
 

@@ -40,9 +40,9 @@ impl CallbackPath {
 
 impl SessionCell {
     /// Makes a request to the client and waits for the answer, as long as the session exists.
-    /// [`FsError::Evicted`]: the session ended; [`FsError::Busy`]: the client owes too many answers.
-    /// Must not be dropped before: a callback that is not repeated may stay without an answer, and
-    /// its slot in use.
+    /// [`FsError::Evicted`]: the session ended; [`FsError::Busy`]: the client owes too many
+    /// answers. Must not be dropped before: a callback that is not repeated may stay without an
+    /// answer, and its slot in use.
     pub async fn call_back(&self, clock: &dyn Clock, request: ClientRequest) -> CallbackResult {
         let body = codec::encode(&request)?;
         let (waiter, mut answer) = oneshot::channel();

@@ -1,5 +1,5 @@
-//! Callbacks of one session, the target's side: which are outstanding, so that each is executed once
-//! whatever the network does.
+//! Callbacks of one session, the target's side: which are outstanding, so that each is executed
+//! once whatever the network does.
 //!
 //! The client keeps the last transaction of each slot, as a target does for its requests
 //! ([`SlotTable`](super::SlotTable)). A slot is in use until its callback was answered; a callback

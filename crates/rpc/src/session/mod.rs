@@ -180,8 +180,8 @@ impl Session {
         self.running() == 0 && self.silent(now, lease)
     }
 
-    /// Whether the client has been silent for longer than its lease. Its requests may be running, or
-    /// wait in the queue of a service.
+    /// Whether the client has been silent for longer than its lease. Its requests may be running,
+    /// or wait in the queue of a service.
     pub fn silent(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && now.since(self.last_activity) > lease
     }

@@ -28,8 +28,8 @@ pub enum Arrival {
     Repeat(KeptReply),
     /// Tell the client that it is being executed.
     Running,
-    /// Tell the client to send it again later: the slot still executes a copy of the request before,
-    /// to which the client has an answer.
+    /// Tell the client to send it again later: the slot still executes a copy of the request
+    /// before, to which the client has an answer.
     Busy,
     /// Tell the client that it came too late: it is not executed, now or ever.
     Expired,
@@ -61,8 +61,8 @@ enum State {
 enum Execution {
     /// It cannot: its client waits for this execution.
     First,
-    /// Its answer, which is not kept, was on its way when a copy of it came. The client may have got
-    /// that answer and use the slot for its next request.
+    /// Its answer, which is not kept, was on its way when a copy of it came. The client may have
+    /// got that answer and use the slot for its next request.
     Repeated,
 }
 

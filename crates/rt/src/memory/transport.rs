@@ -135,8 +135,8 @@ impl Way {
     }
 }
 
-/// The two directions of a connection as one side sees them; dropping the last handle of a side ends
-/// both.
+/// The two directions of a connection as one side sees them; dropping the last handle of a side
+/// ends both.
 struct Side {
     outgoing: Arc<Way>,
     incoming: Arc<Way>,

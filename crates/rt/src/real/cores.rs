@@ -12,8 +12,9 @@
 //!
 //! Downside: there is no load balancing. A core with long tasks delays its other tasks while
 //! another core is idle. On servers threads are not bound to processors, so that the kernel can at
-//! least move them away from other work; a mount binds them (module `processors`). A task that panics is logged and gone; the binary decides, with a panic hook,
-//! whether the process should end too.
+//! least move them away from other work; a mount binds them (module `processors`). A task that
+//! panics is logged and gone; the binary decides, with a panic hook, whether the process should end
+//! too.
 
 use std::{
     cell::Cell,
@@ -118,16 +119,16 @@ impl Cores {
         Self::start(std::thread::available_parallelism()?.get().min(CORES_MAX))
     }
 
-    /// The same, each bound to a processor of its own. A process that may use only a part of the time
-    /// of its processors has fewer cores than processors; these are not bound.
+    /// The same, each bound to a processor of its own. A process that may use only a part of the
+    /// time of its processors has fewer cores than processors; these are not bound.
     pub fn start_all_bound() -> io::Result<Self> {
         let count = std::thread::available_parallelism()?.get().min(CORES_MAX);
         let processors = processors::all();
         Self::start_on(count, if processors.len() == count { processors } else { Vec::new() })
     }
 
-    /// Makes the calling thread, which is not a core, keep to a core: what it begins continues there,
-    /// and it is bound to the same processor.
+    /// Makes the calling thread, which is not a core, keep to a core: what it begins continues
+    /// there, and it is bound to the same processor.
     pub fn keep_to(&self, core: usize) {
         VISITOR.set(core);
         self.shared.processors.get(core % self.count()).copied().into_iter().for_each(processors::bind);
@@ -152,8 +153,8 @@ impl Cores {
         self.shared.handles[index].block_on(future)
     }
 
-    /// Polls `future` on the calling thread; if it is pending, the core that wakes it continues with
-    /// it. `name` appears in logs.
+    /// Polls `future` on the calling thread; if it is pending, the core that wakes it continues
+    /// with it. `name` appears in logs.
     pub fn run_inline_or_spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let index = self.index_for_this_thread();
         let _visit = Visit::begin(self.identity(), index);

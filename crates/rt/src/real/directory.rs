@@ -3,8 +3,8 @@
 //!
 //! There are two ways to execute the same operations: *inline*, within the poll that requests them
 //! (for journals: a write(2) into the page cache is cheaper than a thread switch), or *pooled*, on
-//! [`IoThreads`] (for objects, whose reads may wait for the disk; one that need not wait is executed
-//! inline, see `present`). Flushes always go to a pool, which may be a separate one.
+//! [`IoThreads`] (for objects, whose reads may wait for the disk; one that need not wait is
+//! executed inline, see `present`). Flushes always go to a pool, which may be a separate one.
 //!
 //! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names
 //! were added or removed since that directory was last synced, including those above a root that

@@ -59,8 +59,8 @@ mod tests {
 
     const NAME: &str = "objects";
 
-    /// The only thread of the pool is busy. What is in memory is read nevertheless; what may not be,
-    /// or is long, waits for the thread.
+    /// The only thread of the pool is busy. What is in memory is read nevertheless; what may not
+    /// be, or is long, waits for the thread.
     #[test]
     fn small_reads_of_what_is_in_memory_need_no_thread() {
         let place = tempfile::tempdir().unwrap();

@@ -33,7 +33,8 @@ pub fn write(mut stria: Command, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages of a command and of the visible ones below it, by file name. `lfs` has pages of its own.
+/// The pages of a command and of the visible ones below it, by file name. `lfs` has pages of its
+/// own.
 fn of_stria(command: &Command, name: &str, pages: &mut Vec<(String, String)>) -> anyhow::Result<()> {
     let mut page = Vec::new();
     let man = Man::new(command.clone()).title(name).source(VERSION).manual("StriaFS");

@@ -19,7 +19,7 @@ mod reader;
 
 use std::{collections::BTreeSet, fs};
 
-use reader::{crates_dir, names, paths, sources, without_comments_and_literals};
+use reader::{all_files, crates_dir, names, paths, sources, without_comments_and_literals};
 
 /// What each crate may depend on within the workspace.
 const LAW: &[(&str, &[&str])] = &[
@@ -187,6 +187,28 @@ fn nothing_outside_of_a_sealed_part_names_it() {
         }
     }
     assert_eq!(breaches, Vec::<String>::new());
+}
+
+/// CONTRIBUTING.md, Code, 7. Rows of tables cannot be wrapped; pictures and examples are in fences.
+#[test]
+fn comments_wrap_at_100_columns() {
+    const COLUMNS: usize = 100;
+    let mut long = Vec::new();
+    for (file, text) in all_files() {
+        let mut in_fence = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                in_fence = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!', ' ']);
+            in_fence ^= comment.starts_with("```");
+            if !in_fence && !comment.starts_with('|') && line.chars().count() > COLUMNS {
+                long.push(format!("{file}:{number}"));
+            }
+        }
+    }
+    assert_eq!(long, Vec::<String>::new());
 }
 
 /// A path that goes up from its module, as if the module were in the root of its crate: no

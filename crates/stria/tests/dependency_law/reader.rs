@@ -35,6 +35,20 @@ pub fn sources(name: &str) -> BTreeMap<String, String> {
     sources.into_iter().filter(|(path, _)| !is_test(path)).map(|(path, text)| (below(&path), text)).collect()
 }
 
+/// All Rust files below the crates, tests included, and their text.
+pub fn all_files() -> BTreeMap<String, String> {
+    let (root, mut files, mut pending) = (crates_dir(), BTreeMap::new(), vec![crates_dir()]);
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(fs::read_dir(&path).expect("crates can be listed").map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("sources are text");
+            files.insert(path.strip_prefix(&root).expect("below the crates").to_string_lossy().into_owned(), text);
+        }
+    }
+    files
+}
+
 /// The text up to its test module, and the names of test modules that are files of their own.
 pub fn without_tests(text: &str) -> (String, Vec<String>) {
     let (mut kept, mut modules) = (String::new(), Vec::new());

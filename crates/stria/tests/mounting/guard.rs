@@ -1,5 +1,5 @@
-//! The guard of a mount frees programs when the daemon is killed while a thread of it is stuck in the
-//! kernel.
+//! The guard of a mount frees programs when the daemon is killed while a thread of it is stuck in
+//! the kernel.
 
 use std::{
     fs,
@@ -66,8 +66,8 @@ fn programs_are_freed_when_a_daemon_is_killed_whose_thread_waits_for_a_directory
     let _ends_connection = EndsConnection(system.path(0).to_owned());
     signal(system.server_pid(OSS), Signal::STOP);
     let mut stat = stuck_stat(mine.join("growing"));
-    // A removal returns when the kernel has been told in another way, after a second. On a busy host
-    // the kernel may have dropped the name before.
+    // A removal returns when the kernel has been told in another way, after a second. On a busy
+    // host the kernel may have dropped the name before.
     let is_stuck = removed.iter().any(|name| {
         fs::metadata(mine.join(name)).expect("the kernel caches the name");
         fs::remove_file(other.join(name)).unwrap();

@@ -2,7 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-/// Settings, and their values while the test runs: 2 concerns directories that a group may write to.
+/// Settings, and their values while the test runs: 2 concerns directories that a group may write
+/// to.
 const SETTINGS: [(&str, &str); 4] =
     [("protected_symlinks", "1"), ("protected_hardlinks", "1"), ("protected_fifos", "2"), ("protected_regular", "2")];
 

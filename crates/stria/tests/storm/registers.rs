@@ -1,8 +1,8 @@
-//! Numbers that only grow, each kept in a part of the file system that mounts cache: the target of a
-//! symbolic link, the size of a file, an extended attribute, the one name in a directory, a mode.
+//! Numbers that only grow, each kept in a part of the file system that mounts cache: the target of
+//! a symbolic link, the size of a file, an extended attribute, the one name in a directory, a mode.
 //!
-//! What one mount has written, or anybody has seen, everybody sees from then on: a look that answers
-//! a smaller number was answered from a cache that should have been withdrawn.
+//! What one mount has written, or anybody has seen, everybody sees from then on: a look that
+//! answers a smaller number was answered from a cache that should have been withdrawn.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! One operation at a time, on a mount chosen at random: each answer is that of the model. Also while
-//! some mounts are stopped or killed, with all that they have cached.
+//! One operation at a time, on a mount chosen at random: each answer is that of the model. Also
+//! while some mounts are stopped or killed, with all that they have cached.
 
 use std::{
     path::PathBuf,

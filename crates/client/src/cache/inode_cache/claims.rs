@@ -53,8 +53,8 @@ impl Claims {
 }
 
 impl InodeCache {
-    /// The connection of a session at present, if there is one. False if that is an earlier session,
-    /// which changes nothing: it may have connected again for the calls that still use it.
+    /// The connection of a session at present, if there is one. False if that is an earlier
+    /// session, which changes nothing: it may have connected again for the calls that still use it.
     pub fn connect_by(&mut self, client: ClientId, connection: Option<Generation>) -> bool {
         if self.is_of_other_session(client) {
             return false;
@@ -111,8 +111,8 @@ impl InodeCache {
         self.claims.is_done(connection)
     }
 
-    /// A connection has begun, on which no call goes out before the locks were claimed: what is to be
-    /// claimed, those that were used last first.
+    /// A connection has begun, on which no call goes out before the locks were claimed: what is to
+    /// be claimed, those that were used last first.
     pub fn begin_claim(&mut self, connection: ConnectionId) -> Vec<LockClaim> {
         if self.is_of_other_session(connection.0) {
             return Vec::new();

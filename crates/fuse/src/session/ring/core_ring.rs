@@ -11,9 +11,9 @@
 //!                    '-> an error: the kernel refused the entry (its memory serves another one, if the
 //!                                  queue gets more), or the connection has ended
 //! ```
-//! Ends when the kernel has given back all entries, which it does when the last user of the mount is
-//! gone. If the session stops before, because the mount was detached from its users, their requests
-//! are answered with ENOTCONN until then, or until the cores are stopped.
+//! Ends when the kernel has given back all entries, which it does when the last user of the mount
+//! is gone. If the session stops before, because the mount was detached from its users, their
+//! requests are answered with ENOTCONN until then, or until the cores are stopped.
 
 use std::{
     io,
@@ -104,8 +104,8 @@ pub struct CoreRing {
     /// Entries that the kernel gave back without a request, to be registered instead of new ones.
     unused: Vec<usize>,
     answered: Arc<Answered>,
-    /// The first moment at which it was decided what the kernel may keep of an answer, among those that
-    /// the next io_uring_enter(2) passes on.
+    /// The first moment at which it was decided what the kernel may keep of an answer, among those
+    /// that the next io_uring_enter(2) passes on.
     decided: Option<Instant>,
     /// Reused lists of commits and of completions (entry, result).
     commits: Vec<Commit>,
@@ -386,8 +386,8 @@ impl CoreRing {
             queue.refused();
             let error = io::Error::from_raw_os_error(-result);
             if passed_on.is_some() {
-                // The program that made the request would wait forever. Linux 6.18 does so after it has
-                // refused an entry, if the parameter enable_uring is N by then.
+                // The program that made the request would wait forever. Linux 6.18 does so after it
+                // has refused an entry, if the parameter enable_uring is N by then.
                 return Err(io::Error::new(error.kind(), format!("the kernel refused an answer: {error}")));
             }
             if self.shared.refused.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -29,8 +29,8 @@
 //! (mover, studies) use the client's API, files of targets and `/proc` are on other file systems,
 //! mounting and unmounting happen on threads that are no cores, and data are never in memory mapped
 //! from the mount. For the same reason a core never tells the kernel to drop a name (INVAL_ENTRY):
-//! that waits for the lock of the directory, which requests hold, and is done by threads of its own.
-//! INVAL_INODE and INC_EPOCH wait for no such lock.
+//! that waits for the lock of the directory, which requests hold, and is done by threads of its
+//! own. INVAL_INODE and INC_EPOCH wait for no such lock.
 //!
 //! Downside: an entry's payload belongs to the kernel again as soon as its request is answered.
 //! Large WRITE data are therefore copied once, as are READ data (both are not over `/dev/fuse`).

@@ -14,8 +14,8 @@
 //! Downside: this remains possible if more than [`SPARE_MIN`] requests that wait come from one
 //! processor before its core runs.
 
-/// Entries of a queue at the beginning. One that is not used takes some 500 bytes in the kernel, and
-/// addresses.
+/// Entries of a queue at the beginning. One that is not used takes some 500 bytes in the kernel,
+/// and addresses.
 pub const ENTRIES_FIRST: usize = 512;
 /// With fewer entries than this in the kernel, a queue gets more.
 const SPARE_MIN: usize = 256;

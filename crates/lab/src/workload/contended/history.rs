@@ -3,8 +3,8 @@
 //!
 //! Each client does one operation after the other. An order explains a history if each operation
 //! takes effect at one moment between its beginning and its end, and all of them have the outcomes
-//! that they had. The search goes through all positions of all clients, breadth first, and keeps the
-//! states that are possible at each: there are few, since few names are fought over.
+//! that they had. The search goes through all positions of all clients, breadth first, and keeps
+//! the states that are possible at each: there are few, since few names are fought over.
 
 use std::collections::BTreeSet;
 

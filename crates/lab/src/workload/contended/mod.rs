@@ -1,7 +1,7 @@
 //! Contended mode: all clients fight over three names in each of two directories while servers die
-//! and the network fails. They create, remove, rename, link, look, list and change modes, as fast as
-//! they can, and mostly look: so each answer is about what others change at the same time, and many
-//! come from caches.
+//! and the network fails. They create, remove, rename, link, look, list and change modes, as fast
+//! as they can, and mostly look: so each answer is about what others change at the same time, and
+//! many come from caches.
 //!
 //! What clients were told must fit one order of all operations ([`history`]). The states that are
 //! possible at the end of a round are where the next one begins, with caches as they are.

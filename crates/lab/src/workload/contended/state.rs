@@ -1,8 +1,8 @@
-//! What clients fight over, in the simplest form: names in directories, and files with a mode. Every
-//! operation here happens at one moment.
+//! What clients fight over, in the simplest form: names in directories, and files with a mode.
+//! Every operation here happens at one moment.
 //!
-//! Inodes have the numbers that the file system gave them: a number is never used again, so it tells
-//! which creation an answer is about.
+//! Inodes have the numbers that the file system gave them: a number is never used again, so it
+//! tells which creation an answer is about.
 
 use std::collections::BTreeMap;
 

@@ -110,8 +110,8 @@ impl Worker {
         let perhaps = loss.hit_names() || dirty || file.strewn && loss.hit_objects();
         let moving = std::mem::take(&mut file.movers) > 0 && (loss.hit_names() || loss.hit_objects());
         let mut lost = Lost { perhaps, ..Lost::default() };
-        // Growth that the MDT lost, and no client that has the file open is left to claim: it reads as
-        // holes.
+        // Growth that the MDT lost, and no client that has the file open is left to claim: it reads
+        // as holes.
         let claimed = file.open.is_some() && !loss.clients;
         let growth_lost = loss.hit_names() && !claimed && layout.as_plain().is_none();
         for number in 0..BLOCKS {

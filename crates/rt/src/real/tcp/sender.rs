@@ -42,9 +42,9 @@ use crate::{
 /// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer
 /// matters.
 const PIECES_MAX: usize = 128;
-/// Times a thread writes what others queued meanwhile, before the writer task takes over. The thread
-/// has work of its own, which must not wait for as long as others have something to send; the task
-/// costs a wake-up, and from its first one on a descriptor, so it is for the rare case.
+/// Times a thread writes what others queued meanwhile, before the writer task takes over. The
+/// thread has work of its own, which must not wait for as long as others have something to send;
+/// the task costs a wake-up, and from its first one on a descriptor, so it is for the rare case.
 const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);
@@ -149,9 +149,9 @@ impl Queue {
         queue.wake.notify_one();
     }
 
-    /// What to write next, for the current writer, into `batch`, which is empty; its memory serves the
-    /// frames that come now. False: there is nothing, the writer is idle now and, if the connection
-    /// was closed, it has ended.
+    /// What to write next, for the current writer, into `batch`, which is empty; its memory serves
+    /// the frames that come now. False: there is nothing, the writer is idle now and, if the
+    /// connection was closed, it has ended.
     fn next_batch(socket: &Socket, batch: &mut Lanes<Outgoing>) -> bool {
         let mut state = socket.queue.state.lock();
         let is_over = state.frames.is_empty() || state.phase == Phase::Ended;
