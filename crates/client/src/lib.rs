@@ -7,6 +7,7 @@
 //! visible (`cache`), and the data of small files on the MDT likewise.
 //!
 //! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
 //! use std::sync::Arc;
 //!
 //! use client::{FileSystem, WriteOptions};
@@ -24,6 +25,7 @@
 //!     assert_eq!(data.into_bytes(), "hello");
 //!     file_system.close(made.file, None).await
 //! }
+//! # with_file_system(async |file_system| write_and_read(&file_system).await);
 //! ```
 //!
 //! The folders, in the order in which an operation uses them: `operations` has one file for each
