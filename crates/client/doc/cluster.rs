@@ -2,7 +2,7 @@
 // file: one MDT and two OSTs as shipped, and a client in the same process.
 
 /// Runs an example with a mounted file system.
-fn with_file_system<F: Future<Output = types::FsResult<()>>>(
+pub fn with_file_system<F: Future<Output = types::FsResult<()>>>(
     example: impl FnOnce(std::sync::Arc<client::FileSystem>) -> F,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime of one thread");

@@ -7,7 +7,8 @@
 //! visible (`cache`), and the data of small files on the MDT likewise.
 //!
 //! ```
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+//! # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+//! # use cluster::with_file_system;
 //! use std::sync::Arc;
 //!
 //! use client::{FileSystem, WriteOptions};

@@ -255,7 +255,9 @@ mod tests {
         let derived = read(&server, "stria", KeyKind::Client).unwrap();
         assert_eq!((derived.key(KeyKind::Server), derived.key(KeyKind::Client)), (None, keys.key(KeyKind::Client)));
         assert_eq!(read(&client, "stria", KeyKind::Client).unwrap().key(KeyKind::Client), Some(&key()));
-        assert!(refusal(&client, KeyKind::Server).ends_with("client holds a client key; the server key is needed here"));
+        assert!(
+            refusal(&client, KeyKind::Server).ends_with("client holds a client key; the server key is needed here")
+        );
         let again = write(&server, "stria", KeyKind::Server, &key());
         assert!(matches!(again, Err(KeyFileError::Io { .. })), "a key is never replaced");
     }

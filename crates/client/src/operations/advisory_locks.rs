@@ -69,7 +69,8 @@ impl FileSystem {
     /// converted, or if all its locks were released meanwhile).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::LockRequest;
     /// use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags, open_flag};

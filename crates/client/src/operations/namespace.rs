@@ -139,7 +139,8 @@ impl FileSystem {
     /// is durable on its OSTs before it replaces another one.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::NewFile;
     /// use rpc::message::mdt::RenameMode;
@@ -240,7 +241,8 @@ impl FileSystem {
     /// Sets an extended attribute.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use rpc::message::mdt::XattrMode;
     /// use types::{Credentials, FsError, InodeNumber};

@@ -19,7 +19,8 @@ impl FileSystem {
     /// for.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::NewFile;
     /// use rpc::message::mdt::{OpenFlags, open_flag};

@@ -11,7 +11,8 @@ impl FileSystem {
     /// before the end of the file. The end of the file counts as a hole.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::{SeekTarget, WriteOptions};
     /// use rpc::message::mdt::{OpenFlags, open_flag};

@@ -68,7 +68,8 @@ impl FileSystem {
     /// Else it is created, written and closed, and removed again if that fails.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::NewFile;
     /// use types::{Credentials, FsError, InodeNumber};
@@ -165,7 +166,8 @@ impl FileSystem {
     /// [`COMPOUND_STEPS_MAX`] names. Symbolic links are not followed.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs"));
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
     ///
     /// use client::NewNode;
     /// use types::{Credentials, InodeNumber, NodeKind};
