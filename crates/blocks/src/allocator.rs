@@ -474,7 +474,9 @@ impl Allocator {
             let start = geometry.start_of(group);
             let summary = self.space.summaries[group as usize];
             match self.space.runs(group) {
-                Some(runs) => runs.iter().for_each(|run| histogram.add(start + u64::from(run.start), run.end - run.start)),
+                Some(runs) => {
+                    runs.iter().for_each(|run| histogram.add(start + u64::from(run.start), run.end - run.start))
+                }
                 None if summary.free == 0 => {}
                 None if summary.free == geometry.blocks_of(group) => histogram.add(start, summary.free),
                 None => left_out += 1,

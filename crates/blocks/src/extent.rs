@@ -32,9 +32,9 @@ impl Extents {
     }
 }
 
-/// The layout score of Smith and Seltzer ("File System Aging", 1997): the part of the blocks, except
-/// the first one, that follow their predecessor on the device. 1: in one run; 0: no two blocks are
-/// together. An object of one block, or of none, has 1.
+/// The layout score of Smith and Seltzer ("File System Aging", 1997): the part of the blocks,
+/// except the first one, that follow their predecessor on the device. 1: in one run; 0: no two
+/// blocks are together. An object of one block, or of none, has 1.
 pub fn layout_score(blocks: u64, runs: u64) -> f64 {
     if blocks <= 1 { 1.0 } else { 1.0 - runs.saturating_sub(1) as f64 / (blocks - 1) as f64 }
 }

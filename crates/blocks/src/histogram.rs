@@ -5,14 +5,18 @@ use types::limits::BLOCK_BYTES;
 /// Classes: 4K-8K, 8K-16K, ... 1G-2G, and what is longer.
 const CLASSES: usize = 20;
 
+/// Of the blocks of a group.
+const GROUP_LOGARITHM: f64 = crate::GROUP_BLOCKS.ilog2() as f64;
+
 /// Runs of free blocks by length. Runs that touch each other across the end of a group are one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
     runs: [u64; CLASSES],
     blocks: [u64; CLASSES],
     longest: u64,
-    /// Sum of the squares of the lengths.
-    squares: u128,
+    /// Sum over all blocks of the binary logarithms of their runs' lengths, at most that of a
+    /// group.
+    logarithms: f64,
     /// The run that may go on: its end, and its blocks.
     open: (u64, u64),
 }
@@ -43,7 +47,7 @@ impl Histogram {
             self.runs[class] += 1;
             self.blocks[class] += blocks;
             self.longest = self.longest.max(blocks);
-            self.squares += u128::from(blocks) * u128::from(blocks);
+            self.logarithms += blocks as f64 * (blocks as f64).log2().min(GROUP_LOGARITHM);
         }
     }
 
@@ -67,18 +71,16 @@ impl Histogram {
         self.longest
     }
 
-    /// How fragmented the free space is, from 0 to 100. Take the run in which a random free block
-    /// is, on average n blocks long: the score is 0 if n is a group (128 MiB) or more, and 100 if
-    /// n is 1; a run of a tenth costs the same everywhere, so the scale is logarithmic. 0 if
-    /// nothing is free.
+    /// How fragmented the free space is, from 0 to 100: 0 if all of it is in runs of a group (128
+    /// MiB) or more, 100 if no two free blocks are neighbours. In between, each halving of the
+    /// length of the runs counts the same; it is the mean over all free blocks. 0 if nothing is
+    /// free.
     pub fn score(&self) -> f64 {
         let blocks = self.blocks();
         if blocks == 0 {
             return 0.0;
         }
-        let expected = self.squares as f64 / blocks as f64;
-        let groups = expected.log2() / f64::from(crate::GROUP_BLOCKS).log2();
-        100.0 * (1.0 - groups.clamp(0.0, 1.0))
+        100.0 * (1.0 - self.logarithms / (blocks as f64 * GROUP_LOGARITHM))
     }
 }
 
@@ -127,5 +129,7 @@ mod tests {
         assert_eq!((of(&[]).score(), of(&[(0, 32_768)]).score(), of(&single).score()), (0.0, 0.0, 100.0));
         let megabytes: Vec<(u64, u32)> = (0..100).map(|run| (512 * run, 256)).collect();
         assert!((of(&megabytes).score() - 100.0 * (1.0 - 8.0 / 15.0)).abs() < 1e-9);
+        let half = of(&[(0, 32_768), (40_000, 181), (50_000, 32_768)]);
+        assert!(half.score() < 0.2, "a short run beside long ones counts as much as it has blocks: {}", half.score());
     }
 }

@@ -44,7 +44,8 @@ impl Picture {
 
     /// The used part of each cell, 0 to 1.
     pub fn used(&self) -> impl Iterator<Item = f64> {
-        let used = |(cell, free): (u64, &u64)| 1.0 - *free as f64 / (self.start_of(cell + 1) - self.start_of(cell)) as f64;
+        let used =
+            |(cell, free): (u64, &u64)| 1.0 - *free as f64 / (self.start_of(cell + 1) - self.start_of(cell)) as f64;
         (0..).zip(&self.free).map(used)
     }
 

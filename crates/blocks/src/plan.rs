@@ -6,8 +6,8 @@
 //! | small, of a small object | the next blocks of the window that its locality shares |
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
-//! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than were
-//! asked for; the rest is asked for again.
+//! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than
+//! were asked for; the rest is asked for again.
 //!
 //! The allocation pointer (`mb_last_group`) is where the last new window ended, so windows of
 //! different writers follow each other, as on ldiskfs. Runs of powers of two are aligned if they
@@ -100,7 +100,8 @@ fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> 
     }
     let geometry = space.geometry();
     let pointer = if space.pointer() < geometry.blocks() { space.pointer() } else { 0 };
-    let (first, within) = (geometry.group_of(pointer), (pointer - geometry.start_of(geometry.group_of(pointer))) as u32);
+    let (first, within) =
+        (geometry.group_of(pointer), (pointer - geometry.start_of(geometry.group_of(pointer))) as u32);
     let mut length = wanted.min(crate::GROUP_BLOCKS);
     let group = loop {
         assert!(length > 0, "some block is free");
@@ -140,7 +141,7 @@ fn after_the_last(
     Ok(suffices.then(|| goal..goal + blocks))
 }
 
-/// Where a run of `length` blocks fits in a group: aligned if possible, from a block on if possible.
+/// Where a run of `length` blocks fits in a group: aligned and from a block on, if possible.
 fn place(runs: &FreeRuns, length: u32, from: u32) -> Option<u32> {
     let fits = |from: u32, alignment: u32| {
         let start_in = |run: Range<u32>| {

@@ -150,7 +150,9 @@ mod tests {
     #[test]
     fn adaptive_windows_grow_with_the_object_and_shrink_with_the_free_space() {
         let adaptive = Policy::default();
-        let blocks = |logical: u64, free, windows| adaptive.window_end((logical, logical + 256), logical, free, windows) - logical;
+        let blocks = |logical: u64, free, windows| {
+            adaptive.window_end((logical, logical + 256), logical, free, windows) - logical
+        };
         assert_eq!(blocks(0, 1 << 30, 0), 256);
         assert_eq!(blocks(2048, 1 << 30, 0), 2048);
         assert_eq!(blocks(1 << 20, 1 << 30, 0), u64::from(GROUP_BLOCKS));

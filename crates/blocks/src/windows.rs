@@ -36,11 +36,7 @@ impl Window {
     fn without(&self, logical: &Range<u64>) -> [Window; 2] {
         let before = Window { blocks: (logical.start - self.logical) as u32, ..*self };
         let skipped = logical.end - self.logical;
-        let after = Window {
-            logical: logical.end,
-            start: self.start + skipped,
-            blocks: self.blocks - skipped as u32,
-        };
+        let after = Window { logical: logical.end, start: self.start + skipped, blocks: self.blocks - skipped as u32 };
         [before, after]
     }
 }

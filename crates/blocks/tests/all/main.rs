@@ -25,7 +25,12 @@ fn bitmap(runs: &FreeRuns) -> [u8; BITMAP_BYTES] {
 }
 
 /// Writes `blocks` at the end of an object, and records them; where they went.
-fn write(allocator: &mut Allocator, (number, size): (u64, u64), blocks: u32, goal: Option<u64>) -> Vec<std::ops::Range<u64>> {
+fn write(
+    allocator: &mut Allocator,
+    (number, size): (u64, u64),
+    blocks: u32,
+    goal: Option<u64>,
+) -> Vec<std::ops::Range<u64>> {
     let (mut written, mut runs, mut goal) = (0, Vec::new(), goal);
     while written < blocks {
         let request = append(number, size + u64::from(written), blocks - written, goal);

@@ -13,10 +13,20 @@ const RESERVE: u64 = 500;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Allocate { object: u64, logical: u64, blocks: u32, has_goal: bool, may_use_reserve: bool },
+    Allocate {
+        object: u64,
+        logical: u64,
+        blocks: u32,
+        has_goal: bool,
+        may_use_reserve: bool,
+    },
     Record(Index),
     Abandon(Index),
-    Free { extent: Index, from: Index, blocks: u64 },
+    Free {
+        extent: Index,
+        from: Index,
+        blocks: u64,
+    },
     Durable,
     BeginRead,
     EndRead(Index),

@@ -8,8 +8,8 @@
 //! | a write that ends within a stripe | a turn: the rest of the stripe is read, to compute the parity |
 //! | the way from and to the hosts | bytes at the rate of the target's share of its server |
 //!
-//! Requests come in batches, in which the drives serve them in the order of their places (elevator).
-//! While the drives work on a batch, the next one travels: [`Pipeline`].
+//! Requests come in batches, in which the drives serve them in the order of their places
+//! (elevator). While the drives work on a batch, the next one travels: [`Pipeline`].
 //!
 //! Downside: all drives move together; in an array each waits for its own turn. Nothing is known of
 //! flash: it has no arm.
@@ -75,7 +75,8 @@ impl Array {
             }
             seconds += self.position(place.start) + self.transfer(&place);
             if access == Access::Write {
-                let broken = [place.start, place.end].into_iter().filter(|end| !end.is_multiple_of(self.model.stripe_blocks));
+                let broken =
+                    [place.start, place.end].into_iter().filter(|end| !end.is_multiple_of(self.model.stripe_blocks));
                 seconds += broken.count() as f64 * self.model.turn_seconds;
             }
             self.arm = place.end;
@@ -96,7 +97,8 @@ impl Array {
 
     /// Seconds in which these blocks pass.
     fn transfer(&self, place: &Range<u64>) -> f64 {
-        let ArrayModel { outer_bytes_per_second: outer, inner_bytes_per_second: inner, data_drives, blocks, .. } = self.model;
+        let ArrayModel { outer_bytes_per_second: outer, inner_bytes_per_second: inner, data_drives, blocks, .. } =
+            self.model;
         let part = place.start as f64 / blocks as f64;
         let rate = (outer + (inner - outer) * part) * f64::from(data_drives);
         (place.end - place.start) as f64 * BLOCK_BYTES as f64 / rate

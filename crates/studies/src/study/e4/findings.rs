@@ -59,7 +59,8 @@ fn variation<'a>(of: impl Fn(Windows) -> &'a [Step], (name, rate): Rate) -> Find
         (highest.max(clean) - lowest.min(clean)) / clean
     });
     let [first, rest @ ..] = parts;
-    let shown: Vec<String> = TABLES.iter().zip(parts).map(|(one, part)| format!("{} {:.0}%", one.name(), part * 100.0)).collect();
+    let shown: Vec<String> =
+        TABLES.iter().zip(parts).map(|(one, part)| format!("{} {:.0}%", one.name(), part * 100.0)).collect();
     Finding {
         sentence: format!("{name}: the variation is largest with windows of 1 MiB"),
         holds: rest.iter().all(|part| first > *part),
@@ -70,10 +71,14 @@ fn variation<'a>(of: impl Fn(Windows) -> &'a [Step], (name, rate): Rate) -> Find
 /// "Whatever the fragmentation, rates stay at so much of the clean one."
 fn lowest(windows: &str, steps: &[Step], (name, rate): Rate, part: f64) -> Finding {
     let (clean, lowest, _) = rates(steps, rate);
-    let worst = steps.iter().filter(|step| step.deleted.is_some()).min_by(|one, other| rate(one).total_cmp(&rate(other)));
+    let worst =
+        steps.iter().filter(|step| step.deleted.is_some()).min_by(|one, other| rate(one).total_cmp(&rate(other)));
     let at = worst.map_or(String::new(), |step| format!(" at {}% full", step.used_percent()));
     Finding {
-        sentence: format!("{name}, windows {windows}: at least {:.0}% of clean, whatever the fragmentation", part * 100.0),
+        sentence: format!(
+            "{name}, windows {windows}: at least {:.0}% of clean, whatever the fragmentation",
+            part * 100.0
+        ),
         holds: lowest >= clean * part,
         results: format!("clean {clean:.0} MiB/s, lowest {lowest:.0} MiB/s ({:.0}%){at}", 100.0 * lowest / clean),
     }
@@ -87,7 +92,8 @@ fn clean<'a>(
     holds: impl Fn(f64, f64) -> bool,
 ) -> Finding {
     let rates = TABLES.map(|windows| rates(of(windows), rate).0);
-    let shown: Vec<String> = TABLES.iter().zip(rates).map(|(one, rate)| format!("{} {rate:.0} MiB/s", one.name())).collect();
+    let shown: Vec<String> =
+        TABLES.iter().zip(rates).map(|(one, rate)| format!("{} {rate:.0} MiB/s", one.name())).collect();
     Finding { sentence: sentence.to_owned(), holds: holds(rates[0], rates[3]), results: shown.join(", ") }
 }
 
@@ -98,7 +104,8 @@ fn restored<'a>(of: impl Fn(Windows) -> &'a [Step], (name, rate): Rate) -> Findi
         let last = steps.last().filter(|step| step.used_percent() == 0).map_or(f64::NAN, rate);
         last / rates(steps, rate).0
     });
-    let shown: Vec<String> = Windows::ALL.iter().zip(parts).map(|(one, part)| format!("{} {:.0}%", one.name(), part * 100.0)).collect();
+    let shown: Vec<String> =
+        Windows::ALL.iter().zip(parts).map(|(one, part)| format!("{} {:.0}%", one.name(), part * 100.0)).collect();
     Finding {
         sentence: format!("{name}: as on a clean device when everything is free again"),
         holds: parts.iter().all(|part| (part - 1.0).abs() <= 0.02),

@@ -19,12 +19,14 @@ use crate::model::rotating::ArrayModel;
 pub const FILES: u32 = 20;
 /// Groups of the study's OST of 23 TB.
 const GROUPS: u32 = 171_364;
-/// Cells of a picture: enough to see a part of 23 GB.
-const PICTURE_CELLS: u32 = 1000;
+/// Groups at the start of the device of which there is a picture, with a cell for each MiB.
+const PICTURE_GROUPS: u32 = 32;
+/// Cells of a group.
+const GROUP_CELLS: u32 = 128;
 /// Groups that a measurement writes at most: 64 GiB.
 const MEASURED_GROUPS_MAX: u64 = 512;
-/// Part of the device that is left free when it is full, in thousandths: the files end with whole
-/// windows.
+/// Part of the device that is left free when it is full, in thousandths: files end within windows,
+/// and windows must not shrink for want of space. It is at the end, where nothing is measured.
 const LEFT_FREE_THOUSANDTHS: u64 = 2;
 
 /// How large windows are.
@@ -92,7 +94,7 @@ pub struct Step {
     pub runs_per_gib: f64,
     /// Free space before the measurement.
     pub histogram: Histogram,
-    /// The bitmap before the measurement.
+    /// The bitmap of the first groups before the measurement.
     pub picture: Picture,
 }
 
@@ -110,6 +112,8 @@ pub struct Cell {
     pub windows: Windows,
     /// Divides the size of the device and of what is measured.
     pub scale: u32,
+    /// Where the measured section begins, in percent of the device: drives are slower at their end.
+    pub section_percent: u32,
     /// From which the order of writes and reads is derived.
     pub seed: u64,
 }
@@ -126,6 +130,7 @@ impl Cell {
         let geometry = Geometry::new(blocks).ok_or("the device is too large")?;
         let mut target = Target::new(Allocator::new(geometry, self.windows.policy()));
         let mut steps = vec![self.step(&mut target, None)?];
+        target.reset_pointer(0);
         let used = blocks * (1000 - LEFT_FREE_THOUSANDTHS) / 1000;
         let mut files = target.write(FILES, used / u64::from(FILES), self.seed, |_| {})?;
         for deleted in 1..=FILES {
@@ -142,7 +147,7 @@ impl Cell {
             return Err(format!("{left_out} groups are not loaded"));
         }
         let picture = picture(target.allocator());
-        target.reset_pointer();
+        target.reset_pointer((u64::from(self.groups()) * u64::from(self.section_percent) / 100) as u32);
         // As much as is free after a deletion, at most 64 GiB.
         let groups = u64::from(self.groups() / FILES).min(MEASURED_GROUPS_MAX);
         let blocks = groups * u64::from(GROUP_BLOCKS) * 4 / 5;
@@ -159,16 +164,51 @@ impl Cell {
     }
 }
 
-/// The bitmap of a device.
+/// The bitmap at the start of a device.
 fn picture(allocator: &Allocator) -> Picture {
-    let geometry = allocator.geometry();
-    let mut picture = Picture::new(geometry, PICTURE_CELLS);
-    for group in 0..geometry.groups() {
-        let blocks = geometry.blocks_of(group);
-        let never_used = || (allocator.summary(group).free == blocks).then(|| FreeRuns::all(blocks));
+    let groups = allocator.geometry().groups().min(PICTURE_GROUPS);
+    let blocks = u64::from(groups) * u64::from(GROUP_BLOCKS);
+    let mut picture = Picture::new(Geometry::new(blocks).expect("a part of a device"), groups * GROUP_CELLS);
+    for group in 0..groups {
+        let never_used = || (allocator.summary(group).free == GROUP_BLOCKS).then(|| FreeRuns::all(GROUP_BLOCKS));
         if let Some(runs) = allocator.recorded(group).or_else(never_used) {
             picture.add(group, &runs);
         }
     }
     picture
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(windows: Windows, seed: u64) -> Vec<Step> {
+        Cell { windows, scale: 2000, section_percent: 0, seed }.run().expect("the device is large enough")
+    }
+
+    #[test]
+    fn a_run_is_the_same_for_the_same_seed_and_ends_with_a_free_device() {
+        let steps = run(Windows::Mib2, 1);
+        assert_eq!(steps.len(), 1 + FILES as usize);
+        let used: Vec<u32> = steps.iter().map(Step::used_percent).collect();
+        assert_eq!((used[..3].to_vec(), used[20]), (vec![0, 95, 90], 0));
+        let rates = |steps: &[Step]| steps.iter().map(|step| (step.write, step.read)).collect::<Vec<_>>();
+        assert_eq!(rates(&steps), rates(&run(Windows::Mib2, 1)));
+        assert_ne!(rates(&steps), rates(&run(Windows::Mib2, 2)));
+        let (clean, last) = (&steps[0], &steps[20]);
+        assert_eq!((&clean.histogram, &clean.picture), (&last.histogram, &last.picture));
+        assert_eq!(clean.histogram.score(), 0.0);
+    }
+
+    #[test]
+    fn small_windows_age_and_adaptive_ones_do_not() {
+        let lowest = |windows| {
+            let steps = run(windows, 3);
+            let aged = steps[1..].iter().map(|step| step.write / steps[0].write);
+            (aged.fold(f64::INFINITY, f64::min), steps[1].histogram.score())
+        };
+        let (small, adaptive) = (lowest(Windows::Mib1), lowest(Windows::Adaptive));
+        assert!(small.0 < 0.5 && small.1 > 40.0, "{small:?}");
+        assert!(adaptive.0 > 0.9 && adaptive.1 < 10.0, "{adaptive:?}");
+    }
 }

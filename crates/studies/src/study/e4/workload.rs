@@ -111,9 +111,9 @@ impl Target {
         &self.allocator
     }
 
-    /// Sets the allocation pointer to the start of the device.
-    pub(super) fn reset_pointer(&mut self) {
-        self.allocator.set_mb_last_group(0);
+    /// Sets the allocation pointer to the start of a group.
+    pub(super) fn reset_pointer(&mut self, group: u32) {
+        self.allocator.set_mb_last_group(group);
     }
 
     /// Writes `count` files of at least so many blocks at once, in calls of 1 MiB whose order is
@@ -253,7 +253,8 @@ mod tests {
         for file in &files {
             assert_eq!(file.blocks, 10_240, "whole calls");
             let mut reader = Reader { file, run: 0, within: 0 };
-            let calls: Vec<_> = std::iter::from_fn(|| Some(reader.next()).filter(|places| !places.is_empty())).collect();
+            let calls: Vec<_> =
+                std::iter::from_fn(|| Some(reader.next()).filter(|places| !places.is_empty())).collect();
             assert_eq!(calls.len(), 5);
             let read: Vec<u64> = calls.into_iter().flatten().flatten().collect();
             let wanted: Vec<u64> = file.runs.iter().flat_map(|run| run.range()).collect();
