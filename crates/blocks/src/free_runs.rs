@@ -58,7 +58,7 @@ pub struct FreeRuns {
 impl FreeRuns {
     /// A group of so many blocks, all of them free.
     pub fn all(blocks: u32) -> Self {
-        Self::from_ranges([0..blocks].into_iter())
+        Self::from_ranges(std::iter::once(0..blocks))
     }
 
     /// Ranges in order, which may touch each other.

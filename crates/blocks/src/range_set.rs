@@ -87,7 +87,7 @@ mod tests {
         for range in [10..20, 30..40, 20..30] {
             set.insert(&range);
         }
-        assert_eq!(set.within(&(0..100)).collect::<Vec<_>>(), [10..40]);
+        assert!(set.within(&(0..100)).eq(std::iter::once(10..40)));
         set.remove(&(15..18));
         assert_eq!(set.within(&(12..30)).collect::<Vec<_>>(), [12..15, 18..30]);
         assert_eq!(set.within(&(15..18)).count(), 0);

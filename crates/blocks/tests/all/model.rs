@@ -303,5 +303,5 @@ fn what_the_device_says_is_not_believed_if_it_contradicts_itself() {
     opened.load(0, &bitmap(&runs)).unwrap();
     assert!(matches!(opened.free(&(4..6), 1), Err(Refusal::Inconsistent(_))), "one of them is free");
     opened.free(&(5..9), 1).unwrap();
-    assert_eq!(opened.durable(1).unwrap(), [5..9]);
+    assert!(opened.durable(1).unwrap().into_iter().eq(std::iter::once(5..9)));
 }

@@ -148,6 +148,10 @@ mod tests {
         blocks: 1 << 30,
     };
 
+    fn one(place: Range<u64>) -> Vec<Range<u64>> {
+        vec![place]
+    }
+
     fn is_near(seconds: f64, wanted: f64) {
         assert!((seconds - wanted).abs() < 1e-6, "{seconds} instead of {wanted}");
     }
@@ -157,23 +161,23 @@ mod tests {
         let mut array = Array::new(MODEL);
         // 1280 MiB/s at the start; 2 MiB in any order.
         is_near(array.serve(Access::Write, vec![256..512, 0..256]), 2.0 / 1280.0);
-        is_near(array.serve(Access::Read, vec![768..1024]), 2.0 / 1280.0);
+        is_near(array.serve(Access::Read, one(768..1024)), 2.0 / 1280.0);
         let far = MODEL.blocks / 4;
         let rate = 1280.0 * 0.875;
-        let arrives = array.serve(Access::Read, vec![far..far + 256]);
+        let arrives = array.serve(Access::Read, one(far..far + 256));
         assert!((arrives - (0.001 + 0.01 * 0.5 + 0.004 + 1.0 / rate)).abs() < 1e-5, "{arrives}");
-        let back = array.serve(Access::Read, vec![far - 256..far]);
+        let back = array.serve(Access::Read, one(far - 256..far));
         assert!(back > 0.005, "nothing passes backwards: {back}");
     }
 
     #[test]
     fn a_broken_stripe_costs_a_turn_to_write_and_nothing_to_read() {
         let mut array = Array::new(MODEL);
-        let read = array.serve(Access::Read, vec![0..100]);
+        let read = array.serve(Access::Read, one(0..100));
         array.arm = 0;
-        is_near(array.serve(Access::Write, vec![0..100]), read + 0.008);
+        is_near(array.serve(Access::Write, one(0..100)), read + 0.008);
         array.arm = 100;
-        is_near(array.serve(Access::Write, vec![100..200]), read + 0.016);
+        is_near(array.serve(Access::Write, one(100..200)), read + 0.016);
     }
 
     #[test]
