@@ -355,15 +355,14 @@ impl Allocator {
         self.space.pointer = if run.end < self.space.geometry.blocks() { run.end } else { 0 };
         let device = run.start..run.start + u64::from(blocks);
         let rest = device.end..run.end;
-        if is_shared {
-            self.windows.add_shared(request.locality, rest);
+        let given_up = if is_shared {
+            self.windows.add_shared(request.locality, rest)
         } else {
             let logical = request.logical + u64::from(blocks);
             let window = Window { logical, start: rest.start, blocks: (rest.end - rest.start) as u32 };
-            if let Some(given_up) = self.windows.add(request.object, window) {
-                self.make_free([given_up])?;
-            }
-        }
+            self.windows.add(request.object, window)
+        };
+        self.make_free(given_up)?;
         Ok(self.give_out(device))
     }
 

@@ -71,8 +71,9 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
         let blocks = (window.end - window.start).min(u64::from(request.blocks));
         return Plan::FromShared(window.start..window.start + blocks);
     }
-    let reserve = if request.may_use_reserve { 0 } else { policy.reserve_blocks };
-    let free = space.free().saturating_sub(reserve);
+    // Windows never take the reserve.
+    let free_for_windows = space.free().saturating_sub(policy.reserve_blocks);
+    let free = if request.may_use_reserve { space.free() } else { free_for_windows };
     if free < u64::from(request.blocks) && windows.blocks() > 0 {
         return Plan::ShrinkWindows;
     }
@@ -82,18 +83,19 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
     let window_end = if is_shared {
         request.logical + u64::from(policy.mb_group_prealloc.max(request.blocks))
     } else {
-        let wanted = policy.window_end((request.logical, end), request.size, free, windows.count());
+        let wanted = policy.window_end((request.logical, end), request.size, free_for_windows, windows.count());
         windows.next_of_object(request.object, request.logical).map_or(wanted, |next| wanted.min(next))
     };
     let blocks = u64::from(request.blocks).min(free).min(window_end - request.logical) as u32;
-    let wanted = (window_end - request.logical).min(free) as u32;
+    let wanted = (window_end - request.logical).min(free_for_windows) as u32;
     match find(space, policy, request, blocks.max(wanted)) {
         Ok(run) => Plan::Run { blocks: blocks.min((run.end - run.start) as u32), run, is_shared },
         Err(group) => Plan::Load(group),
     }
 }
 
-/// A run of at most `wanted` blocks, there is a free one; or the group that must be loaded.
+/// A run of at most `wanted` blocks, of which at least one is free; or the group that must be
+/// loaded.
 fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> Result<Range<u64>, u32> {
     if let Some(run) = after_the_last(space, policy, request, wanted)? {
         return Ok(run);

@@ -11,6 +11,9 @@ use types::ObjectId;
 /// Windows of objects, at most. An object that loses its window gets a new one elsewhere.
 const WINDOWS_MAX: usize = 65_536;
 
+/// Windows of localities, at most.
+const SHARED_MAX: usize = 4096;
+
 /// Blocks of the device for a range of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -91,14 +94,19 @@ impl Windows {
         given_up
     }
 
-    /// Gives a locality a window, which had none.
-    pub(crate) fn add_shared(&mut self, locality: u64, window: Range<u64>) {
+    /// Gives a locality a window, which had none; returns blocks of another one that had to be given
+    /// up for it.
+    pub(crate) fn add_shared(&mut self, locality: u64, window: Range<u64>) -> Option<Range<u64>> {
         if window.is_empty() {
-            return;
+            return None;
         }
+        let is_full = self.of_localities.len() >= SHARED_MAX;
+        let given_up = if is_full { self.of_localities.pop_first().map(|(_, blocks)| blocks) } else { None };
+        self.blocks -= given_up.as_ref().map_or(0, |blocks| blocks.end - blocks.start);
         self.blocks += window.end - window.start;
         let old = self.of_localities.insert(locality, window);
         assert!(old.is_none(), "a locality has one window");
+        given_up
     }
 
     /// Uses a part of an object's window.
@@ -212,5 +220,11 @@ mod tests {
         }
         let given_up = windows.add(OBJECT, Window { logical: 8, start: 1 << 40, blocks: 8 });
         assert_eq!((given_up, windows.count()), (Some(8..16), WINDOWS_MAX));
+        let mut shared = Windows::default();
+        for locality in 0..SHARED_MAX as u64 {
+            assert_eq!(shared.add_shared(locality, locality * 8..locality * 8 + 8), None);
+        }
+        let given_up = shared.add_shared(1 << 40, 1 << 40..(1 << 40) + 8);
+        assert_eq!((given_up, shared.count(), shared.blocks()), (Some(0..8), SHARED_MAX, 8 * SHARED_MAX as u64));
     }
 }

@@ -118,6 +118,7 @@ fn windows_shrink_before_anything_is_refused_and_the_reserve_is_kept() {
     let mut urgent = Vec::new();
     while let Ok(allocation) = allocator.allocate(&Request { may_use_reserve: true, ..append(9, written, 60, None) }) {
         urgent.push(allocation.device);
+        assert_eq!(allocator.window_blocks(), 0, "the reserve is for no windows");
     }
     assert_eq!((urgent.iter().map(|device| device.end - device.start).sum::<u64>(), allocator.free_blocks()), (100, 0));
     urgent.iter().for_each(|device| allocator.abandon(device).unwrap());
