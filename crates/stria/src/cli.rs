@@ -14,7 +14,7 @@ use node::{
     serve::ServeArgs,
     up::UpArgs,
 };
-use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs, StudyCommand};
+use studies::{AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, StudyCommand};
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
@@ -170,6 +170,13 @@ pub enum LabCommand {
         /// Arguments of all experiments.
         #[command(flatten)]
         arguments: ExperimentArgs,
+    },
+    /// `stria study ageing lab`
+    #[command(hide = true)]
+    Ageing {
+        /// Arguments of the study.
+        #[command(flatten)]
+        arguments: AgeingArgs,
     },
 }
 

@@ -27,6 +27,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
         }
         LabCommand::E1 { workload, nodes_max, arguments } => studies::e1(*workload, *nodes_max, arguments),
         LabCommand::E3 { arguments } => studies::e3(arguments),
+        LabCommand::Ageing { arguments } => studies::ageing(arguments),
     }
 }
 

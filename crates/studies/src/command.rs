@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     bench::study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
-    experiment::{self, E1Workload, ExperimentArgs},
+    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs},
 };
 
 /// A study.
@@ -40,6 +40,19 @@ pub enum StudyCommand {
         #[command(subcommand)]
         on: On<PresetOptions>,
     },
+    /// Ageing of an OST: what fragmentation costs, by the size of pre-allocation windows
+    Ageing {
+        /// Where.
+        #[command(subcommand)]
+        on: AgeingOn,
+    },
+}
+
+/// What the ageing of an OST runs on.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AgeingOn {
+    /// Run on a model of the study's array, with the shipped allocator
+    Lab(AgeingArgs),
 }
 
 /// What a study runs on.
@@ -79,5 +92,6 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         }
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
+        StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
     }
 }

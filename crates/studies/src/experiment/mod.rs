@@ -1,10 +1,12 @@
 //! Experiments in virtual time: a study's jobs on a modelled testbed, as a table, figures, JSON
 //! lines and the study's statements.
 
+mod ageing;
 mod runner;
 
 use std::{num::NonZero, path::PathBuf};
 
+pub use ageing::{AgeingArgs, ageing};
 use clap::{Args, ValueEnum};
 use runner::{Series, run_all, show_findings};
 

@@ -252,7 +252,7 @@ impl<'a> Ledger<'a> {
 }
 
 /// `work` of every item, on so many threads (`None`: one for each core), in the order of the items.
-fn in_parallel<I: Sync, T: Send>(
+pub(super) fn in_parallel<I: Sync, T: Send>(
     items: &[I],
     threads: Option<NonZero<usize>>,
     work: impl Fn(&I) -> T + Sync,

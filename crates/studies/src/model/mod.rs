@@ -2,6 +2,7 @@
 
 pub mod block_cache;
 pub mod links;
+pub mod rotating;
 pub mod spindle;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -10,6 +10,7 @@
 pub mod blast;
 pub mod e1;
 pub mod e3;
+pub mod e4;
 pub mod flow;
 pub mod netflow;
 pub mod run;

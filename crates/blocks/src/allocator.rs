@@ -1,0 +1,510 @@
+//! Carries out what [`plan`] decides, and keeps the books: which blocks are free, held or used.
+//!
+//! ```text
+//!              allocate                  record
+//!        free ----------> in progress ----------> used
+//!        ^  ^  \              | abandon            |
+//!        |  |   window <------+--> free            | free
+//!        |  +---- (shrunk, dropped)                v
+//!        +-------- durable, unread ------------- retired
+//! ```
+//!
+//! *Held* blocks (in a window, in progress, retired) are not free for others, and no record names
+//! them once the last change is durable. A device's records show them as free
+//! ([`Allocator::recorded`]), so a restart finds them free.
+//!
+//! Life cycle: [`Allocator::new`], or [`Allocator::open`] with summaries of all groups; groups are
+//! loaded when they are needed ([`Refusal::Load`]) and dropped by [`Allocator::unload`].
+//!
+//! Downside: one mutex of the caller protects all of it; a decision takes microseconds.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use types::ObjectId;
+
+use crate::{
+    FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Summary, Window, Windows,
+    free_runs::BITMAP_BYTES,
+    plan::{Plan, Space, plan},
+    range_set::RangeSet,
+    retired::Retired,
+};
+
+/// Plans for one request, at most: windows are halved until they are gone.
+const ATTEMPTS_MAX: u32 = 2 * GROUP_BLOCKS.ilog2();
+
+/// What a write asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The object that is written.
+    pub object: ObjectId,
+    /// First block, within the object.
+    pub logical: u64,
+    /// Blocks, at least one.
+    pub blocks: u32,
+    /// Blocks of the object, as large as it is known to be.
+    pub size: u64,
+    /// The block of the device after the one that holds the object's block before `logical`.
+    pub goal: Option<u64>,
+    /// Small objects of one locality (a directory, a writer) are kept together.
+    pub locality: u64,
+    /// For changes that must succeed on a full device.
+    pub may_use_reserve: bool,
+}
+
+/// Blocks in progress, for the first blocks of a request. Ends with [`Allocator::record`] or
+/// [`Allocator::abandon`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "blocks in progress are recorded or abandoned"]
+pub struct Allocation {
+    /// Blocks of the device; at least one, at most as many as were asked for.
+    pub device: Range<u64>,
+}
+
+/// Why a request was not fulfilled. Nothing was changed but windows, which may be smaller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A group has to be loaded first.
+    #[error("allocation group {0} is not loaded")]
+    Load(u32),
+    /// All blocks are used or reserved.
+    #[error("no free blocks")]
+    NoSpace,
+    /// The records of the device are wrong.
+    #[error(transparent)]
+    Inconsistent(#[from] Inconsistent),
+}
+
+#[derive(Clone, Debug)]
+struct Loaded {
+    runs: FreeRuns,
+    /// When it was used last, in changes.
+    used_at: u64,
+}
+
+/// Free blocks of a device.
+#[derive(Clone, Debug)]
+struct FreeSpace {
+    geometry: Geometry,
+    summaries: Vec<Summary>,
+    index: FreeIndex,
+    loaded: BTreeMap<u32, Loaded>,
+    free: u64,
+    pointer: u64,
+    changes: u64,
+}
+
+impl Space for FreeSpace {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn index(&self) -> &FreeIndex {
+        &self.index
+    }
+
+    fn runs(&self, group: u32) -> Option<&FreeRuns> {
+        self.loaded.get(&group).map(|loaded| &loaded.runs)
+    }
+
+    fn free(&self) -> u64 {
+        self.free
+    }
+
+    fn pointer(&self) -> u64 {
+        self.pointer
+    }
+}
+
+impl FreeSpace {
+    /// Loads a group of which the summary says everything; whether it is loaded now.
+    fn load_trivial(&mut self, group: u32) -> bool {
+        let blocks = self.geometry.blocks_of(group);
+        let runs = match self.summaries[group as usize].free {
+            _ if self.loaded.contains_key(&group) => return true,
+            0 => FreeRuns::default(),
+            free if free == blocks => FreeRuns::all(blocks),
+            _ => return false,
+        };
+        self.loaded.insert(group, Loaded { runs, used_at: self.changes });
+        true
+    }
+
+    /// Changes the runs of every group that these blocks touch. All of them are loaded.
+    fn change(
+        &mut self,
+        blocks: &Range<u64>,
+        change: impl Fn(&mut FreeRuns, &Range<u32>) -> Result<(), Inconsistent>,
+    ) -> Result<(), Inconsistent> {
+        for (group, piece) in self.geometry.pieces(blocks.clone()) {
+            self.changes += 1;
+            let loaded = self.loaded.get_mut(&group).expect("the group is loaded");
+            loaded.used_at = self.changes;
+            change(&mut loaded.runs, &piece).map_err(|wrong| of_device(wrong, self.geometry.start_of(group)))?;
+            let summary = loaded.runs.summary();
+            let before = std::mem::replace(&mut self.summaries[group as usize], summary);
+            self.free = self.free + u64::from(summary.free) - u64::from(before.free);
+            self.index.set(group, summary.longest);
+        }
+        Ok(())
+    }
+}
+
+/// An error about blocks of a group, with their numbers on the device.
+fn of_device(wrong: Inconsistent, start: u64) -> Inconsistent {
+    Inconsistent { first: start + wrong.first, last: start + wrong.last, ..wrong }
+}
+
+/// Gives out the blocks of a device.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    space: FreeSpace,
+    windows: Windows,
+    /// Given out, and not recorded yet.
+    in_progress: RangeSet,
+    retired: Retired,
+    /// In windows, in progress or retired.
+    held: RangeSet,
+    policy: Policy,
+}
+
+impl Allocator {
+    /// A device without used blocks.
+    pub fn new(geometry: Geometry, policy: Policy) -> Self {
+        let summary_of = |group| {
+            let blocks = geometry.blocks_of(group);
+            Summary { free: blocks, longest: blocks, runs: 1 }
+        };
+        Self::with_summaries(geometry, policy, (0..geometry.groups()).map(summary_of).collect())
+    }
+
+    /// A device whose groups have these summaries. None is loaded.
+    pub fn open(geometry: Geometry, policy: Policy, summaries: Vec<Summary>) -> Result<Self, Inconsistent> {
+        if summaries.len() != geometry.groups() as usize {
+            return Err(Inconsistent::new(&(0..geometry.blocks()), "not described by as many groups"));
+        }
+        for (group, summary) in (0..).zip(&summaries) {
+            let blocks = geometry.blocks_of(group);
+            let is_empty = summary.free == 0;
+            let possible = summary.free <= blocks
+                && summary.longest <= summary.free
+                && summary.runs <= summary.free
+                && (is_empty == (summary.longest == 0) && is_empty == (summary.runs == 0));
+            if !possible {
+                let start = geometry.start_of(group);
+                return Err(Inconsistent::new(&(start..start + u64::from(blocks)), "described impossibly"));
+            }
+        }
+        Ok(Self::with_summaries(geometry, policy, summaries))
+    }
+
+    fn with_summaries(geometry: Geometry, policy: Policy, summaries: Vec<Summary>) -> Self {
+        let longest: Vec<u32> = summaries.iter().map(|summary| summary.longest).collect();
+        let space = FreeSpace {
+            geometry,
+            index: FreeIndex::new(&longest),
+            free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
+            summaries,
+            loaded: BTreeMap::new(),
+            pointer: 0,
+            changes: 0,
+        };
+        Self {
+            space,
+            windows: Windows::default(),
+            in_progress: RangeSet::default(),
+            retired: Retired::default(),
+            held: RangeSet::default(),
+            policy,
+        }
+    }
+
+    /// The groups.
+    pub fn geometry(&self) -> Geometry {
+        self.space.geometry
+    }
+
+    /// Free blocks, without those in windows.
+    pub fn free_blocks(&self) -> u64 {
+        self.space.free
+    }
+
+    /// Blocks in windows: they become free when they are needed.
+    pub fn window_blocks(&self) -> u64 {
+        self.windows.blocks()
+    }
+
+    /// Freed blocks that may not be used again yet.
+    pub fn retired_blocks(&self) -> u64 {
+        self.held.blocks() - self.windows.blocks() - self.in_progress.blocks()
+    }
+
+    /// What is known of a group: ldiskfs's `mb_groups`.
+    pub fn summary(&self, group: u32) -> Summary {
+        self.space.summaries[group as usize]
+    }
+
+    /// The group in which the next new window is looked for first: ldiskfs's `mb_last_group`.
+    pub fn mb_last_group(&self) -> u32 {
+        (self.space.pointer / u64::from(GROUP_BLOCKS)) as u32
+    }
+
+    /// Sets the allocation pointer to the start of a group; the first one if there is no such.
+    pub fn set_mb_last_group(&mut self, group: u32) {
+        let group = if group < self.space.geometry.groups() { group } else { 0 };
+        self.space.pointer = self.space.geometry.start_of(group);
+    }
+
+    /// The tunables.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Changes the tunables. Windows remain.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Groups that are loaded.
+    pub fn loaded_groups(&self) -> usize {
+        self.space.loaded.len()
+    }
+
+    /// Bytes of memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        // A node of a B-tree has room for twice its entries in the worst case.
+        let entry = 2 * (size_of::<u32>() + size_of::<Loaded>());
+        let loaded = self.space.loaded.values().map(|loaded| entry + loaded.runs.heap_bytes());
+        loaded.sum::<usize>() + self.space.summaries.len() * size_of::<Summary>() + self.space.index.heap_bytes()
+    }
+
+    /// Loads a group's bitmap, which the device has recorded.
+    pub fn load(&mut self, group: u32, bitmap: &[u8; BITMAP_BYTES]) -> Result<(), Inconsistent> {
+        if self.space.loaded.contains_key(&group) {
+            return Ok(());
+        }
+        let blocks = self.space.geometry.blocks_of(group);
+        let runs = FreeRuns::from_bitmap(bitmap, blocks);
+        if runs.summary() != self.space.summaries[group as usize] {
+            let start = self.space.geometry.start_of(group);
+            return Err(Inconsistent::new(&(start..start + u64::from(blocks)), "not as their group is described"));
+        }
+        self.space.loaded.insert(group, Loaded { runs, used_at: self.space.changes });
+        Ok(())
+    }
+
+    /// Drops the groups that were not used for longest, if more than `groups_max` are loaded: half
+    /// of them, but none that has held blocks.
+    pub fn unload(&mut self, groups_max: usize) {
+        if self.space.loaded.len() <= groups_max {
+            return;
+        }
+        let mut by_use: Vec<(u64, u32)> =
+            self.space.loaded.iter().map(|(group, loaded)| (loaded.used_at, *group)).collect();
+        by_use.sort_unstable();
+        by_use.truncate(by_use.len() - groups_max / 2);
+        for (_, group) in by_use {
+            let start = self.space.geometry.start_of(group);
+            if !self.held.overlaps(&(start..start + u64::from(GROUP_BLOCKS))) {
+                self.space.loaded.remove(&group);
+            }
+        }
+    }
+
+    /// Blocks for the beginning of a request, which are then in progress.
+    pub fn allocate(&mut self, request: &Request) -> Result<Allocation, Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            match plan(&self.space, &self.windows, &self.policy, request) {
+                Plan::FromWindow(part) => {
+                    let logical = part.logical..part.logical + u64::from(part.blocks);
+                    self.windows.take(request.object, &logical);
+                    return Ok(self.give_out(part.device()));
+                }
+                Plan::FromShared(device) => {
+                    self.windows.take_shared(request.locality, (device.end - device.start) as u32);
+                    return Ok(self.give_out(device));
+                }
+                Plan::Run { run, blocks, is_shared } => return Ok(self.take_run(request, &run, blocks, is_shared)?),
+                Plan::Load(group) if self.space.load_trivial(group) => {}
+                Plan::Load(group) => return Err(Refusal::Load(group)),
+                Plan::ShrinkWindows => {
+                    let given = self.windows.halve();
+                    self.make_free(given)?;
+                }
+                Plan::NoSpace => return Err(Refusal::NoSpace),
+            }
+        }
+        Err(Refusal::NoSpace)
+    }
+
+    fn give_out(&mut self, device: Range<u64>) -> Allocation {
+        self.in_progress.insert(&device);
+        Allocation { device }
+    }
+
+    fn take_run(
+        &mut self,
+        request: &Request,
+        run: &Range<u64>,
+        blocks: u32,
+        is_shared: bool,
+    ) -> Result<Allocation, Inconsistent> {
+        assert!(blocks > 0 && blocks <= request.blocks, "a plan is for some blocks of the request");
+        self.space.change(run, FreeRuns::take)?;
+        self.held.insert(run);
+        self.space.pointer = if run.end < self.space.geometry.blocks() { run.end } else { 0 };
+        let device = run.start..run.start + u64::from(blocks);
+        let rest = device.end..run.end;
+        let given_up = if is_shared {
+            self.windows.add_shared(request.locality, rest)
+        } else {
+            let logical = request.logical + u64::from(blocks);
+            let window = Window { logical, start: rest.start, blocks: (rest.end - rest.start) as u32 };
+            self.windows.add(request.object, window)
+        };
+        self.make_free(given_up)?;
+        Ok(self.give_out(device))
+    }
+
+    /// Held blocks become free.
+    fn make_free(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<(), Inconsistent> {
+        for blocks in ranges {
+            self.held.remove(&blocks);
+            self.space.change(&blocks, FreeRuns::give)?;
+        }
+        Ok(())
+    }
+
+    /// A record names these blocks, which were in progress: they are used.
+    pub fn record(&mut self, device: &Range<u64>) -> Result<(), Inconsistent> {
+        if !self.in_progress.contains(device) {
+            return Err(Inconsistent::new(device, "not in progress"));
+        }
+        self.in_progress.remove(device);
+        self.held.remove(device);
+        Ok(())
+    }
+
+    /// No record will name these blocks, which were in progress, and nothing is written to them any
+    /// more: they are free.
+    pub fn abandon(&mut self, device: &Range<u64>) -> Result<(), Inconsistent> {
+        if !self.in_progress.contains(device) {
+            return Err(Inconsistent::new(device, "not in progress"));
+        }
+        self.in_progress.remove(device);
+        self.make_free([device.clone()])
+    }
+
+    /// The change with this number names these used blocks no more. They become free when it is
+    /// durable and all reads that have begun are ended.
+    pub fn free(&mut self, device: &Range<u64>, change: u64) -> Result<(), Refusal> {
+        if device.start >= device.end || device.end > self.space.geometry.blocks() {
+            return Err(Inconsistent::new(device, "not on the device").into());
+        }
+        let pieces: Vec<_> = self.space.geometry.pieces(device.clone()).collect();
+        for (group, _) in &pieces {
+            if !self.space.load_trivial(*group) {
+                return Err(Refusal::Load(*group));
+            }
+        }
+        if self.held.overlaps(device) {
+            return Err(Inconsistent::new(device, "held, and not used").into());
+        }
+        let is_free = |(group, piece): &(u32, Range<u32>)| self.space.loaded[group].runs.within(piece).next().is_some();
+        if pieces.iter().any(is_free) {
+            return Err(Inconsistent::new(device, "free already").into());
+        }
+        self.held.insert(device);
+        self.retired.add(device.clone(), change);
+        Ok(())
+    }
+
+    /// Gives up all windows of an object, as when nothing writes to it any more.
+    pub fn drop_windows(&mut self, object: ObjectId) -> Result<(), Inconsistent> {
+        let dropped = self.windows.drop_object(object);
+        self.make_free(dropped)
+    }
+
+    /// A read begins: blocks that it may find are not used again before it ends.
+    pub fn begin_read(&mut self) -> ReadTicket {
+        self.retired.begin_read()
+    }
+
+    /// A read ended; returns blocks that became free, for the device to discard.
+    pub fn end_read(&mut self, ticket: ReadTicket) -> Result<Vec<Range<u64>>, Inconsistent> {
+        self.retired.end_read(ticket);
+        self.release()
+    }
+
+    /// All changes up to this one are durable; returns blocks that became free.
+    pub fn durable(&mut self, change: u64) -> Result<Vec<Range<u64>>, Inconsistent> {
+        self.retired.durable(change);
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<Vec<Range<u64>>, Inconsistent> {
+        let mut released = Vec::new();
+        while let Some(blocks) = self.retired.pop() {
+            self.make_free([blocks.clone()])?;
+            released.push(blocks);
+        }
+        Ok(released)
+    }
+
+    /// A group as the device's records are to show it, in which held blocks are free; `None` if it
+    /// is not loaded.
+    pub fn recorded(&self, group: u32) -> Option<FreeRuns> {
+        let runs = self.space.runs(group)?;
+        let start = self.space.geometry.start_of(group);
+        let held = self.held.within(&(start..start + u64::from(GROUP_BLOCKS)));
+        let mut ranges: Vec<Range<u32>> =
+            held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(runs.iter()).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        Some(FreeRuns::from_ranges(ranges.into_iter()))
+    }
+
+    /// Free blocks by the length of their runs, of loaded groups and of those that the summary
+    /// describes completely; and how many groups are left out.
+    pub fn histogram(&self) -> (Histogram, u32) {
+        let mut histogram = Histogram::default();
+        let mut left_out = 0;
+        let geometry = self.space.geometry;
+        for group in 0..geometry.groups() {
+            let start = geometry.start_of(group);
+            let summary = self.space.summaries[group as usize];
+            match self.space.runs(group) {
+                Some(runs) => {
+                    runs.iter().for_each(|run| histogram.add(start + u64::from(run.start), run.end - run.start))
+                }
+                None if summary.free == 0 => {}
+                None if summary.free == geometry.blocks_of(group) => histogram.add(start, summary.free),
+                None => left_out += 1,
+            }
+        }
+        (histogram.finish(), left_out)
+    }
+
+    /// Checks the relations between the parts; for tests.
+    pub fn audit(&self) {
+        let free: u64 = self.space.summaries.iter().map(|summary| u64::from(summary.free)).sum();
+        assert_eq!(free, self.space.free, "the free blocks are the sum over the groups");
+        for (group, loaded) in &self.space.loaded {
+            let summary = loaded.runs.summary();
+            assert_eq!(summary, self.space.summaries[*group as usize], "summaries are those of the runs");
+            assert_eq!(summary.longest, self.space.index.longest_of(*group), "the index has the longest runs");
+            let start = self.space.geometry.start_of(*group);
+            for run in loaded.runs.iter() {
+                let run = start + u64::from(run.start)..start + u64::from(run.end);
+                assert!(!self.held.overlaps(&run), "no block is free and held");
+            }
+        }
+        let mut all = RangeSet::default();
+        for blocks in self.windows.all().chain(self.retired.all().cloned()) {
+            all.insert(&blocks);
+        }
+        for blocks in self.in_progress.within(&(0..u64::MAX)) {
+            all.insert(&blocks);
+        }
+        assert_eq!(all, self.held, "held blocks are in one window, in progress or retired");
+    }
+}

@@ -1,0 +1,63 @@
+//! The block allocator of an OST that keeps its objects on a device of its own: which blocks of
+//! the device a write gets. Follows ext4's multi-block allocator as ldiskfs (Lustre) tunes it, with
+//! its names.
+//!
+//! - [`Geometry`]: the device as allocation groups of 128 MiB, 32,768 blocks of 4 KiB each.
+//! - [`FreeRuns`]: the free blocks of a group; its [`Summary`] is all that is kept of a group that
+//!   is not loaded.
+//! - [`FreeIndex`]: finds a group with a long enough free run without looking at the others.
+//! - [`plan`](fn@plan): the decision, a pure function of all of these.
+//! - [`Allocator`]: carries decisions out, and keeps freed blocks until they may be used again.
+//! - [`Policy`]: the tunables, under ldiskfs's names.
+//! - [`Histogram`], [`Picture`]: what a device looks like to an administrator.
+//!
+//! Pure: no I/O. A group that has to be loaded is named to the caller, which loads its bitmap and
+//! asks again.
+//!
+//! Invariants (`tests/all/model.rs` compares them with a naive map of all blocks): a block is in
+//! one of four states (free; held by a window or by a write in progress; used; freed, but not to
+//! be used yet), and only free blocks and blocks of the object's own window are given out. Nothing
+//! is refused while blocks are free beyond the reserve.
+
+mod allocator;
+mod extent;
+mod free_index;
+mod free_runs;
+mod geometry;
+mod histogram;
+mod picture;
+mod plan;
+mod policy;
+mod range_set;
+mod retired;
+mod windows;
+
+pub use allocator::{Allocation, Allocator, Refusal, Request};
+pub use extent::{Extents, layout_score};
+pub use free_index::FreeIndex;
+pub use free_runs::{BITMAP_BYTES, FreeRuns, Summary};
+pub use geometry::{GROUP_BLOCKS, Geometry};
+pub use histogram::Histogram;
+pub use picture::Picture;
+pub use plan::{Plan, Space, plan};
+pub use policy::{InvalidTable, Policy, PreallocTable};
+pub use retired::ReadTicket;
+pub use windows::{Window, Windows};
+
+/// The records of a device contradict each other: blocks that are freed were not used, or the like.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("blocks {first} to {last} are {found}: the records of the device contradict each other")]
+pub struct Inconsistent {
+    /// First block.
+    pub first: u64,
+    /// Last block.
+    pub last: u64,
+    /// What they are, which they should not be.
+    pub found: &'static str,
+}
+
+impl Inconsistent {
+    pub(crate) fn new(blocks: &std::ops::Range<u64>, found: &'static str) -> Self {
+        Self { first: blocks.start, last: blocks.end.saturating_sub(1), found }
+    }
+}

@@ -1,0 +1,96 @@
+//! The bitmap of a device as a picture: cells in rows, each for an equal part of the device.
+
+use crate::{FreeRuns, Geometry};
+
+/// From free to used.
+const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+
+/// Used parts of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    geometry: Geometry,
+    /// Free blocks of each cell.
+    free: Vec<u64>,
+}
+
+impl Picture {
+    /// A picture of so many cells, at most one per block, in which nothing is free yet.
+    pub fn new(geometry: Geometry, cells: u32) -> Self {
+        let cells = u64::from(cells).clamp(1, geometry.blocks());
+        Self { geometry, free: vec![0; cells as usize] }
+    }
+
+    /// First block of a cell.
+    fn start_of(&self, cell: u64) -> u64 {
+        (u128::from(self.geometry.blocks()) * u128::from(cell) / self.free.len() as u128) as u64
+    }
+
+    /// Adds the free runs of a group.
+    pub fn add(&mut self, group: u32, runs: &FreeRuns) {
+        let start = self.geometry.start_of(group);
+        for run in runs.iter() {
+            let (mut next, end) = (start + u64::from(run.start), start + u64::from(run.end));
+            // The last cell that starts at or before the block; the division may be one too low.
+            let mut cell = (u128::from(next) * self.free.len() as u128 / u128::from(self.geometry.blocks())) as u64;
+            while next < end {
+                let end_of_cell = self.start_of(cell + 1);
+                let in_cell = end.min(end_of_cell).saturating_sub(next);
+                self.free[cell as usize] += in_cell;
+                next += in_cell;
+                cell += 1;
+            }
+        }
+    }
+
+    /// The used part of each cell, 0 to 1.
+    pub fn used(&self) -> impl Iterator<Item = f64> {
+        let used =
+            |(cell, free): (u64, &u64)| 1.0 - *free as f64 / (self.start_of(cell + 1) - self.start_of(cell)) as f64;
+        (0..).zip(&self.free).map(used)
+    }
+
+    /// Lines of `columns` characters: a blank is free, `█` is used; any other cell has both.
+    pub fn text(&self, columns: usize) -> String {
+        let shade = |used: f64| match used {
+            0.0 => SHADES[0],
+            1.0 => SHADES[4],
+            used => SHADES[1 + ((used * 3.0) as usize).min(2)],
+        };
+        let shades: Vec<char> = self.used().map(shade).collect();
+        let lines = shades.chunks(columns.max(1)).map(|line| line.iter().chain(&['\n']).collect::<String>());
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_show_what_is_used() {
+        let geometry = Geometry::new(32_768 + 32_768 / 2).unwrap();
+        let mut picture = Picture::new(geometry, 6);
+        let mut runs = FreeRuns::all(32_768);
+        runs.take(&(0..8192)).unwrap();
+        runs.take(&(8192..8193)).unwrap();
+        runs.take(&(20_000..24_576)).unwrap();
+        picture.add(0, &runs);
+        picture.add(1, &FreeRuns::default());
+        assert_eq!(picture.text(3), "█░▒\n ██\n");
+        let used: Vec<f64> = picture.used().collect();
+        assert_eq!(used[..2], [1.0, 1.0 / 8192.0]);
+    }
+
+    #[test]
+    fn every_block_is_in_one_cell() {
+        for (blocks, cells) in [(7, 3), (1, 10), (100_000, 77), (40_000, 40_000)] {
+            let geometry = Geometry::new(blocks).unwrap();
+            let mut picture = Picture::new(geometry, cells);
+            for group in 0..geometry.groups() {
+                picture.add(group, &FreeRuns::all(geometry.blocks_of(group)));
+            }
+            assert!(picture.used().all(|used| used == 0.0), "{blocks} {cells}");
+            assert_eq!(picture.free.iter().sum::<u64>(), blocks);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The decision where a write goes: a pure function of the free space, the windows and the policy.
+//!
+//! | request | gets |
+//! |---|---|
+//! | in a window of its object | its place in the window |
+//! | small, of a small object | the next blocks of the window that its locality shares |
+//! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
+//!
+//! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than
+//! were asked for; the rest is asked for again.
+//!
+//! The allocation pointer (`mb_last_group`) is where the last new window ended, so windows of
+//! different writers follow each other, as on ldiskfs. Runs of powers of two are aligned if they
+//! can be, so that a window does not share a stripe of a RAID with another one.
+
+use std::ops::Range;
+
+use crate::{
+    FreeRuns, Geometry, Policy, Request,
+    free_index::FreeIndex,
+    windows::{Window, Windows},
+};
+
+/// The free space, as far as it is known.
+pub trait Space {
+    /// The groups.
+    fn geometry(&self) -> Geometry;
+    /// Longest runs of all groups.
+    fn index(&self) -> &FreeIndex;
+    /// Free runs of a group, if it is loaded.
+    fn runs(&self, group: u32) -> Option<&FreeRuns>;
+    /// Free blocks of the device.
+    fn free(&self) -> u64;
+    /// Where the last new window ended.
+    fn pointer(&self) -> u64;
+}
+
+/// What is to be done for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Use this part of the object's window.
+    FromWindow(Window),
+    /// Use the first blocks of the locality's window.
+    FromShared(Range<u64>),
+    /// Take this run; the request gets its first blocks, the rest becomes a window.
+    Run {
+        /// Blocks of the device.
+        run: Range<u64>,
+        /// How many of them the request gets.
+        blocks: u32,
+        /// The window belongs to the locality, not to the object.
+        is_shared: bool,
+    },
+    /// Load this group, and plan again.
+    Load(u32),
+    /// Windows must become smaller, then plan again.
+    ShrinkWindows,
+    /// All blocks are used, or reserved.
+    NoSpace,
+}
+
+/// Decides for a request.
+pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Request) -> Plan {
+    assert!(request.blocks > 0, "a request is for some blocks");
+    if let Some(window) = windows.of_object(request.object, request.logical) {
+        return Plan::FromWindow(Window { blocks: window.blocks.min(request.blocks), ..window });
+    }
+    let end = request.logical + u64::from(request.blocks);
+    let is_shared = !policy.is_large(request.blocks, end.max(request.size));
+    if is_shared && let Some(window) = windows.of_locality(request.locality) {
+        let blocks = (window.end - window.start).min(u64::from(request.blocks));
+        return Plan::FromShared(window.start..window.start + blocks);
+    }
+    // Windows never take the reserve.
+    let free_for_windows = space.free().saturating_sub(policy.reserve_blocks);
+    let free = if request.may_use_reserve { space.free() } else { free_for_windows };
+    if free < u64::from(request.blocks) && windows.blocks() > 0 {
+        return Plan::ShrinkWindows;
+    }
+    if free == 0 {
+        return Plan::NoSpace;
+    }
+    let window_end = if is_shared {
+        request.logical + u64::from(policy.mb_group_prealloc.max(request.blocks))
+    } else {
+        let wanted = policy.window_end((request.logical, end), request.size, free_for_windows, windows.count());
+        windows.next_of_object(request.object, request.logical).map_or(wanted, |next| wanted.min(next))
+    };
+    let blocks = u64::from(request.blocks).min(free).min(window_end - request.logical) as u32;
+    let wanted = (window_end - request.logical).min(free_for_windows) as u32;
+    match find(space, policy, request, blocks.max(wanted)) {
+        Ok(run) => Plan::Run { blocks: blocks.min((run.end - run.start) as u32), run, is_shared },
+        Err(group) => Plan::Load(group),
+    }
+}
+
+/// A run of at most `wanted` blocks, of which at least one is free; or the group that must be
+/// loaded.
+fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> Result<Range<u64>, u32> {
+    if let Some(run) = after_the_last(space, policy, request, wanted)? {
+        return Ok(run);
+    }
+    let geometry = space.geometry();
+    let pointer = if space.pointer() < geometry.blocks() { space.pointer() } else { 0 };
+    let (first, within) =
+        (geometry.group_of(pointer), (pointer - geometry.start_of(geometry.group_of(pointer))) as u32);
+    let mut length = wanted.min(crate::GROUP_BLOCKS);
+    let group = loop {
+        assert!(length > 0, "some block is free");
+        match space.index().next(first, length) {
+            Some(group) => break group,
+            None => length = length.next_power_of_two() / 2,
+        }
+    };
+    let runs = space.runs(group).ok_or(group)?;
+    let from = if group == first { within } else { 0 };
+    let start = place(runs, length, from).expect("the index says that the group has such a run");
+    let run = runs.run_at(start).expect("a place is free");
+    let start_of_group = geometry.start_of(group);
+    Ok(start_of_group + u64::from(start)..start_of_group + u64::from(run.end.min(start + wanted)))
+}
+
+/// The blocks after the object's last ones, if they are free: always with adaptive windows, because
+/// they cost no positioning; with a table only if the whole window is free (ldiskfs:
+/// `ext4_mb_find_by_goal`).
+fn after_the_last(
+    space: &impl Space,
+    policy: &Policy,
+    request: &Request,
+    wanted: u32,
+) -> Result<Option<Range<u64>>, u32> {
+    let geometry = space.geometry();
+    let Some(goal) = request.goal.filter(|goal| *goal < geometry.blocks()) else { return Ok(None) };
+    let group = geometry.group_of(goal);
+    if space.index().longest_of(group) == 0 {
+        return Ok(None);
+    }
+    let runs = space.runs(group).ok_or(group)?;
+    let start_of_group = geometry.start_of(group);
+    let Some(run) = runs.run_at((goal - start_of_group) as u32) else { return Ok(None) };
+    let blocks = (start_of_group + u64::from(run.end) - goal).min(u64::from(wanted));
+    let suffices = policy.prealloc_table.is_none() || blocks == u64::from(wanted);
+    Ok(suffices.then(|| goal..goal + blocks))
+}
+
+/// Where a run of `length` blocks fits in a group: aligned and from a block on, if possible.
+fn place(runs: &FreeRuns, length: u32, from: u32) -> Option<u32> {
+    let fits = |from: u32, alignment: u32| {
+        let start_in = |run: Range<u32>| {
+            let start = run.start.max(from).next_multiple_of(alignment);
+            (start + length <= run.end).then_some(start)
+        };
+        runs.runs_from(from).find_map(start_in)
+    };
+    let aligned = |from| if length.is_power_of_two() { fits(from, length) } else { None };
+    aligned(from).or_else(|| fits(from, 1)).or_else(|| aligned(0)).or_else(|| fits(0, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_aligned_and_follow_the_pointer_where_they_can() {
+        let mut runs = FreeRuns::all(4096);
+        for used in [0..1, 1000..1001, 3000..3001] {
+            runs.take(&used).unwrap();
+        }
+        assert_eq!(place(&runs, 256, 0), Some(256));
+        assert_eq!(place(&runs, 256, 257), Some(512));
+        assert_eq!(place(&runs, 100, 257), Some(257), "only powers of two are aligned");
+        assert_eq!(place(&runs, 1024, 1001), Some(1024));
+        assert_eq!(place(&runs, 1999, 500), Some(1001), "not aligned if it does not fit otherwise");
+        assert_eq!(place(&runs, 1095, 3500), Some(1001), "from the start if there is nothing after");
+        assert_eq!(place(&runs, 2000, 0), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! Random histories, compared with a map that has the state of each block.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use blocks::{Allocator, FreeRuns, Geometry, Policy, ReadTicket, Refusal, Request};
+use proptest::{prelude::*, sample::Index};
+
+use super::{bitmap, object};
+
+/// Two groups, of which the second is short.
+const BLOCKS: u64 = 32_768 + 3000;
+const RESERVE: u64 = 500;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate {
+        object: u64,
+        logical: u64,
+        blocks: u32,
+        has_goal: bool,
+        may_use_reserve: bool,
+    },
+    Record(Index),
+    Abandon(Index),
+    Free {
+        extent: Index,
+        from: Index,
+        blocks: u64,
+    },
+    Durable,
+    BeginRead,
+    EndRead(Index),
+    DropWindows(u64),
+    SetLastGroup(u32),
+    ChangePolicy(usize),
+    Unload,
+    /// The process ends, and another one finds what was recorded.
+    Restart,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let blocks = prop_oneof![1u32..20, 200u32..300, 1u32..6000];
+    let allocate = (0u64..6, 0u64..20_000, blocks, any::<bool>(), prop::bool::weighted(0.2));
+    prop_oneof![
+        8 => allocate.prop_map(|(object, logical, blocks, has_goal, may_use_reserve)| Step::Allocate {
+            object, logical, blocks, has_goal, may_use_reserve
+        }),
+        6 => any::<Index>().prop_map(Step::Record),
+        1 => any::<Index>().prop_map(Step::Abandon),
+        4 => (any::<Index>(), any::<Index>(), 1u64..5000)
+            .prop_map(|(extent, from, blocks)| Step::Free { extent, from, blocks }),
+        3 => Just(Step::Durable),
+        1 => Just(Step::BeginRead),
+        2 => any::<Index>().prop_map(Step::EndRead),
+        1 => (0u64..6).prop_map(Step::DropWindows),
+        1 => (0u32..3).prop_map(Step::SetLastGroup),
+        1 => (0usize..3).prop_map(Step::ChangePolicy),
+        1 => Just(Step::Unload),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn policy(number: usize) -> Policy {
+    let table = ["32 64 128", "256 512 1024 2048"].get(number).map(|table| table.parse().unwrap());
+    Policy { prealloc_table: table, reserve_blocks: RESERVE, ..Policy::default() }
+}
+
+/// The naive state of a block. Blocks in windows count as free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    InProgress,
+    Used,
+    Retired,
+}
+
+/// Blocks that wait: by the change that freed them, and the reads that were in progress then.
+struct Waiting {
+    blocks: Range<u64>,
+    change: u64,
+    reads: Vec<u32>,
+}
+
+struct Model {
+    allocator: Allocator,
+    states: Vec<State>,
+    in_progress: Vec<Range<u64>>,
+    used: Vec<Range<u64>>,
+    waiting: Vec<Waiting>,
+    change: u64,
+    durable: u64,
+    reads: BTreeMap<u32, ReadTicket>,
+    next_read: u32,
+    /// What the device has recorded.
+    disk: Vec<FreeRuns>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let geometry = Geometry::new(BLOCKS).unwrap();
+        Self {
+            allocator: Allocator::new(geometry, policy(2)),
+            states: vec![State::Free; BLOCKS as usize],
+            in_progress: Vec::new(),
+            used: Vec::new(),
+            waiting: Vec::new(),
+            change: 0,
+            durable: 0,
+            reads: BTreeMap::new(),
+            next_read: 0,
+            disk: (0..geometry.groups()).map(|group| FreeRuns::all(geometry.blocks_of(group))).collect(),
+        }
+    }
+
+    fn change_state(&mut self, blocks: &Range<u64>, from: State, to: State) {
+        let states = &mut self.states[blocks.start as usize..blocks.end as usize];
+        assert!(states.iter().all(|state| *state == from), "{blocks:?} are {from:?}");
+        states.fill(to);
+    }
+
+    fn count(&self, state: State) -> u64 {
+        self.states.iter().filter(|one| **one == state).count() as u64
+    }
+
+    fn load(&mut self, group: u32) {
+        self.allocator.load(group, &bitmap(&self.disk[group as usize])).expect("the device has what it was told");
+    }
+
+    fn allocate(&mut self, request: &Request) {
+        loop {
+            match self.allocator.allocate(request) {
+                Ok(allocation) => {
+                    let device = allocation.device;
+                    assert!(device.start < device.end && device.end - device.start <= u64::from(request.blocks));
+                    self.change_state(&device, State::Free, State::InProgress);
+                    self.in_progress.push(device);
+                    return;
+                }
+                Err(Refusal::Load(group)) => self.load(group),
+                Err(Refusal::NoSpace) => {
+                    let reserve = if request.may_use_reserve { 0 } else { RESERVE };
+                    assert!(self.count(State::Free) <= reserve, "there is space");
+                    return;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn free(&mut self, extent: Index, from: Index, blocks: u64) {
+        if self.used.is_empty() {
+            return;
+        }
+        let place = extent.index(self.used.len());
+        let extent = self.used[place].clone();
+        let start = extent.start + from.index((extent.end - extent.start) as usize) as u64;
+        let freed = start..extent.end.min(start + blocks);
+        self.change += 1;
+        loop {
+            match self.allocator.free(&freed, self.change) {
+                Ok(()) => break,
+                Err(Refusal::Load(group)) => self.load(group),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(matches!(self.allocator.free(&freed, self.change), Err(Refusal::Inconsistent(_))), "freed once");
+        self.change_state(&freed, State::Used, State::Retired);
+        self.used.remove(place);
+        let parts = [extent.start..freed.start, freed.end..extent.end];
+        self.used.extend(parts.into_iter().filter(|part| !part.is_empty()));
+        let reads = self.reads.keys().copied().collect();
+        self.waiting.push(Waiting { blocks: freed, change: self.change, reads });
+    }
+
+    /// What may be used again now, in the order in which it was freed.
+    fn release(&mut self, released: &[Range<u64>]) {
+        let waits = |waiting: &Waiting| {
+            waiting.change > self.durable || waiting.reads.iter().any(|read| self.reads.contains_key(read))
+        };
+        let count = self.waiting.iter().position(waits).unwrap_or(self.waiting.len());
+        let ready: Vec<_> = self.waiting.drain(..count).map(|waiting| waiting.blocks).collect();
+        assert_eq!(released, ready);
+        for blocks in ready {
+            self.change_state(&blocks, State::Retired, State::Free);
+        }
+    }
+
+    fn restart(&mut self) {
+        let geometry = self.allocator.geometry();
+        let summaries = self.disk.iter().map(FreeRuns::summary).collect();
+        self.allocator = Allocator::open(geometry, policy(2), summaries).expect("the summaries are those of the runs");
+        for state in self.states.iter_mut().filter(|state| **state != State::Used) {
+            *state = State::Free;
+        }
+        self.in_progress.clear();
+        self.waiting.clear();
+        self.reads.clear();
+        (self.change, self.durable) = (0, 0);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Allocate { object: number, logical, blocks, has_goal, may_use_reserve } => {
+                let goal = self.used.last().filter(|_| has_goal).map(|extent| extent.end);
+                let object = object(number);
+                let locality = number % 2;
+                self.allocate(&Request { object, logical, blocks, size: logical, goal, locality, may_use_reserve });
+            }
+            Step::Record(index) if !self.in_progress.is_empty() => {
+                let device = self.in_progress.swap_remove(index.index(self.in_progress.len()));
+                self.allocator.record(&device).unwrap();
+                self.change_state(&device, State::InProgress, State::Used);
+                assert!(self.allocator.record(&device).is_err() && self.allocator.abandon(&device).is_err());
+                self.used.push(device);
+            }
+            Step::Abandon(index) if !self.in_progress.is_empty() => {
+                let device = self.in_progress.swap_remove(index.index(self.in_progress.len()));
+                self.allocator.abandon(&device).unwrap();
+                self.change_state(&device, State::InProgress, State::Free);
+            }
+            Step::Record(_) | Step::Abandon(_) => {}
+            Step::Free { extent, from, blocks } => self.free(extent, from, blocks),
+            Step::Durable => {
+                self.durable = self.change;
+                let released = self.allocator.durable(self.change).unwrap();
+                self.release(&released);
+            }
+            Step::BeginRead => {
+                self.reads.insert(self.next_read, self.allocator.begin_read());
+                self.next_read += 1;
+            }
+            Step::EndRead(index) => {
+                let read = self.reads.keys().nth(index.index(self.reads.len().max(1))).copied();
+                let Some(ticket) = read.and_then(|read| self.reads.remove(&read)) else { return };
+                let released = self.allocator.end_read(ticket).unwrap();
+                self.release(&released);
+            }
+            Step::DropWindows(number) => self.allocator.drop_windows(object(number)).unwrap(),
+            Step::SetLastGroup(group) => self.allocator.set_mb_last_group(group),
+            Step::ChangePolicy(number) => self.allocator.set_policy(policy(number)),
+            Step::Unload => self.allocator.unload(0),
+            Step::Restart => self.restart(),
+        }
+    }
+
+    /// Records what changed, and compares everything.
+    fn check(&mut self) {
+        self.allocator.audit();
+        let geometry = self.allocator.geometry();
+        for group in 0..geometry.groups() {
+            if let Some(recorded) = self.allocator.recorded(group) {
+                self.disk[group as usize] = recorded;
+            }
+            let start = geometry.start_of(group);
+            let states = &self.states[start as usize..(start + u64::from(geometry.blocks_of(group))) as usize];
+            let mut naive = Vec::new();
+            let mut next = 0;
+            for run in states.chunk_by(|a, b| (*a == State::Used) == (*b == State::Used)) {
+                if run[0] != State::Used {
+                    naive.push(next..next + run.len() as u32);
+                }
+                next += run.len() as u32;
+            }
+            assert!(self.disk[group as usize].iter().eq(naive), "group {group} is recorded as it is");
+        }
+        let free = self.allocator.free_blocks() + self.allocator.window_blocks();
+        assert_eq!(free, self.count(State::Free));
+        assert_eq!(self.allocator.retired_blocks(), self.count(State::Retired));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn blocks_have_the_states_of_a_naive_map(steps in prop::collection::vec(any_step(), 1..80)) {
+        let mut model = Model::new();
+        for step in &steps {
+            model.step(step);
+            model.check();
+        }
+    }
+}
+
+#[test]
+fn what_the_device_says_is_not_believed_if_it_contradicts_itself() {
+    let geometry = Geometry::new(BLOCKS).unwrap();
+    let mut allocator = Allocator::new(geometry, Policy::default());
+    assert!(matches!(allocator.free(&(0..10), 1), Err(Refusal::Inconsistent(_))), "nothing is used");
+    assert!(matches!(allocator.free(&(BLOCKS..BLOCKS + 1), 1), Err(Refusal::Inconsistent(_))), "not on the device");
+    let mut runs = FreeRuns::all(geometry.blocks_of(0));
+    runs.take(&(5..9)).unwrap();
+    let summaries = vec![runs.summary(), FreeRuns::all(geometry.blocks_of(1)).summary()];
+    assert!(Allocator::open(geometry, Policy::default(), summaries[..1].to_vec()).is_err());
+    let mut wrong = summaries.clone();
+    wrong[1].free += 1;
+    assert!(Allocator::open(geometry, Policy::default(), wrong).is_err());
+    let mut opened = Allocator::open(geometry, Policy::default(), summaries).unwrap();
+    assert_eq!(opened.free(&(5..9), 1), Err(Refusal::Load(0)));
+    let mut other = runs.clone();
+    other.take(&(100..101)).unwrap();
+    assert!(opened.load(0, &bitmap(&other)).is_err());
+    opened.load(0, &bitmap(&runs)).unwrap();
+    assert!(matches!(opened.free(&(4..6), 1), Err(Refusal::Inconsistent(_))), "one of them is free");
+    opened.free(&(5..9), 1).unwrap();
+    assert!(opened.durable(1).unwrap().into_iter().eq(std::iter::once(5..9)));
+}

@@ -1,0 +1,138 @@
+//! The tables of study E4, with its way of filling a device: 20 files grow at once, 1 MiB at a
+//! time.
+
+use std::ops::Range;
+
+use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Request};
+
+use super::{append, object, write};
+
+const FILES: u64 = 20;
+/// 1 MiB.
+const CALL: u32 = 256;
+
+/// Lets the files grow until each has so many blocks; where they are.
+fn fill(allocator: &mut Allocator, blocks: u64) -> Vec<Vec<Range<u64>>> {
+    let mut files = vec![Vec::new(); FILES as usize];
+    for size in (0..blocks).step_by(CALL as usize) {
+        for (number, runs) in files.iter_mut().enumerate() {
+            let goal = runs.last().map(|run: &Range<u64>| run.end);
+            runs.extend(write(allocator, (number as u64, size), CALL, goal));
+        }
+    }
+    files
+}
+
+/// Lengths of the runs of the free space after one file of the 20 is deleted, in MiB.
+fn holes(table: &str) -> Vec<u32> {
+    let geometry = Geometry::new(20 * 32_768).unwrap();
+    let mut allocator = Allocator::new(geometry, Policy::with_table(table.parse().unwrap()));
+    let files = fill(&mut allocator, 16 * 1024);
+    for run in &files[7] {
+        allocator.free(run, 1).unwrap();
+    }
+    allocator.durable(1).unwrap();
+    let (histogram, left_out) = allocator.histogram();
+    assert_eq!(left_out, 0);
+    lengths(&histogram)
+}
+
+/// Classes with runs, by their lower end in MiB, without what was never used.
+fn lengths(histogram: &Histogram) -> Vec<u32> {
+    let classes = (0..).zip(histogram.classes()).filter(|(class, (_, runs, _))| *runs > 0 && *class < 17);
+    classes.map(|(class, _)| (1 << class) / 256).collect()
+}
+
+#[test]
+fn a_deleted_file_leaves_holes_as_long_as_the_largest_window() {
+    assert_eq!(holes("32 64 128"), [1]);
+    // The first window of a file is smaller than the later ones.
+    assert_eq!(holes("128 256 512"), [1, 2]);
+    assert_eq!(holes("256 512 1024"), [1, 2, 4]);
+    assert_eq!(holes("256 512 1024 2048"), [1, 2, 4, 8]);
+}
+
+#[test]
+fn adaptive_windows_keep_files_that_grow_together_apart() {
+    let geometry = Geometry::new(64 * 32_768).unwrap();
+    let extents = |policy: Policy| -> f64 {
+        let mut allocator = Allocator::new(geometry, policy);
+        let files = fill(&mut allocator, 64 * 1024);
+        let runs_of = |runs: &Vec<Range<u64>>| {
+            let mut extents = Extents::default();
+            runs.iter().for_each(|run| extents.push(run.clone()));
+            assert_eq!(extents.blocks(), 64 * 1024);
+            extents.runs().len()
+        };
+        files.iter().map(runs_of).sum::<usize>() as f64 / FILES as f64
+    };
+    let table = extents(Policy::with_table("256 512 1024 2048".parse().unwrap()));
+    assert!((30.0..40.0).contains(&table), "256 MiB in windows of 8 MiB: {table}");
+    let adaptive = extents(Policy::default());
+    assert!(adaptive < 14.0, "{adaptive}");
+}
+
+#[test]
+fn a_lone_writer_is_in_one_piece_with_every_policy() {
+    for policy in [Policy::default(), Policy::with_table("32 64 128".parse().unwrap())] {
+        let mut allocator = Allocator::new(Geometry::new(4 * 32_768).unwrap(), policy);
+        let mut extents = Extents::default();
+        for size in (0..3 * 32_768).step_by(CALL as usize) {
+            let goal = extents.runs().last().map(|run| run.end);
+            write(&mut allocator, (1, size), CALL, goal).into_iter().for_each(|run| extents.push(run));
+        }
+        assert_eq!(extents.runs().len(), 1);
+    }
+}
+
+#[test]
+fn small_objects_of_one_locality_are_together_and_those_of_another_elsewhere() {
+    let mut allocator = Allocator::new(Geometry::new(4 * 32_768).unwrap(), Policy::default());
+    let mut of_localities = [Extents::default(), Extents::default()];
+    for number in 0..100 {
+        let locality = number % 2;
+        let request = Request { locality, ..append(number, 0, 4, None) };
+        let device = allocator.allocate(&request).unwrap().device;
+        allocator.record(&device).unwrap();
+        of_localities[locality as usize].push(device);
+    }
+    for extents in of_localities {
+        assert_eq!((extents.runs().len(), extents.blocks()), (1, 200));
+    }
+}
+
+#[test]
+fn windows_shrink_before_anything_is_refused_and_the_reserve_is_kept() {
+    let policy = Policy { reserve_blocks: 100, ..Policy::with_table("256 512 1024 2048".parse().unwrap()) };
+    let mut allocator = Allocator::new(Geometry::new(10_000).unwrap(), policy);
+    for number in 0..4 {
+        write(&mut allocator, (number, 4096), CALL, None);
+    }
+    assert!(allocator.window_blocks() >= 4 * 1792, "{}", allocator.window_blocks());
+    let mut written = 4 * u64::from(CALL);
+    while let Ok(allocation) = allocator.allocate(&append(9, written, CALL, None)) {
+        allocator.record(&allocation.device).unwrap();
+        written += allocation.device.end - allocation.device.start;
+    }
+    assert_eq!((written, allocator.window_blocks(), allocator.free_blocks()), (9_900, 0, 100));
+    let mut urgent = Vec::new();
+    while let Ok(allocation) = allocator.allocate(&Request { may_use_reserve: true, ..append(9, written, 60, None) }) {
+        urgent.push(allocation.device);
+        assert_eq!(allocator.window_blocks(), 0, "the reserve is for no windows");
+    }
+    assert_eq!((urgent.iter().map(|device| device.end - device.start).sum::<u64>(), allocator.free_blocks()), (100, 0));
+    urgent.iter().for_each(|device| allocator.abandon(device).unwrap());
+    assert_eq!(allocator.free_blocks(), 100);
+}
+
+#[test]
+fn an_object_written_out_of_order_is_in_order_on_the_device() {
+    let mut allocator = Allocator::new(Geometry::new(32_768).unwrap(), Policy::default());
+    let ask = |logical, blocks| Request { logical, size: 8192, ..append(1, 0, blocks, None) };
+    let first = allocator.allocate(&ask(0, 256)).unwrap().device;
+    let later = allocator.allocate(&ask(512, 256)).unwrap().device;
+    let between = allocator.allocate(&ask(256, 256)).unwrap().device;
+    assert_eq!((later.start - first.start, between.start - first.start), (512, 256));
+    allocator.drop_windows(object(1)).unwrap();
+    assert_eq!((allocator.window_blocks(), allocator.free_blocks()), (0, 32_768 - 768));
+}

@@ -1,0 +1,280 @@
+//! `stria study ageing lab`: study E4 as a table of rates, histograms of the free space, figures,
+//! JSON lines and the study's statements.
+
+use std::{collections::BTreeMap, fs::File, io::Write, num::NonZero, path::PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use comfy_table::Table;
+use serde::Serialize;
+use types::{counted, limits::BLOCK_BYTES};
+
+use super::runner::in_parallel;
+use crate::{
+    bench::{report::STYLE, study::describe},
+    figure::{BarSeries, Panel, write_bars, write_curves, write_maps},
+    study::e4::{
+        Cell, FILES, Step, Windows,
+        findings::{Measured, findings},
+    },
+};
+
+/// Arguments of the ageing of an OST.
+#[derive(Clone, Debug, Args)]
+pub struct AgeingArgs {
+    /// Divide the size of the OST by this; 1 is 23 TB
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
+    scale: u32,
+    /// OSTs; each is simulated by itself, from a seed of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    osts: u32,
+    /// Where the section begins that is written and read, in percent of the OST: drives are slower
+    /// at their end
+    #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=90))]
+    section: u32,
+    /// Seed from which the order of writes and reads is derived
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw figures (SVG) into this directory, which must exist
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
+    /// Write every result to this file as a JSON line
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Number of OSTs to simulate in parallel; by default one per core
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+}
+
+/// One step of one OST as a JSON line.
+#[derive(Serialize)]
+struct Line<'a> {
+    study: &'static str,
+    windows: &'a str,
+    scale: u32,
+    section_percent: u32,
+    seed: u64,
+    /// `None`: the device was never used.
+    deleted: Option<u32>,
+    used_percent: u32,
+    write_mib_per_second: f64,
+    read_mib_per_second: f64,
+    runs_per_gib: f64,
+    free_score: f64,
+    /// Class, runs and bytes in it.
+    free: Vec<(String, u64, u64)>,
+}
+
+impl<'a> Line<'a> {
+    fn new(cell: &'a Cell, step: &'a Step) -> Self {
+        Self {
+            study: "e4",
+            windows: cell.windows.name(),
+            scale: cell.scale,
+            section_percent: cell.section_percent,
+            seed: cell.seed,
+            deleted: step.deleted,
+            used_percent: step.used_percent(),
+            write_mib_per_second: step.write,
+            read_mib_per_second: step.read,
+            runs_per_gib: step.runs_per_gib,
+            free_score: step.histogram.score(),
+            free: classes(step).collect(),
+        }
+    }
+}
+
+/// Classes of the free space that have runs: name, runs and bytes.
+fn classes(step: &Step) -> impl Iterator<Item = (String, u64, u64)> {
+    let classes = step.histogram.classes().filter(|(_, runs, _)| *runs > 0);
+    classes.map(|(name, runs, blocks)| (name, runs, blocks * BLOCK_BYTES))
+}
+
+/// Runs the study.
+pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
+    let AgeingArgs { scale, osts, section: section_percent, seed, .. } = *arguments;
+    let seeds = (0..u64::from(osts)).map(|ost| seed.wrapping_add(ost));
+    let cells: Vec<Cell> =
+        seeds.flat_map(|seed| Windows::ALL.map(|windows| Cell { windows, scale, section_percent, seed })).collect();
+    println!("e4 ageing: {}, sizes 1/{scale}, section at {section_percent}%", counted(osts, "OST"));
+    let results = in_parallel(&cells, arguments.threads, |cell| {
+        let steps = cell.run();
+        eprintln!(
+            "windows {}, seed {}: {}",
+            cell.windows.name(),
+            cell.seed,
+            if steps.is_ok() { "done" } else { "failed" }
+        );
+        steps
+    });
+    let mut all: BTreeMap<Windows, Vec<Vec<Step>>> = BTreeMap::new();
+    let mut lines = String::new();
+    for (cell, steps) in cells.iter().zip(results) {
+        let steps = steps.map_err(|error| anyhow!("windows {}, seed {}: {error}", cell.windows.name(), cell.seed))?;
+        for step in &steps {
+            lines += &serde_json::to_string(&Line::new(cell, step))?;
+            lines.push('\n');
+        }
+        all.entry(cell.windows).or_default().push(steps);
+    }
+    if let Some(path) = &arguments.json {
+        let written = File::create(path).and_then(|mut file| file.write_all(lines.as_bytes()));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let spread = all.values().map(|osts| spread(osts)).fold(0.0, f64::max);
+    let measured: Measured = all.into_iter().map(|(windows, osts)| (windows, mean(osts))).collect();
+    println!("{}", table(&measured));
+    if osts > 1 {
+        println!("rates of the OSTs differ from their mean by at most {:.1}%", 100.0 * spread);
+    }
+    show_free(&measured);
+    findings(&measured).iter().for_each(|finding| println!("{}", describe(finding)));
+    draw(arguments, &measured)
+}
+
+/// The largest part by which a rate of an OST differs from the mean of all.
+fn spread(osts: &[Vec<Step>]) -> f64 {
+    let mean = mean(osts.to_vec());
+    let of_step = |(step, mean): (&Step, &Step)| {
+        let part = |rate: f64, mean: f64| (rate / mean - 1.0).abs();
+        part(step.write, mean.write).max(part(step.read, mean.read))
+    };
+    osts.iter().flat_map(|steps| steps.iter().zip(&mean).map(of_step)).fold(0.0, f64::max)
+}
+
+/// Rates as the mean over the OSTs; maps and histograms are those of the first one.
+fn mean(osts: Vec<Vec<Step>>) -> Vec<Step> {
+    let count = osts.len() as f64;
+    let mut osts = osts.into_iter();
+    let mut mean = osts.next().unwrap_or_default();
+    for (sum, step) in osts.flat_map(|steps| steps.into_iter().enumerate()) {
+        let sum = &mut mean[sum];
+        (sum.write, sum.read, sum.runs_per_gib) =
+            (sum.write + step.write, sum.read + step.read, sum.runs_per_gib + step.runs_per_gib);
+    }
+    for step in &mut mean {
+        (step.write, step.read, step.runs_per_gib) = (step.write / count, step.read / count, step.runs_per_gib / count);
+    }
+    mean
+}
+
+/// What a step is called.
+fn name(step: &Step) -> String {
+    step.deleted.map_or_else(|| "clean".to_owned(), |_| format!("{}%", step.used_percent()))
+}
+
+/// Rates by step and windows.
+fn table(measured: &Measured) -> Table {
+    let mut table = Table::new();
+    let header = measured.keys().map(|windows| format!("{}: write, read, runs/GiB", windows.name()));
+    table.load_style(STYLE).set_header(["used".to_owned()].into_iter().chain(header));
+    let steps = measured.values().next().map_or(0, Vec::len);
+    for number in 0..steps {
+        let of = |steps: &Vec<Step>| {
+            let step = &steps[number];
+            format!("{:.0}, {:.0}, {:.0}", step.write, step.read, step.runs_per_gib)
+        };
+        let first = measured.values().next().map_or(String::new(), |steps| name(&steps[number]));
+        table.add_row([first].into_iter().chain(measured.values().map(of)));
+    }
+    table
+}
+
+/// The free space after the first deletion.
+fn show_free(measured: &Measured) {
+    for (windows, steps) in measured {
+        let Some(step) = steps.iter().find(|step| step.deleted == Some(1)) else { continue };
+        let classes: Vec<String> = classes(step).map(|(class, runs, _)| format!("{class} {runs}")).collect();
+        let (windows, used, score) = (windows.name(), step.used_percent(), step.histogram.score());
+        println!("free runs, windows {windows}, {used}% used: {}; fragmentation {score:.0} of 100", classes.join(", "));
+    }
+}
+
+fn draw(arguments: &AgeingArgs, measured: &Measured) -> anyhow::Result<()> {
+    let Some(directory) = &arguments.figures else { return Ok(()) };
+    let steps: Vec<String> = measured.values().next().map_or(Vec::new(), |steps| steps.iter().map(name).collect());
+    let series = |of: &dyn Fn(&Step) -> f64| -> Vec<BarSeries> {
+        let one = |(windows, steps): (&Windows, &Vec<Step>)| BarSeries {
+            name: windows.name().to_owned(),
+            values: steps.iter().map(of).collect(),
+        };
+        measured.iter().map(one).collect()
+    };
+    let path = |name: &str| directory.join(format!("e4-{name}.svg"));
+    let title = |phase| format!("E4: best-case {phase} of an OST, by the used part of it, for windows of");
+    write_curves(&path("write"), &title("write"), "MiB/s", &steps, &series(&|step| step.write))?;
+    write_curves(&path("read"), &title("read"), "MiB/s", &steps, &series(&|step| step.read))?;
+    let of_step = |steps: &'_ Vec<Step>, deleted| steps.iter().find(|step| step.deleted == Some(deleted)).cloned();
+    let first: Vec<(Windows, Step)> =
+        measured.iter().filter_map(|(windows, steps)| Some((*windows, of_step(steps, 1)?))).collect();
+    let has_runs = |class: usize| {
+        first.iter().any(|(_, step)| step.histogram.classes().nth(class).is_some_and(|(_, runs, _)| runs > 0))
+    };
+    let classes_of_first = first.iter().take(1).flat_map(|(_, step)| step.histogram.classes()).enumerate();
+    let groups: Vec<String> =
+        classes_of_first.filter(|(class, _)| has_runs(*class)).map(|(_, (name, ..))| name).collect();
+    let bars: Vec<BarSeries> = first
+        .iter()
+        .map(|(windows, step)| {
+            let bytes: BTreeMap<String, u64> = classes(step).map(|(name, _, bytes)| (name, bytes)).collect();
+            let gib = |group| bytes.get(group).map_or(f64::NAN, |bytes| *bytes as f64 / f64::from(1 << 30));
+            BarSeries { name: windows.name().to_owned(), values: groups.iter().map(gib).collect() }
+        })
+        .collect();
+    let title = "E4: free space by the length of its runs, one of 20 files deleted, for windows of";
+    write_bars(&path("free"), title, "GiB", &groups, &bars)?;
+    let panel = |(windows, steps): (&Windows, &Vec<Step>)| {
+        let step = of_step(steps, 2)?;
+        Some(Panel { name: format!("windows: {}", windows.name()), used: step.picture.used().collect() })
+    };
+    let panels: Vec<Panel> = measured.iter().filter_map(panel).collect();
+    let title =
+        format!("E4: the first 4 GiB of the OST, 2 of {FILES} files deleted; a cell is 1 MiB, light cells are free");
+    write_maps(&path("bitmap"), &title, 64, &panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_leaves_lines_and_figures_and_osts_are_alike() {
+        let place = tempfile::tempdir().unwrap();
+        let json = place.path().join("lines.json");
+        let arguments = AgeingArgs {
+            scale: 2000,
+            osts: 2,
+            section: 0,
+            seed: 5,
+            figures: Some(place.path().to_owned()),
+            json: Some(json.clone()),
+            threads: NonZero::new(2),
+        };
+        ageing(&arguments).unwrap();
+        let text = std::fs::read_to_string(&json).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2 * Windows::ALL.len() * (1 + FILES as usize));
+        let first = &lines[0];
+        assert_eq!(
+            (&first["windows"], &first["deleted"], &first["used_percent"]),
+            (&"1 MiB".into(), &().into(), &0.into())
+        );
+        assert!(first["write_mib_per_second"].as_f64().is_some_and(|rate| (100.0..1000.0).contains(&rate)), "{first}");
+        for name in ["write", "read", "free", "bitmap"] {
+            let figure = std::fs::read_to_string(place.path().join(format!("e4-{name}.svg"))).unwrap();
+            assert!(Windows::ALL.iter().all(|windows| figure.contains(windows.name())), "{name}");
+        }
+        assert!(ageing(&AgeingArgs { json: Some(place.path().join("no/where")), ..arguments }).is_err());
+    }
+
+    #[test]
+    fn the_mean_is_over_the_osts_and_the_spread_is_the_largest_difference() {
+        let of = |seed| Cell { windows: Windows::Mib8, scale: 2000, section_percent: 0, seed }.run().unwrap();
+        let (one, other) = (of(1), of(2));
+        let both = mean(vec![one.clone(), other.clone()]);
+        assert!((both[3].write - (one[3].write + other[3].write) / 2.0).abs() < 1e-9);
+        let spread = spread(&[one.clone(), other]);
+        assert!(spread > 0.0 && spread < 0.2, "{spread}");
+        assert_eq!(mean(vec![one.clone()])[5].read, one[5].read);
+    }
+}
