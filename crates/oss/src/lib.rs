@@ -38,5 +38,5 @@ pub use rate_limit::RateLimit;
 pub use statistics::{OstCounters, Statistics};
 pub use store::ObjectStore;
 pub use superblock::Superblock;
-pub use target::{OpenError, Ost, OstDevices};
+pub use target::{OpenError, Ost, OstDevices, SERVICE_IO};
 pub use throughput::Throughput;

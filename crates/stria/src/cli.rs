@@ -164,6 +164,13 @@ pub enum LabCommand {
         #[command(flatten)]
         arguments: ExperimentArgs,
     },
+    /// `stria study service-threads lab`
+    #[command(hide = true)]
+    E2 {
+        /// Arguments of all experiments.
+        #[command(flatten)]
+        arguments: ExperimentArgs,
+    },
     /// `stria study stripe-advice lab`
     #[command(hide = true)]
     E3 {

@@ -1,5 +1,5 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e3`, `lab e1` and `lab e3` are older names of the same.
+//! time. `bench e1`, `bench e3`, `lab e1`, `lab e2` and `lab e3` are other names of the same.
 
 use clap::{Args, Subcommand};
 
@@ -33,6 +33,12 @@ pub enum StudyCommand {
     },
     /// BLAST on 16 to 512 nodes and 128 OSTs, in virtual time only
     BlastNodes(BlastNodes),
+    /// Numbers of service threads and of requests in flight, under direct I/O, in virtual time only
+    ServiceThreads {
+        /// Where.
+        #[command(subcommand)]
+        on: LabOnly,
+    },
     /// Advice on stripe counts: a file per process compared with a shared file, all layouts in
     /// every cell
     StripeAdvice {
@@ -47,6 +53,13 @@ pub enum StudyCommand {
 pub enum On<L: Args> {
     /// Run in miniature on this machine: on targets with limited rates, or on a mounted file system
     Live(L),
+    /// Run in virtual time: the shipped code on a model of the study's cluster
+    Lab(ExperimentArgs),
+}
+
+/// What a study runs on that has no live form.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabOnly {
     /// Run in virtual time: the shipped code on a model of the study's cluster
     Lab(ExperimentArgs),
 }
@@ -77,6 +90,7 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::BlastNodes(BlastNodes { nodes_max, arguments }) => {
             experiment::e1(E1Workload::BlastNodes, nodes_max, &arguments)
         }
+        StudyCommand::ServiceThreads { on: LabOnly::Lab(arguments) } => experiment::e2(&arguments),
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
     }

@@ -11,11 +11,13 @@ use runner::{Series, run_all, show_findings};
 use crate::{
     bench::study,
     figure::{BarSeries, write_bars},
+    model::costs::MEASURED,
     study::{
-        Job, Scale, blast, e1,
+        Job, Scale, blast, e1, e2,
         e3::{self, Aggregate},
         netflow,
         run::{Testbed, run},
+        service_threads,
         shape::Rates,
     },
 };
@@ -182,6 +184,40 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     }
     for finding in e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)) {
         println!("{}", study::describe(&finding));
+    }
+    Ok(())
+}
+
+/// Where files begin on the arrays of E2, after a stripe does: two chunks and a block. A host file
+/// system that does not know the array begins anywhere (assumed).
+const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
+
+/// `stria lab e2`: the sweep, also with another table of costs, without costs, and with files that
+/// begin where stripes do.
+pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbeds = [
+        ("as measured", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES)),
+        ("costs +30%", Testbed::e2(Some(MEASURED.scaled(130)), MISALIGNED_BYTES)),
+        ("costs -30%", Testbed::e2(Some(MEASURED.scaled(70)), MISALIGNED_BYTES)),
+        ("without costs", Testbed::e2(None, MISALIGNED_BYTES)),
+        ("aligned", Testbed::e2(Some(MEASURED), 0)),
+    ];
+    let series = run_all(&study, testbeds, arguments, service_threads::run)?;
+    for other in series[1..].iter().filter(|one| !one.study.jobs.is_empty()) {
+        println!("\n{}", other.name);
+        show_findings(other);
+    }
+    let Some(directory) = &arguments.figures else { return Ok(()) };
+    for one in series.iter().filter(|one| !one.outcomes.is_empty()) {
+        let rates = Rates::of(&one.outcomes);
+        for phase in ["write", "read"] {
+            let bars = e2::bars(&rates, phase);
+            let bars: Vec<BarSeries> = bars.into_iter().map(|(name, values)| BarSeries { name, values }).collect();
+            let title = format!("E2: {phase}s with one stripe, by clients x threads ({})", one.name);
+            let name = one.name.replace([' ', '+', '%'], "");
+            write_bars(&directory.join(format!("e2-{phase}-{name}.svg")), &title, "MiB/s", &e2::loads(), &bars)?;
+        }
     }
     Ok(())
 }

@@ -9,10 +9,12 @@
 
 pub mod blast;
 pub mod e1;
+pub mod e2;
 pub mod e3;
 pub mod flow;
 pub mod netflow;
 pub mod run;
+pub mod service_threads;
 pub mod shape;
 
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
