@@ -192,8 +192,8 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 /// system that does not know the array begins anywhere (assumed).
 const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 
-/// `stria lab e2`: the sweep, also with another table of costs, without costs, and with files that
-/// begin where stripes do.
+/// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that begin
+/// where stripes do, and without write caches in the drives.
 pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds = [
@@ -202,6 +202,7 @@ pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
         ("costs -30%", Testbed::e2(Some(MEASURED.scaled(70)), MISALIGNED_BYTES)),
         ("without costs", Testbed::e2(None, MISALIGNED_BYTES)),
         ("aligned", Testbed::e2(Some(MEASURED), 0)),
+        ("write caches off", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).without_write_caches()),
     ];
     let series = run_all(&study, testbeds, arguments, service_threads::run)?;
     for other in series[1..].iter().filter(|one| !one.study.jobs.is_empty()) {

@@ -144,6 +144,7 @@ pub fn sweep(scale: Scale) -> Study {
         let task_bytes = ((BYTES / scale.bytes).max(BYTES_MIN) / u64::from(tasks)).next_multiple_of(MIB);
         Job {
             name: cell.name(),
+            setting: format!("{:?}, {:?}", cell.load, cell.setting),
             striping: Striping::plain(StripeCount::Exactly(cell.stripes), MIB),
             pattern: Pattern::Shared,
             tasks,

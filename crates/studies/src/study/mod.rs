@@ -107,6 +107,8 @@ pub enum Pattern {
 pub struct Job {
     /// Name in the study.
     pub name: String,
+    /// What is set for it besides, for studies that compare settings.
+    pub setting: String,
     /// The layout of its files.
     pub striping: Striping,
     /// Who writes what.
@@ -221,6 +223,7 @@ mod tests {
     fn blocks_of_tasks_cover_a_shared_file_once() {
         let job = Job {
             name: "j".to_owned(),
+            setting: String::new(),
             striping: Striping::Automatic,
             pattern: Pattern::Shared,
             tasks: 3,

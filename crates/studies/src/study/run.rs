@@ -106,8 +106,9 @@ impl Testbed {
         Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0 }
     }
 
-    /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives. `costs`: of processor time, `None`:
-    /// it costs nothing. `misaligned_bytes`: where files begin on an array, after a stripe does.
+    /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives on.
+    /// `costs`: of processor time, `None`: it costs nothing. `misaligned_bytes`: where files begin on
+    /// an array, after a stripe does.
     pub fn e2(costs: Option<Costs>, misaligned_bytes: u64) -> Self {
         use super::e2::{CLIENT_CORES, OSTS, SERVER_CORES};
         let raid = RaidModel {
@@ -121,6 +122,7 @@ impl Testbed {
                 positioning: Duration::from_millis(8),
                 rotation: Duration::from_micros(8333),
                 bytes_per_second: 100_000_000,
+                write_cache_bytes: 16 << 20,
             },
         };
         // The links of E1's testbed, which are not the limit. Objects are on arrays.
@@ -132,6 +134,14 @@ impl Testbed {
         });
         let hardware = HardwareModel { raid: Some(raid), processors, ..HardwareModel::new(links, spindle) };
         Self { osts: OSTS, osts_per_server: OSTS, clients: 8, hardware, mapping_ahead_bytes: 0 }
+    }
+
+    /// The same with the write caches of all drives off.
+    pub fn without_write_caches(mut self) -> Self {
+        if let Some(raid) = &mut self.hardware.raid {
+            raid.drive.write_cache_bytes = 0;
+        }
+        self
     }
 }
 
@@ -374,6 +384,7 @@ mod tests {
     fn job(stripe_count: u32, tasks: u32) -> Job {
         Job {
             name: "job".to_owned(),
+            setting: String::new(),
             striping: Striping::plain(StripeCount::Exactly(stripe_count), 1 << 20),
             pattern: Pattern::Shared,
             tasks,

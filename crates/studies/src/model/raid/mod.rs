@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Chunks rotate over the drives from stripe to stripe (left-symmetric). A write is acknowledged
-//! when its data and their parity are on the drives: there is no write-back cache. What a partial
+//! when the drives have taken its data and their parity, into their write caches if these are on. What a partial
 //! stripe reads is the smaller of what it does not write, and of what it writes with its parity.
 //! Each file has a part of the array for itself, which begins `misaligned_bytes` after a stripe
 //! does.
@@ -230,7 +230,7 @@ impl Raid {
                 let state = &mut *self.0.state.lock();
                 let now = self.0.simulation.now();
                 match state.drives[drive].begin(&self.0.model.drive, now) {
-                    Some((operation, time)) => (operation.group, time),
+                    Some((operation, time, waits)) => (waits.then_some(operation.group), time),
                     None => {
                         state.drives[drive].is_running = false;
                         return;
@@ -238,7 +238,10 @@ impl Raid {
                 }
             };
             self.0.simulation.sleep(time).await;
-            self.decide(|state, _| state.done(group));
+            self.decide(|state, _| {
+                let flushed = state.drives[drive].flushed();
+                group.into_iter().chain(flushed).for_each(|group| state.done(group));
+            });
         }
     }
 }
@@ -251,13 +254,13 @@ impl State {
 
     /// Where a file begins.
     fn start(&mut self, model: &RaidModel, file: &str) -> u64 {
-        // The first part is the host file system's.
-        let number = self.starts.len() as u64 + 1;
+        let number = self.starts.len() as u64;
         let part = (number * FILE_BYTES_MAX).next_multiple_of(model.stripe_bytes());
         *self.starts.entry(file.to_owned()).or_insert(part + model.misaligned_bytes)
     }
 
-    /// Adds operations of drives that belong together: stripe, chunk and range of each.
+    /// Adds operations of drives that belong together: stripe, chunk and range of each. What is done
+    /// when the drives' caches have taken all of it is done at once.
     fn submit(
         &mut self,
         model: &RaidModel,
@@ -272,8 +275,24 @@ impl State {
         for (stripe, chunk, bytes) in pieces {
             let start = stripe * model.chunk_bytes + bytes.start;
             let bytes = bytes.end - bytes.start;
-            self.drives[model.drive_of(stripe, chunk)].add(DriveOperation { start, bytes, access, group, arrived });
+            let drive = &mut self.drives[model.drive_of(stripe, chunk)];
+            if drive.add(&model.drive, DriveOperation { start, bytes, access, group, arrived }) {
+                self.done(group);
+            }
         }
+    }
+
+    /// Makes what the drives' caches hold durable.
+    fn flush(&mut self) -> oneshot::Receiver<()> {
+        let (waiter, done) = oneshot::channel();
+        let group = self.number();
+        self.groups.insert(group, Group { left: self.drives.len(), purpose: Purpose::Flush(waiter) });
+        for drive in 0..self.drives.len() {
+            if self.drives[drive].flush(group) {
+                self.done(group);
+            }
+        }
+        done
     }
 
     /// An operation of this group is done.
@@ -376,20 +395,10 @@ impl Device for Raid {
         })
     }
 
-    /// What was written is on the platters; each drive still positions for the metadata of the host
-    /// file system.
+    /// The host file system's own writes cost nothing.
     fn flush(&self, _file: &str) -> BoxFuture<'static, io::Result<()>> {
         let this = self.clone();
-        Box::pin(async move {
-            let done = this.decide(|state, model| {
-                let (waiter, done) = oneshot::channel();
-                // The first block of each drive.
-                let pieces = (0..model.drives()).map(|chunk| (0, chunk, 0..4096)).collect();
-                state.submit(model, &this.0.simulation, Purpose::Flush(waiter), Access::Write, pieces);
-                done
-            });
-            finished(done).await
-        })
+        Box::pin(async move { finished(this.decide(|state, _| state.flush())).await })
     }
 
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {

@@ -21,8 +21,11 @@ const MODEL: RaidModel = RaidModel {
         positioning: Duration::from_millis(8),
         rotation: Duration::from_micros(8333),
         bytes_per_second: 100 * MIB,
+        write_cache_bytes: 0,
     },
 };
+/// With drives that have a write cache.
+const CACHED: RaidModel = RaidModel { drive: DriveModel { write_cache_bytes: 64 * MIB, ..MODEL.drive }, ..MODEL };
 const MISALIGNED: RaidModel = RaidModel { misaligned_bytes: 260 * KIB, ..MODEL };
 
 /// Lets each stream write or read so many MiB, `depth` calls of 1 MiB at a time; MiB/s of all, and
@@ -91,12 +94,35 @@ fn one_aligned_stream_writes_whole_stripes_at_the_drives_rate() {
 }
 
 #[test]
-fn one_call_at_a_time_misses_the_turn_of_the_platters() {
+fn calls_without_a_pause_keep_up_with_the_platters() {
     let one = rate(MODEL, Access::Write, 1, 64, 1).0;
     let four = rate(MODEL, Access::Write, 1, 64, 4).0;
     assert!(one <= four, "{one} and {four} MiB/s");
-    // Nothing is between the calls here, so the next one comes in time.
+    // The next one comes in time; `drive` tests what a pause costs.
     assert!(one > 700.0, "{one} MiB/s");
+}
+
+#[test]
+fn a_write_cache_hides_the_turns_but_not_the_rate() {
+    let (rate, did) = rate(CACHED, Access::Write, 1, 4096, 1);
+    // The caches of all drives together keep 640 of 4096 MiB, and a fifth of that is parity.
+    assert!((760.0..=950.0).contains(&rate), "{rate} MiB/s");
+    assert_eq!(did, RaidStatistics { whole: 4096, partial: 0 });
+}
+
+#[test]
+fn a_flush_waits_for_what_the_caches_hold() {
+    let simulation = Simulation::new(1);
+    let (clock, raid) = (simulation.clone(), Raid::new(&simulation, CACHED));
+    let ran = simulation.run(RunLimits::default(), async move {
+        raid.write("f", 0, vec![zeros(MIB as usize)]).await.unwrap();
+        let written = clock.now();
+        raid.flush("f").await.unwrap();
+        let flushed = clock.now();
+        raid.flush("f").await.unwrap();
+        (written.0, flushed.since(written) >= Duration::from_millis(1), clock.now() == flushed)
+    });
+    assert_eq!(ran.unwrap(), (1, true, true));
 }
 
 #[test]
