@@ -193,7 +193,7 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 
 /// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that begin
-/// where stripes do, and without write caches in the drives.
+/// where stripes do, with clients that send out of order, and without write caches in the drives.
 pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds = [
@@ -202,6 +202,7 @@ pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
         ("costs -30%", Testbed::e2(Some(MEASURED.scaled(70)), MISALIGNED_BYTES)),
         ("without costs", Testbed::e2(None, MISALIGNED_BYTES)),
         ("aligned", Testbed::e2(Some(MEASURED), 0)),
+        ("out of order", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).with_requests_out_of_order()),
         ("write caches off", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).without_write_caches()),
     ];
     let series = run_all(&study, testbeds, arguments, service_threads::run)?;
@@ -216,7 +217,7 @@ pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
             let bars = e2::bars(&rates, phase);
             let bars: Vec<BarSeries> = bars.into_iter().map(|(name, values)| BarSeries { name, values }).collect();
             let title = format!("E2: {phase}s with one stripe, by clients x threads ({})", one.name);
-            let name = one.name.replace([' ', '+', '%'], "");
+            let name = one.name.replace(' ', "-").replace('%', "");
             write_bars(&directory.join(format!("e2-{phase}-{name}.svg")), &title, "MiB/s", &e2::loads(), &bars)?;
         }
     }

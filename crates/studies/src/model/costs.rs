@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use lab::processors::{Cost, Costs, ProcessorModel};
 
-/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` prints
-/// it.
+/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` printed it
+/// there, rounded.
 pub const MEASURED: Costs = Costs([
     // frame_in
-    Cost { each_ns: 9_000, byte_ps: 250 },
+    Cost { each_ns: 5_900, byte_ps: 400 },
     // frame_out
-    Cost { each_ns: 9_000, byte_ps: 250 },
+    Cost { each_ns: 5_900, byte_ps: 400 },
     // wake_up
-    Cost { each_ns: 5_000, byte_ps: 0 },
+    Cost { each_ns: 4_000, byte_ps: 0 },
     // metadata_read
-    Cost { each_ns: 3_000, byte_ps: 0 },
+    Cost { each_ns: 4_500, byte_ps: 0 },
     // metadata_change
-    Cost { each_ns: 12_000, byte_ps: 0 },
+    Cost { each_ns: 10_200, byte_ps: 0 },
     // object_io
-    Cost { each_ns: 20_000, byte_ps: 0 },
+    Cost { each_ns: 39_000, byte_ps: 0 },
     // object_other
-    Cost { each_ns: 5_000, byte_ps: 0 },
+    Cost { each_ns: 4_500, byte_ps: 0 },
     // copy
-    Cost { each_ns: 0, byte_ps: 100 },
+    Cost { each_ns: 0, byte_ps: 54 },
     // checksum
-    Cost { each_ns: 0, byte_ps: 80 },
+    Cost { each_ns: 0, byte_ps: 52 },
     // journal_append
-    Cost { each_ns: 4_000, byte_ps: 300 },
+    Cost { each_ns: 840, byte_ps: 500 },
 ]);
 
 /// A node with so many cores.

@@ -48,6 +48,9 @@ pub struct Testbed {
     /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window,
     /// late.
     pub mapping_ahead_bytes: u64,
+    /// Requests of one call do not leave a client in the order of their offsets, but each group of as
+    /// many as may be in flight in an order of its own (E2 only).
+    pub out_of_order: bool,
 }
 
 impl Testbed {
@@ -74,7 +77,7 @@ impl Testbed {
         };
         let hardware = HardwareModel::new(links, spindle);
         let (osts, clients) = (super::e1::OSTS as u16, super::e1::CLIENTS as u16);
-        Self { osts, osts_per_server: 1, clients, hardware, mapping_ahead_bytes: 0 }
+        Self { osts, osts_per_server: 1, clients, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     /// The same for data that the servers' memory may hold: `bytes` of it in each of them.
@@ -103,7 +106,7 @@ impl Testbed {
         };
         let hardware = HardwareModel::new(links, spindle);
         let osts = super::e3::OSTS as u16;
-        Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0 }
+        Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives on.
@@ -133,7 +136,12 @@ impl Testbed {
             client: costs::node(CLIENT_CORES, costs),
         });
         let hardware = HardwareModel { raid: Some(raid), processors, ..HardwareModel::new(links, spindle) };
-        Self { osts: OSTS, osts_per_server: OSTS, clients: 8, hardware, mapping_ahead_bytes: 0 }
+        Self { osts: OSTS, osts_per_server: OSTS, clients: 8, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+    }
+
+    /// The same with clients whose requests leave out of order.
+    pub fn with_requests_out_of_order(self) -> Self {
+        Self { out_of_order: true, ..self }
     }
 
     /// The same with the write caches of all drives off.
@@ -378,7 +386,7 @@ mod tests {
             osts_per_machine: 1,
         };
         let hardware = HardwareModel::new(links, spindle);
-        Testbed { osts: 2, osts_per_server: 1, clients: 2, hardware, mapping_ahead_bytes: 0 }
+        Testbed { osts: 2, osts_per_server: 1, clients: 2, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     fn job(stripe_count: u32, tasks: u32) -> Job {

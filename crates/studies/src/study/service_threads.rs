@@ -9,9 +9,9 @@
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
 use client::WriteOptions;
-use lab::{processors::ProcessorUse, server::Role};
+use lab::{Random, processors::ProcessorUse, server::Role};
 use rpc::message::mgs::TargetRole;
-use rt::BoxFuture;
+use rt::{BoxFuture, Entropy};
 use types::{FsError, FsResult, OstIndex};
 
 use super::{
@@ -34,7 +34,8 @@ pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, Strin
         for phase in ["write", "read"] {
             let job = world.job.clone();
             let before = Usage::of(&world);
-            let seconds = world.all(phase, move |task, rank| transfer(task, job.clone(), rank, phase)).await?;
+            let order = testbed.out_of_order.then_some(Order { seed, group: cell.setting.in_flight });
+            let seconds = world.all(phase, move |task, rank| transfer(task, (job.clone(), rank), phase, order)).await?;
             Usage::of(&world).since(&before).tell(&world.job.name, phase, seconds);
             let operations = (0..world.job.tasks).map(|rank| world.job.transfers(rank).count() as u64).sum();
             let (job, bytes) = (world.job.name.clone(), world.job.bytes());
@@ -95,10 +96,33 @@ fn set(world: &World, cell: Cell) -> Result<(), String> {
     Ok(())
 }
 
+/// The order in which requests of a call leave, if it is not that of their offsets: as if as many
+/// threads as may have a request in flight took them in turn, and each ran when its time came.
+#[derive(Clone, Copy)]
+struct Order {
+    seed: u64,
+    group: u16,
+}
+
+impl Order {
+    /// Each group in an order of its own, which the seed decides.
+    fn shuffle(self, rank: u32, call: u64, requests: &mut [u64]) {
+        let random = Random::for_purpose(self.seed, &format!("requests of call {call} of task {rank}"));
+        for group in requests.chunks_mut(usize::from(self.group.max(1))) {
+            for last in (1..group.len()).rev() {
+                group.swap(last, random.below(last as u64 + 1) as usize);
+            }
+        }
+    }
+}
+
 /// Writes a task's block, or reads it.
-async fn transfer(task: Task, job: Arc<Job>, rank: u32, phase: &'static str) -> FsResult<()> {
+async fn transfer(task: Task, (job, rank): (Arc<Job>, u32), phase: &'static str, order: Option<Order>) -> FsResult<()> {
     for (offset, bytes) in job.transfers(rank) {
-        let requests = (offset..offset + bytes).step_by(REQUEST_BYTES as usize);
+        let mut requests: Vec<u64> = (offset..offset + bytes).step_by(REQUEST_BYTES as usize).collect();
+        if let Some(order) = order {
+            order.shuffle(rank, offset, &mut requests);
+        }
         let request = |start: u64| {
             let bytes = REQUEST_BYTES.min(offset + bytes - start);
             let task = task.clone();
@@ -108,7 +132,7 @@ async fn transfer(task: Task, job: Arc<Job>, rank: u32, phase: &'static str) -> 
             };
             Some(work)
         };
-        all(requests.map(request).collect()).await?;
+        all(requests.into_iter().map(request).collect()).await?;
     }
     if phase == "write" { task.file_system.fsync(&task.file, false).await } else { Ok(()) }
 }
@@ -134,4 +158,38 @@ async fn all(mut work: Vec<Option<BoxFuture<'static, FsResult<()>>>>) -> FsResul
         if is_done { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_out_of_order_stay_in_their_group() {
+        let mut requests: Vec<u64> = (0..10).collect();
+        Order { seed: 1, group: 4 }.shuffle(3, 0, &mut requests);
+        assert_ne!(requests, (0..10).collect::<Vec<u64>>());
+        for (number, group) in requests.chunks(4).enumerate() {
+            assert!(group.iter().all(|request| *request / 4 == number as u64), "{requests:?}");
+        }
+        requests.sort_unstable();
+        assert_eq!(requests, (0..10).collect::<Vec<u64>>(), "none is lost");
+    }
+
+    #[test]
+    fn a_cell_runs_with_its_setting_and_repeats() {
+        let study = e2::sweep(crate::study::Scale { bytes: 1024, ..crate::study::Scale::FULL });
+        let job = study.jobs.iter().find(|job| job.name == "1x1 k1 s4 c4").unwrap();
+        let job = Job { task_bytes: 64 << 20, transfer_bytes: 32 << 20, ..job.clone() };
+        let testbed = Testbed::e2(Some(crate::model::costs::MEASURED), 0);
+        let outcomes = run(&job, testbed, 1).unwrap();
+        assert_eq!(run(&job, testbed, 1).unwrap(), outcomes);
+        // One OST writes 8 x 100 MB/s.
+        let rate = outcomes[0].rate();
+        assert!((400.0..780.0).contains(&rate), "{rate} MiB/s");
+        let few = run(&job, testbed.without_write_caches(), 1).unwrap();
+        assert!(few[0].rate() < rate, "{few:?} {outcomes:?}");
+        let other = Job { name: "9x9 k1 s4 c4".to_owned(), ..job };
+        assert!(run(&other, testbed, 1).is_err());
+    }
 }
