@@ -12,6 +12,7 @@
 
 pub mod applied;
 pub mod chunk_record;
+mod cost;
 pub mod directory;
 mod error;
 mod evictions;

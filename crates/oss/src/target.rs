@@ -26,7 +26,7 @@ use rpc::{
         ost::{CHECK_OBJECTS_MAX, Changed, DeferredOrigin, TargetCondition, Write},
     },
 };
-use rt::{BoxFuture, Clock, Cpu, CpuKind, Device, Seams};
+use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
     ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid,
     limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
@@ -136,7 +136,6 @@ pub struct Ost {
     pub(crate) no_create: AtomicBool,
     pub(crate) read_only: AtomicBool,
     clock: Arc<dyn Clock>,
-    cpu: Cpu,
     limit: Arc<RateLimit>,
     /// Shared by all targets of a server.
     server_limit: OnceLock<Arc<RateLimit>>,
@@ -210,7 +209,7 @@ impl Ost {
         }
         let (evictions, applied) = (Evictions::load(&kv)?, Applied::load(&kv)?);
         let options = Arc::new(Mutex::new(options));
-        let (clock, cpu) = (seams.clock.clone(), seams.cpu.clone());
+        let clock = seams.clock.clone();
         // A start counts once.
         let if_missing = if era.count() == found.count() { era.with_missing() } else { era };
         let throughput = devices.throughput;
@@ -243,7 +242,6 @@ impl Ost {
             no_create: false.into(),
             read_only: false.into(),
             clock,
-            cpu,
             limit: Arc::default(),
             server_limit: OnceLock::new(),
         }))
@@ -297,9 +295,9 @@ impl Ost {
         self.server_limit.get_or_init(|| limit);
     }
 
-    /// Waits for the time that the imitated device and server need for these bytes, which pass
-    /// through both at once.
+    /// Waits for the time that processors, and an imitated device and server at once, need for data.
     async fn pass_limits(&self, bytes: u64) {
+        crate::cost::spend_on_data(self.directory.cpu(), bytes).await;
         let device = self.limit.pass(&*self.clock, bytes);
         match self.server_limit.get() {
             Some(server) => {
@@ -373,12 +371,6 @@ impl Ost {
         }
     }
 
-    /// What data cost beyond their request: their checksums, and a copy to or from the page cache.
-    async fn spend_on_data(&self, bytes: u64) {
-        self.cpu.spend(CpuKind::Checksum, bytes).await;
-        self.cpu.spend(CpuKind::Copy, bytes).await;
-    }
-
     async fn execute(&self, call: Call) -> FsResult<(OstReply, Bytes)> {
         let origin = self.replies.origin(&call);
         let Request::Ost(request) = call.request else {
@@ -411,7 +403,6 @@ impl Ost {
                 let _transfer = self.work.begin(&*self.clock);
                 let moving = self.throughput.begin(Direction::Read, &*self.clock);
                 let (done, data) = self.store.read(read).await?;
-                self.spend_on_data(data.len() as u64).await;
                 self.pass_limits(data.len() as u64).await;
                 moving.moved(data.len() as u64);
                 self.statistics.record_read(data.len() as u64);
@@ -481,7 +472,6 @@ impl Ost {
         if data.len() > BULK_BYTES_MAX {
             return Err(FsError::Invalid);
         }
-        self.spend_on_data(data.len() as u64).await;
         verify(write.offset, &data, &write.checksums)?;
         if data.is_empty() {
             let attributes = self.store.attributes(&[write.object]).await?[0];
@@ -547,11 +537,7 @@ async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) ->
 impl Handler for Ost {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
-            let kind = match &call.request {
-                Request::Ost(OstRequest::Write(_) | OstRequest::Read(_)) => CpuKind::ObjectIo,
-                _ => CpuKind::ObjectOther,
-            };
-            self.cpu.spend(kind, 0).await;
+            crate::cost::spend_on_request(self.directory.cpu(), &call.request).await;
             match self.execute(call).await {
                 Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Ost(reply)), bulk),
                 Err(error) => {
