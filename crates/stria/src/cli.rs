@@ -14,7 +14,7 @@ use node::{
     serve::ServeArgs,
     up::UpArgs,
 };
-use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs, StudyCommand};
+use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, StudyCommand};
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
@@ -169,7 +169,7 @@ pub enum LabCommand {
     E2 {
         /// Arguments of all experiments.
         #[command(flatten)]
-        arguments: ExperimentArgs,
+        arguments: ServiceThreadsArgs,
     },
     /// `stria study stripe-advice lab`
     #[command(hide = true)]

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     bench::study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
-    experiment::{self, E1Workload, ExperimentArgs},
+    experiment::{self, E1Workload, ExperimentArgs, ServiceThreadsArgs},
 };
 
 /// A study.
@@ -57,11 +57,11 @@ pub enum On<L: Args> {
     Lab(ExperimentArgs),
 }
 
-/// What a study runs on that has no live form.
+/// What service threads are studied on: there is no live form.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabOnly {
     /// Run in virtual time: the shipped code on a model of the study's cluster
-    Lab(ExperimentArgs),
+    Lab(ServiceThreadsArgs),
 }
 
 /// Arguments of BLAST on many nodes.

@@ -63,6 +63,17 @@ pub struct ExperimentArgs {
     pub threads: Option<NonZero<usize>>,
 }
 
+/// Arguments of E2.
+#[derive(Clone, Debug, Args)]
+pub struct ServiceThreadsArgs {
+    /// Sweep 1 to 64 service threads and requests in flight, with one stripe
+    #[arg(long)]
+    fine: bool,
+    /// Arguments of all experiments.
+    #[command(flatten)]
+    arguments: ExperimentArgs,
+}
+
 /// `stria lab e1`.
 pub fn e1(workload: E1Workload, nodes_max: u32, arguments: &ExperimentArgs) -> anyhow::Result<()> {
     match workload {
@@ -188,13 +199,28 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `stria lab e2 --fine`: 1 to 64 service threads and requests in flight.
+fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    let study = e2::fine_sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbed = Testbed::e2(Some(MEASURED), MISALIGNED_BYTES);
+    let [one] = run_all(&study, [("", testbed)], arguments, service_threads::run)?;
+    let rates = Rates::of(&one.outcomes);
+    for phase in ["write", "read"] {
+        println!("\nMiB/s\n{}", e2::fine_lines(&rates, phase).join("\n"));
+    }
+    Ok(())
+}
+
 /// Where files begin on the arrays of E2, after a stripe does: two chunks and a block. A host file
 /// system that does not know the array begins anywhere (assumed).
 const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 
 /// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that begin
 /// where stripes do, with clients that send out of order, and without write caches in the drives.
-pub fn e2(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+pub fn e2(ServiceThreadsArgs { fine, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
+    if *fine {
+        return e2_fine(arguments);
+    }
     let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds = [
         ("as measured", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES)),

@@ -33,6 +33,8 @@ const BYTES_MIN: u64 = 1 << 30;
 const SERVICE_THREADS: [u16; 3] = [4, 8, 12];
 /// ... and requests in flight from a client.
 const IN_FLIGHT: [u16; 3] = [4, 8, 20];
+/// Numbers of the finer sweep, for both.
+const FINE: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 const STRIPES: [u32; 4] = [1, 2, 3, 4];
 /// Clients, and threads on each.
 const LOADS: [Load; 6] = [Load(1, 1), Load(1, 8), Load(1, 16), Load(8, 1), Load(8, 8), Load(8, 16)];
@@ -112,7 +114,7 @@ impl Cell {
 
     /// The cell of a job.
     pub fn of(job: &Job) -> Option<Cell> {
-        cells().into_iter().find(|cell| cell.name() == job.name)
+        cells().into_iter().chain(fine_cells()).find(|cell| cell.name() == job.name)
     }
 }
 
@@ -132,6 +134,13 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
+/// All numbers from 1 to 64 (powers of two) with one stripe.
+fn fine_cells() -> impl Iterator<Item = Cell> {
+    let settings =
+        FINE.into_iter().flat_map(|service_threads| FINE.map(|in_flight| Setting { service_threads, in_flight }));
+    LOADS.into_iter().flat_map(move |load| settings.clone().map(move |setting| Cell::new(load, 1, setting)))
+}
+
 /// 1 to 5 clients with one or two threads.
 fn few() -> impl Iterator<Item = Load> {
     (1..=5).flat_map(|clients| [Load(clients, 1), Load(clients, 2)])
@@ -139,21 +148,45 @@ fn few() -> impl Iterator<Item = Load> {
 
 /// All cells. Where a task would have less than two calls, calls are smaller.
 pub fn sweep(scale: Scale) -> Study {
-    let job = |cell: Cell| {
-        let tasks = cell.load.tasks();
-        let task_bytes = ((BYTES / scale.bytes).max(BYTES_MIN) / u64::from(tasks)).next_multiple_of(MIB);
-        Job {
-            name: cell.name(),
-            setting: format!("{:?}, {:?}", cell.load, cell.setting),
-            striping: Striping::plain(StripeCount::Exactly(cell.stripes), MIB),
-            pattern: Pattern::Shared,
-            tasks,
-            task_bytes,
-            transfer_bytes: TRANSFER_BYTES.min((task_bytes / 2).next_multiple_of(MIB)),
-        }
-    };
-    let jobs = cells().into_iter().map(job).collect();
+    let jobs = cells().into_iter().map(|cell| job(cell, scale)).collect();
     Study { name: "e2", scale, osts: u32::from(OSTS), jobs, shape }
+}
+
+/// The finer sweep. The study has no statement about it.
+pub fn fine_sweep(scale: Scale) -> Study {
+    let jobs = fine_cells().map(|cell| job(cell, scale)).collect();
+    Study { name: "e2 fine", scale, osts: u32::from(OSTS), jobs, shape: |_, _| Vec::new() }
+}
+
+/// What the finer sweep found of each load: a line for each number of service threads, with the
+/// rate for each number of requests in flight.
+pub fn fine_lines(rates: &Rates, phase: &'static str) -> Vec<String> {
+    let table = Table(rates);
+    let columns = FINE.map(|in_flight| format!("{:>6}", format!("c={in_flight}"))).concat();
+    let mut lines = Vec::new();
+    for load in LOADS {
+        lines.push(format!("{:<14}{columns}", format!("{}, {phase}", load.name())));
+        for service_threads in FINE {
+            let rate = |in_flight| table.get(phase, load, 1, Setting { service_threads, in_flight });
+            let row = FINE.map(|in_flight| format!("{:>6.0}", rate(in_flight))).concat();
+            lines.push(format!("{:<14}{row}", format!("s={service_threads}")));
+        }
+    }
+    lines
+}
+
+fn job(cell: Cell, scale: Scale) -> Job {
+    let tasks = cell.load.tasks();
+    let task_bytes = ((BYTES / scale.bytes).max(BYTES_MIN) / u64::from(tasks)).next_multiple_of(MIB);
+    Job {
+        name: cell.name(),
+        setting: format!("{:?}, {:?}", cell.load, cell.setting),
+        striping: Striping::plain(StripeCount::Exactly(cell.stripes), MIB),
+        pattern: Pattern::Shared,
+        tasks,
+        task_bytes,
+        transfer_bytes: TRANSFER_BYTES.min((task_bytes / 2).next_multiple_of(MIB)),
+    }
 }
 
 /// Names of the loads of the sweep.
@@ -355,6 +388,26 @@ mod tests {
         let published = sweep(Scale::FULL);
         let of = |name: &str| published.jobs.iter().find(|job| job.name == name).unwrap().task_bytes;
         assert_eq!((of("1x1 k1 s12 c20"), of("8x1 k4 s4 c4"), of("8x16 k2 s8 c8")), (16 << 30, 2 << 30, 128 << 20));
+    }
+
+    #[test]
+    fn the_finer_sweep_is_shown_as_a_table_for_each_load() {
+        let study = fine_sweep(Scale { bytes: 1024, ..Scale::FULL });
+        assert!(study.jobs.len() == 6 * 49 && study.indistinguishable().is_empty());
+        assert!(study.jobs.iter().all(|job| Cell::of(job).is_some()));
+        let rate = |job: &Job| f64::from(Cell::of(job).unwrap().setting.in_flight);
+        let outcome = |job: &Job| Outcome {
+            job: job.name.clone(),
+            phase: "write",
+            bytes: 1 << 30,
+            operations: 1,
+            seconds: 1024.0 / rate(job),
+        };
+        let outcomes: Vec<Outcome> = study.jobs.iter().map(outcome).collect();
+        let lines = fine_lines(&Rates::of(&outcomes), "write");
+        assert_eq!(lines.len(), 6 * 8);
+        assert_eq!(lines[0], "1x1, write       c=1   c=2   c=4   c=8  c=16  c=32  c=64");
+        assert_eq!(lines[7], "s=64               1     2     4     8    16    32    64");
     }
 
     /// As the study has it, or nearly.
