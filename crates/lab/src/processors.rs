@@ -257,11 +257,11 @@ mod tests {
             let ends: Vec<Arc<Mutex<Duration>>> = copies.iter().map(|_| Arc::default()).collect();
             let (finished, mut all) = tokio::sync::mpsc::unbounded_channel();
             for (bytes, end) in copies.iter().zip(&ends) {
-                let (work, clock, end, finished) =
-                    (cores.spend(CpuKind::Copy, *bytes), clock.clone(), end.clone(), finished.clone());
+                let work = cores.spend(CpuKind::Copy, *bytes);
+                let (inner, end, finished) = (clock.clone(), end.clone(), finished.clone());
                 let task = async move {
                     work.await;
-                    *end.lock() = clock.now().since(begun);
+                    *end.lock() = inner.now().since(begun);
                     finished.send(()).unwrap();
                 };
                 clock.spawn(ProcessId(1), "copy", Box::pin(task));
