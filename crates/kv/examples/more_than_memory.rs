@@ -60,6 +60,7 @@ async fn open(directory: &std::path::Path) -> Store {
         spawn: Arc::new(RuntimeSpawn),
         entropy: Arc::new(SeededEntropy::new(1)),
         transport: Arc::new(MemoryTransport::new()),
+        cpu: rt::Cpu::default(),
     };
     let config = Config::for_budget(256 << 20);
     Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await.expect("the store opens")

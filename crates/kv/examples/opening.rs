@@ -49,6 +49,7 @@ async fn open(directory: &Path, cold: FjallCold) -> Store {
         spawn: Arc::new(RuntimeSpawn),
         entropy: Arc::new(SeededEntropy::new(1)),
         transport: Arc::new(MemoryTransport::new()),
+        cpu: rt::Cpu::default(),
     };
     // No checkpoint shall shorten the journal.
     let config = Config { memory_bytes: 4 << 30, dirty_bytes: 2 << 30, segments_max: 40, ..Config::default() };

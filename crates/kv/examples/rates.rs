@@ -111,6 +111,7 @@ async fn main() {
         spawn: Arc::new(RuntimeSpawn),
         entropy: Arc::new(SeededEntropy::new(1)),
         transport: Arc::new(MemoryTransport::new()),
+        cpu: rt::Cpu::default(),
     };
     // No checkpoint shall come in between: what is measured is the store, not fjall.
     let config = Config { memory_bytes: 4 << 30, dirty_bytes: 2 << 30, segments_max: 256, ..Config::default() };

@@ -19,8 +19,9 @@ use std::{
 use client::{FileSystem, MountOptions};
 use mgs::Watcher;
 use parking_lot::Mutex;
-use rt::Seams;
+use rt::{Cpu, Seams};
 use tokio::sync::{oneshot, watch};
+use types::OstIndex;
 
 use crate::{
     Process, ProcessId, Simulation,
@@ -35,8 +36,10 @@ use crate::{
 /// Size and settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// Object storage servers.
+    /// Object storage targets.
     pub osts: u16,
+    /// Targets of each object storage server, at least 1.
+    pub osts_per_server: u16,
     /// Clients.
     pub clients: u16,
     /// Settings of everything that runs.
@@ -58,7 +61,8 @@ struct Running {
 }
 
 struct ServerHost {
-    disk: Disk,
+    /// One for each target.
+    disks: Vec<Disk>,
     /// Number of the host's present run.
     boot: u64,
     running: Option<Running>,
@@ -77,6 +81,8 @@ struct Inner {
     log: EventLog,
     seed: u64,
     options: ClusterOptions,
+    /// The cores of each host, in experiments.
+    cpus: BTreeMap<String, Cpu>,
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
@@ -119,13 +125,17 @@ impl Cluster {
         };
         let clients = options.clients;
         let mut roles = vec![Role::Mgs, Role::Mds];
-        roles.extend((0..options.osts).map(Role::Oss));
+        roles.extend((0..options.osts.div_ceil(options.osts_per_server.max(1))).map(Role::Oss));
+        let hosts = roles.iter().map(|role| role.host()).chain((0..clients).map(client_host));
+        let cores = |host: String| hardware.map(|hardware| (host.clone(), hardware.processors(simulation, &host)));
+        let cpus = hosts.filter_map(cores).collect();
         let cluster = Cluster(Arc::new(Inner {
             simulation: simulation.clone(),
             network,
             log: log.clone(),
             seed,
             options,
+            cpus,
             next_process: AtomicU32::new(1),
             servers: Mutex::default(),
             clients: Mutex::default(),
@@ -181,7 +191,8 @@ impl Cluster {
     /// A new process on `host`.
     pub fn process(&self, host: &str) -> Process {
         let id = ProcessId(self.0.next_process.fetch_add(1, Ordering::Relaxed));
-        Process::start(&self.0.simulation, &self.0.network, id, host, self.0.seed)
+        let cpu = self.0.cpus.get(host).cloned().unwrap_or_default();
+        Process::start(&self.0.simulation, &self.0.network, id, host, self.0.seed).on_cores(cpu)
     }
 
     /// The output of `work`, or `None` if this much virtual time passes first.
@@ -195,19 +206,39 @@ impl Cluster {
     }
 
     async fn format(&self, role: Role, hardware: Option<&dyn Hardware>) -> Result<(), String> {
-        let mut disk = Disk::new(&self.0.simulation, &role.host(), self.0.seed, DiskModel::default());
-        if let (Role::Oss(server), Some(hardware)) = (role, hardware) {
-            disk = disk.with_objects_on(hardware.objects(&self.0.simulation, server));
+        let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, DiskModel::default());
+        let mut disks: Vec<Disk> = match role {
+            Role::Oss(_) => self.osts_of(role).map(|ost| disk(&format!("oss{}", ost.0))).collect(),
+            Role::Mgs | Role::Mds => vec![disk(&role.host())],
+        };
+        if let Some(hardware) = hardware {
+            let on = |(disk, ost): (Disk, OstIndex)| disk.with_objects_on(hardware.objects(&self.0.simulation, ost.0));
+            let osts: Vec<OstIndex> = self.osts_of(role).collect();
+            if !osts.is_empty() {
+                disks = disks.into_iter().zip(osts).map(on).collect();
+            }
         }
         let process = self.process(&role.host());
-        let (devices, settings, seams) = (disk.open(), self.0.options.settings.clone(), process.seams());
+        let (targets, settings, seams) = (self.targets(role, &disks), self.0.options.settings.clone(), process.seams());
         let formatted =
-            self.run_in(&process, async move { server::format(role, &seams, &devices, &settings).await }).await;
+            self.run_in(&process, async move { server::format(role, &seams, &targets, &settings).await }).await;
         formatted.unwrap_or_else(|| Err("the formatting process died".to_owned()))?;
         process.kill();
-        disk.process_died();
-        self.0.servers.lock().insert(role, ServerHost { disk, boot: FIRST_BOOT, running: None });
+        disks.iter_mut().for_each(Disk::process_died);
+        self.0.servers.lock().insert(role, ServerHost { disks, boot: FIRST_BOOT, running: None });
         Ok(())
+    }
+
+    /// The object storage targets of a role.
+    fn osts_of(&self, role: Role) -> impl Iterator<Item = OstIndex> + use<> {
+        let ClusterOptions { osts, osts_per_server, .. } = self.0.options;
+        role.osts(osts_per_server.max(1)).filter(move |ost| ost.0 < osts)
+    }
+
+    /// The targets of a role with what a process opens of their disks.
+    fn targets(&self, role: Role, disks: &[Disk]) -> Vec<server::TargetDevices> {
+        let mut osts = self.osts_of(role);
+        disks.iter().map(|disk| server::TargetDevices { ost: osts.next(), devices: disk.open() }).collect()
     }
 
     /// Runs `work` as a task of `process`; `None` if the process dies before it completes.
@@ -242,10 +273,11 @@ impl Cluster {
         let host = servers.get_mut(&role).expect("every role has a host");
         assert!(host.running.is_none(), "{role} is already running");
         let process = self.process(&role.host()).in_run(host.boot);
-        let (devices, settings, seams) = (host.disk.open(), self.0.options.settings.clone(), process.seams());
+        let (targets, settings, seams) =
+            (self.targets(role, &host.disks), self.0.options.settings.clone(), process.seams());
         let (slot, log, failure) = (serving.clone(), self.0.log.clone(), self.0.failure.clone());
         let boot_task = async move {
-            match server::open(role, &seams, devices, &settings).await {
+            match server::open(role, &seams, targets, &settings).await {
                 Ok(opened) => {
                     *slot.lock() = Some(opened);
                     log.event(&role.host(), "ready");
@@ -272,7 +304,9 @@ impl Cluster {
         self.0.log.event(&role.host(), "killed");
         running.process.kill();
         drop(running.serving.lock().take());
-        self.0.servers.lock().get_mut(&role).expect("every role has a host").disk.process_died();
+        let mut servers = self.0.servers.lock();
+        let host = servers.get_mut(&role).expect("every role has a host");
+        host.disks.iter_mut().for_each(Disk::process_died);
         true
     }
 
@@ -286,7 +320,7 @@ impl Cluster {
 
     /// From now on operations on these devices of a server hang, or those that hang continue.
     pub fn hang(&self, role: Role, part: DiskPart, hangs: bool) {
-        self.0.servers.lock()[&role].disk.hang(part, hangs);
+        self.0.servers.lock()[&role].disks.iter().for_each(|disk| disk.hang(part, hangs));
     }
 
     /// Takes a server's power away: its process ends, and of what it did not flush the seed decides
@@ -296,10 +330,12 @@ impl Cluster {
         self.0.network.set_power(&role.host(), false);
         let mut servers = self.0.servers.lock();
         let host = servers.get_mut(&role).expect("every role has a host");
-        let unflushed = host.disk.lose_power();
+        let unflushed: Vec<_> = host.disks.iter_mut().map(Disk::lose_power).collect();
         host.boot += 1;
         drop(servers);
-        self.0.log.event(&role.host(), format_args!("without power, unflushed writes: {unflushed:?}"));
+        for unflushed in unflushed {
+            self.0.log.event(&role.host(), format_args!("without power, unflushed writes: {unflushed:?}"));
+        }
     }
 
     /// Whether a server has ever lost power.

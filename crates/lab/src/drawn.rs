@@ -51,7 +51,7 @@ impl Drawn {
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
-        let cluster = ClusterOptions { osts: 4, clients: 3, settings };
+        let cluster = ClusterOptions { osts: 4, osts_per_server: 1, clients: 3, settings };
         Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
     }
 }
@@ -59,7 +59,7 @@ impl Drawn {
 impl fmt::Display for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Drawn { seed, operations, mode, faults, lease, default_layout, cluster } = self;
-        let ClusterOptions { osts, clients, settings: Settings { lease: _, import, store, ost, layout } } = cluster;
+        let ClusterOptions { osts, clients, settings: Settings { lease: _, import, store, ost, layout }, .. } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
         writeln!(f, "  leases: {lease:?}")?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rt::{Device, Instant};
+use rt::{Cpu, Device, Instant};
 
 use crate::Simulation;
 
@@ -18,12 +18,19 @@ pub trait Links: Send + Sync {
     fn through(&self, now: Instant, from: &str, to: &str, bytes: u64) -> Instant;
 }
 
-/// Links, and disks of objects.
+/// Links, disks of objects, processors.
 pub trait Hardware: Send + Sync {
     /// The links between all hosts. Asked for once per cluster.
     fn links(&self) -> Arc<dyn Links>;
 
-    /// The disks that this object storage server's objects are on. Asked for once per server; they
-    /// survive its process.
-    fn objects(&self, simulation: &Simulation, server: u16) -> Arc<dyn Device>;
+    /// The disks that this object storage target's objects are on. Asked for once per target; they
+    /// survive its server's process.
+    fn objects(&self, simulation: &Simulation, ost: u16) -> Arc<dyn Device>;
+
+    /// The cores of this host; without a model, processor time costs nothing. Asked for once per
+    /// host.
+    fn processors(&self, simulation: &Simulation, host: &str) -> Cpu {
+        let _ = (simulation, host);
+        Cpu::default()
+    }
 }

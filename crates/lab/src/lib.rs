@@ -18,6 +18,7 @@ pub mod migration;
 pub mod native;
 pub mod network;
 pub mod process;
+pub mod processors;
 pub mod random;
 pub mod reference;
 pub mod seed;

@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use rt::{BoxFuture, Clock, Instant, Seams, Spawn};
+use rt::{BoxFuture, Clock, Cpu, Instant, Seams, Spawn};
 use types::Timestamp;
 
 use crate::{Random, Simulation, network::Network};
@@ -40,17 +40,24 @@ pub struct Process {
     network: Network,
     seed: u64,
     boot: u64,
+    cpu: Cpu,
 }
 
 impl Process {
     /// Starts a process without tasks on `host`, in the host's first run.
     pub fn start(simulation: &Simulation, network: &Network, id: ProcessId, host: &str, seed: u64) -> Self {
-        Self { id, host: host.into(), simulation: simulation.clone(), network: network.clone(), seed, boot: FIRST_BOOT }
+        let (simulation, network) = (simulation.clone(), network.clone());
+        Self { id, host: host.into(), simulation, network, seed, boot: FIRST_BOOT, cpu: Cpu::default() }
     }
 
     /// The same in another run of the host.
     pub fn in_run(self, boot: u64) -> Self {
         Self { boot, ..self }
+    }
+
+    /// The same on these cores.
+    pub fn on_cores(self, cpu: Cpu) -> Self {
+        Self { cpu, ..self }
     }
 
     /// The seams for code that runs in this process.
@@ -60,6 +67,7 @@ impl Process {
             spawn: Arc::new(ProcessSpawn { simulation: self.simulation.clone(), process: self.id }),
             entropy: Arc::new(Random::for_purpose(self.seed, &format!("{}/{}", self.host, self.id))),
             transport: Arc::new(self.network.endpoint(self.id, &self.host)),
+            cpu: self.cpu.clone(),
         }
     }
 

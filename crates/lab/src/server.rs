@@ -32,7 +32,8 @@ pub enum Role {
     Mgs,
     /// The metadata server, with MDT 0.
     Mds,
-    /// An object storage server, with the OST of this index.
+    /// An object storage server, numbered from 0. Where servers have one target each, the OST of
+    /// this index is on it.
     Oss(u16),
 }
 
@@ -47,7 +48,7 @@ impl Role {
         Address(format!("{self}:988").into())
     }
 
-    /// Its target in the cluster map; the MGS has none.
+    /// Its target in the cluster map, if servers have one OST each; the MGS has none.
     pub fn target(self) -> Option<TargetRole> {
         match self {
             Role::Mgs => None,
@@ -56,7 +57,16 @@ impl Role {
         }
     }
 
-    /// Name under which its target is connected to.
+    /// The OSTs that an object storage server has if each has so many; none of others.
+    pub fn osts(self, each: u16) -> impl Iterator<Item = OstIndex> {
+        let osts = match self {
+            Role::Oss(server) => server * each..(server + 1) * each,
+            Role::Mgs | Role::Mds => 0..0,
+        };
+        osts.map(OstIndex)
+    }
+
+    /// Name under which its target is connected to, if servers have one OST each.
     pub fn target_name(self) -> String {
         self.target().map_or_else(|| mgs::TARGET_NAME.to_owned(), |role| role.target_name(FSNAME))
     }
@@ -91,19 +101,35 @@ pub struct Settings {
 pub struct Serving {
     /// The server.
     pub server: Arc<Server>,
-    /// Its object storage target, if it has one.
-    pub ost: Option<Arc<Ost>>,
+    /// Its object storage targets.
+    pub osts: Vec<Arc<Ost>>,
     /// Its metadata target, if it has one.
     pub mdt: Option<Arc<Mdt>>,
     /// Its management service, if it has one.
     pub mgs: Option<Arc<Mgs>>,
     /// The cluster map as it knows it, if it follows it.
     pub maps: Option<Watcher>,
-    _registrar: Option<Registrar>,
+    _registrars: Vec<Registrar>,
 }
 
-/// Makes a role's target on empty devices.
-pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Settings) -> Result<(), String> {
+/// A target of a server with what a process has opened of its disk.
+pub struct TargetDevices {
+    /// Which OST it is, if it is one.
+    pub ost: Option<OstIndex>,
+    /// Its disk.
+    pub devices: Devices,
+}
+
+/// Makes a role's targets on empty devices.
+pub async fn format(role: Role, seams: &Seams, targets: &[TargetDevices], settings: &Settings) -> Result<(), String> {
+    for target in targets {
+        format_one(role, seams, target, settings).await?;
+    }
+    Ok(())
+}
+
+async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings: &Settings) -> Result<(), String> {
+    let TargetDevices { ost, devices } = target;
     match role {
         // The MGS makes its records when it is opened first.
         Role::Mgs => Ok(()),
@@ -112,42 +138,71 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
             let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MDT, &Credentials::root()).await;
             formatted.map_err(|error| error.to_string())
         }
-        Role::Oss(index) => {
-            let store = settings.store.clone();
-            let formatted = Ost::format(seams, &ost_devices(devices), FSNAME, OstIndex(index), store).await;
+        Role::Oss(_) => {
+            let (index, store) = (ost.ok_or("an object storage server has OSTs")?, settings.store.clone());
+            let formatted = Ost::format(seams, &ost_devices(devices), FSNAME, index, store).await;
             formatted.map(drop).map_err(|error| error.to_string())
         }
     }
 }
 
-/// Opens a role's target and serves it.
-pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settings) -> Result<Serving, String> {
+/// Opens a role's targets and serves them.
+pub async fn open(
+    role: Role,
+    seams: &Seams,
+    targets: Vec<TargetDevices>,
+    settings: &Settings,
+) -> Result<Serving, String> {
     let server = Server::new(seams.clone(), ServerOptions { contain_panics: false, ..ServerOptions::new(keys()) });
-    let mut serving = Serving { server, ost: None, mdt: None, mgs: None, maps: None, _registrar: None };
-    let handler: Arc<dyn Handler> = match role {
-        Role::Mgs => serving.mgs.insert(open_mgs(seams, devices, settings).await?).clone(),
-        Role::Mds => {
-            let opened = Mdt::open(seams.clone(), devices.journal, devices.cold, mdt_options(settings)).await;
-            serving.mdt.insert(opened.map_err(|error| error.to_string())?).clone()
-        }
-        Role::Oss(index) => {
-            let (ost, store) = (settings.ost.clone(), settings.store.clone());
-            let opened = Ost::open(seams.clone(), ost_devices(&devices), FSNAME, OstIndex(index), ost, store).await;
-            serving.ost.insert(opened.map_err(|error| error.to_string())?).clone()
-        }
-    };
-    serving.server.add_target(&role.target_name(), handler, settings.lease);
+    let mut serving = Serving { server, osts: Vec::new(), mdt: None, mgs: None, maps: None, _registrars: Vec::new() };
+    for TargetDevices { ost, devices } in targets {
+        let (name, handler) = open_target(&mut serving, (role, ost), seams, devices, settings).await?;
+        serving.server.add_target(&name, handler, settings.lease);
+    }
     serving.server.listen(&role.address()).await.map_err(|error| format!("cannot listen: {error}"))?;
-    if let Some(target) = role.target() {
+    if let Some(mdt) = serving.mdt.clone() {
         let import = mgs_import(seams, &role.host(), settings);
-        serving._registrar = Some(register(seams, &serving, target, import.clone(), role));
-        if let Some(mdt) = &serving.mdt {
-            let watcher = Watcher::start(seams, import);
-            follow_map(seams, mdt.clone(), &watcher);
-            serving.maps = Some(watcher);
-        }
+        let identity = identity(role, TargetRole::Mdt(MDT), format!("{}_UUID", role.target_name()));
+        serving._registrars.push(register(seams, None, identity, import.clone()));
+        let watcher = Watcher::start(seams, import);
+        follow_map(seams, mdt, &watcher);
+        serving.maps = Some(watcher);
+    }
+    for ost in &serving.osts {
+        let import = mgs_import(seams, &role.host(), settings);
+        let identity = identity(role, TargetRole::Ost(ost.index()), ost.uuid());
+        serving._registrars.push(register(seams, Some(ost.clone()), identity, import));
     }
     Ok(serving)
+}
+
+/// Opens one target; its name, and what executes its requests.
+async fn open_target(
+    serving: &mut Serving,
+    (role, ost): (Role, Option<OstIndex>),
+    seams: &Seams,
+    devices: Devices,
+    settings: &Settings,
+) -> Result<(String, Arc<dyn Handler>), String> {
+    Ok(match role {
+        Role::Mgs => {
+            let mgs = serving.mgs.insert(open_mgs(seams, devices, settings).await?).clone();
+            (role.target_name(), mgs)
+        }
+        Role::Mds => {
+            let opened = Mdt::open(seams.clone(), devices.journal, devices.cold, mdt_options(settings)).await;
+            let mdt = serving.mdt.insert(opened.map_err(|error| error.to_string())?).clone();
+            (role.target_name(), mdt)
+        }
+        Role::Oss(_) => {
+            let index = ost.ok_or("an object storage server has OSTs")?;
+            let (options, store) = (settings.ost.clone(), settings.store.clone());
+            let opened = Ost::open(seams.clone(), ost_devices(&devices), FSNAME, index, options, store).await;
+            let ost = opened.map_err(|error| error.to_string())?;
+            serving.osts.push(ost.clone());
+            (ost.name().to_owned(), ost)
+        }
+    })
 }
 
 /// The keys of the cluster.
@@ -198,11 +253,12 @@ fn mdt_options(settings: &Settings) -> MdtOptions {
     options
 }
 
-fn register(seams: &Seams, serving: &Serving, target: TargetRole, import: Import, role: Role) -> Registrar {
-    let ost = serving.ost.clone();
-    let uuid = ost.as_ref().map_or_else(|| format!("{}_UUID", role.target_name()), |ost| ost.uuid());
-    let addresses = vec![role.address().to_string()];
-    let identity = registrar::Identity { fsname: FSNAME.to_owned(), role: target, uuid, addresses };
+/// What a target tells of itself.
+fn identity(role: Role, target: TargetRole, uuid: String) -> registrar::Identity {
+    registrar::Identity { fsname: FSNAME.to_owned(), role: target, uuid, addresses: vec![role.address().to_string()] }
+}
+
+fn register(seams: &Seams, ost: Option<Arc<Ost>>, identity: registrar::Identity, import: Import) -> Registrar {
     let measure: registrar::Measure = Arc::new(move || {
         let ost = ost.clone();
         Box::pin(async move {

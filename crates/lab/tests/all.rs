@@ -10,5 +10,6 @@ mod moved;
 mod rate_limit;
 mod reference_model;
 mod seeds;
+mod shared_server;
 mod slow;
 mod watched;

@@ -64,7 +64,7 @@ fn a_lock_granted_to_who_gave_up_is_in_nobodys_way() {
         let outcome = simulation.run(RunLimits::default(), async move {
             let mut settings = settings(SEED);
             settings.import.timeout = TIMEOUT;
-            let options = ClusterOptions { osts: 1, clients: 2, settings };
+            let options = ClusterOptions { osts: 1, osts_per_server: 1, clients: 2, settings };
             let cluster = Cluster::start(&inner, &log, SEED, options).await?;
             truncations(&cluster).await
         });

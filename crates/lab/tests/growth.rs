@@ -78,7 +78,7 @@ async fn prepare_full_ost(cluster: &Cluster) -> Result<(), String> {
     let Some(Location::Ost(ost)) = end else { return Err(format!("not on an OST: {layout:?}")) };
     let tree = ParameterTree::new();
     let filled = cluster.inspect(Role::Oss(ost.0), |serving| {
-        let target = serving.ost.as_ref().expect("an OSS has a target");
+        let target = serving.osts.first().expect("an OSS has a target");
         target.register_parameters(&tree).expect("a new tree");
         tree.set(&format!("obdfilter.{}.reserved_mb", target.name()), "1000000").is_ok()
     });

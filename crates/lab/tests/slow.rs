@@ -43,7 +43,7 @@ async fn share(cluster: &Cluster, writers: u16, files: u16) -> Result<(usize, us
         let mbps = if OstIndex(ost) == SLOW { "1" } else { "10" };
         let tree = ParameterTree::new();
         let limited = cluster.inspect(Role::Oss(ost), |serving| {
-            let target = serving.ost.as_ref().expect("an OSS has a target");
+            let target = serving.osts.first().expect("an OSS has a target");
             target.register_parameters(&tree).expect("a new tree");
             tree.set(&format!("obdfilter.{}.limit_mbps", target.name()), mbps).is_ok()
         });

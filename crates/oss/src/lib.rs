@@ -12,6 +12,7 @@
 
 pub mod applied;
 pub mod chunk_record;
+mod cost;
 pub mod directory;
 mod error;
 mod evictions;
@@ -38,5 +39,5 @@ pub use rate_limit::RateLimit;
 pub use statistics::{OstCounters, Statistics};
 pub use store::ObjectStore;
 pub use superblock::Superblock;
-pub use target::{OpenError, Ost, OstDevices};
+pub use target::{OpenError, Ost, OstDevices, SERVICE_IO};
 pub use throughput::Throughput;

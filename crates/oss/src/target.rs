@@ -295,9 +295,9 @@ impl Ost {
         self.server_limit.get_or_init(|| limit);
     }
 
-    /// Waits for the time that the imitated device and server need for these bytes, which pass
-    /// through both at once.
+    /// Waits for the time that processors, and an imitated device and server at once, need for data.
     async fn pass_limits(&self, bytes: u64) {
+        crate::cost::spend_on_data(self.directory.cpu(), bytes).await;
         let device = self.limit.pass(&*self.clock, bytes);
         match self.server_limit.get() {
             Some(server) => {
@@ -537,6 +537,7 @@ async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) ->
 impl Handler for Ost {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
+            crate::cost::spend_on_request(self.directory.cpu(), &call.request).await;
             match self.execute(call).await {
                 Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Ost(reply)), bulk),
                 Err(error) => {

@@ -10,6 +10,7 @@ pub mod beat;
 pub mod buffer;
 pub mod clock;
 pub mod contain;
+pub mod cpu;
 pub mod device;
 pub mod entropy;
 pub mod fault;
@@ -26,6 +27,7 @@ pub mod transport;
 pub use addresses::Addresses;
 pub use beat::{Beat, Tick};
 pub use clock::{Clock, Instant};
+pub use cpu::{Cpu, CpuKind, Processors};
 pub use device::Device;
 pub use entropy::Entropy;
 pub use frame::{Frame, FrameError, FrameHeader};
@@ -52,4 +54,6 @@ pub struct Seams {
     pub entropy: Arc<dyn Entropy>,
     /// Network.
     pub transport: Arc<dyn Transport>,
+    /// Processor time.
+    pub cpu: Cpu,
 }

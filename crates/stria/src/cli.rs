@@ -14,7 +14,7 @@ use node::{
     serve::ServeArgs,
     up::UpArgs,
 };
-use studies::{AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, StudyCommand};
+use studies::{AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, StudyCommand};
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
@@ -163,6 +163,13 @@ pub enum LabCommand {
         /// Arguments of all experiments.
         #[command(flatten)]
         arguments: ExperimentArgs,
+    },
+    /// `stria study service-threads lab`
+    #[command(hide = true)]
+    E2 {
+        /// Arguments of all experiments.
+        #[command(flatten)]
+        arguments: ServiceThreadsArgs,
     },
     /// `stria study stripe-advice lab`
     #[command(hide = true)]

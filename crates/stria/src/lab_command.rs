@@ -26,6 +26,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             run_many((first..first.saturating_add(seeds)).map(options), seeds)
         }
         LabCommand::E1 { workload, nodes_max, arguments } => studies::e1(*workload, *nodes_max, arguments),
+        LabCommand::E2 { arguments } => studies::e2(arguments),
         LabCommand::E3 { arguments } => studies::e3(arguments),
         LabCommand::Ageing { arguments } => studies::ageing(arguments),
     }

@@ -1,11 +1,11 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e3`, `lab e1` and `lab e3` are older names of the same.
+//! time. `bench e1`, `bench e3`, `lab e1`, `lab e2` and `lab e3` are other names of the same.
 
 use clap::{Args, Subcommand};
 
 use crate::{
     bench::study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
-    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs},
+    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs},
 };
 
 /// A study.
@@ -33,6 +33,12 @@ pub enum StudyCommand {
     },
     /// BLAST on 16 to 512 nodes and 128 OSTs, in virtual time only
     BlastNodes(BlastNodes),
+    /// Numbers of service threads and of requests in flight, under direct I/O, in virtual time only
+    ServiceThreads {
+        /// Where.
+        #[command(subcommand)]
+        on: LabOnly<ServiceThreadsArgs>,
+    },
     /// Advice on stripe counts: a file per process compared with a shared file, all layouts in
     /// every cell
     StripeAdvice {
@@ -44,15 +50,8 @@ pub enum StudyCommand {
     Ageing {
         /// Where.
         #[command(subcommand)]
-        on: AgeingOn,
+        on: LabOnly<AgeingArgs>,
     },
-}
-
-/// What the ageing of an OST runs on.
-#[derive(Clone, Debug, Subcommand)]
-pub enum AgeingOn {
-    /// Run on a model of the study's array, with the shipped allocator
-    Lab(AgeingArgs),
 }
 
 /// What a study runs on.
@@ -62,6 +61,13 @@ pub enum On<L: Args> {
     Live(L),
     /// Run in virtual time: the shipped code on a model of the study's cluster
     Lab(ExperimentArgs),
+}
+
+/// What a study without a live form runs on.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabOnly<L: Args> {
+    /// Run in virtual time: the shipped code on a model of the study's hardware
+    Lab(L),
 }
 
 /// Arguments of BLAST on many nodes.
@@ -90,8 +96,9 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::BlastNodes(BlastNodes { nodes_max, arguments }) => {
             experiment::e1(E1Workload::BlastNodes, nodes_max, &arguments)
         }
+        StudyCommand::ServiceThreads { on: LabOnly::Lab(arguments) } => experiment::e2(&arguments),
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
-        StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
+        StudyCommand::Ageing { on: LabOnly::Lab(arguments) } => experiment::ageing(&arguments),
     }
 }

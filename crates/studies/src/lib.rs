@@ -25,4 +25,4 @@ mod study;
 pub use bench::{BenchCommand, run as run_bench};
 pub use command::{StudyCommand, run as run_study};
 pub use demo::{DemoArgs, run as run_demo};
-pub use experiment::{AgeingArgs, E1Workload, ExperimentArgs, ageing, e1, e3};
+pub use experiment::{AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, ageing, e1, e2, e3};

@@ -19,6 +19,7 @@ use rpc::{
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
+use rt::CpuKind;
 use types::{FsError, FsResult, InodeNumber, ObjectId, Owner, ProtocolError, limits::BULK_BYTES_MAX};
 
 use crate::{
@@ -222,7 +223,9 @@ impl FileSystem {
             }
             reply => Err(unexpected(reply)),
         };
-        self.object_call(object, &Bytes::new(), || OstRequest::Read(request), take).await
+        let read = self.object_call(object, &Bytes::new(), || OstRequest::Read(request), take).await?;
+        self.seams.cpu.spend(CpuKind::Checksum, read.data.len() as u64).await;
+        Ok(read)
     }
 
     /// Writes to an object.
@@ -235,6 +238,7 @@ impl FileSystem {
         sync: bool,
     ) -> FsResult<Changed> {
         assert!(!data.is_empty() && data.len() <= BULK_BYTES_MAX, "a write of {} bytes fits one request", data.len());
+        self.seams.cpu.spend(CpuKind::Checksum, data.len() as u64).await;
         let checksums = checksum::checksums(offset, &data);
         let make = || {
             OstRequest::Write(Write {

@@ -54,6 +54,7 @@ impl Cluster {
             spawn: Arc::new(cores.clone()),
             entropy: Arc::new(SeededEntropy::new(1)),
             transport: Arc::new(MemoryTransport::new()),
+            cpu: rt::Cpu::default(),
         };
         let server = cores.block_on(start(seams.clone()));
         let mut cluster = Cluster { seams, server, cores, clients: Vec::new() };

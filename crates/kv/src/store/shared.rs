@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use rt::{BoxFuture, Device, Seams};
+use rt::{BoxFuture, CpuKind, Device, Seams};
 use tokio::sync::{Notify, watch};
 
 use super::{age::Ages, checkpoint::Progress, space::DeviceSpace};
@@ -245,8 +245,10 @@ impl Shared {
         let (applied, flushed) = (state.journal.applied(), state.journal.flushed());
         state.ages.writing(applied, flushed, self.seams.clock.now());
         drop(state);
-        let device = Arc::clone(&self.device);
+        let (device, cpu) = (Arc::clone(&self.device), self.seams.cpu.clone());
         Some(Box::pin(async move {
+            let bytes: usize = group.pieces.iter().map(|piece| piece.bytes.len()).sum();
+            cpu.spend(CpuKind::JournalAppend, bytes as u64).await;
             for piece in &group.pieces {
                 let name = segment_name(piece.slot);
                 if let Err(error) = device.write(&name, piece.offset, vec![piece.bytes.clone()]).await {

@@ -134,7 +134,7 @@ impl Snapshot {
                     let state = MdtState::of(mdt, process, &snapshot.served);
                     snapshot.mdt = Some(state.map_err(|error| unreadable(role, error))?);
                 }
-                if let Some(ost) = &serving.ost {
+                for ost in &serving.osts {
                     let state = OstState::of(ost, process).map_err(|error| unreadable(role, error))?;
                     snapshot.osts.insert(ost.index(), state);
                 }

@@ -24,6 +24,15 @@ pub fn with_cluster<T: Send + 'static>(
     (osts, clients): (u16, u16),
     scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
+    with_options(seed, ClusterOptions { osts, osts_per_server: 1, clients, settings: settings(seed) }, scenario)
+}
+
+/// As [`with_cluster`], on a cluster with these options.
+pub fn with_options<T: Send + 'static>(
+    seed: u64,
+    options: ClusterOptions,
+    scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
+) -> Result<T, String> {
     // Unoptimised futures are deep.
     const STACK_BYTES: usize = 256 << 20;
     let run = move || {
@@ -32,7 +41,6 @@ pub fn with_cluster<T: Send + 'static>(
         let main = {
             let (simulation, log) = (simulation.clone(), log.clone());
             async move {
-                let options = ClusterOptions { osts, clients, settings: settings(seed) };
                 let cluster = Cluster::start(&simulation, &log, seed, options).await?;
                 Watch::begin(&cluster);
                 tokio::select! {

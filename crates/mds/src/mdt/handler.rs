@@ -8,12 +8,13 @@ use rpc::{
     Answer, Call, Clients, Handler, SessionEvent,
     message::{
         MdtReply, MdtRequest, Reply, ReplyExtension, Request,
+        kind::Effect,
         lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
     },
     stored_reply,
 };
-use rt::BoxFuture;
+use rt::{BoxFuture, CpuKind};
 use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
 
 use super::{
@@ -34,6 +35,11 @@ use crate::{
 impl Handler for Mdt {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
+            let kind = match call.request.row().effect {
+                Effect::Nothing => CpuKind::MetadataRead,
+                Effect::State | Effect::Namespace | Effect::Data => CpuKind::MetadataChange,
+            };
+            self.seams.cpu.spend(kind, 0).await;
             if let Err(error) = self.namespace().check_session(call.client) {
                 return Answer::new(Err(error));
             }

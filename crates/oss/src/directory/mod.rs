@@ -88,7 +88,7 @@ use bytes::Bytes;
 use kv::{Loading, Store};
 use parking_lot::Mutex;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
-use rt::{BoxFuture, Device, Seams};
+use rt::{BoxFuture, Cpu, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
 
@@ -282,6 +282,11 @@ impl DirectoryStore {
     /// Waits until a change survives the death of this process.
     async fn written(&self, applied: Applied) -> FsResult<()> {
         self.kv.written(applied.lsn).await.map_err(|error| self.kv_error(error))
+    }
+
+    /// The processors that its work takes time of.
+    pub fn cpu(&self) -> &Cpu {
+        &self.seams.cpu
     }
 
     fn is_stopping(&self) -> bool {

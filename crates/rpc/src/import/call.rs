@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rt::{
-    BoxFuture, Frame, Instant, Sender, clock,
+    BoxFuture, CpuKind, Frame, Instant, Sender, clock,
     trace::{self, Origin},
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError, oneshot};
@@ -284,10 +284,15 @@ impl Import {
     ) -> CallResult {
         // The reply first: it also says that a caller has waited too long for a peer that does not
         // read.
+        let send = async {
+            let bytes = frame.body.len() + frame.bulk.len();
+            self.inner.seams.cpu.spend(CpuKind::FrameOut, bytes as u64).await;
+            sender.send(frame).await
+        };
         let early = tokio::select! {
             biased;
             early = &mut reply => Some(early),
-            sent = sender.send(frame) => {
+            sent = send => {
                 if let Err(error) = sent {
                     tracing::debug!(target = %self.inner.target, %error, "request not sent yet");
                 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rt::{BoxFuture, FrameHeader, Receiver, Sender};
+use rt::{BoxFuture, CpuKind, FrameHeader, Receiver, Sender};
 use tokio::sync::oneshot;
 use types::Generation;
 
@@ -76,6 +76,8 @@ impl Reader {
                 Ok(None) => break Stop::End(End::lost("closed by the server")),
                 Err(error) => break Stop::End(error.into()),
             };
+            let bytes = frame.body.len() + frame.bulk.len();
+            self.inner.seams.cpu.spend(CpuKind::FrameIn, bytes as u64).await;
             if let Some(stop) = self.on_frame(frame) {
                 break stop;
             }

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use rt::{
-    BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain,
+    BoxFuture, Connection, CpuKind, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain,
     frame::FRAME_BYTES_MAX,
 };
 use types::{FsError, FsResult, Generation, Slot, Xid, limits::URGENT_SLOTS_MAX};
@@ -283,6 +283,7 @@ impl Reader {
 
     async fn on_request(&mut self, frame: Frame) -> Result<(), End> {
         let header = frame.header;
+        self.shared.seams.cpu.spend(CpuKind::FrameIn, frame_bytes(&frame)).await;
         let Some((bound, connected)) = &self.session else {
             return Err(End::Garbage("a request before a session".to_owned()));
         };
@@ -421,7 +422,11 @@ impl Way {
         let target = &bound.target;
         match self {
             Way::Admitted(Admission::Now(permit)) => Some(permit),
-            Way::Admitted(Admission::Queued(waiting)) => Some(waiting.await),
+            Way::Admitted(Admission::Queued(waiting)) => {
+                let permit = waiting.await;
+                shared.seams.cpu.spend(CpuKind::WakeUp, 0).await;
+                Some(permit)
+            }
             Way::After(changes, urgent) => {
                 let until = target.now() + overdue::WAIT_MAX;
                 timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
@@ -478,13 +483,20 @@ async fn work(
     if disconnects && !is_panic {
         bound.target.close(&bound.cell).await;
     }
-    if let Err(error) = sender.send(reply_frame(bound.target.now(), &header, reply)).await {
+    let reply = reply_frame(bound.target.now(), &header, reply);
+    shared.seams.cpu.spend(CpuKind::FrameOut, frame_bytes(&reply)).await;
+    if let Err(error) = sender.send(reply).await {
         tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will repeat the request");
     }
     if is_panic {
         bound.target.detach_all();
     }
     drop(share);
+}
+
+/// Bytes of a frame's message and data.
+fn frame_bytes(frame: &Frame) -> u64 {
+    (frame.body.len() + frame.bulk.len()) as u64
 }
 
 /// An answer that says only how it stands with a request.

@@ -20,7 +20,7 @@ pub use jumping_clock::JumpingClock;
 pub use spawn::RuntimeSpawn;
 pub use transport::MemoryTransport;
 
-use crate::{Seams, real::SystemClock};
+use crate::{Cpu, Seams, real::SystemClock};
 
 /// Seams for a test within a tokio runtime: `network`, real time, numbers from `seed`. Those
 /// with the same network can talk to each other.
@@ -30,5 +30,6 @@ pub fn seams(network: &MemoryTransport, seed: u64) -> Seams {
         spawn: Arc::new(RuntimeSpawn),
         entropy: Arc::new(SeededEntropy::new(seed)),
         transport: Arc::new(network.clone()),
+        cpu: Cpu::default(),
     }
 }

@@ -24,7 +24,7 @@ pub use io_threads::{IoThreads, IoThreadsStatistics};
 pub use processors::use_all_processors;
 pub use tcp::{TcpOptions, TcpTransport};
 
-use crate::Seams;
+use crate::{Cpu, Seams};
 
 /// The seams of a real process: the host's clocks and random numbers, `cores` for tasks, TCP.
 pub fn seams(cores: &Cores, transport: TcpTransport) -> Seams {
@@ -33,5 +33,6 @@ pub fn seams(cores: &Cores, transport: TcpTransport) -> Seams {
         spawn: Arc::new(cores.clone()),
         entropy: Arc::new(SystemEntropy),
         transport: Arc::new(transport),
+        cpu: Cpu::default(),
     }
 }

@@ -6,6 +6,7 @@
 //! durability is shown with the disk's fdatasync rate at that moment.
 
 pub mod caches;
+mod calibrate;
 pub mod fdatasync;
 pub mod history;
 mod ior;
@@ -108,6 +109,8 @@ pub enum BenchCommand {
         #[arg(long)]
         source: Option<PathBuf>,
     },
+    /// Measure what code costs in processor time on this machine, for the lab
+    Calibrate(calibrate::CalibrateArgs),
     /// All of the above, with sizes for a run of a few minutes
     All {
         /// Common options.
@@ -181,6 +184,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         },
         BenchCommand::E1 { command } => study::run_e1(&command),
         BenchCommand::E3(options) => study::run_e3(&options),
+        BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {

@@ -19,7 +19,7 @@ use rpc::message::{
     mdt::{OpenFlags, open_flag},
 };
 use rt::real::Cores;
-use types::{Credentials, FsError, InodeNumber, NodeKind};
+use types::{Credentials, FsError, InodeNumber, MdtIndex, NodeKind};
 
 /// A file system under measurement. Paths are relative and use existing directories made through
 /// the same target.
@@ -33,6 +33,11 @@ pub trait BenchTarget: Send + Sync {
     /// From now on, files made in a directory have this many bytes on the MDT. A file system
     /// without MDTs is left as it is.
     fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()>;
+    /// From now on, what can be a request is one. A file system without a client of ours is left as
+    /// it is.
+    fn cache_nothing(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes a file with these contents.
     fn create_with(&self, path: &str, contents: &Bytes) -> io::Result<()> {
         let file = self.create(path)?;
@@ -231,6 +236,10 @@ impl BenchTarget for NativeTarget {
             ControlReply::Error(error) => Err(io_error(error)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    fn cache_nothing(&self) -> io::Result<()> {
+        self.file_system.set_cached_locks_max(MdtIndex(0), 0).map_err(io_error)
     }
 
     fn create_with(&self, path: &str, contents: &Bytes) -> io::Result<()> {

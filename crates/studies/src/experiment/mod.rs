@@ -13,11 +13,13 @@ use runner::{Series, run_all, show_findings};
 use crate::{
     bench::study,
     figure::{BarSeries, write_bars},
+    model::costs::MEASURED,
     study::{
-        Job, Scale, blast, e1,
+        Job, Scale, blast, e1, e2,
         e3::{self, Aggregate},
         netflow,
         run::{Testbed, run},
+        service_threads,
         shape::Rates,
     },
 };
@@ -61,6 +63,17 @@ pub struct ExperimentArgs {
     /// results do not depend on it
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
+}
+
+/// Arguments of E2.
+#[derive(Clone, Debug, Args)]
+pub struct ServiceThreadsArgs {
+    /// Sweep 1 to 64 service threads and requests in flight, with one stripe
+    #[arg(long)]
+    fine: bool,
+    /// Arguments of all experiments.
+    #[command(flatten)]
+    arguments: ExperimentArgs,
 }
 
 /// `stria lab e1`.
@@ -184,6 +197,57 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     }
     for finding in e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)) {
         println!("{}", study::describe(&finding));
+    }
+    Ok(())
+}
+
+/// `stria lab e2 --fine`: 1 to 64 service threads and requests in flight.
+fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    let study = e2::fine_sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbed = Testbed::e2(Some(MEASURED), MISALIGNED_BYTES);
+    let [one] = run_all(&study, [("", testbed)], arguments, service_threads::run)?;
+    let rates = Rates::of(&one.outcomes);
+    for phase in ["write", "read"] {
+        println!("\nMiB/s\n{}", e2::fine_lines(&rates, phase).join("\n"));
+    }
+    Ok(())
+}
+
+/// Where files begin on the arrays of E2, after a stripe does: two chunks and a block. A host file
+/// system that does not know the array begins anywhere (assumed).
+const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
+
+/// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that begin
+/// where stripes do, with clients that send out of order, and without write caches in the drives.
+pub fn e2(ServiceThreadsArgs { fine, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
+    if *fine {
+        return e2_fine(arguments);
+    }
+    let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbeds = [
+        ("as measured", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES)),
+        ("costs +30%", Testbed::e2(Some(MEASURED.scaled(130)), MISALIGNED_BYTES)),
+        ("costs -30%", Testbed::e2(Some(MEASURED.scaled(70)), MISALIGNED_BYTES)),
+        ("without costs", Testbed::e2(None, MISALIGNED_BYTES)),
+        ("aligned", Testbed::e2(Some(MEASURED), 0)),
+        ("out of order", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).with_requests_out_of_order()),
+        ("write caches off", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).without_write_caches()),
+    ];
+    let series = run_all(&study, testbeds, arguments, service_threads::run)?;
+    for other in series[1..].iter().filter(|one| !one.study.jobs.is_empty()) {
+        println!("\n{}", other.name);
+        show_findings(other);
+    }
+    let Some(directory) = &arguments.figures else { return Ok(()) };
+    for one in series.iter().filter(|one| !one.outcomes.is_empty()) {
+        let rates = Rates::of(&one.outcomes);
+        for phase in ["write", "read"] {
+            let bars = e2::bars(&rates, phase);
+            let bars: Vec<BarSeries> = bars.into_iter().map(|(name, values)| BarSeries { name, values }).collect();
+            let title = format!("E2: {phase}s with one stripe, by clients x threads ({})", one.name);
+            let name = one.name.replace(' ', "-").replace('%', "");
+            write_bars(&directory.join(format!("e2-{phase}-{name}.svg")), &title, "MiB/s", &e2::loads(), &bars)?;
+        }
     }
     Ok(())
 }

@@ -1,27 +1,55 @@
-//! The hardware of a study's cluster: disks with queues and links with bandwidth, in virtual time.
+//! The hardware of a study's cluster: disks with queues, links with bandwidth and cores that take
+//! time, in virtual time.
 
 pub mod block_cache;
+pub mod costs;
 pub mod links;
+pub mod raid;
 pub mod rotating;
 pub mod spindle;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use lab::{Simulation, hardware::Hardware};
+use lab::{
+    Simulation,
+    hardware::Hardware,
+    processors::{NodeProcessors, ProcessorModel, ProcessorUse},
+};
 use parking_lot::Mutex;
-use rt::Device;
+use rt::{Cpu, Device};
 
 use block_cache::{BlockCache, ServerMemory};
 use links::{LinkModel, Links};
+use raid::{Raid, RaidModel, RaidStatistics};
 use spindle::{Spindle, SpindleModel};
 
-/// Parameters of disks and links.
+/// Cores of servers and clients.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeModels {
+    /// Each server.
+    pub server: ProcessorModel,
+    /// Each client.
+    pub client: ProcessorModel,
+}
+
+/// Parameters of disks, links and cores.
 #[derive(Clone, Copy, Debug)]
 pub struct HardwareModel {
     /// Links between machines.
     pub links: LinkModel,
     /// Disks of objects.
     pub spindle: SpindleModel,
+    /// Arrays that objects are on instead.
+    pub raid: Option<RaidModel>,
+    /// Cores; `None`: processor time costs nothing.
+    pub processors: Option<NodeModels>,
+}
+
+impl HardwareModel {
+    /// Single disks, and processors that cost nothing.
+    pub fn new(links: LinkModel, spindle: SpindleModel) -> Self {
+        Self { links, spindle, raid: None, processors: None }
+    }
 }
 
 /// The hardware of one cluster.
@@ -29,17 +57,33 @@ pub struct ModelledHardware {
     model: HardwareModel,
     /// What each machine with object storage servers keeps of what was read.
     memories: Mutex<BTreeMap<u16, ServerMemory>>,
+    arrays: Mutex<Vec<Raid>>,
+    nodes: Mutex<BTreeMap<String, NodeProcessors>>,
 }
 
 impl ModelledHardware {
     /// Idle hardware.
     pub fn new(model: HardwareModel) -> Self {
-        Self { model, memories: Mutex::default() }
+        Self { model, memories: Mutex::default(), arrays: Mutex::default(), nodes: Mutex::default() }
     }
 
-    /// The memory of the machine that an object storage server is part of.
-    fn memory(&self, server: u16) -> ServerMemory {
-        let machine = server / self.model.links.osts_per_machine.max(1);
+    /// What arrays did so far, together.
+    pub fn arrays(&self) -> RaidStatistics {
+        let arrays = self.arrays.lock();
+        arrays.iter().map(Raid::statistics).fold(RaidStatistics::default(), |sum, one| RaidStatistics {
+            whole: sum.whole + one.whole,
+            partial: sum.partial + one.partial,
+        })
+    }
+
+    /// What the cores of a host did so far, if they are modelled.
+    pub fn cores(&self, host: &str) -> Option<ProcessorUse> {
+        self.nodes.lock().get(host).map(NodeProcessors::used)
+    }
+
+    /// The memory of the machine that a target is part of.
+    fn memory(&self, ost: u16) -> ServerMemory {
+        let machine = ost / self.model.links.osts_per_machine.max(1);
         let new = || Arc::new(Mutex::new(BlockCache::new(self.model.spindle.memory_bytes)));
         self.memories.lock().entry(machine).or_insert_with(new).clone()
     }
@@ -50,9 +94,20 @@ impl Hardware for ModelledHardware {
         Arc::new(Links::new(self.model.links))
     }
 
-    fn objects(&self, simulation: &Simulation, server: u16) -> Arc<dyn Device> {
-        // The name that the server's host has in the cluster too.
-        let name = lab::server::Role::Oss(server).host();
-        Arc::new(Spindle::new(simulation, &name, self.model.spindle, self.memory(server)))
+    fn objects(&self, simulation: &Simulation, ost: u16) -> Arc<dyn Device> {
+        if let Some(raid) = self.model.raid {
+            let raid = Raid::new(simulation, raid);
+            self.arrays.lock().push(raid.clone());
+            return Arc::new(raid);
+        }
+        Arc::new(Spindle::new(simulation, &format!("oss{ost}"), self.model.spindle, self.memory(ost)))
+    }
+
+    fn processors(&self, simulation: &Simulation, host: &str) -> Cpu {
+        let Some(NodeModels { server, client }) = self.model.processors else { return Cpu::default() };
+        let model = if host.starts_with("client") { client } else { server };
+        let node = NodeProcessors::new(simulation, model);
+        self.nodes.lock().insert(host.to_owned(), node.clone());
+        Cpu::on(Arc::new(node))
     }
 }

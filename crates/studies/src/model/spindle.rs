@@ -79,7 +79,7 @@ pub fn share_zeros(bytes: Bytes) -> Bytes {
 }
 
 /// Compared as memory is compared, which is several times as fast as byte by byte.
-fn is_zeros(bytes: &[u8]) -> bool {
+pub fn is_zeros(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
 }
 

@@ -66,7 +66,7 @@ pub fn run(job: &Job, testbed: Testbed, seed: u64, fragments_min: u64) -> Result
     let clients =
         u16::try_from(job.tasks.div_ceil(BLAST_PROCESSES_PER_NODE)).map_err(|_| "too many nodes".to_owned())?;
     let (job, fragments) = (job.clone(), fragments(job, fragments_min)?);
-    on_cluster(Testbed { clients, ..testbed }, seed, move |cluster| async move {
+    on_cluster(Testbed { clients, ..testbed }, seed, move |cluster, _| async move {
         let mut files = Vec::new();
         for (number, fragment) in fragments.iter().enumerate() {
             let layout = Striping::Segments(vec![Segment { end: layout::END_OF_FILE, ..fragment.segment.clone() }]);

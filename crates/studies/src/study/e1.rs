@@ -78,6 +78,7 @@ pub fn ior(scale: Scale) -> Study {
     let task_bytes = (u64::from(IOR_TASKS) * IOR_TASK_BYTES / scale.bytes / u64::from(tasks)).next_multiple_of(MIB);
     let job = |(number, (types, watermarks)): (usize, &(&str, &[u64]))| Job {
         name: format!("IOR.{}", number + 1),
+        setting: String::new(),
         striping: striping(types, watermarks, scale),
         pattern: Pattern::Shared,
         tasks,
@@ -111,6 +112,7 @@ pub fn netflow(scale: Scale) -> Study {
     let tasks = (NETFLOW_TASKS / scale.tasks).max(1);
     let job = |(number, (types, watermarks)): (usize, &(&str, &[u64]))| Job {
         name: format!("netflow.{}", number + 1),
+        setting: String::new(),
         striping: striping(types, watermarks, scale),
         pattern: Pattern::Shared,
         tasks,
@@ -194,6 +196,7 @@ pub fn blast(scale: Scale) -> Study {
         let ends: Vec<u64> = watermarks.iter().filter(|end| **end > 0).map(|end| end * 1_000_000_000).collect();
         Job {
             name: format!("blast.{}", number + 1),
+            setting: String::new(),
             striping: striping(types, &ends, scale),
             pattern: Pattern::Shared,
             tasks: (BLAST_TASKS / scale.tasks).max(1),
@@ -255,6 +258,7 @@ pub fn blast_nodes(scale: Scale, nodes_max: u32) -> Study {
     };
     let job = |(nodes, layout): (u32, &str)| Job {
         name: on_nodes(nodes, layout),
+        setting: String::new(),
         striping: striping(layout),
         pattern: Pattern::Shared,
         tasks: nodes * BLAST_PROCESSES_PER_NODE,

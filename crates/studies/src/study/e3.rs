@@ -145,6 +145,7 @@ pub fn matrix(scale: Scale, aggregates: &[Aggregate]) -> Study {
     for cell in all_cells(osts).filter(|cell| aggregates.contains(&cell.aggregate)).filter(is_told_apart) {
         jobs.extend(CHOICES.into_iter().map(|choice| Job {
             name: cell.job(choice),
+            setting: String::new(),
             striping: choice.striping(osts),
             pattern: cell.pattern,
             tasks: cell.processes,

@@ -9,11 +9,13 @@
 
 pub mod blast;
 pub mod e1;
+pub mod e2;
 pub mod e3;
 pub mod e4;
 pub mod flow;
 pub mod netflow;
 pub mod run;
+pub mod service_threads;
 pub mod shape;
 
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
@@ -106,6 +108,8 @@ pub enum Pattern {
 pub struct Job {
     /// Name in the study.
     pub name: String,
+    /// What is set for it besides, for studies that compare settings.
+    pub setting: String,
     /// The layout of its files.
     pub striping: Striping,
     /// Who writes what.
@@ -220,6 +224,7 @@ mod tests {
     fn blocks_of_tasks_cover_a_shared_file_once() {
         let job = Job {
             name: "j".to_owned(),
+            setting: String::new(),
             striping: Striping::Automatic,
             pattern: Pattern::Shared,
             tasks: 3,

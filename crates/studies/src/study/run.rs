@@ -4,7 +4,8 @@
 //! does by default. A phase starts when every task has the file open, and ends when the last one
 //! has finished; writing ends with fsync. All data are zeros ([`crate::model::spindle`]).
 //!
-//! Downside: processors cost nothing, so a cluster is only as slow as its disks and links.
+//! Downside: unless the testbed has processors, they cost nothing, and a cluster is only as slow as
+//! its disks and links.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +15,7 @@ use lab::{
     cluster::{Cluster, ClusterOptions},
     executor::RunLimits,
     log::EventLog,
+    processors::Costs,
     server::{Role, Serving, Settings},
 };
 use layout::{FileSystemDefault, LayoutSpec, ResolvedCount};
@@ -26,8 +28,9 @@ use types::{Credentials, FsResult, InodeNumber, NodeKind};
 
 use super::{Job, Outcome, Pattern};
 use crate::model::{
-    HardwareModel, ModelledHardware,
+    HardwareModel, ModelledHardware, NodeModels, costs,
     links::LinkModel,
+    raid::{RaidModel, drive::DriveModel},
     spindle::{ReadAhead, SpindleModel, zeros},
 };
 
@@ -36,6 +39,8 @@ use crate::model::{
 pub struct Testbed {
     /// OSTs.
     pub osts: u16,
+    /// OSTs that are targets of one process, and share its services and cores.
+    pub osts_per_server: u16,
     /// Client hosts.
     pub clients: u16,
     /// Disks and links.
@@ -43,6 +48,9 @@ pub struct Testbed {
     /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window,
     /// late.
     pub mapping_ahead_bytes: u64,
+    /// Requests of one call do not leave a client in the order of their offsets, but each group of as
+    /// many as may be in flight in an order of its own (E2 only).
+    pub out_of_order: bool,
 }
 
 impl Testbed {
@@ -67,8 +75,9 @@ impl Testbed {
             // A file of 4 TB does not fit.
             memory_bytes: 0,
         };
-        let hardware = HardwareModel { links, spindle };
-        Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware, mapping_ahead_bytes: 0 }
+        let hardware = HardwareModel::new(links, spindle);
+        let (osts, clients) = (super::e1::OSTS as u16, super::e1::CLIENTS as u16);
+        Self { osts, osts_per_server: 1, clients, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     /// The same for data that the servers' memory may hold: `bytes` of it in each of them.
@@ -95,8 +104,52 @@ impl Testbed {
             // What is read was not written just before.
             memory_bytes: 0,
         };
-        let hardware = HardwareModel { links, spindle };
-        Self { osts: super::e3::OSTS as u16, clients: super::e3::OSTS as u16, hardware, mapping_ahead_bytes: 0 }
+        let hardware = HardwareModel::new(links, spindle);
+        let osts = super::e3::OSTS as u16;
+        Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+    }
+
+    /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives on.
+    /// `costs`: of processor time, `None`: it costs nothing. `misaligned_bytes`: where files begin on
+    /// an array, after a stripe does.
+    pub fn e2(costs: Option<Costs>, misaligned_bytes: u64) -> Self {
+        use super::e2::{CLIENT_CORES, OSTS, SERVER_CORES};
+        let raid = RaidModel {
+            data_drives: 8,
+            parity_drives: 2,
+            chunk_bytes: 128 << 10,
+            // md: 256 pages of 4 KiB for each drive.
+            cache_stripes: (256 * 4096) / (128 << 10),
+            misaligned_bytes,
+            drive: DriveModel {
+                positioning: Duration::from_millis(8),
+                rotation: Duration::from_micros(8333),
+                bytes_per_second: 100_000_000,
+                write_cache_bytes: 16 << 20,
+            },
+        };
+        // The links of E1's testbed, which are not the limit. Objects are on arrays.
+        let Testbed { hardware: HardwareModel { links, spindle, .. }, .. } = Self::e1(false);
+        let links = LinkModel { routers: 0, osts_per_machine: 1, ..links };
+        let processors = costs.map(|costs| NodeModels {
+            server: costs::node(SERVER_CORES, costs),
+            client: costs::node(CLIENT_CORES, costs),
+        });
+        let hardware = HardwareModel { raid: Some(raid), processors, ..HardwareModel::new(links, spindle) };
+        Self { osts: OSTS, osts_per_server: OSTS, clients: 8, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+    }
+
+    /// The same with clients whose requests leave out of order.
+    pub fn with_requests_out_of_order(self) -> Self {
+        Self { out_of_order: true, ..self }
+    }
+
+    /// The same with the write caches of all drives off.
+    pub fn without_write_caches(mut self) -> Self {
+        if let Some(raid) = &mut self.hardware.raid {
+            raid.drive.write_cache_bytes = 0;
+        }
+        self
     }
 }
 
@@ -129,9 +182,9 @@ where
     F: Future<Output = Result<Vec<Outcome>, String>> + Send,
 {
     let job = job.clone();
-    on_cluster(testbed, seed, move |cluster| async move {
+    on_cluster(testbed, seed, move |cluster, hardware| async move {
         let tasks = open(&cluster, &job).await?;
-        work(World { job: Arc::new(job), cluster, tasks }).await
+        work(World { job: Arc::new(job), cluster, hardware, tasks }).await
     })
 }
 
@@ -139,7 +192,7 @@ where
 pub(super) fn on_cluster<F>(
     testbed: Testbed,
     seed: u64,
-    work: impl FnOnce(Cluster) -> F + Send + 'static,
+    work: impl FnOnce(Cluster, Arc<ModelledHardware>) -> F + Send + 'static,
 ) -> Result<Vec<Outcome>, String>
 where
     F: Future<Output = Result<Vec<Outcome>, String>> + Send,
@@ -148,11 +201,16 @@ where
     let inner = simulation.clone();
     let ran = simulation.run(LIMITS, async move {
         let log = EventLog::new(&inner);
-        let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
-        let hardware = ModelledHardware::new(testbed.hardware);
-        let cluster = Cluster::start_on(Some(&hardware), &inner, &log, seed, options).await?;
+        let options = ClusterOptions {
+            osts: testbed.osts,
+            osts_per_server: testbed.osts_per_server,
+            clients: testbed.clients,
+            settings: settings(),
+        };
+        let hardware = Arc::new(ModelledHardware::new(testbed.hardware));
+        let cluster = Cluster::start_on(Some(&*hardware), &inner, &log, seed, options).await?;
         all_osts_known(&cluster, testbed.osts).await?;
-        work(cluster).await
+        work(cluster, hardware).await
     });
     simulation.end();
     ran.map_err(|stuck| stuck.to_string())?
@@ -162,7 +220,9 @@ where
 pub(super) struct World {
     /// What runs.
     pub job: Arc<Job>,
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
+    /// What it runs on.
+    pub(super) hardware: Arc<ModelledHardware>,
     tasks: Vec<Task>,
 }
 
@@ -214,8 +274,8 @@ async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
 #[derive(Clone)]
 pub(super) struct Task {
     client: u16,
-    file_system: Arc<FileSystem>,
-    file: Arc<OpenFile>,
+    pub(super) file_system: Arc<FileSystem>,
+    pub(super) file: Arc<OpenFile>,
 }
 
 impl Task {
@@ -325,13 +385,14 @@ mod tests {
             router_bytes_per_second: 1,
             osts_per_machine: 1,
         };
-        let hardware = HardwareModel { links, spindle };
-        Testbed { osts: 2, clients: 2, hardware, mapping_ahead_bytes: 0 }
+        let hardware = HardwareModel::new(links, spindle);
+        Testbed { osts: 2, osts_per_server: 1, clients: 2, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     fn job(stripe_count: u32, tasks: u32) -> Job {
         Job {
             name: "job".to_owned(),
+            setting: String::new(),
             striping: Striping::plain(StripeCount::Exactly(stripe_count), 1 << 20),
             pattern: Pattern::Shared,
             tasks,

@@ -254,6 +254,7 @@ mod tests {
         let files = Files::Parts(vec![(directory("a"), 100_000), (directory("b"), END_OF_FILE)]);
         let job = Job {
             name: "j".to_owned(),
+            setting: String::new(),
             striping: Striping::plain(StripeCount::Default, 1 << 20),
             pattern: Pattern::Shared,
             tasks: 3,

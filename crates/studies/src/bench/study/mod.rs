@@ -202,6 +202,7 @@ pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u1
         let segments: Segments = list.parse().with_context(|| format!("--segments {list}"))?;
         let job = Job {
             name: list.clone(),
+            setting: String::new(),
             striping: segments.striping().unwrap_or(Striping::Automatic),
             pattern: Pattern::Shared,
             tasks: sizes.tasks,

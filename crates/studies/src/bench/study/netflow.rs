@@ -274,6 +274,7 @@ mod tests {
         write(&source, bytes, &files).unwrap();
         let job = Job {
             name: "j".to_owned(),
+            setting: String::new(),
             striping: Striping::Automatic,
             pattern: Pattern::Shared,
             tasks: 3,

@@ -1,0 +1,46 @@
+//! Tables of what code costs on processors, as data: where each figure comes from is in
+//! docs/decisions/0047-processor-time.md.
+
+use std::time::Duration;
+
+use lab::processors::{Cost, Costs, ProcessorModel};
+
+/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` printed it
+/// there, rounded.
+pub const MEASURED: Costs = Costs([
+    // frame_in
+    Cost { each_ns: 5_900, byte_ps: 400 },
+    // frame_out
+    Cost { each_ns: 5_900, byte_ps: 400 },
+    // wake_up
+    Cost { each_ns: 4_000, byte_ps: 0 },
+    // metadata_read
+    Cost { each_ns: 4_500, byte_ps: 0 },
+    // metadata_change
+    Cost { each_ns: 10_200, byte_ps: 0 },
+    // object_io
+    Cost { each_ns: 39_000, byte_ps: 0 },
+    // object_other
+    Cost { each_ns: 4_500, byte_ps: 0 },
+    // copy
+    Cost { each_ns: 0, byte_ps: 54 },
+    // checksum
+    Cost { each_ns: 0, byte_ps: 52 },
+    // journal_append
+    Cost { each_ns: 840, byte_ps: 500 },
+]);
+
+/// A node with so many cores.
+pub fn node(cores: u32, costs: Costs) -> ProcessorModel {
+    ProcessorModel {
+        cores,
+        costs,
+        // CFS: sched_latency 6 ms * (1 + log2 of 8 CPUs) among 8 tasks.
+        slice: Duration::from_millis(3),
+        switch: Duration::from_nanos(3_800),
+        working_set_bytes: 1 << 20,
+        cache_bytes: 15 << 20,
+        refill_bytes_per_second: 10_000_000_000,
+        hand_over: Duration::from_nanos(100),
+    }
+}
