@@ -3,8 +3,8 @@
 //! 1. Space on the device. Existing data may be overwritten in the reserve ([`super::overwrite`]).
 //!    The block in which an object ends may be filled up from it: one block per object, so that
 //!    data that continue elsewhere (see the layout) can start at a block's boundary.
-//! 2. The range lock (a request that waits for it holds no service thread), and under it the fence and the records (without the lock, if they have to be
-//!    loaded).
+//! 2. The range lock (a request that waits for it holds no service thread), and under it the fence
+//!    and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
 //! 5. One change of the records (several for a large inline write).
