@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use rpc::{
-    Answered, Import, ImportStatistics, Question,
+    Answered, Import, ImportStatistics, Question, Tuning,
     message::{
         MdtReply, MdtRequest,
         mdt::OpenId,
@@ -183,6 +183,21 @@ impl FileSystem {
     /// Changes how many requests may be outstanding at one target (`max_rpcs_in_flight`).
     pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
         self.targets.set_rpcs_in_flight_max(role, count);
+    }
+
+    /// How many requests may be outstanding at one target at present; `None` if it is not known.
+    pub fn rpcs_in_flight_max(&self, role: TargetRole) -> Option<u16> {
+        self.targets.rpcs_in_flight_max(role)
+    }
+
+    /// The tuner of the requests to one target; `None` if that is not known.
+    pub fn tuning(&self, role: TargetRole) -> Option<Arc<Tuning>> {
+        self.targets.tuning(role)
+    }
+
+    /// Switches the tuner of the requests to one target on or off.
+    pub fn set_tuner(&self, role: TargetRole, on: bool) {
+        self.targets.set_tuner(role, on);
     }
 
     /// A new name for an open.

@@ -4,6 +4,7 @@
 //! management service and follows the cluster map; [`Node::mount_client`] adds a client;
 //! [`Node::stop`] ends everything in the opposite order.
 
+mod absent_parameters;
 mod background;
 pub mod config;
 mod control;
@@ -35,6 +36,7 @@ pub mod signals;
 mod status;
 pub mod system_log;
 mod target;
+mod tuner_parameters;
 pub mod up;
 
 use std::{
@@ -297,6 +299,7 @@ impl Node {
         if !node.options.targets.is_empty() {
             node.end_with_targets();
         }
+        parameters::tune_services(&node);
         node.register();
         node.applied = node.follow_map();
         node.movers = node.start_movers();
@@ -370,7 +373,9 @@ impl Node {
             self.known_map().await
         };
         reachability::tell_while_any([&self.mgs_import], known, &tell).await.0?;
-        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
+        let mut options =
+            MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
+        options.import.tunes = true;
         let file_system = FileSystem::connect(self.seams.clone(), options).await?;
         let root = file_system.root_import()?;
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;

@@ -8,7 +8,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use client::JobSource;
 use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
 use rpc::message::mgs::{ClusterMap, TargetRole};
@@ -16,10 +16,12 @@ use rt::parameters::{Parameter, ParameterError, ParameterTree, near, parse_numbe
 use types::{MdtIndex, OstIndex};
 
 use super::{
+    absent_parameters,
     config::{Role, TargetConfig},
     mdt_parameters,
     pool_parameters::PERCENT,
     service_parameters::{self, SERVICES, ServerKind},
+    tuner_parameters,
 };
 
 /// Seconds a call may wait for a server.
@@ -47,6 +49,8 @@ enum Takes {
     Text,
     /// A source of the names of jobs.
     JobSource,
+    /// Whether a tuner is on.
+    Tuner,
     /// A number.
     Number(RangeInclusive<u64>),
     /// A number of MiB, or a size with a unit of its own.
@@ -120,7 +124,13 @@ const OF_CLIENT: &[Leaf] = &[
     text("statahead_stats"),
     text("stats"),
 ];
-const OF_CONNECTION: &[Leaf] = &[number("max_rpcs_in_flight", RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
+const OF_CONNECTION: &[Leaf] = &[
+    number("max_rpcs_in_flight", RPCS_IN_FLIGHT),
+    shown("rpc_stats"),
+    shown("state"),
+    Leaf { name: "tuner", takes: Takes::Tuner },
+    shown("tuner_log"),
+];
 const OF_MOUNTS: &[Leaf] = &[
     shown("fuse.ring_entries_refused"),
     shown("fuse.transport"),
@@ -147,6 +157,9 @@ pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has
     let tree = tree(targets, fsname, has_client)?;
     for assignment in assignments {
         let (name, value) = split_assignment(assignment)?;
+        if let Some(reason) = absent_parameters::reason(name) {
+            bail!("cannot set {assignment}: there is no '{name}': {reason}");
+        }
         tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
     }
     Ok(())
@@ -195,6 +208,9 @@ fn named_target(pattern: &str, fsname: &str) -> Option<TargetRole> {
 
 /// That nothing has such a name, with what may be meant.
 fn unknown(pattern: &str, tree: &ParameterTree) -> String {
+    if let Some(reason) = absent_parameters::reason(pattern) {
+        return format!("there is no '{pattern}': {reason}");
+    }
     let nodes = tree.list_recursive("*").unwrap_or_default();
     let near = near(pattern, nodes.iter().map(|node| node.name.as_str()));
     let meant = if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) };
@@ -208,6 +224,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Nothing => Parameter::read_only("", String::new),
             Takes::Text => Parameter::writable("", String::new, |_| Ok(())),
             Takes::JobSource => Parameter::writable("", String::new, |text| text.parse::<JobSource>().map(drop)),
+            Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
         };
@@ -341,6 +358,15 @@ mod tests {
             ("ost.OSS.ost.threads_max=0", "expected a number from 1 to 4096"),
             ("mds.MDS.mdt.threads_min=10000", "expected a number from 1 to 4096"),
             ("ost.OSS.ost_io.threads_started=3", "is read-only"),
+            ("ost.OSS.ost_io.threads_max=0", "expected a number from 1 to 1024"),
+            ("mds.MDS.mdt.threads_max=10000", "expected a number from 1 to 4096"),
+            ("ost.OSS.ost_io.tuner=perhaps", "expected on or off"),
+            ("ost.OSS.ost_io.tuner_log=", "is read-only"),
+            (
+                "osc.*.max_dirty_mb=32",
+                "there is no 'osc.*.max_dirty_mb': a write reaches its targets before it returns",
+            ),
+            ("ldlm.services.ldlm_canceld.tuner=on", "no parameter matches"),
             (
                 "ost.OSS.ost_io.nrs_policies=nosuch",
                 "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay",
@@ -387,6 +413,7 @@ mod tests {
         for (wrong, said) in [
             ("lod.*.nonsense", "has a parameter 'lod.*.nonsense'; see: stria ctl list_param"),
             ("lod.*.stripcount", "(did you mean lod.*.stripecount?)"),
+            ("mdc.*.max_mod_rpcs_in_flight", "there is no 'mdc.*.max_mod_rpcs_in_flight': max_rpcs_in_flight limits"),
             ("obdfilter.stria-OST0007.nonsense", "no target or mount"),
             ("obdfilter.other-OST0007.no_create", "no target or mount"),
             ("obdfilter.stria-OSTffff.no_create", "no target or mount"),

@@ -3,15 +3,39 @@
 use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
-use rpc::{ImportStatistics, message::mgs::TargetRole};
-use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use rpc::{ImportOptions, ImportStatistics, message::mgs::TargetRole};
+use rt::{
+    parameters::{Parameter, ParameterError, ParameterTree, parse_number},
+    real::ProcessorTime,
+};
 use types::{JobName, MdtIndex};
 
 use super::{
     Node,
     parameter_names::{LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
+    tuner_parameters,
 };
+
+/// Lets tuners choose the numbers of service threads.
+pub fn tune_services(node: &Node) {
+    let processors = Arc::new(ProcessorTime::default());
+    for service in SERVICES.iter().filter(|service| service.is_tuned() && serves(node, service.server)) {
+        let (service, processors) = (node.server.service(service.name), processors.clone());
+        service.tuning().watch_processors(Arc::new(move || processors.used()));
+        service.tune();
+    }
+}
+
+/// Whether `node` has what has such services.
+fn serves(node: &Node, kind: ServerKind) -> bool {
+    match kind {
+        ServerKind::Oss => !node.osts.is_empty(),
+        ServerKind::Mds => !node.mdts.is_empty(),
+        ServerKind::Mgs => node.mgs.is_some(),
+        ServerKind::Any => !node.osts.is_empty() || !node.mdts.is_empty() || node.mgs.is_some(),
+    }
+}
 
 /// Registers everything `node` has.
 pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {
@@ -19,13 +43,7 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
     let doc = "panics in requests that this process contained, in its targets and its mount";
     tree.register("panics", Parameter::read_only(doc, || rt::contain::count().to_string()))?;
     for service in SERVICES {
-        let serves = match service.server {
-            ServerKind::Oss => !node.osts.is_empty(),
-            ServerKind::Mds => !node.mdts.is_empty(),
-            ServerKind::Mgs => node.mgs.is_some(),
-            ServerKind::Any => !node.osts.is_empty() || !node.mdts.is_empty() || node.mgs.is_some(),
-        };
-        if serves {
+        if serves(node, service.server) {
             let io_threads = service.has_io_threads().then(|| node.threads.ost_io.clone());
             service_parameters::register(tree, service, node.server.service(service.name), io_threads)?;
         }
@@ -157,19 +175,47 @@ fn register_connection(
         found.map(|(_, _, statistics)| connection_statistics(&statistics)).unwrap_or_default()
     };
     tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
-    let count =
-        Arc::new(std::sync::atomic::AtomicU64::new(u64::from(rpc::ImportOptions::default().rpcs_in_flight_max)));
-    let (shown, changed) = (Arc::clone(&count), Arc::clone(client));
-    let get = move || shown.load(std::sync::atomic::Ordering::Relaxed).to_string();
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let get = move || shown.rpcs_in_flight_max(role).map(|count| count.to_string()).unwrap_or_default();
     let set = move |text: &str| {
         let value = parse_number(text, &RPCS_IN_FLIGHT)?;
-        count.store(value, std::sync::atomic::Ordering::Relaxed);
         changed.set_rpcs_in_flight_max(role, value as u16);
         Ok(())
     };
-    let doc = "requests to this target outstanding at once";
+    let doc = "requests to this target outstanding at once; set by hand, it is not tuned";
     let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
-    tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)
+    tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)?;
+    register_tuner(tree, client, role, &prefix)
+}
+
+/// The tuner of the requests to a target.
+fn register_tuner(
+    tree: &ParameterTree,
+    client: &Arc<FileSystem>,
+    role: TargetRole,
+    prefix: &str,
+) -> Result<(), ParameterError> {
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let set = move |text: &str| {
+        changed.set_tuner(role, tuner_parameters::parse(text)?);
+        Ok(())
+    };
+    let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
+    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, off; \
+               max_rpcs_in_flight that is set by hand switches it off";
+    tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
+    let shown = Arc::clone(client);
+    let get = move || {
+        let (tuning, count) = (shown.tuning(role)?, shown.rpcs_in_flight_max(role)?);
+        Some(tuner_parameters::log(
+            &tuning,
+            count.into(),
+            ImportOptions::default().rpcs_in_flight_max.into(),
+            "requests",
+        ))
+    };
+    let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
+    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))
 }
 
 /// Locks of an MDT under which this mount caches names and attributes: Lustre's `ldlm.namespaces`.

@@ -10,6 +10,8 @@ use rt::{
     real::io_threads::{IO_THREADS_MAX, IoThreads},
 };
 
+use super::tuner_parameters;
+
 /// A service, and where its parameters are.
 pub struct KnownService {
     /// Its name in the server.
@@ -57,6 +59,12 @@ pub const SERVICES: &[KnownService] = &[
 ];
 
 impl KnownService {
+    /// Whether a tuner may choose the number of its service threads. Where others wait for requests
+    /// nothing is tried out.
+    pub fn is_tuned(&self) -> bool {
+        self.is_scheduled && self.server != ServerKind::Mgs
+    }
+
     /// Whether its service threads come with threads that do its disk I/O.
     pub fn has_io_threads(&self) -> bool {
         self.name == "ost_io"
@@ -76,6 +84,9 @@ pub fn register(
     io_threads: Option<Arc<IoThreads>>,
 ) -> Result<(), ParameterError> {
     register_threads(tree, known, &service, io_threads)?;
+    if known.is_tuned() {
+        register_tuner(tree, known.prefix, &service)?;
+    }
     register_statistics(tree, known.prefix, service.clone())?;
     if known.is_scheduled {
         register_scheduler(tree, known.prefix, &service)?;
@@ -104,12 +115,12 @@ fn register_threads(
         Ok(())
     };
     let doc = "service threads: number of requests of this service executed at the same time";
-    let get = move || shown.threads().to_string();
+    let get = move || shown.threads_max().to_string();
     tree.register(&format!("{prefix}.threads_max"), Parameter::writable(doc, get, set).within(range.clone()))?;
     let (shown, changed, allowed) = (service.clone(), service.clone(), range.clone());
     let set = move |text: &str| {
         let number = parse_number(text, &allowed)? as usize;
-        let most = changed.threads();
+        let most = changed.threads_max();
         if number > most {
             return Err(format!("threads_max is {most}; raise it first"));
         }
@@ -123,6 +134,26 @@ fn register_threads(
     let doc = "largest number of requests executed at the same time so far, between threads_min and threads_max";
     let get = move || shown.threads_started().to_string();
     tree.register(&format!("{prefix}.threads_started"), Parameter::read_only(doc, get))
+}
+
+fn register_tuner(tree: &ParameterTree, prefix: &str, service: &Arc<Service>) -> Result<(), ParameterError> {
+    let (shown, changed) = (service.clone(), service.clone());
+    let set = move |text: &str| {
+        if tuner_parameters::parse(text)? {
+            changed.tune()
+        } else {
+            changed.stop_tuning()
+        }
+        Ok(())
+    };
+    let get = move || tuner_parameters::mode(shown.tuning());
+    let doc = "whether the number of service threads is chosen by what is measured: on, off; \
+               threads_max that is set by hand switches it off";
+    tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
+    let shown = service.clone();
+    let get = move || tuner_parameters::log(shown.tuning(), shown.threads(), shown.threads_max(), "threads");
+    let doc = "the number of service threads at present, and the last decisions of the tuner";
+    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, get))
 }
 
 fn register_statistics(tree: &ParameterTree, prefix: &str, service: Arc<Service>) -> Result<(), ParameterError> {
@@ -228,6 +259,10 @@ pub fn register_checks(tree: &ParameterTree, known: &KnownService) -> Result<(),
         register(name, Parameter::writable("", String::new, check).within(known.threads()))?;
     }
     register("threads_started", Parameter::read_only("", String::new))?;
+    if known.is_tuned() {
+        register("tuner", Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)))?;
+        register("tuner_log", Parameter::read_only("", String::new))?;
+    }
     register("stats", Parameter::writable("", String::new, |_| Ok(())))?;
     if !known.is_scheduled {
         return Ok(());

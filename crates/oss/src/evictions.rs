@@ -16,7 +16,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use types::{ClientId, FsError, FsResult};
 
-use crate::tables::{EVICTED, client_key, parse_client_key};
+use crate::{
+    service_threads::{SERVICE, ServiceThreads},
+    tables::{EVICTED, client_key, parse_client_key},
+};
 
 #[derive(Default)]
 struct State {
@@ -81,8 +84,14 @@ impl Evictions {
     }
 
     /// Refuses a client from now on; returns when that is durable, with the rest of the batch, and
-    /// nothing of the client is running.
-    pub async fn evict(&self, kv: &Store, client: ClientId, mut batch: Batch) -> Result<(), kv::Error> {
+    /// nothing of the client is running. It waits for that without a service thread.
+    pub async fn evict(
+        &self,
+        kv: &Store,
+        threads: &ServiceThreads,
+        client: ClientId,
+        mut batch: Batch,
+    ) -> Result<(), kv::Error> {
         self.state.lock().evicted.insert(client);
         batch.put(EVICTED, Bytes::copy_from_slice(&client_key(client)), Bytes::new());
         let lsn = kv.apply_reserved(batch)?;
@@ -97,6 +106,7 @@ impl Evictions {
                     return Ok(());
                 }
             }
+            let _parked = threads.park(SERVICE);
             drained.await;
         }
     }

@@ -26,6 +26,7 @@ pub mod rate_limit;
 mod read_buffers;
 pub mod replies;
 pub mod reserved;
+pub mod service_threads;
 pub mod statistics;
 pub mod store;
 pub mod superblock;

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use kv::{Batch, ColdStore, PowerLossEra, Store, Table};
 use parking_lot::Mutex;
 use rpc::{
-    Answer, Call, Handler, SessionEvent,
+    Answer, Call, Clients, Handler, SessionEvent,
     checksum::verify,
     message::{
         OstReply, OstRequest, Reply, Request,
@@ -46,6 +46,7 @@ use crate::{
     options::OstOptions,
     rate_limit::RateLimit,
     replies::{Origin, Replies},
+    service_threads::{SERVICE, SERVICE_IO, ServiceThreads},
     statistics::Statistics,
     store::ObjectStore,
     superblock::{CLEAN_KEY, ERA_KEY, SUPERBLOCK_KEY, Superblock, target_name},
@@ -53,11 +54,6 @@ use crate::{
     throughput::{Direction, Throughput},
     work::Work,
 };
-
-/// Service of requests that move data or space.
-pub const SERVICE_IO: &str = "ost_io";
-/// Service of all other requests.
-pub const SERVICE: &str = "ost";
 
 /// Most bytes of one batch; a quarter of a journal segment if that is less.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
@@ -128,6 +124,7 @@ pub struct Ost {
     pub(crate) evictions: Evictions,
     applied: Applied,
     replies: Replies,
+    service_threads: Arc<ServiceThreads>,
     pub(crate) statistics: Statistics,
     work: Work,
     throughput: Arc<Throughput>,
@@ -213,12 +210,14 @@ impl Ost {
         // A start counts once.
         let if_missing = if era.count() == found.count() { era.with_missing() } else { era };
         let throughput = devices.throughput;
+        let service_threads = Arc::<ServiceThreads>::default();
         let parts = Parts {
             device: devices.objects,
             kv: kv.clone(),
             superblock: superblock.clone(),
             if_missing,
             throughput: throughput.clone(),
+            service_threads: service_threads.clone(),
         };
         let replies = Replies::load(kv.clone(), clock.clone())?;
         let (directory, recovery) = DirectoryStore::open(seams, parts, options.clone(), batch_bytes).await?;
@@ -234,6 +233,7 @@ impl Ost {
             evictions,
             applied,
             replies,
+            service_threads,
             statistics: Statistics::default(),
             work: Work::new(clock.now()),
             throughput,
@@ -383,7 +383,7 @@ impl Ost {
                 let mut batch = Batch::default();
                 self.applied.note(origin.as_ref(), 1, &mut batch);
                 // Also if it was executed before: the answer waits for what runs of the client.
-                let evicted = self.evictions.evict(&self.kv, client, batch).await;
+                let evicted = self.evictions.evict(&self.kv, &self.service_threads, client, batch).await;
                 evicted.map_err(|error| kv_error(&self.name, error))?;
                 // What it asks again is refused, too.
                 self.replies.forget(client).await.map_err(|error| kv_error(&self.name, error))?;
@@ -584,6 +584,10 @@ impl Handler for Ost {
 
     fn halt(&self) {
         self.kv.halt();
+    }
+
+    fn served(&self, server: Arc<dyn Clients>) {
+        self.service_threads.set_server(server);
     }
 
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {

@@ -10,3 +10,4 @@ mod origins;
 mod repetition;
 mod requests;
 mod reserved;
+mod service_threads;

@@ -11,6 +11,7 @@ pub mod server;
 pub mod service;
 pub mod session;
 pub mod stored_reply;
+pub mod tuning;
 
 pub use auth::{Key, Keyring, Principal, Role, Secret};
 pub use handler::{Answer, Call, Clients, Handler, SessionEvent};
@@ -21,3 +22,4 @@ pub use import::{
 };
 pub use server::{Server, ServerOptions, SessionInfo};
 pub use service::{Parked, Service, ServiceStatistics};
+pub use tuning::{Mode, ProcessorUse, Tuning};

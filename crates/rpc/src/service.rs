@@ -16,6 +16,7 @@
 //! an allocation.
 
 mod policies;
+mod tuned;
 
 use std::{
     pin::Pin,
@@ -29,7 +30,10 @@ use parking_lot::Mutex;
 use rt::{Clock, Instant, Spawn};
 use tokio::sync::oneshot;
 
-use crate::histogram::Histogram;
+use crate::{
+    histogram::Histogram,
+    tuning::{Tuning, WATCHED_FROM},
+};
 
 /// Most service threads one service may be given.
 pub const SERVICE_THREADS_MAX: usize = 65536;
@@ -60,11 +64,16 @@ pub struct QueueFull(pub &'static str);
 
 struct Waiter {
     arrived: Instant,
+    work: u64,
+    /// There was no free thread.
+    waits: bool,
     grant: oneshot::Sender<Permit>,
 }
 
 struct State {
     threads: usize,
+    /// The most that the tuner chooses, and what it is without the tuner.
+    threads_max: usize,
     threads_min: usize,
     /// Most requests that ever executed at once, up to `threads`.
     threads_used: usize,
@@ -75,7 +84,18 @@ struct State {
     wake_at: Option<Instant>,
     /// Requests that execute now, by policy.
     active: [usize; PolicyName::ALL.len()],
+    achieved: Achieved,
     statistics: ServiceStatistics,
+}
+
+/// What the tuner measures; never reset.
+#[derive(Default)]
+struct Achieved {
+    requests: u64,
+    work: u64,
+    busy_ns: u64,
+    /// Requests that waited for a thread.
+    waited: u64,
 }
 
 /// A named queue.
@@ -85,6 +105,7 @@ pub struct Service {
     clock: Arc<dyn Clock>,
     spawn: Arc<dyn Spawn>,
     state: Mutex<State>,
+    tuning: Arc<Tuning>,
 }
 
 /// The right to execute one request; dropping it ends the execution.
@@ -94,6 +115,8 @@ pub struct Permit {
     started: Instant,
     /// That chose the request.
     policy: PolicyName,
+    /// What the request achieves, for the tuner.
+    work: u64,
 }
 
 /// Whether a request may be held back while a service thread is free.
@@ -151,15 +174,17 @@ impl Service {
     ) -> Arc<Self> {
         let state = State {
             threads: clamp_threads(threads),
+            threads_max: clamp_threads(threads),
             threads_min: 1,
             threads_used: 0,
             parked: 0,
             queue: Scheduler::default(),
             wake_at: None,
             active: Default::default(),
+            achieved: Default::default(),
             statistics: Default::default(),
         };
-        Arc::new(Self { name, queue_max, clock, spawn, state: Mutex::new(state) })
+        Arc::new(Self { name, queue_max, clock, spawn, state: Mutex::new(state), tuning: Tuning::off() })
     }
 
     /// Its name.
@@ -167,9 +192,14 @@ impl Service {
         self.name
     }
 
-    /// Number of service threads.
+    /// Number of service threads at present.
     pub fn threads(&self) -> usize {
         self.state.lock().threads
+    }
+
+    /// Largest number of service threads.
+    pub fn threads_max(&self) -> usize {
+        self.state.lock().threads_max
     }
 
     /// Least number of service threads.
@@ -181,24 +211,29 @@ impl Service {
     /// executed at once.
     pub fn threads_started(&self) -> usize {
         let state = self.state.lock();
-        state.threads_used.clamp(state.threads_min, state.threads)
+        state.threads_used.clamp(state.threads_min, state.threads_max)
     }
 
-    /// Changes the number of service threads, at least 1. More start waiting requests at once;
-    /// fewer take effect as running requests end. The least number is no higher.
+    /// Changes the number of service threads, at least 1, which the tuner does not touch from now
+    /// on. More start waiting requests at once; fewer take effect as running requests end. The
+    /// least number is no higher.
     pub fn set_threads(self: &Arc<Self>, threads: usize) {
+        self.tuning.set_by_hand();
         let mut state = self.state.lock();
         state.threads = clamp_threads(threads);
+        state.threads_max = state.threads;
         state.threads_min = state.threads_min.min(state.threads);
         state.threads_used = state.threads_used.min(state.threads);
         drop(state);
         self.start_waiting();
     }
 
-    /// Changes the least number of service threads, at most their number.
-    pub fn set_threads_min(&self, threads_min: usize) {
+    /// Changes the least number of service threads, at most the largest.
+    pub fn set_threads_min(self: &Arc<Self>, threads_min: usize) {
         let mut state = self.state.lock();
-        state.threads_min = threads_min.clamp(1, state.threads);
+        state.threads_min = threads_min.clamp(1, state.threads_max);
+        drop(state);
+        self.follow_limits();
     }
 
     /// Counters up to now.
@@ -217,29 +252,35 @@ impl Service {
     /// Asks for execution of a request that arrived at `now`. `facts`: what a policy may know of
     /// it.
     pub fn admit(self: &Arc<Self>, now: Instant, facts: impl FnOnce() -> Facts) -> Result<Admission, QueueFull> {
-        self.admit_held(now, Hold::ByPolicy, facts)
+        self.admit_held(now, (Hold::ByPolicy, 1), facts)
     }
 
-    /// As [`Service::admit`], and says whether a policy may hold the request back.
+    /// As [`Service::admit`], and says whether a policy may hold the request back, and what it
+    /// achieves.
     pub(crate) fn admit_held(
         self: &Arc<Self>,
         now: Instant,
-        hold: Hold,
+        (hold, work): (Hold, u64),
         facts: impl FnOnce() -> Facts,
     ) -> Result<Admission, QueueFull> {
         let mut state = self.state.lock();
         let is_fifo = state.queue.is_fifo();
         if is_fifo && state.has_free_thread() && state.queue.is_empty() {
             state.start(Duration::ZERO, PolicyName::Fifo);
+            let is_busy = state.statistics.in_flight >= WATCHED_FROM;
+            drop(state);
+            if is_busy {
+                self.watch();
+            }
             let service = Some(self.clone());
-            return Ok(Admission::Now(Permit { service, started: now, policy: PolicyName::Fifo }));
+            return Ok(Admission::Now(Permit { service, started: now, policy: PolicyName::Fifo, work }));
         }
         if state.queue.len() >= self.queue_max {
             state.statistics.refused += 1;
             return Err(QueueFull(self.name));
         }
         let (grant, granted) = oneshot::channel();
-        let waiter = Waiter { arrived: now, grant };
+        let waiter = Waiter { arrived: now, work, waits: !state.has_free_thread(), grant };
         let ticket = match hold {
             Hold::ByPolicy => state.queue.push(now.0, facts(), waiter),
             Hold::Never => state.queue.push_free(now.0, facts(), waiter),
@@ -247,6 +288,7 @@ impl Service {
         let waiting = state.queue.len();
         state.statistics.waiting_max = state.statistics.waiting_max.max(waiting);
         drop(state);
+        self.watch();
         if !is_fifo {
             self.start_waiting();
         }
@@ -285,8 +327,9 @@ impl Service {
                 Scheduled::Nothing => return,
             };
             state.start(now.since(waiter.arrived), policy);
+            state.achieved.waited += u64::from(waiter.waits);
             drop(state);
-            let permit = Permit { service: Some(self.clone()), started: now, policy };
+            let permit = Permit { service: Some(self.clone()), started: now, policy, work: waiter.work };
             if let Err(mut unwanted) = waiter.grant.send(permit) {
                 unwanted.service = None;
                 self.state.lock().end(policy);
@@ -352,6 +395,9 @@ impl Drop for Permit {
         let mut state = service.state.lock();
         state.end(self.policy);
         state.statistics.service_time.record(busy);
+        state.achieved.requests += 1;
+        state.achieved.work += self.work;
+        state.achieved.busy_ns += busy.as_nanos() as u64;
         let somebody_waits = !state.queue.is_empty();
         drop(state);
         if somebody_waits {

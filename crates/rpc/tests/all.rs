@@ -19,3 +19,4 @@ mod panic;
 mod strangers;
 mod timeouts;
 mod trouble;
+mod tuner;

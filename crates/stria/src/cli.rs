@@ -75,7 +75,7 @@ pub enum Command {
     /// it). A journal segment can also be inspected while its target is in use.
     Inspect(InspectArgs),
     /// Explain the layout of files: the reasons for it, its cost and speed, and what would be
-    /// better
+    /// better; or, with --service, the number of threads of a service
     Explain(ExplainArgs),
     /// Recommend a layout for a planned job
     Advise(AdviseArgs),

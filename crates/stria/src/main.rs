@@ -9,6 +9,7 @@ use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
 use fuse::mount::helper::is_helper_call;
+use lfs::explain::ExplainArgs;
 use node::{signals, system_log::SystemLog};
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
@@ -106,6 +107,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Lfs { .. } => unreachable!("handled before the log starts"),
         Command::Ctl(arguments) => node::ctl::run(arguments),
         Command::Inspect(arguments) => node::inspect::run(&arguments),
+        Command::Explain(ExplainArgs { service: Some(service), run_dir, json, .. }) => {
+            node::ctl::explain_service(&service, run_dir, json)
+        }
         Command::Explain(arguments) => lfs::explain::run(&arguments),
         Command::Advise(arguments) => {
             lfs::explain::advise(&arguments);

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rpc::{
-    Import, ImportOptions, Recovery,
+    Import, ImportOptions, Recovery, Tuning,
     message::mgs::{ClusterMap, MapTarget, Pool, TargetRole, TargetState},
 };
 use rt::Seams;
@@ -121,6 +121,23 @@ impl TargetTable {
     pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
         if let Some(target) = self.by_role.read().get(&role) {
             target.import().set_max_rpcs_in_flight(count);
+        }
+    }
+
+    /// How many requests may be outstanding at a target.
+    pub fn rpcs_in_flight_max(&self, role: TargetRole) -> Option<u16> {
+        Some(self.by_role.read().get(&role)?.import().max_rpcs_in_flight())
+    }
+
+    /// The tuner of requests to a target.
+    pub fn tuning(&self, role: TargetRole) -> Option<Arc<Tuning>> {
+        Some(self.by_role.read().get(&role)?.import().tuning().clone())
+    }
+
+    /// Switches the tuner of requests to a target on or off.
+    pub fn set_tuner(&self, role: TargetRole, on: bool) {
+        if let Some(target) = self.by_role.read().get(&role) {
+            if on { target.import().tune() } else { target.import().stop_tuning() }
         }
     }
 

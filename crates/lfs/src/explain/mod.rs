@@ -31,8 +31,14 @@ use words::Explanation;
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
     /// Files and directories on a mounted file system
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "service", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// Explain the number of threads of a service of this host's servers instead, as ost_io
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "ost_speed"])]
+    pub service: Option<String>,
+    /// Directory of the servers' control sockets (/run/stria)
+    #[arg(long, value_name = "DIR", requires = "service")]
+    pub run_dir: Option<PathBuf>,
     /// Print one JSON object per path
     #[arg(long)]
     pub json: bool,

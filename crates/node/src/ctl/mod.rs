@@ -2,6 +2,7 @@
 
 mod arguments;
 mod daemons;
+mod explain;
 mod parameters;
 mod pool;
 pub(crate) mod protocol;
@@ -13,6 +14,7 @@ use anyhow::bail;
 
 pub use arguments::{CtlArgs, CtlCommand};
 use daemons::{Daemon, Daemons, ask_all, done_by_any};
+pub use explain::explain_service;
 use parameters::Question;
 use protocol::{CtlReply, CtlRequest, PoolChange, PoolLine, TargetLine};
 use show::{Headings, Style};

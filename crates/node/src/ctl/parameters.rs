@@ -3,6 +3,8 @@
 use anyhow::bail;
 use rt::parameters::near;
 
+use crate::absent_parameters;
+
 use super::{
     daemons::{Daemon, ask_all, done_by_any},
     protocol::{CtlReply, CtlRequest, Parameter},
@@ -94,6 +96,9 @@ pub fn set(daemons: &[&Daemon], assigned: &str, permanent: bool, style: Style) -
 
 /// That nothing has such a name, with what may be meant.
 fn no_match(daemons: &[&Daemon], pattern: &str) -> anyhow::Error {
+    if let Some(reason) = absent_parameters::reason(pattern) {
+        return anyhow::anyhow!("there is no '{pattern}': {reason}");
+    }
     let everything = ask_all(daemons, &CtlRequest::List { pattern: "*".to_owned() }).unwrap_or_default();
     let names: Vec<String> = of_parameters(everything)
         .into_iter()

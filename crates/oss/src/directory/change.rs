@@ -23,6 +23,7 @@ use crate::{
     object_record::{ObjectOrigin, ObjectRecord},
     options::IN_PLACE_BYTES_MIN,
     replies::Origin,
+    service_threads::{SERVICE, SERVICE_IO},
     tables::{CHUNKS, part_key},
 };
 
@@ -111,7 +112,7 @@ impl DirectoryStore {
             Ok(Some(if removes { Some(records.removal(object, &gone, std::slice::from_ref(&cut))?) } else { None }))
         };
         let tail = (object, size / BLOCK_BYTES..u64::MAX);
-        let (guard, found) = self.lock_and_look(Access::Exclusive, tail, loading, look).await?;
+        let (guard, found) = self.lock_and_look((SERVICE_IO, Access::Exclusive), tail, loading, look).await?;
         let edges = match found {
             None if size == 0 => return Ok(UNCHANGED),
             None | Some(None) => return self.grow(loading, by, size).await,
@@ -161,7 +162,7 @@ impl DirectoryStore {
             Ok(Some((gone, edges)))
         };
         let range = (object, blocks_of(offset, bytes));
-        let (guard, found) = self.lock_and_look(Access::Exclusive, range, loading, look).await?;
+        let (guard, found) = self.lock_and_look((SERVICE_IO, Access::Exclusive), range, loading, look).await?;
         let Some((gone, edges)) = found else {
             return if extend { self.grow(loading, by, end).await } else { Ok(UNCHANGED) };
         };
@@ -260,7 +261,7 @@ impl DirectoryStore {
         let may_make = in_file && self.look(loading, is_missing).await?;
         let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
         let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
-        let (guard, ()) = self.lock_and_look(Access::Exclusive, range, loading, look).await?;
+        let (guard, ()) = self.lock_and_look((SERVICE_IO, Access::Exclusive), range, loading, look).await?;
         let mut noted = None;
         if in_file {
             let made = self
@@ -308,7 +309,7 @@ impl DirectoryStore {
                 Ok(record?.is_some() && edges?.is_empty())
             };
             let whole = (object, removal.blocks.clone());
-            let (_guard, exists) = self.lock_and_look(Access::Exclusive, whole, loading, look).await?;
+            let (_guard, exists) = self.lock_and_look((SERVICE, Access::Exclusive), whole, loading, look).await?;
             if exists {
                 destroyed = Some(self.remove(loading, object, removal, None).await?.lsn);
             }

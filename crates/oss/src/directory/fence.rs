@@ -22,6 +22,7 @@ use super::{
     DirectoryStore,
     records::{Access, Records},
 };
+use crate::service_threads::SERVICE;
 
 impl DirectoryStore {
     /// Refuses requests by layouts older than this from now on.
@@ -29,7 +30,7 @@ impl DirectoryStore {
         for &object in objects {
             let (mut loading, whole) = (Loading::default(), (object, 0..u64::MAX));
             let look = |records: &Records<'_>| records.object(object);
-            let _guard = self.lock_and_look(Access::Exclusive, whole, &mut loading, look).await?;
+            let _guard = self.lock_and_look((SERVICE, Access::Exclusive), whole, &mut loading, look).await?;
             self.update(&mut loading, object, |transaction| {
                 // What makes room elsewhere must be possible where there is none.
                 transaction.use_reserve();

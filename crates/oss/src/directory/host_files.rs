@@ -15,7 +15,7 @@ use super::{
     DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file,
     records::{Access, Records},
 };
-use crate::chunk_record::CHUNK_BLOCKS;
+use crate::{chunk_record::CHUNK_BLOCKS, service_threads::SERVICE};
 
 /// A file below the directory of host files that belongs to no object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl DirectoryStore {
     async fn check_file(&self, object: ObjectId) -> FsResult<Option<String>> {
         let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
         let look = |records: &Records<'_>| records.object(object);
-        let (_guard, record) = self.lock_and_look(Access::Shared, whole, loading, look).await?;
+        let (_guard, record) = self.lock_and_look((SERVICE, Access::Shared), whole, loading, look).await?;
         let Some(record) = record.filter(|record| record.blocks > record.inline_blocks) else { return Ok(None) };
         let file = host_file(object);
         let length = self.device.length(&file).await;

@@ -105,6 +105,7 @@ use crate::{
     range_lock::RangeLocks,
     read_buffers::ReadBuffers,
     replies::Origin,
+    service_threads::ServiceThreads,
     store::ObjectStore,
     superblock::Superblock,
     tables::{OBJECTS, object_key, parse_object_key},
@@ -129,6 +130,7 @@ pub struct DirectoryStore {
     /// [`OstOptions::audits`] as of the opening.
     audits: bool,
     locks: RangeLocks,
+    service_threads: Arc<ServiceThreads>,
     volatile: Mutex<HostFileState>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do
     /// not.

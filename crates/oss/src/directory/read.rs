@@ -21,7 +21,10 @@ use super::{
     host_file,
     records::{Access, Records},
 };
-use crate::chunk_record::{BlockState, CHUNK_BLOCKS};
+use crate::{
+    chunk_record::{BlockState, CHUNK_BLOCKS},
+    service_threads::{SERVICE, SERVICE_IO},
+};
 
 impl DirectoryStore {
     pub(super) async fn read_object(&self, read: Read) -> FsResult<(ReadDone, Bytes)> {
@@ -38,7 +41,8 @@ impl DirectoryStore {
             let inline = records.inlines(object, blocks.start, &states)?;
             Ok((size, bytes, blocks, states, inline))
         };
-        let locked = self.lock_and_look(Access::Shared, (object, asked.clone()), &mut Loading::default(), look).await?;
+        let access = (SERVICE_IO, Access::Shared);
+        let locked = self.lock_and_look(access, (object, asked.clone()), &mut Loading::default(), look).await?;
         let (_guard, (size, bytes, blocks, states, inline)) = locked;
         if bytes == 0 {
             return Ok((ReadDone { checksums: Vec::new(), size }, Bytes::new()));
@@ -157,7 +161,8 @@ impl DirectoryStore {
             };
             // Of its own, lest it grows to the size of the object.
             let contents = &mut Loading::default();
-            let locked = self.lock_and_look(Access::Shared, (object, blocks.clone()), contents, look).await?;
+            let locked =
+                self.lock_and_look((SERVICE, Access::Shared), (object, blocks.clone()), contents, look).await?;
             let (_guard, (states, inline)) = locked;
             self.load_blocks(object, blocks, &states, &inline).await?;
             next = chunk + 1;
@@ -169,7 +174,7 @@ impl DirectoryStore {
     async fn verify_counts(&self, object: ObjectId) -> FsResult<()> {
         let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
         let look = |records: &Records<'_>| records.object(object);
-        let (_guard, record) = self.lock_and_look(Access::Shared, whole, loading, look).await?;
+        let (_guard, record) = self.lock_and_look((SERVICE, Access::Shared), whole, loading, look).await?;
         let record = record.unwrap_or_default();
         let (mut counts, mut next) = (Counts::of(&record), 0);
         while let Some((chunk, states)) = self.next_chunk(loading, object, next).await? {

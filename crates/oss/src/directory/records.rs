@@ -272,19 +272,23 @@ impl DirectoryStore {
     }
 
     /// Locks blocks and looks at records under the lock, for which no request has to wait while
-    /// they are loaded.
+    /// they are loaded. A request of `service` that waits for the lock gives its service thread
+    /// back meanwhile.
     pub(super) async fn lock_and_look<T>(
         &self,
-        access: Access,
+        (service, access): (&'static str, Access),
         (object, blocks): (ObjectId, Range<u64>),
         loading: &mut Loading,
         look: impl Fn(&Records<'_>) -> FsResult<T>,
     ) -> FsResult<(RangeGuard<'_>, T)> {
         loop {
-            let guard = match access {
-                Access::Shared => self.locks.shared(object, blocks.clone()).await,
-                Access::Exclusive => self.locks.exclusive(object, blocks.clone()).await,
+            let request = match access {
+                Access::Shared => self.locks.shared(object, blocks.clone()),
+                Access::Exclusive => self.locks.exclusive(object, blocks.clone()),
             };
+            let parked = if request.waits_without_thread() { self.service_threads.park(service) } else { None };
+            let guard = request.await;
+            drop(parked);
             let outcome = look(&self.records(Some(loading)));
             if !loading.is_given_up() {
                 return outcome.map(|found| (guard, found));

@@ -39,6 +39,7 @@ use crate::{
     options::OstOptions,
     pending_record::PendingRecord,
     replies,
+    service_threads::ServiceThreads,
     superblock::{CLEAN_KEY, ERA_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, REPLIES, parse_object_key, parse_part_key},
     throughput::Throughput,
@@ -66,6 +67,8 @@ pub struct Parts {
     pub if_missing: PowerLossEra,
     /// Of the device.
     pub throughput: Arc<Throughput>,
+    /// Of the target's requests.
+    pub service_threads: Arc<ServiceThreads>,
 }
 
 /// What opening found.
@@ -90,7 +93,7 @@ impl DirectoryStore {
         options: Arc<Mutex<OstOptions>>,
         batch_bytes: usize,
     ) -> FsResult<(Arc<Self>, Recovery)> {
-        let Parts { device, kv, superblock, if_missing, throughput } = parts;
+        let Parts { device, kv, superblock, if_missing, throughput, service_threads } = parts;
         let target = superblock.target();
         let audits = options.lock().audits;
         let store = Arc::new(Self {
@@ -103,6 +106,7 @@ impl DirectoryStore {
             options,
             audits,
             locks: Default::default(),
+            service_threads,
             volatile: Mutex::default(),
             committing: Default::default(),
             overwriting: Default::default(),

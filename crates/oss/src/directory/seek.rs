@@ -8,7 +8,10 @@ use super::{
     DirectoryStore,
     records::{Access, Records},
 };
-use crate::chunk_record::{BlockState, CHUNK_BLOCKS};
+use crate::{
+    chunk_record::{BlockState, CHUNK_BLOCKS},
+    service_threads::SERVICE,
+};
 
 impl DirectoryStore {
     pub(super) async fn seek_object(&self, object: ObjectId, offset: u64, data: bool) -> FsResult<Option<u64>> {
@@ -21,7 +24,8 @@ impl DirectoryStore {
             }
             Ok(size)
         };
-        let (_guard, size) = self.lock_and_look(Access::Shared, (object, 0..u64::MAX), loading, look).await?;
+        let (_guard, size) =
+            self.lock_and_look((SERVICE, Access::Shared), (object, 0..u64::MAX), loading, look).await?;
         if offset >= size {
             return Ok(None);
         }

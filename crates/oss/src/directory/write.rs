@@ -3,8 +3,8 @@
 //! 1. Space on the device. Existing data may be overwritten in the reserve ([`super::overwrite`]).
 //!    The block in which an object ends may be filled up from it: one block per object, so that
 //!    data that continue elsewhere (see the layout) can start at a block's boundary.
-//! 2. The range lock, and under it the fence and the records (without the lock, if they have to be
-//!    loaded).
+//! 2. The range lock (a request that waits for it holds no service thread), and under it the fence
+//!    and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
 //! 5. One change of the records (several for a large inline write).
@@ -26,7 +26,10 @@ use super::{
     records::{Access, Edge, Records},
     transaction::Applied,
 };
-use crate::{chunk_record::BlockState, object_record::ObjectOrigin, options::IN_PLACE_BYTES_MIN, replies::Origin};
+use crate::{
+    chunk_record::BlockState, object_record::ObjectOrigin, options::IN_PLACE_BYTES_MIN, replies::Origin,
+    service_threads::SERVICE_IO,
+};
 
 /// New contents of one block.
 pub(super) struct NewBlock {
@@ -124,7 +127,8 @@ impl DirectoryStore {
             let edges = records.written_in_part(object, write.offset, data.len() as u64)?;
             Ok(Before { size: record.map_or(0, |record| record.size), states, edges })
         };
-        let (_guard, before) = self.lock_and_look(Access::Exclusive, (object, blocks.clone()), loading, look).await?;
+        let access = (SERVICE_IO, Access::Exclusive);
+        let (_guard, before) = self.lock_and_look(access, (object, blocks.clone()), loading, look).await?;
         let use_reserve = match space {
             WriteSpace::Granted(_) => false,
             WriteSpace::ToOverwrite(..) if before.states.iter().all(|state| *state != BlockState::Absent) => false,

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{BoxFuture, Device, memory::MemoryDevice};
+use tokio::sync::Semaphore;
 use types::SpaceUsage;
 
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub struct Probe {
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
     pub allocating: Arc<AtomicBool>,
+    /// Writes to these files wait until there is a permit.
+    held: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
 }
 
 impl Probe {
@@ -40,7 +43,18 @@ impl Probe {
             unreadable: Default::default(),
             slow: Default::default(),
             allocating: Default::default(),
+            held: Default::default(),
         }
+    }
+
+    /// Writes to this file wait from now on.
+    pub fn hold_writes(&self, file: &str) {
+        self.held.lock().insert(file.to_owned(), Arc::new(Semaphore::new(0)));
+    }
+
+    /// No write waits any more.
+    pub fn release_writes(&self) {
+        std::mem::take(&mut *self.held.lock()).into_values().for_each(|held| held.close());
     }
 
     pub fn take_flushes(&self) -> BTreeMap<String, usize> {
@@ -68,6 +82,14 @@ impl Device for Probe {
     }
 
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        if let Some(held) = self.held.lock().get(file).cloned() {
+            let write = self.inner.write(file, offset, pieces);
+            return Box::pin(async move {
+                // An error means that it is held no more.
+                let _ = held.acquire().await;
+                write.await
+            });
+        }
         if !self.slow.load(Ordering::Relaxed) {
             return self.inner.write(file, offset, pieces);
         }

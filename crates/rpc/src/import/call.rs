@@ -55,7 +55,8 @@ impl Drop for LocalSlot {
             let core = &mut self.inner.guarded.lock().core;
             core.slots.give_back(self.slot);
             if self.executed {
-                core.counters.answered(self.opcode, now.since(self.started));
+                let time = now.since(self.started);
+                core.counters.answered(self.opcode, time, time);
             }
         }
         self.inner.slot_freed(self.purpose);
@@ -157,6 +158,7 @@ impl Import {
                 }
                 entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
             }
+            self.watch();
             match entry {
                 Entry::Local(link, token, xid) => {
                     permit.forget();
@@ -314,7 +316,9 @@ impl Import {
             Purpose::Urgent => inner.urgent.semaphore(),
             Purpose::Recovery | Purpose::Ping => &inner.control,
         };
-        self.acquire(semaphore.try_acquire(), semaphore.acquire(), started).await
+        let now = semaphore.try_acquire();
+        let _awaits = (now.is_err() && purpose == Purpose::Ordinary).then(|| inner.turns.await_turn());
+        self.acquire(now, semaphore.acquire(), started).await
     }
 
     /// Waits until a large request may be sent: only others that were sent before can be in its

@@ -414,7 +414,7 @@ impl Core {
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         self.renewed = self.renewed.max(Some(request.sent));
-        self.counters.answered(request.opcode, now.since(request.started));
+        self.counters.answered(request.opcode, now.since(request.started), now.since(request.sent));
         let result = match decode_result(request.opcode, &frame) {
             Ok(Ok((reply, extension))) => {
                 self.counters.acknowledged(&extension);

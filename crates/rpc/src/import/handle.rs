@@ -118,12 +118,14 @@ impl Import {
         let Question { request, bulk, late_outcome, wanted, cancels } = question.into();
         let request = request.addressed_to(self.inner.family);
         let (mut late, known) = late_outcome.is_some().then(oneshot::channel).unzip();
+        let bytes = bulk.len();
         let outcome = self.exchange(request, bulk, &Beside { wanted, cancels }, &mut late).await;
         if let (Some(late_outcome), Some(known)) = (late_outcome, known) {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
             *late_outcome = is_open.then_some(LateOutcome(known));
         }
         let Answered { reply, bulk, extension, era, connection } = outcome?;
+        self.inner.turns.answered(bytes + bulk.len());
         Ok(Answered { reply: R::reply(reply)?, bulk, extension, era, connection })
     }
 
@@ -164,9 +166,13 @@ impl Import {
     }
 
     /// Changes the number of requests that may be outstanding at once, 1 to the number of slots the
-    /// server grants less 1.
+    /// server grants less 1. The tuner does not touch it from now on.
     pub fn set_max_rpcs_in_flight(&self, count: u16) {
-        self.inner.guarded.lock().wanted = count;
+        self.inner.tuning.set_by_hand();
+        {
+            let mut guarded = self.inner.guarded.lock();
+            (guarded.wanted, guarded.wanted_max) = (count, count);
+        }
         self.inner.adjust_permits();
     }
 

@@ -11,9 +11,10 @@ use super::{
     handle::Recovery,
     options::{Endpoint, ImportOptions},
     permits::Permits,
+    tuned::Turns,
     waiting::Waiting,
 };
-use crate::{auth::Principal, codec::opcode::Family, server::LocalLink};
+use crate::{auth::Principal, codec::opcode::Family, server::LocalLink, tuning::Tuning};
 
 /// How calls reach the target at present.
 #[derive(Clone)]
@@ -39,8 +40,10 @@ pub(super) struct Guarded {
     /// Calls could go out since the last disconnection.
     pub(super) worked: bool,
     pub(super) closing: bool,
-    /// Wanted `max_rpcs_in_flight`.
+    /// Wanted `max_rpcs_in_flight`, as the tuner or somebody else chose it.
     pub(super) wanted: u16,
+    /// The most that the tuner may choose, and what is wanted without it.
+    pub(super) wanted_max: u16,
     /// Callers whose requests are not sent yet.
     pub(super) waiting: Waiting,
 }
@@ -71,6 +74,8 @@ pub(super) struct Inner {
     pub(super) permits: Permits,
     /// One permit per urgent request that may be outstanding.
     pub(super) urgent: Permits,
+    pub(super) turns: Turns,
+    pub(super) tuning: Arc<Tuning>,
     /// Bytes that large requests may take at the target until they are answered: it reads from a
     /// connection only as long as they do not take more, and must always read urgent requests.
     pub(super) memory: Arc<Semaphore>,

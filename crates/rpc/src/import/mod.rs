@@ -47,6 +47,7 @@ mod slots;
 mod start;
 mod statistics;
 mod trouble;
+mod tuned;
 mod waiting;
 
 pub use handle::{Import, Recovery};

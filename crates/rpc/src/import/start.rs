@@ -14,12 +14,14 @@ use super::{
     inner::{Guarded, Inner},
     options::{Endpoint, ImportOptions},
     permits::Permits,
+    tuned::Turns,
     waiting::Waiting,
 };
 use crate::{
     auth::Principal,
     codec::opcode::Family,
     server::{BYTES_IN_WORK_MAX, URGENT_BYTES_IN_WORK_MAX},
+    tuning::Tuning,
 };
 
 impl Import {
@@ -46,6 +48,7 @@ impl Import {
             worked: false,
             closing: false,
             wanted: permits,
+            wanted_max: permits,
             waiting: Waiting::default(),
         };
         let inner = Arc::new(Inner {
@@ -58,6 +61,8 @@ impl Import {
             guarded: Mutex::new(guarded),
             permits: Permits::new(permits),
             urgent: Permits::new(1),
+            turns: Turns::default(),
+            tuning: Tuning::off(),
             memory: Arc::new(Semaphore::new(BYTES_IN_WORK_MAX)),
             urgent_memory: Arc::new(Semaphore::new(URGENT_BYTES_IN_WORK_MAX)),
             control: Semaphore::new(1),
@@ -66,6 +71,9 @@ impl Import {
             resend: Notify::new(),
             timeout_due: Notify::new(),
         });
+        if inner.options.tunes {
+            inner.tune();
+        }
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
         Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
     }

@@ -53,6 +53,9 @@ struct Counts {
 
 /// Counters of an import. Those of a request exist from its first answer on.
 pub(super) struct Counters {
+    /// Of all requests, never reset.
+    answered: u64,
+    busy_ns: u64,
     opcodes: [Option<Box<Counts>>; RequestKind::COUNT],
     pub(super) resent: u64,
     pub(super) busy: u64,
@@ -65,6 +68,8 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new() -> Self {
         Self {
+            answered: 0,
+            busy_ns: 0,
             opcodes: [const { None }; RequestKind::COUNT],
             resent: 0,
             busy: 0,
@@ -82,8 +87,10 @@ impl Counters {
         self.committed = self.committed.max(extension.committed);
     }
 
-    /// Counts an answered call.
-    pub(super) fn answered(&mut self, opcode: Opcode, time: Duration) {
+    /// Counts an answered call: the time since its beginning, and since its request was sent.
+    pub(super) fn answered(&mut self, opcode: Opcode, time: Duration, since_sent: Duration) {
+        self.answered += 1;
+        self.busy_ns = self.busy_ns.saturating_add(since_sent.as_nanos() as u64);
         if let Some(kind) = opcode.kind() {
             self.opcodes[kind.index()].get_or_insert_default().time.record(time);
         }
@@ -94,6 +101,11 @@ impl Counters {
         if let Some(kind) = opcode.kind() {
             self.opcodes[kind.index()].get_or_insert_default().errors += 1;
         }
+    }
+
+    /// Answered calls, and the sum of the times since their requests were sent, in nanoseconds.
+    pub(super) fn all_answered(&self) -> (u64, u64) {
+        (self.answered, self.busy_ns)
     }
 
     pub(super) fn snapshot(&self, in_flight: usize) -> ImportStatistics {

@@ -20,6 +20,7 @@ use tracing::Span;
 use types::{ClientId, FsError, FsResult, Generation, Refusal, Slot, TooMany};
 
 use super::{
+    budget::memory_of,
     facts,
     failing::{Failure, Outcome},
     kept::keep,
@@ -38,6 +39,7 @@ use crate::{
     session::{
         CONTROL_SLOT, CallbackResult, ConnectPlan, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect,
     },
+    tuning::REQUEST_WORK,
 };
 
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
@@ -470,7 +472,8 @@ impl ServedTarget {
         let service = if urgent { URGENT_SERVICE } else { self.handler.service(&call.request) };
         let hold = if urgent || call.slot == CONTROL_SLOT { Hold::Never } else { Hold::ByPolicy };
         let facts = || facts::of(cell, self.number, call);
-        let admission = self.shared.service(service, threads).admit_held(now, hold, facts)?;
+        let work = REQUEST_WORK + u64::from(memory_of(&call.request, call.bulk.len()));
+        let admission = self.shared.service(service, threads).admit_held(now, (hold, work), facts)?;
         // What waits for the requests of this session or connection may have released them before
         // this one was queued. Checked afterwards: whatever begins to wait from here on finds it.
         let is_queued = matches!(admission, Admission::Queued(_));

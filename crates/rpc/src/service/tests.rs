@@ -279,7 +279,7 @@ fn what_nothing_may_hold_back_is_held_back_by_no_policy_chosen_later() {
     let (hand, _, service) = scheduled(1, 100);
     let (permit, mut requests) = waiting(&service, &hand, &[1, 2]);
     service.release(&|facts| facts.client == ClientId(2));
-    let free = service.admit_held(hand.now(), Hold::Never, || of_client(3));
+    let free = service.admit_held(hand.now(), (Hold::Never, 1), || of_client(3));
     requests.push((3, queued(free)));
     for policy in ["delay", "tbf", "crrn", "delay"] {
         service.set_policy(policy.parse().unwrap());
@@ -288,7 +288,7 @@ fn what_nothing_may_hold_back_is_held_back_by_no_policy_chosen_later() {
     assert_eq!(executes(&mut requests).map(|(client, _)| client), Some(2));
     assert_eq!(executes(&mut requests).map(|(client, _)| client), Some(3));
     assert!(executes(&mut requests).is_none());
-    let free = service.admit_held(hand.now(), Hold::Never, || of_client(4));
+    let free = service.admit_held(hand.now(), (Hold::Never, 1), || of_client(4));
     assert!(poll(&mut queued(free)).is_some(), "with a policy that holds back all others");
 }
 
@@ -320,3 +320,6 @@ fn threads_that_were_needed_count_as_started() {
     service.set_threads(2);
     assert_eq!((service.threads_min(), service.threads_started()), (2, 2));
 }
+
+#[path = "tuned_tests.rs"]
+mod tuned;

@@ -8,6 +8,7 @@ pub mod directory;
 pub mod entropy;
 pub mod io_threads;
 mod present;
+mod processor_time;
 mod processors;
 pub mod tcp;
 mod turn;
@@ -21,6 +22,7 @@ pub use descriptors::raise_open_files_limit;
 pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
+pub use processor_time::ProcessorTime;
 pub use processors::use_all_processors;
 pub use tcp::{TcpOptions, TcpTransport};
 

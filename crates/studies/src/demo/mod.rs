@@ -59,7 +59,13 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     let ours = work.run(&mount, "StriaFS")?;
     let large = mount.join(work::LARGE_NAME);
     println!("\n$ stria explain {}", large.display());
-    explain::run(&ExplainArgs { paths: vec![large], json: false, speeds: Speeds::default() })?;
+    explain::run(&ExplainArgs {
+        paths: vec![large],
+        service: None,
+        run_dir: None,
+        json: false,
+        speeds: Speeds::default(),
+    })?;
     println!("\n$ lfs df -h {}", mount.display());
     lfs_shown(&["df", "-h"], &mount)?;
     println!();

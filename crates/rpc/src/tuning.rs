@@ -1,0 +1,197 @@
+//! A tuner at work on a service or an import: when it measures, and whether it may change anything.
+//!
+//! Life cycle: nothing runs until there is something to tune. The first request that finds some
+//! others under way starts a task ([`Tuning::wants_watch`], [`Tuning::watch`]), which measures and
+//! changes the setting until there have been no requests for [`IDLE`].
+//!
+//! A value set by hand wins: it is not touched until the tuner is switched on again.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rt::{Clock, Instant, Spawn};
+use tuner::{Limits, Measurement, Tuner};
+
+/// After so long without a request the task ends; longer than an unfinished trial lasts.
+const IDLE: Duration = Duration::from_secs(10);
+/// Requests under way from which on there is something to tune.
+pub(crate) const WATCHED_FROM: usize = 3;
+
+/// What a request achieves besides moving its data: about as much work as moving so many bytes.
+pub(crate) const REQUEST_WORK: u64 = 16 << 10;
+
+/// What is tuned.
+pub(crate) trait Tuned: Send + Sync + 'static {
+    /// What it did up to now.
+    fn measure(&self, now: Instant) -> Measurement;
+
+    /// Its setting from now on.
+    fn apply(self: Arc<Self>, setting: u32);
+}
+
+/// Tells the share of the host's processor time that was used recently, 0 to 1, if it is known.
+pub type ProcessorUse = Arc<dyn Fn() -> Option<f64> + Send + Sync>;
+
+/// Whether a tuner is at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It may change the setting.
+    On,
+    /// It may not.
+    Off,
+    /// It may not, because the value was set by hand.
+    ByHand,
+}
+
+struct State {
+    mode: Mode,
+    limits: Limits,
+    /// Made when there is something to tune.
+    tuner: Option<Tuner>,
+    /// Requests at the last step, and since when there were no more.
+    requests: u64,
+    quiet_since: Instant,
+    /// Of the newest task: older ones end.
+    task: u64,
+    processors: Option<ProcessorUse>,
+}
+
+/// See the module documentation.
+pub struct Tuning {
+    state: Mutex<State>,
+    /// Nothing is to be started: a task runs, or the tuner is off.
+    is_watched: AtomicBool,
+}
+
+impl Tuning {
+    /// Switched off, with one setting to choose from.
+    pub(crate) fn off() -> Arc<Self> {
+        let limits = Limits::service_threads(1, 1);
+        let state = State {
+            mode: Mode::Off,
+            limits,
+            tuner: None,
+            requests: 0,
+            quiet_since: Instant(0),
+            task: 0,
+            processors: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), is_watched: AtomicBool::new(true) })
+    }
+
+    /// Whether the tuner is at work.
+    pub fn mode(&self) -> Mode {
+        self.state.lock().mode
+    }
+
+    /// From now on the tuner takes into account how busy the host's processors are.
+    pub fn watch_processors(&self, processors: ProcessorUse) {
+        self.state.lock().processors = Some(processors);
+    }
+
+    /// Its last decisions, the newest last: each with its time, as text.
+    pub fn log(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let line = |decision: &tuner::Decision| format!("{:.3} {decision}", decision.now_ns as f64 / 1e9);
+        state.tuner.iter().flat_map(|tuner| tuner.log().map(line)).collect()
+    }
+
+    /// Switches the tuner on, with other limits than before; or again, after it was off.
+    pub(crate) fn switch_on(&self, limits: Limits) {
+        let mut state = self.state.lock();
+        if state.mode != Mode::On || state.limits != limits {
+            (state.mode, state.limits, state.tuner) = (Mode::On, limits, None);
+            state.task += 1;
+            self.is_watched.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Switches the tuner off. Its decisions stay.
+    pub(crate) fn switch_off(&self, mode: Mode) {
+        self.state.lock().mode = mode;
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// The value is set by hand.
+    pub(crate) fn set_by_hand(&self) {
+        if self.mode() == Mode::On {
+            self.switch_off(Mode::ByHand);
+        }
+    }
+
+    /// Whether [`Tuning::wants_watch`] may say yes. Costs a look at a number.
+    pub(crate) fn may_want_watch(&self) -> bool {
+        !self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller has to call [`Tuning::watch`]: once for each time that there is something
+    /// to tune again. Costs a look at a number.
+    pub(crate) fn wants_watch(&self) -> bool {
+        self.may_want_watch() && !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// Starts the task. What is tuned is not kept for it.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        (clock, spawn): (Arc<dyn Clock>, &dyn Spawn),
+        setting: u32,
+        tuned: Weak<dyn Tuned>,
+    ) {
+        let tuning = self.clone();
+        let work = async move {
+            let Some(what) = tuned.upgrade() else { return };
+            let task = tuning.begin(&*what, setting, clock.now());
+            drop(what);
+            let mut next = clock.now();
+            loop {
+                clock.sleep_until(next).await;
+                let Some(what) = tuned.upgrade() else { return };
+                match tuning.step(what, clock.now(), task) {
+                    Some(later) => next = later,
+                    None => return,
+                }
+            }
+        };
+        spawn.spawn("tuner", Box::pin(work));
+    }
+
+    /// A task begins. Returns its number.
+    fn begin(&self, what: &dyn Tuned, setting: u32, now: Instant) -> u64 {
+        let mut state = self.state.lock();
+        let measured = what.measure(now);
+        let limits = state.limits;
+        state.tuner.get_or_insert_with(|| Tuner::new(limits, setting, &measured));
+        (state.requests, state.quiet_since, state.task) = (measured.requests, now, state.task + 1);
+        state.task
+    }
+
+    /// One step of a task. Returns when to make the next one; `None`: the task ends.
+    fn step(&self, what: Arc<dyn Tuned>, now: Instant, task: u64) -> Option<Instant> {
+        let mut state = self.state.lock();
+        if state.mode != Mode::On || state.task != task {
+            return None;
+        }
+        let processors = state.processors.as_ref().and_then(|processors| processors());
+        let measured = Measurement { processors, ..what.measure(now) };
+        if measured.requests != state.requests {
+            (state.requests, state.quiet_since) = (measured.requests, now);
+        }
+        let is_idle = now.since(state.quiet_since) >= IDLE;
+        let tuner = state.tuner.as_mut()?;
+        let step = tuner.step(&measured);
+        let setting = if is_idle { tuner.setting() } else { step.setting };
+        // Under the lock: a value that is set by hand meanwhile comes afterwards.
+        what.apply(setting);
+        if is_idle {
+            self.is_watched.store(false, Ordering::Relaxed);
+            return None;
+        }
+        Some(Instant(step.next_ns))
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests in flight and service threads, on a mount: direct I/O is parallel, the tuners work, and
+//! what they do can be seen.
+
+mod common;
+
+use common::{FileSystem, TIMEOUT, Transport, programs::program, wait_for};
+
+/// Requests in flight to all OSTs.
+fn in_flight(system: &FileSystem) -> usize {
+    let statistics = system.ctl("get_param -n 'osc.*.rpc_stats'");
+    let counts = statistics.lines().filter_map(|line| line.strip_prefix("in_flight "));
+    counts.map(|count| count.parse::<usize>().expect("a number")).sum()
+}
+
+/// Runs fio several times at once, on one file, until so many requests are in flight. The OSTs
+/// answer nothing before.
+fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str) {
+    system.ctl("set_param 'obdfilter.*.limit_latency_us=2000000'");
+    std::thread::scope(|scope| {
+        for number in 0..programs {
+            let directory = system.path(0);
+            let offset = number * (8 << 20) / programs;
+            scope.spawn(move || {
+                program("fio")
+                    .arg("--name=direct")
+                    .arg(format!("--filename={}", directory.join("file").display()))
+                    .arg(format!("--offset={offset}"))
+                    .args(options.split_whitespace())
+                    .args("--direct=1 --fallocate=none --output-format=terse".split_whitespace())
+                    .within(directory)
+                    .succeed();
+            });
+        }
+        wait_for(&format!("{requests} requests in flight: {options}"), TIMEOUT, || {
+            (in_flight(system) >= requests).then_some(())
+        });
+        system.ctl("set_param 'obdfilter.*.limit_latency_us=0'");
+    });
+}
+
+#[test]
+fn direct_io_is_parallel() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let write = "lfs setstripe -c 4 -S 1M $A/file && dd if=/dev/zero of=$A/file bs=1M count=8 status=none";
+    system.shell(write).succeed();
+    for engine in ["io_uring", "libaio"] {
+        for what in ["randwrite", "randread"] {
+            // Many requests of one program.
+            let many = format!("--rw={what} --ioengine={engine} --iodepth=8 --bs=64k --size=512k");
+            reaches(&system, 8, 1, &many);
+            // Of several programs.
+            let few = format!("--rw={what} --ioengine={engine} --iodepth=2 --bs=64k --size=128k");
+            reaches(&system, 8, 4, &few);
+            // One large request: a part for each stripe.
+            let large = format!("--rw={what} --ioengine={engine} --iodepth=1 --bs=8m --size=8m");
+            reaches(&system, 8, 1, &large);
+        }
+    }
+    system.finish();
+}
+
+#[test]
+fn tuners_work_and_explain_themselves() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let explain = |service: &str| {
+        let run_dir = system.place().data("up").join("run");
+        system.shell(&format!("stria explain --service {service} --run-dir {}", run_dir.display()))
+    };
+    let quiet = explain("ost_io").succeed();
+    assert!(quiet.contains("ost.OSS.ost_io.tuner=on\n"), "{quiet}");
+    assert!(quiet.contains("tuner on: 256 threads of at most 256"), "nothing to tune yet: {quiet}");
+
+    system.shell("dd if=/dev/zero of=$A/file bs=1M count=8 status=none").succeed();
+    let directory = system.path(0);
+    let decided = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let options = "--name=load --rw=randwrite --ioengine=libaio --iodepth=64 --direct=1 --bs=16k --size=8m
+                --fallocate=none --time_based --runtime=12 --output-format=terse";
+            program("fio")
+                .arg(format!("--filename={}", directory.join("file").display()))
+                .args(options.split_whitespace())
+                .within(directory)
+                .succeed()
+        });
+        let decided = wait_for("a decision of a tuner", TIMEOUT, || {
+            let log = system.ctl("get_param -n '*.*.*.tuner_log'");
+            log.contains(" times; ").then_some(log)
+        });
+        load.join().expect("fio succeeds");
+        decided
+    });
+    assert!(decided.contains("/s, ") && decided.contains(" waiting)"), "{decided}");
+
+    // A value set by hand wins.
+    system.ctl("set_param ost.OSS.ost_io.threads_max=7 'osc.*.max_rpcs_in_flight=9'");
+    assert!(
+        system.ctl("get_param -n ost.OSS.ost_io.tuner_log").starts_with("tuner off (the value was set by hand): 7 ")
+    );
+    assert_eq!(system.ctl("get_param -n ost.OSS.ost_io.tuner"), "off (the value was set by hand)\n");
+    let windows = system.ctl("get_param -n 'osc.*.max_rpcs_in_flight'");
+    assert!(!windows.is_empty() && windows.lines().all(|count| count == "9"), "{windows}");
+    let tuners = system.ctl("get_param -n 'osc.*.tuner'");
+    assert!(tuners.lines().all(|mode| mode.starts_with("off")), "{tuners}");
+    system.ctl("set_param ost.OSS.ost_io.tuner=on");
+    assert!(explain("ost_io").succeed().contains("tuner on: 7 threads of at most 7"));
+
+    for (command, refusal) in [
+        ("set_param ost.OSS.ost_io.tuner=perhaps", "expected on or off"),
+        ("set_param ost.OSS.ost_io.threads_max=0", "expected a number from 1 to 1024"),
+        ("set_param ost.OSS.ost_io.threads_max=10000", "expected a number from 1 to 1024"),
+        ("set_param mds.MDS.mdt.threads_max=10000", "expected a number from 1 to 4096"),
+        ("set_param 'osc.*.max_rpcs_in_flight=0'", "expected a number from 1 to"),
+        ("set_param 'osc.*.max_dirty_mb=32'", "a mount holds no dirty data"),
+        ("get_param 'mdc.*.max_mod_rpcs_in_flight'", "max_rpcs_in_flight limits all requests"),
+    ] {
+        let run_dir = system.place().data("up").join("run");
+        let refused = system.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).output();
+        assert!(refused.status != 0 && refused.stderr.contains(refusal), "{command}: {}", refused.stderr);
+    }
+    let unknown = explain("nosuch").output();
+    assert!(unknown.status != 0 && unknown.stderr.contains("allowed: ost, ost_io, mdt"), "{}", unknown.stderr);
+    system.finish();
+}

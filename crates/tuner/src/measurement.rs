@@ -1,0 +1,76 @@
+//! What a tuner is told: counters that only grow, and the state of the moment.
+
+/// Counters of a service, or of a client's requests to one target, from any start on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measurement {
+    /// When this was measured.
+    pub now_ns: u64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// What they achieved, in a unit of the caller's: the tuner maximizes the growth of this.
+    pub work: u64,
+    /// Sum of the times that they took, without the wait for their turn.
+    pub busy_ns: u64,
+    /// Requests that had to wait for their turn because as many as the setting allows were under
+    /// way.
+    pub waited: u64,
+    /// Requests that wait for their turn now.
+    pub waiting: u64,
+    /// Share of the host's processor time that was used recently, 0 to 1; `None` if it is not
+    /// known.
+    pub processors: Option<f64>,
+}
+
+/// What happened between two measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Change {
+    pub nanoseconds: u64,
+    pub requests: u64,
+    pub work: u64,
+    pub busy_ns: u64,
+    pub waited: u64,
+    /// At the end.
+    pub waiting: u64,
+}
+
+/// Share of requests that had to wait, above which the setting limits what is done.
+const LIMITING_SHARE: f64 = 0.1;
+
+impl Change {
+    /// Counters that were reset count nothing.
+    pub fn between(before: &Measurement, after: &Measurement) -> Self {
+        Self {
+            nanoseconds: after.now_ns.saturating_sub(before.now_ns),
+            requests: after.requests.saturating_sub(before.requests),
+            work: after.work.saturating_sub(before.work),
+            busy_ns: after.busy_ns.saturating_sub(before.busy_ns),
+            waited: after.waited.saturating_sub(before.waited),
+            waiting: after.waiting,
+        }
+    }
+
+    /// Work per second.
+    pub fn rate(&self) -> f64 {
+        self.work as f64 * 1e9 / self.nanoseconds.max(1) as f64
+    }
+
+    /// Requests per second.
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests as f64 * 1e9 / self.nanoseconds.max(1) as f64
+    }
+
+    /// Mean time of a request, in nanoseconds.
+    pub fn latency_ns(&self) -> u64 {
+        self.busy_ns / self.requests.max(1)
+    }
+
+    /// Mean number of requests under way.
+    pub fn in_flight(&self) -> f64 {
+        self.busy_ns as f64 / self.nanoseconds.max(1) as f64
+    }
+
+    /// Whether the setting limited what was done.
+    pub fn is_limited(&self) -> bool {
+        self.waiting > 0 || self.waited as f64 > LIMITING_SHARE * self.requests as f64
+    }
+}
