@@ -296,9 +296,9 @@ impl FileSystem {
         keepable
     }
 
-    /// The span of an open directory's listing at this moment, if it may be served above this client
-    /// without asking: reading the directory changes no access time. To be asked after the upper
-    /// cache has noted that it may keep something.
+    /// The span of an open directory's listing at this moment, if it may be served above this
+    /// client without asking: reading the directory changes no access time. To be asked after the
+    /// upper cache has noted that it may keep something.
     pub fn listing_span(&self, directory: &OpenFile) -> Option<LockSpan> {
         let changes_access_time = !directory.flags().has(open_flag::NO_ACCESS_TIME);
         let wall = changes_access_time.then(|| self.seams.clock.wall());

@@ -27,6 +27,11 @@ fn pair() -> Cluster {
     Cluster::mounted().with_another("")
 }
 
+/// Over `/dev/fuse`, and over io_uring where the kernel offers it.
+fn pairs() -> [Cluster; 2] {
+    ["io_uring=off", ""].map(|options| Cluster::mounted_with(options).with_another(options))
+}
+
 /// One getdents64(2): names, inodes and the position after each; nothing at the end.
 fn page(directory: impl AsFd, buffer: &mut [MaybeUninit<u8>]) -> Vec<(String, u64, u64)> {
     let mut entries = RawDir::new(directory, buffer);
@@ -107,7 +112,10 @@ fn secretly(client: &Client, change: impl FnOnce(&Path)) {
 
 #[test]
 fn a_warm_listing_reads_no_names_from_the_mount() {
-    let cluster = pair();
+    pairs().iter().for_each(list_again);
+}
+
+fn list_again(cluster: &Cluster) {
     let [a, b] = cluster.clients() else { panic!() };
     let names: Vec<String> = (0..3000).map(|number| format!("a name that is rather long {number}")).collect();
     make(a, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -139,7 +147,10 @@ fn nothing_is_kept_without_checks_of_the_kernel() {
 /// directory open before, from its beginning. Nobody can tell by the times.
 #[test]
 fn changes_are_listed_at_once() {
-    let cluster = pair();
+    pairs().iter().for_each(change_and_list);
+}
+
+fn change_and_list(cluster: &Cluster) {
     let [a, b] = cluster.clients() else { panic!() };
     make(a, &["f"]);
     fs::create_dir(a.path("other")).unwrap();
@@ -247,8 +258,11 @@ fn positions_are_stable() {
 /// While names come and go on both mounts, those that stay are listed once each.
 #[test]
 fn names_that_stay_are_listed_once_while_others_change() {
+    pairs().iter().for_each(list_while_names_change);
+}
+
+fn list_while_names_change(cluster: &Cluster) {
     const STAYING: usize = 200;
-    let cluster = pair();
     let names: Vec<String> = (0..STAYING).map(|number| format!("stays {number}")).collect();
     make(&cluster.clients()[0], &names.iter().map(String::as_str).collect::<Vec<_>>());
     let is_over = AtomicBool::new(false);
