@@ -15,7 +15,7 @@ use rpc::{
     Answered, Import, ImportStatistics, Question, Tuning,
     message::{
         MdtReply, MdtRequest,
-        mdt::OpenId,
+        mdt::{OpenId, open_flag},
         mgs::{ClusterMap, TargetRole},
     },
 };
@@ -32,7 +32,7 @@ use crate::{
     client_state::ClientState,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
-    open_state::open_table::OpenTable,
+    open_state::{open_file::OpenFile, open_table::OpenTable},
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
@@ -40,7 +40,7 @@ use crate::{
         target_table::{Connector, TargetTable},
         told_opens::depends_on_opens,
     },
-    upper_cache::{Keepable, UpperCache},
+    upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache},
 };
 
 /// `statahead_max`, unless another number is set: a page of as many names takes the MDT some 3 ms.
@@ -309,6 +309,29 @@ impl FileSystem {
             }
         }
         keepable
+    }
+
+    /// The span of an open directory's listing at this moment, if it may be served above this
+    /// client without asking: reading the directory changes no access time. To be asked after the
+    /// upper cache has noted that it may keep something.
+    pub fn listing_span(&self, directory: &OpenFile) -> Option<LockSpan> {
+        let changes_access_time = !directory.flags().has(open_flag::NO_ACCESS_TIME);
+        let wall = changes_access_time.then(|| self.seams.clock.wall());
+        let inode = directory.inode();
+        self.span(inode, |cache| {
+            let is_unseen = wall.is_none_or(|wall| cache.is_read_unseen(inode, wall));
+            cache.span(inode).filter(|_| is_unseen)
+        })
+    }
+
+    /// A span that is looked for in the cache.
+    pub(crate) fn span(
+        &self,
+        inode: InodeNumber,
+        query: impl FnOnce(&mut InodeCache) -> Option<SpanNumber>,
+    ) -> Option<LockSpan> {
+        let found = self.targets.mdt_of(inode).ok()?.serve_for(&*self.seams.clock, query);
+        found.map(|(number, validity)| LockSpan { number, validity })
     }
 
     /// Waits until requests to the MDT of an inode can go out, before the first one of an operation

@@ -66,4 +66,4 @@ pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,
 };
 pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
-pub use upper_cache::{Keepable, UpperCache};
+pub use upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use layout::LayoutSpec;
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
-use crate::OpenFile;
+use crate::{LockSpan, OpenFile};
 
 /// A node to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +128,8 @@ pub struct DirectoryPage {
     pub items: Vec<DirectoryItem>,
     /// Whether the directory ends after them.
     pub end: bool,
+    /// The time to which they belong, if the directory's listing is covered by locks.
+    pub span: Option<LockSpan>,
 }
 
 /// Bytes read, as pieces in file order; holes are pieces of zeros. Pieces are those that arrived:

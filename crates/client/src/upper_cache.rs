@@ -48,6 +48,20 @@ pub struct Keepable {
     pub validity: Duration,
 }
 
+/// A time for which the listing of a directory (its names, and which directory is above it) has
+/// been covered by locks and has not changed. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanNumber(pub u64, pub u64);
+
+/// Such a time, which has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockSpan {
+    /// Its number, among those of the directory.
+    pub number: SpanNumber,
+    /// For how long others may rely on it without asking; as [`Keepable::validity`].
+    pub validity: Duration,
+}
+
 /// The upper cache, if there is one.
 #[derive(Default)]
 pub(crate) struct Above(RwLock<Option<Weak<dyn UpperCache>>>);

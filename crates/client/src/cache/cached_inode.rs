@@ -20,6 +20,9 @@ use super::{own_changes::Moment, question::is_public};
 const XATTRS_MAX: usize = 8;
 const XATTR_VALUE_BYTES_MAX: usize = 256;
 
+/// What covers the listing of a directory: the directory above it (`..`) is one of its attributes.
+pub(super) const LISTING_BITS: u32 = inode_bit::DIRECTORY | inode_bit::ATTRIBUTES;
+
 /// A lock that this client holds.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -77,6 +80,9 @@ pub(crate) struct CachedInode {
     /// The highest version that was told since the locks are held: what is known is true as of it.
     /// 0: none was.
     pub version: u64,
+    /// The time for which the listing of a directory has been covered by locks and not changed by
+    /// this client, by its number; 0: it is not covered.
+    pub span: u64,
     pub attributes: Option<CachedAttributes>,
     /// Of a file that this client alone has open for writing.
     base: Option<Box<Base>>,
@@ -119,6 +125,9 @@ impl CachedInode {
         let before = self.bits().0;
         self.locks.retain(|lock| lock.handle != handle);
         let gone = before & !self.bits().0;
+        if gone & LISTING_BITS != 0 {
+            self.span = 0;
+        }
         if gone & inode_bit::ATTRIBUTES != 0 {
             (self.attributes, self.target, self.base) = (None, None, None);
             self.xattr_names = [None, None];
@@ -140,6 +149,11 @@ impl CachedInode {
     /// All locks, and what is covered by each.
     pub fn locks(&self) -> impl Iterator<Item = (LockHandle, InodeBits)> + '_ {
         self.locks.iter().map(|lock| (lock.handle, InodeBits(lock.bits)))
+    }
+
+    /// Whether a listing is covered by locks.
+    pub fn covers_listing(&self) -> bool {
+        self.bits().0 & LISTING_BITS == LISTING_BITS
     }
 
     /// What is covered by locks.

@@ -25,7 +25,7 @@ use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 
 use self::claims::Claims;
 use super::{
-    cached_inode::{CachedInode, Epoch},
+    cached_inode::{CachedInode, Epoch, LISTING_BITS},
     cancels::Released,
     early_cancels::EarlyCancels,
     keeper::Keeper,
@@ -103,6 +103,8 @@ pub(crate) struct InodeCache {
     early: EarlyCancels,
     recency: Recency,
     pub(super) epoch: Epoch,
+    /// The last [`CachedInode::span`] that began.
+    last_span: u64,
 }
 
 impl Default for InodeCache {
@@ -123,6 +125,7 @@ impl Default for InodeCache {
             early: EarlyCancels::default(),
             recency: Recency::default(),
             epoch: 0,
+            last_span: 0,
         }
     }
 }
@@ -200,7 +203,7 @@ impl InodeCache {
             self.names.forget_complete(number);
             self.versions.doubt(number);
         }
-        if gone & (inode_bit::DIRECTORY | inode_bit::ATTRIBUTES) != 0 {
+        if gone & LISTING_BITS != 0 {
             self.listings.forget(number);
         }
         if gone & inode_bit::DATA != 0 {
@@ -252,7 +255,7 @@ impl InodeCache {
             match subject {
                 Subject::AllAttributes => self.epoch += 1,
                 Subject::Inode(inode) => {
-                    self.listings.forget(*inode);
+                    self.forget_listing(*inode);
                     self.small_files.forget(*inode);
                     if let Some(inode) = self.inodes.get_mut(inode) {
                         inode.forget();
@@ -270,8 +273,21 @@ impl InodeCache {
                 }
                 Subject::Data(inode) => self.small_files.forget(*inode),
                 Subject::Name(parent, name) => self.names.forget(*parent, name),
-                Subject::Names(directory) => self.listings.forget(*directory),
+                Subject::Names(directory) => self.forget_listing(*directory),
             }
+        }
+    }
+
+    /// The listing of a directory is another one from now on.
+    fn forget_listing(&mut self, directory: InodeNumber) {
+        self.listings.forget(directory);
+        self.renew_span(directory);
+    }
+
+    fn renew_span(&mut self, directory: InodeNumber) {
+        if let Some(inode) = self.inodes.get_mut(&directory).filter(|inode| inode.span != 0) {
+            self.last_span += 1;
+            inode.span = self.last_span;
         }
     }
 
@@ -386,6 +402,10 @@ impl InodeCache {
                 Resource::Inode(number, bits) if self.locks_max > 0 => {
                     let inode = self.inodes.entry(number).or_default();
                     inode.grant(handle, bits, since, version);
+                    if inode.span == 0 && inode.covers_listing() {
+                        self.last_span += 1;
+                        inode.span = self.last_span;
+                    }
                     self.recency.use_now(number, &mut inode.used);
                     let former = self.handles.insert(handle, number);
                     assert!(former.is_none(), "a lock is about one inode");

@@ -21,6 +21,7 @@ use rpc::message::{
 use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, SplitMix64};
 
 use super::*;
+use crate::upper_cache::SpanNumber;
 
 const DIRECTORIES: [InodeNumber; 2] = [InodeNumber(1), InodeNumber(2)];
 const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
@@ -298,6 +299,10 @@ struct World {
     listed: usize,
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
+    /// What directories contained in each span.
+    spans: BTreeMap<(InodeNumber, SpanNumber), Vec<(Vec<u8>, InodeNumber)>>,
+    /// How often a span was seen again.
+    spanned: usize,
     connection: ConnectionId,
 }
 
@@ -319,6 +324,8 @@ impl World {
             served: 0,
             listed: 0,
             brought: 0,
+            spans: BTreeMap::new(),
+            spanned: 0,
             connection: CONNECTION,
         }
     }
@@ -504,14 +511,21 @@ impl World {
             }
         }
         for directory in DIRECTORIES {
+            let names: Vec<_> =
+                self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
+            if let Some(span) = self.cache.span(directory) {
+                match self.spans.get(&(directory, span)) {
+                    Some(before) => assert_eq!(*before, names, "names of {directory} in one span"),
+                    None => drop(self.spans.insert((directory, span), names.clone())),
+                }
+                self.spanned += 1;
+            }
             for with_attributes in [false, true] {
                 let page = self.cache.page((directory, 0), 10, with_attributes, None, |_| false);
                 let Some((page, end)) = page else { continue };
                 self.listed += 1;
                 let served: Vec<_> = page.iter().map(|(found, _)| (found.name.to_vec(), found.inode)).collect();
-                let names = self.mdt.listing(directory);
-                let names: Vec<_> = names.iter().map(|found| (found.name.clone(), found.inode)).collect();
-                assert_eq!((served, end), (names, true), "names of {directory}");
+                assert_eq!((served, end), (names.clone(), true), "names of {directory}");
                 page.iter().filter_map(|(_, shown)| *shown).for_each(|shown| self.check_attributes(&shown));
             }
         }
@@ -545,7 +559,7 @@ impl World {
 fn what_is_served_is_what_the_mdt_would_answer() {
     const SEEDS: u64 = 500;
     const STEPS: usize = 400;
-    let (mut served, mut listed, mut brought) = (0, 0, 0);
+    let (mut served, mut listed, mut brought, mut spanned) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -554,8 +568,10 @@ fn what_is_served_is_what_the_mdt_would_answer() {
         served += world.served;
         listed += world.listed;
         brought += world.brought;
+        spanned += world.spanned - world.spans.len();
     }
     assert!(listed > 5_000, "only {listed} directories came from the cache");
+    assert!(spanned > 5_000, "only {spanned} spans were seen again");
     assert!(brought > 1_000, "only {brought} directories were known after a change");
     assert!(served > 50_000, "only {served} answers came from the cache");
 }

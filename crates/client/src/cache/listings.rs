@@ -97,6 +97,12 @@ impl Listings {
         Some((&rest[..count], count == rest.len()))
     }
 
+    /// The names of a directory after a cookie that are known so far, if its beginning is known.
+    pub fn begun(&self, directory: InodeNumber, cookie: u64, epoch: Epoch) -> Option<&[Listed]> {
+        let listing = self.directories.get(&directory).filter(|listing| listing.epoch == epoch)?;
+        Some(&listing.entries[listing.entries.partition_point(|entry| entry.cookie <= cookie)..])
+    }
+
     /// All names of a directory in order, if they are known.
     pub fn all(&self, directory: InodeNumber, epoch: Epoch) -> Option<&[Listed]> {
         let listing = self.directories.get(&directory)?;

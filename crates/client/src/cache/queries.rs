@@ -10,6 +10,8 @@ use types::{
     permission,
 };
 
+use crate::upper_cache::SpanNumber;
+
 use super::{
     cached_inode::{Base, CachedAttributes},
     inode_cache::InodeCache,
@@ -174,6 +176,35 @@ impl InodeCache {
             Some((listed, attributes))
         };
         Some((page.into_iter().map(complete).collect::<Option<_>>()?, is_end))
+    }
+
+    /// The number of the time for which the listing of a directory has been covered by locks and
+    /// not changed. `None`: it is not covered, or changes.
+    pub fn span(&self, directory: InodeNumber) -> Option<SpanNumber> {
+        let span = self.inodes.get(&directory).filter(|_| self.connection.is_some())?.span;
+        let is_stable = span != 0 && self.changes.listing_stable(directory);
+        is_stable.then_some(SpanNumber(span, self.epoch))
+    }
+
+    /// The same, if names that the MDT showed after a cookie are kept as part of the listing: then
+    /// they are those of this time. `page`: cookies and names, and whether the directory ends after
+    /// them.
+    pub fn span_of_page<'n>(
+        &self,
+        (directory, cookie): (InodeNumber, u64),
+        (mut page, is_end): (impl Iterator<Item = (u64, &'n [u8])>, bool),
+    ) -> Option<SpanNumber> {
+        let mut kept = self.listings.begun(directory, cookie, self.epoch)?.iter();
+        let is_listed = |(cookie, name): (u64, &[u8])| {
+            kept.next().is_some_and(|listed| listed.cookie == cookie && *listed.name == *name)
+        };
+        let is_kept = page.all(is_listed) && (!is_end || kept.next().is_none());
+        self.span(directory).filter(|_| is_kept)
+    }
+
+    /// Whether reading a directory changes no access time of it.
+    pub fn is_read_unseen(&mut self, directory: InodeNumber, wall: Timestamp) -> bool {
+        self.attributes(directory, |_| false).is_some_and(|known| is_access_fresh(&known, wall))
     }
 
     /// A name is about to be asked for: what is to be asked for instead, at most `names_max` names.

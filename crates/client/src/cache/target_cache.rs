@@ -78,18 +78,8 @@ impl TargetCache {
         self.cache.lock().begin_session(client);
     }
 
-    /// Looks at the cache, if it may be served from at present.
-    pub fn serve<T>(
-        &self,
-        import: &Import,
-        clock: &dyn Clock,
-        query: impl FnOnce(&mut InodeCache) -> Option<T>,
-    ) -> Option<T> {
-        self.serve_for(import, clock, query).map(|(found, _)| found)
-    }
-
-    /// The same, and for how long others may serve it without asking, as long as its lock is not
-    /// withdrawn.
+    /// Looks at the cache, if it may be served from at present. Also for how long others may serve
+    /// what is found without asking, as long as its lock is not withdrawn.
     pub fn serve_for<T>(
         &self,
         import: &Import,

@@ -7,8 +7,8 @@ use rpc::message::{
 use types::{Attributes, FileKind, FsError, FsResult};
 
 use crate::{
-    DirectoryItem, DirectoryPage, FileSystem, OpenFile,
-    cache::listings::Listed,
+    DirectoryItem, DirectoryPage, FileSystem, LockSpan, OpenFile,
+    cache::{inode_cache::InodeCache, listings::Listed},
     open_state::registered_open::AtMdt,
     statistics::Operation,
     targets::connection::{stale_if_evicted, unexpected},
@@ -56,6 +56,7 @@ impl FileSystem {
             return Ok(page);
         }
         let (inode, open) = (directory.inode(), directory.id());
+        let before = self.span(inode, |cache| cache.span(inode));
         let reply = loop {
             let is_known = directory.open.at_mdt(open) == AtMdt::Known;
             let unasked = (!is_known).then_some(directory.flags());
@@ -74,6 +75,11 @@ impl FileSystem {
             MdtReply::Directory(entries, end) => (entries, end),
             reply => return Err(unexpected(reply)),
         };
+        let names = entries.iter().map(|entry| (entry.cookie, entry.name.as_slice()));
+        let span = self.span(inode, |cache| {
+            let during = before.map(|before| before.number).filter(|before| cache.span(inode) == Some(*before));
+            during.or_else(|| cache.span_of_page((inode, cookie), (names, end)))
+        });
         let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
         let mut completed = self.complete_all(&known).await.into_iter();
         let item = |entry: DirectoryEntry| DirectoryItem {
@@ -83,7 +89,7 @@ impl FileSystem {
             kind: entry.kind,
             cookie: entry.cookie,
         };
-        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end })
+        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end, span })
     }
 
     /// The same from the cache. If attributes of one name are missing, the MDT is asked for all.
@@ -100,13 +106,20 @@ impl FileSystem {
         let (inode, count) = (directory.inode(), entries_max as usize);
         let changes_access_time = !directory.flags().has(open_flag::NO_ACCESS_TIME);
         let wall = changes_access_time.then(|| self.seams.clock.wall());
-        let (page, end) = self.cached(inode, |cache, opens| {
-            cache.page((inode, cookie), count, attributes, wall, |inode| opens.is_written(inode))
-        })?;
+        let mut number = None;
+        let query = |cache: &mut InodeCache| {
+            let opens = &self.client_state.opens;
+            let page = cache.page((inode, cookie), count, attributes, wall, |inode| opens.is_written(inode))?;
+            number = cache.span(inode);
+            Some(page)
+        };
+        let ((page, end), validity) = self.targets.mdt_of(inode).ok()?.serve_for(&*self.seams.clock, query)?;
+        self.count(Operation::CacheHits);
+        let span = number.map(|number| LockSpan { number, validity });
         let item = |(listed, attributes): (Listed, Option<Attributes>)| {
             let Listed { name, inode, kind, cookie } = listed;
             DirectoryItem { name: name.into_vec(), inode, kind, cookie, attributes }
         };
-        Some(DirectoryPage { items: page.into_iter().map(item).collect(), end })
+        Some(DirectoryPage { items: page.into_iter().map(item).collect(), end, span })
     }
 }

@@ -1,6 +1,6 @@
 //! Requests to an MDT, with what the cache must know about them, and callbacks of the MDT.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rpc::{
@@ -187,10 +187,19 @@ impl TargetConnection {
 
     /// An answer from the cache, if there is one.
     pub fn serve<T>(&self, clock: &dyn Clock, query: impl FnOnce(&mut InodeCache) -> Option<T>) -> Option<T> {
+        self.serve_for(clock, query).map(|(found, _)| found)
+    }
+
+    /// The same, and for how long others may serve it without asking.
+    pub fn serve_for<T>(
+        &self,
+        clock: &dyn Clock,
+        query: impl FnOnce(&mut InodeCache) -> Option<T>,
+    ) -> Option<(T, Duration)> {
         if !self.is_active() {
             return None;
         }
-        self.cache().serve(&self.import(), clock, query)
+        self.cache().serve_for(&self.import(), clock, query)
     }
 
     /// See [`crate::FileSystem::keepable`]. Of several inodes, in order, at one moment.

@@ -16,16 +16,20 @@ struct Changed {
     locked: BTreeSet<u64>,
     /// Their attributes change.
     inodes: BTreeSet<u64>,
+    /// Directories that get another directory above them: `..` in their listings.
+    moved: BTreeSet<u64>,
 }
 
 /// Begins the change that a request makes, if it makes one.
 pub fn begin(adapter: &Adapter, node: u64, operation: &Operation<'_>) -> Option<Change> {
     let named = |parent, name: &[u8]| adapter.kernel.named(parent, name);
-    let Changed { locked, inodes } = changed(node, operation, named);
+    let Changed { locked, inodes, moved } = changed(node, operation, named);
     if locked.is_empty() && inodes.is_empty() {
         return None;
     }
-    adapter.kernel.begin_change(locked.into_iter().collect(), inodes.into_iter().collect())
+    let change = adapter.kernel.begin_change(locked.into_iter().collect(), inodes.into_iter().collect())?;
+    // Nothing reads them before the answer: their locks are held.
+    Some(change.of_listings(moved))
 }
 
 fn changed(node: u64, operation: &Operation<'_>, named: impl Fn(u64, &[u8]) -> Option<u64>) -> Changed {
@@ -44,13 +48,15 @@ fn changed(node: u64, operation: &Operation<'_>, named: impl Fn(u64, &[u8]) -> O
         Operation::Link { link, .. } => (vec![node], vec![node, link.node]),
         Operation::Rename { rename, name, new_name } => {
             let (source, target) = (named(node, name), named(rename.new_parent, new_name));
-            let mut locked = vec![node, rename.new_parent];
-            // Linux locks directories that change their parents, too.
+            let mut moved = BTreeSet::new();
             if node != rename.new_parent {
-                locked.extend(source);
-                locked.extend(target.filter(|_| rename.flags & libc::RENAME_EXCHANGE != 0));
+                moved.extend(source);
+                moved.extend(target.filter(|_| rename.flags & libc::RENAME_EXCHANGE != 0));
             }
-            (locked, [node, rename.new_parent].into_iter().chain(source).chain(target).collect())
+            let parents = [node, rename.new_parent];
+            // Linux locks directories that change their parents, too.
+            let locked = parents.into_iter().chain(moved.iter().copied()).collect();
+            return Changed { locked, inodes: parents.into_iter().chain(source).chain(target).collect(), moved };
         }
         // No attributes are given out of a file that is open for writing: the kernel changes those
         // that it has as it writes.
@@ -60,7 +66,7 @@ fn changed(node: u64, operation: &Operation<'_>, named: impl Fn(u64, &[u8]) -> O
         }
         _ => return Changed::default(),
     };
-    Changed { locked: locked.into_iter().collect(), inodes: inodes.into_iter().collect() }
+    Changed { locked: locked.into_iter().collect(), inodes: inodes.into_iter().collect(), ..Changed::default() }
 }
 
 fn opens_for_change(flags: u32) -> bool {
@@ -90,6 +96,11 @@ pub fn begin_control(adapter: &Adapter, node: u64, request: &ControlRequest) -> 
     adapter.kernel.begin_change(Vec::new(), inodes.into_iter().collect())
 }
 
+/// The directory in which a control request makes a name, of which the kernel does not know.
+pub fn named_by_control(node: u64, request: &ControlRequest) -> Option<u64> {
+    matches!(request, ControlRequest::CreateWithLayout { .. }).then_some(node)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +108,7 @@ mod tests {
 
     fn of(operation: &Operation<'_>) -> (Vec<u64>, Vec<u64>) {
         let named = |parent, name: &[u8]| (name != b"unknown").then(|| parent * 100 + u64::from(name[0] - b'a'));
-        let Changed { locked, inodes } = changed(5, operation, named);
+        let Changed { locked, inodes, .. } = changed(5, operation, named);
         (locked.into_iter().collect(), inodes.into_iter().collect())
     }
 

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use client::DirectoryItem;
+use client::{DirectoryItem, LockSpan};
 use types::{Attributes, FsError, FsResult};
 
 use super::call::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
-use crate::kernel_cache::Validity;
+use crate::kernel_cache::{Ending, Opening, Validity};
 use crate::protocol::directory::DirectoryBuffer;
+use crate::protocol::flags::open_reply;
 use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
 use crate::session::Answer;
@@ -21,14 +22,28 @@ const NAME_BYTES_ASSUMED: usize = 8;
 /// A page that took longer makes nothing valid: the kernel counts from when it gets it.
 const PAGE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// OPENDIR. Entries are not cached by the kernel. Opening a directory changes no time of it, other
-/// than reading it, after which the kernel asks for the access time again by itself.
+/// An answer that ends a directory, and after which the kernel does not take the names that it
+/// keeps for all: shorter than an entry.
+const SHORT_END: [u8; 8] = [0; 8];
+
+/// OPENDIR. Opening a directory changes no time of it, other than reading it, after which the
+/// kernel asks for the access time again by itself.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_directories);
     let call = &call;
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
     let directory = call.caller.run(open).await?;
-    Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
+    Ok(Answer::deciding(|| {
+        let flags = match call.adapter.kernel.opens_directory(call.file_system(), &directory) {
+            None => 0,
+            // Without the first flag the kernel would drop what it has.
+            Some(Opening::Apart) => open_reply::KEEP_CACHE,
+            Some(Opening::Anew) => open_reply::CACHE_DIR,
+            Some(Opening::Joined) => open_reply::CACHE_DIR | open_reply::KEEP_CACHE,
+        };
+        let handle = call.adapter.handles.insert_directory(directory, flags & open_reply::CACHE_DIR != 0);
+        Answer::of(&OpenOut { handle, flags, backing: 0 })
+    }))
 }
 
 /// What READDIRPLUS shows of each entry. The kernel counts a lookup for each, but for `.` and `..`
@@ -54,7 +69,8 @@ fn lookups(call: &Call, items: &[DirectoryItem]) -> Vec<EntryOut> {
 
 /// READDIR, and READDIRPLUS with attributes.
 pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
-    let directory = call.adapter.handles.get(read.handle)?;
+    let (directory, keeps_names) = call.adapter.handles.get_directory(read.handle)?;
+    let asked = Instant::now();
     let capacity = read.size as usize;
     let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
     let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
@@ -62,6 +78,12 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     if items.is_empty() && !page.items.is_empty() {
         // An empty answer would mean the end of the directory.
         return Err(FsError::Invalid);
+    }
+    if keeps_names && items.is_empty() {
+        return Ok(end(&call, page.span, asked));
+    }
+    if keeps_names {
+        call.adapter.kernel.shows_names(call.inode, page.span, asked);
     }
     if !plus {
         return Ok(fill(items, None));
@@ -79,6 +101,14 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     };
     call.adapter.kernel.gives_page();
     Ok(Answer { decided: Some(begun), ..answer })
+}
+
+/// The end of a directory whose names the kernel keeps.
+fn end(call: &Call, span: Option<LockSpan>, asked: Instant) -> Answer {
+    Answer::deciding(|| match call.adapter.kernel.shows_end(call.inode, span, asked) {
+        Ending::Complete | Ending::Dropped => Answer::done(),
+        Ending::Short => Answer::bytes(SHORT_END.to_vec()),
+    })
 }
 
 /// How many of the first items fit into an answer.

@@ -136,6 +136,9 @@ pub async fn write(call: Call, write: WriteIn, data: Bytes) -> FsResult<Answer> 
 /// RELEASE and RELEASEDIR: the last descriptor is gone.
 pub async fn release(call: Call, release: ReleaseIn) -> FsResult<Answer> {
     let released = call.adapter.handles.remove(release.handle)?;
+    if released.keeps_names() {
+        call.adapter.kernel.closes_directory(call.inode);
+    }
     for owner in released.lock_owners() {
         if let Err(error) = call.file_system().flush(released.file(), *owner).await {
             tracing::warn!(%error, "cannot release the locks of a closed file");
@@ -224,14 +227,24 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
         if control.changes() {
             call.adapter.writability.require()?;
         }
-        let _change = changes::begin_control(&call.adapter, call.inode.0, control);
+        let change = changes::begin_control(&call.adapter, call.inode.0, control);
+        let named = changes::named_by_control(call.inode.0, control);
+        let mut change = change.map(|change| change.of_listings(named));
+        if let Some(change) = &mut change {
+            change.has_dropped_listings().await;
+        }
         let execute = |credentials| async move {
             match control::execute(call.file_system(), &credentials, (call.inode, open), control.clone()).await {
                 ControlReply::Error(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),
                 reply => Ok(reply),
             }
         };
-        call.caller.run(execute).await
+        let executed = call.caller.run(execute).await;
+        // What was read of the listing meanwhile may be without the name.
+        if let Some(mut change) = change.map(|change| change.of_listings(named)) {
+            change.has_dropped_listings().await;
+        }
+        executed
     };
     let page = replies.serve(call.caller.uid, &data, execute).await?;
     if page.len() > request.out_size as usize {

@@ -52,6 +52,8 @@ struct Handle {
     lock_owners: BTreeSet<u64>,
     /// A flock lock was taken through it and not given back.
     has_flock: bool,
+    /// Of a directory: the kernel keeps the names that it reads through it.
+    keeps_names: bool,
     /// Tells once when RELEASE arrives; closed when that is done and all its locks are released.
     released: watch::Sender<()>,
 }
@@ -66,8 +68,14 @@ pub struct Released<'a> {
 impl Handles {
     /// Enters a file; returns its number, which is not 0.
     pub fn insert(&self, file: Arc<OpenFile>) -> u64 {
+        self.insert_directory(file, false)
+    }
+
+    /// Enters a directory. `keeps_names`: the kernel keeps the names that it reads through it.
+    pub fn insert_directory(&self, file: Arc<OpenFile>, keeps_names: bool) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle = Handle { file, lock_owners: BTreeSet::new(), has_flock: false, released: watch::Sender::new(()) };
+        let (lock_owners, released) = (BTreeSet::new(), watch::Sender::new(()));
+        let handle = Handle { file, lock_owners, has_flock: false, keeps_names, released };
         self.table.lock().open.insert(number, handle);
         number
     }
@@ -75,6 +83,13 @@ impl Handles {
     /// The open file of a number.
     pub fn get(&self, number: u64) -> FsResult<Arc<OpenFile>> {
         self.table.lock().open.get(&number).map(|handle| handle.file.clone()).ok_or(FsError::BadHandle)
+    }
+
+    /// The open directory of a number, and whether the kernel keeps the names that it reads.
+    pub fn get_directory(&self, number: u64) -> FsResult<(Arc<OpenFile>, bool)> {
+        let table = self.table.lock();
+        let handle = table.open.get(&number).ok_or(FsError::BadHandle)?;
+        Ok((handle.file.clone(), handle.keeps_names))
     }
 
     /// Whether a process of this host executes the file: the kernel keeps a program, and its ELF
@@ -155,6 +170,11 @@ impl Released<'_> {
     /// The file.
     pub fn file(&self) -> &Arc<OpenFile> {
         &self.handle.file
+    }
+
+    /// Whether the kernel kept the names that it read through it.
+    pub fn keeps_names(&self) -> bool {
+        self.handle.keeps_names
     }
 
     /// The owners of fcntl locks that nothing has released.

@@ -81,7 +81,7 @@ impl Handler for Adapter {
                 let job = self.file_system.job_ids().of(|| self.programs.job(&caller));
                 let origin = Origin { trace, uid: header.uid, gid: header.gid, job };
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
-                let change = changes::begin(&self, header.node, &operation);
+                let mut change = changes::begin(&self, header.node, &operation);
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
                 let work = attend(wait, rt::trace::scoped(origin, work));
                 let error: fn(&FsResult<Answer>) -> Option<&dyn Display> = |answer| match answer {
@@ -91,6 +91,9 @@ impl Handler for Adapter {
                 let work = rt::trace::observed(span, Instant::now, work, error);
                 return Some(Box::pin(async move {
                     let answer = work.await;
+                    if let Some(change) = &mut change {
+                        change.has_dropped_listings().await;
+                    }
                     // Before the kernel gives its locks back.
                     drop(change);
                     responder.send(answer);

@@ -3,8 +3,8 @@
 //! The kernel serves what it was given as valid without asking. It is given only what the client
 //! itself may serve, under a lock of the MDT ([`FileSystem::keepable`]). When the client may not
 //! serve it any more, the kernel's copy is invalidated before the lock is given back
-//! ([`UpperCache`]). Absent names and listings are not given to the kernel: the client answers
-//! them.
+//! ([`UpperCache`]). Absent names are not given to the kernel: the client answers them. Listings
+//! are: [`listing`].
 //!
 //! Order of a reply: announce it in the [`table`], ask what may be kept, complete it in the table,
 //! answer. A withdrawal that comes after the announcement finds it; one that came before has
@@ -28,7 +28,7 @@
 //! it changes, and until it is about to be answered no reply makes them valid. So no program on
 //! this host sees attributes from before a change that others may already have seen. Names that a
 //! change removes stay in the kernel until it is answered, because the kernel holds the directory's
-//! lock.
+//! lock. A change of names of which the kernel does not know drops its listing.
 //!
 //! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note
 //! 0031.
@@ -36,6 +36,8 @@
 //! Life cycle: nothing is given before the session begins, or if the kernel is older than Linux
 //! 6.16 or does not check permissions itself. When the adapter is dropped, the threads end.
 
+mod kept_listings;
+mod listing;
 mod names;
 mod statistics;
 mod table;
@@ -55,6 +57,7 @@ use rt::BoxFuture;
 use types::{Attributes, InodeNumber};
 
 use crate::session::{Notifications, Notified};
+pub use listing::{Ending, Opening};
 use names::{Invalidation, Names, WITHDRAWAL_TIMEOUT};
 pub use statistics::{Count, Statistics};
 pub use table::Validity;
@@ -65,6 +68,9 @@ use withdrawal::{Finished, Parts};
 
 /// Parts of an inode that the kernel keeps with its attributes: it caches access lists, too.
 const ATTRIBUTE_PARTS: u32 = inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+
+/// Parts of a directory of which its listing consists: `..` is one of its attributes.
+const LISTING_PARTS: u32 = inode_bit::DIRECTORY | inode_bit::ATTRIBUTES;
 
 /// A running session.
 struct Session {
@@ -106,6 +112,8 @@ pub struct Change {
     cache: Arc<KernelCache>,
     directories: Vec<u64>,
     inodes: Vec<u64>,
+    /// Complete when the kernel has dropped the listings that it changes.
+    listings: Parts,
 }
 
 impl KernelCache {
@@ -304,7 +312,7 @@ impl KernelCache {
                 }
             }
         }
-        Some(Change { cache: self.clone(), directories, inodes })
+        Some(Change { cache: self.clone(), directories, inodes, listings: Parts::default() })
     }
 
     /// This mount has renamed something, and is about to answer.
@@ -321,6 +329,8 @@ impl KernelCache {
         if let Some(session) = self.session.get() {
             session.notifications.epoch();
             self.statistics.add(Count::Epochs);
+            // Nothing waits for it.
+            self.end_listings(session, &mut Parts::default());
         }
     }
 }
@@ -335,6 +345,7 @@ impl KernelCache {
         self.statistics.add(Count::Epochs);
         // Nothing waits for it.
         session.send(Job::Attributes(self.table.all(), Parts::default().add()));
+        self.end_listings(session, &mut Parts::default());
     }
 }
 
@@ -383,6 +394,9 @@ impl UpperCache for KernelCache {
             if attributes || has_names {
                 session.send(Job::Attributes(vec![inode.0], complete.add()));
             }
+            if parts.0 & LISTING_PARTS != 0 {
+                self.end_listing(session, inode.0, &mut complete);
+            }
         }
         complete.complete()
     }
@@ -398,6 +412,9 @@ impl UpperCache for KernelCache {
             if parts.0 & (inode_bit::LOOKUP | inode_bit::ATTRIBUTES) != 0 {
                 session.send(Job::Names(inode.0, complete.add()));
             }
+            if parts.0 & LISTING_PARTS != 0 {
+                self.end_listing(session, inode.0, &mut complete);
+            }
         }
         complete.complete()
     }
@@ -411,6 +428,7 @@ impl UpperCache for KernelCache {
             // escape; it has had long enough after that time.
             let not_before = self.last_page.lock().map(|page| page + WITHDRAWAL_TIMEOUT).filter(|end| *end > now);
             session.send(Job::Epoch(vec![complete.add()], not_before));
+            self.end_listings(session, &mut complete);
         }
         complete.complete()
     }

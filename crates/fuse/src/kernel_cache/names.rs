@@ -13,6 +13,10 @@
 //!
 //! One name of a directory is dropped at a time, so a thread hangs for each directory at most, and
 //! another one is started whenever all of them may hang.
+//!
+//! Listings that the kernel keeps are dropped in the same way. That takes no lock of the directory;
+//! it waits while names are copied to a program whose memory is slow. After [`WITHDRAWAL_TIMEOUT`]
+//! the withdrawal is given up, so that no program can hold up other clients for longer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -47,15 +51,24 @@ pub enum Invalidation {
     /// that it knows, however old. Where a change holds the lock it is left alone: the MDT checks,
     /// too.
     Expire,
+    /// The listing that the kernel keeps of the directory `parent` is outdated, whatever the name.
+    Listing,
 }
 
+/// What a thread works for: a directory, and whether for its listing.
+type Key = (u64, bool);
+
 impl Invalidation {
+    fn key(self, parent: u64) -> Key {
+        (parent, self == Invalidation::Listing)
+    }
+
     /// For a withdrawal that cannot wait for the lock of the directory any longer: returns
     /// `finished` if all names are to be declared outdated.
     fn hand_over(self, finished: Finished) -> Option<Finished> {
         match self {
             Invalidation::Drop => Some(finished),
-            Invalidation::Expire => {
+            Invalidation::Expire | Invalidation::Listing => {
                 finished.tell();
                 None
             }
@@ -91,9 +104,9 @@ impl Directory {
 struct State {
     /// Directories with changes of this mount that are not answered, and how many.
     changing: HashMap<u64, usize>,
-    withdrawals: HashMap<u64, Directory>,
-    /// Directories for which no thread works.
-    ready: VecDeque<u64>,
+    withdrawals: HashMap<Key, Directory>,
+    /// Those for which no thread works.
+    ready: VecDeque<Key>,
     threads: usize,
     idle: usize,
     has_ended: bool,
@@ -104,6 +117,8 @@ struct State {
 pub struct Overdue {
     pub names: Vec<Arc<Name>>,
     pub finished: Vec<Finished>,
+    /// Directories whose listings took too long.
+    pub listings: Vec<u64>,
 }
 
 /// See the module documentation.
@@ -129,16 +144,16 @@ impl Names {
         finished: Finished,
     ) -> Option<Finished> {
         let mut state = self.state.lock();
-        let parent = name.parent;
-        if state.changing.contains_key(&parent) {
+        let key = invalidation.key(name.parent);
+        if invalidation != Invalidation::Listing && state.changing.contains_key(&name.parent) {
             return invalidation.hand_over(finished);
         }
         // One that is there is ready, or a thread works for it.
-        let is_new = !state.withdrawals.contains_key(&parent);
-        let directory = state.withdrawals.entry(parent).or_default();
+        let is_new = !state.withdrawals.contains_key(&key);
+        let directory = state.withdrawals.entry(key).or_default();
         directory.queue.push_back(Withdrawal { name, invalidation, since: now, finished: Some(finished) });
         if is_new {
-            state.ready.push_back(parent);
+            state.ready.push_back(key);
             self.employ(&mut state);
         }
         None
@@ -166,24 +181,23 @@ impl Names {
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(parent) = state.ready.pop_front() {
-                let directory = state.withdrawals.get_mut(&parent).expect("it is ready");
+            if let Some(key) = state.ready.pop_front() {
+                let directory = state.withdrawals.get_mut(&key).expect("it is ready");
                 directory.running = directory.queue.pop_front();
                 let Some((name, invalidation)) =
                     directory.running.as_ref().map(|running| (running.name.clone(), running.invalidation))
                 else {
-                    state.withdrawals.remove(&parent);
+                    state.withdrawals.remove(&key);
                     continue;
                 };
                 drop(state);
-                self.notifications.name(name.parent, &name.bytes, invalidation == Invalidation::Expire);
-                self.statistics.add(Count::NamesDropped);
+                self.tell(&name, invalidation);
                 state = self.state.lock();
-                let directory = state.withdrawals.get_mut(&parent).expect("a thread works for it");
+                let directory = state.withdrawals.get_mut(&key).expect("a thread works for it");
                 if let Some(Withdrawal { finished: Some(finished), .. }) = directory.running.take() {
                     finished.tell();
                 }
-                state.ready.push_back(parent);
+                state.ready.push_back(key);
                 continue;
             }
             if state.has_ended {
@@ -199,12 +213,22 @@ impl Names {
         state.threads -= 1;
     }
 
+    fn tell(&self, name: &Name, invalidation: Invalidation) {
+        if invalidation == Invalidation::Listing {
+            self.notifications.listing(name.parent);
+            self.statistics.add(Count::ListingsDropped);
+        } else {
+            self.notifications.name(name.parent, &name.bytes, invalidation == Invalidation::Expire);
+            self.statistics.add(Count::NamesDropped);
+        }
+    }
+
     /// A change in a directory, or of it, begins: it holds the directory's lock until it is
     /// answered. Returns the withdrawals for which all names are to be declared outdated.
     pub fn begin_change(&self, parent: u64) -> Vec<Finished> {
         let mut state = self.state.lock();
         *state.changing.entry(parent).or_default() += 1;
-        let directory = state.withdrawals.get_mut(&parent);
+        let directory = state.withdrawals.get_mut(&(parent, false));
         let waiting = directory.into_iter().flat_map(Directory::all);
         waiting.filter_map(|waiting| waiting.invalidation.hand_over(waiting.finished.take()?)).collect()
     }
@@ -223,12 +247,14 @@ impl Names {
     /// Withdrawals that have taken longer than [`WITHDRAWAL_TIMEOUT`].
     pub fn overdue(&self, now: Instant) -> Overdue {
         let mut overdue = Overdue::default();
-        for directory in self.state.lock().withdrawals.values_mut() {
+        for ((node, is_listing), directory) in &mut self.state.lock().withdrawals {
             for withdrawal in directory.all() {
-                if now.saturating_duration_since(withdrawal.since) >= WITHDRAWAL_TIMEOUT
-                    && let Some(finished) = withdrawal.finished.take()
-                    && let Some(finished) = withdrawal.invalidation.hand_over(finished)
-                {
+                let is_overdue = now.saturating_duration_since(withdrawal.since) >= WITHDRAWAL_TIMEOUT;
+                let Some(finished) = withdrawal.finished.take_if(|_| is_overdue) else { continue };
+                if *is_listing {
+                    overdue.listings.push(*node);
+                }
+                if let Some(finished) = withdrawal.invalidation.hand_over(finished) {
                     overdue.names.push(withdrawal.name.clone());
                     overdue.finished.push(finished);
                 }

@@ -13,6 +13,10 @@ pub enum Count {
     AttributesDropped,
     /// Notifications about a name.
     NamesDropped,
+    /// Directories that were opened so that the kernel serves their names.
+    ListingsServed,
+    /// Notifications about the listing of a directory.
+    ListingsDropped,
     /// Times that all names were declared outdated.
     Epochs,
     /// Withdrawals that took longer than a second.
@@ -20,11 +24,13 @@ pub enum Count {
 }
 
 /// Names of [`Count`]s, in order.
-const NAMES: [(Count, &str); 6] = [
+const NAMES: [(Count, &str); 8] = [
     (Count::AttributesGiven, "attributes_given"),
     (Count::NamesGiven, "names_given"),
     (Count::AttributesDropped, "attributes_dropped"),
     (Count::NamesDropped, "names_dropped"),
+    (Count::ListingsServed, "listings_served"),
+    (Count::ListingsDropped, "listings_dropped"),
     (Count::Epochs, "epochs"),
     (Count::Overdue, "overdue"),
 ];

@@ -28,7 +28,9 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::listing::Listing;
 use crate::protocol::ROOT_NODE;
+use listings::Listings;
 
 /// Parts of the table with a lock each.
 const SHARDS: usize = 16;
@@ -74,6 +76,8 @@ struct Node {
     /// The kernel may have access lists.
     list: Option<ListMark>,
     names: Vec<KnownName>,
+    /// Of a directory that was opened.
+    listing: Option<Box<Listing>>,
 }
 
 /// Distinguishes requests for access lists of an inode.
@@ -167,11 +171,17 @@ pub struct Table {
     /// The inode to which a name leads in the kernel's cache.
     names: Mutex<HashMap<Arc<Name>, u64>>,
     lists_marked: AtomicU64,
+    listings: Listings,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        let table = Self { nodes: Default::default(), names: Mutex::default(), lists_marked: AtomicU64::new(0) };
+        let table = Self {
+            nodes: Default::default(),
+            names: Mutex::default(),
+            lists_marked: AtomicU64::new(0),
+            listings: Listings::default(),
+        };
         // The kernel never looks it up, and never forgets it.
         table.shard(ROOT_NODE).lock().insert(ROOT_NODE, Node { lookups: 1, ..Node::default() });
         table
@@ -405,6 +415,8 @@ impl Table {
         (self.nodes.iter().map(|shard| shard.lock().len()).sum(), self.names.lock().len())
     }
 }
+
+mod listings;
 
 #[cfg(test)]
 #[path = "table_tests.rs"]

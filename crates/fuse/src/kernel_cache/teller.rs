@@ -17,11 +17,11 @@ use std::{
 };
 
 use super::{
-    names::{Names, Overdue, WITHDRAWAL_TIMEOUT},
+    names::{Invalidation, Names, Overdue, WITHDRAWAL_TIMEOUT},
     statistics::{Count, Statistics},
-    table::{NamesEnd, Table},
+    table::{Name, NamesEnd, Table},
     waiting::Waiting,
-    withdrawal::Finished,
+    withdrawal::{Finished, Parts},
 };
 use crate::session::{Notifications, Notified};
 
@@ -39,6 +39,8 @@ pub enum Job {
     Epoch(Vec<Finished>, Option<Instant>),
     /// No client waits for the names of this inode: they stay valid until their time has expired.
     Names(u64, Finished),
+    /// Listings that are served from now on are to be looked after.
+    Watch,
 }
 
 /// The kernel drops the attributes of an inode, and its access lists.
@@ -72,6 +74,8 @@ pub struct Teller {
     waits: BTreeMap<Instant, Vec<Finished>>,
     /// Inodes with replies that may make a name valid.
     preparing: Vec<(u64, Finished)>,
+    /// There may be listings that open handles are served from.
+    watches: bool,
 }
 
 impl Teller {
@@ -92,6 +96,7 @@ impl Teller {
             epochs: Vec::new(),
             waits: BTreeMap::new(),
             preparing: Vec::new(),
+            watches: false,
         }
     }
 
@@ -100,7 +105,7 @@ impl Teller {
         loop {
             let pause = if !self.unknown.is_empty() || !self.epochs.is_empty() || !self.preparing.is_empty() {
                 Some(PAUSE)
-            } else if self.names.is_busy() || !self.waits.is_empty() {
+            } else if self.names.is_busy() || !self.waits.is_empty() || self.watches {
                 Some(LOOK)
             } else {
                 None
@@ -125,6 +130,7 @@ impl Teller {
             Job::Epoch(finished, Some(not_before)) => self.epochs.push((finished, not_before)),
             Job::Epoch(finished, None) => self.epoch(finished),
             Job::Names(node, finished) => self.wait(node, finished),
+            Job::Watch => self.watches = true,
         }
     }
 
@@ -179,7 +185,24 @@ impl Teller {
                 self.epochs.push((finished, not_before));
             }
         }
-        let Overdue { names, finished } = self.names.overdue(now);
+        if self.watches {
+            for node in self.table.expired_listings(now) {
+                // Nothing waits for it.
+                let (name, finished) = (Arc::new(Name::new(node, b"")), Parts::default().add());
+                self.names.withdraw(name, Invalidation::Listing, now, finished);
+            }
+            self.watches = self.table.keeps_watch();
+        }
+        let Overdue { names, finished, listings } = self.names.overdue(now);
+        for directory in listings {
+            self.statistics.add(Count::Overdue);
+            let directory = types::InodeNumber(directory);
+            tracing::warn!(
+                %directory,
+                "the kernel has not dropped the names of a directory for a second: a program is slow to take them; it \
+                 may see outdated names if it reads the directory again"
+            );
+        }
         if finished.is_empty() {
             return;
         }

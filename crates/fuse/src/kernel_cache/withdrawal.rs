@@ -27,6 +27,11 @@ impl Parts {
         Finished(sender)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Completes when all of them have.
     pub fn complete(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {

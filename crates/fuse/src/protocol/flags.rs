@@ -50,6 +50,8 @@ pub mod open_reply {
     pub const DIRECT_IO: u32 = 1 << 0;
     /// Pages cached by earlier opens stay valid (FOPEN_KEEP_CACHE).
     pub const KEEP_CACHE: u32 = 1 << 1;
+    /// The kernel keeps the names of a directory that it reads (FOPEN_CACHE_DIR, Linux 4.20).
+    pub const CACHE_DIR: u32 = 1 << 3;
     /// Direct writes to one inode may be outstanding together (FOPEN_PARALLEL_DIRECT_WRITES).
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }

@@ -25,7 +25,7 @@ pub struct InvalidateInode {
     pub node: u64,
     /// Offset of the pages that are dropped, too; negative: attributes only.
     pub offset: i64,
-    /// Bytes from there on.
+    /// Bytes from there on; 0: all.
     pub length: i64,
 }
 

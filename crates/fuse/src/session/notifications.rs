@@ -49,6 +49,13 @@ impl Notifications {
         self.send(INVALIDATE_INODE, &[body.as_bytes()])
     }
 
+    /// The names of a directory that are kept are outdated, and its attributes. Waits until none is
+    /// being copied to a program, whose memory may be a file of any file system.
+    pub fn listing(&self, node: u64) -> Notified {
+        let body = InvalidateInode { node, offset: 0, length: 0 };
+        self.send(INVALIDATE_INODE, &[body.as_bytes()])
+    }
+
     /// A name is outdated, or is only to be looked up again (`expires`). Waits for the lock of the
     /// directory, which changes in it and of it hold until they are answered, and lookups too.
     pub fn name(&self, parent: u64, name: &[u8], expires: bool) -> Notified {

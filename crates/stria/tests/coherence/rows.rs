@@ -235,6 +235,26 @@ const DIRECTORIES: &[Row] = &[
             ("rename b a", "a c| d@"),
         ],
     ),
+    Row::new(
+        "names with restored times/readdir",
+        &["write f x", "utimens . 1000"],
+        "names .; fnames d",
+        "f; f",
+        &[
+            ("write g x; utimens . 1000", "f g; f g"),
+            ("unlink f; utimens . 1000", "g; g"),
+            ("rename g h; utimens . 1000", "h; h"),
+        ],
+    )
+    .holding("keep d . r"),
+    Row::new(
+        "setstripe/readdir",
+        &["write f x"],
+        "names .; fnames d",
+        "f; f",
+        &[("setstripe g 1", "f g; f g"), ("unlink f; setstripe h 2", "g h; g h")],
+    )
+    .holding("keep d . r"),
     Row::new("mkdir/readdir", &[], "names .", "", &[("mkdir d 777", "d/"), ("rmdir d", ""), ("write d x", "d")]),
     Row::new(
         "mkdir/stat of the directory",

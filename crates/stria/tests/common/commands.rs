@@ -9,6 +9,7 @@ use std::{
     ffi::CString,
     fs::{self, File, Metadata},
     io::{Read, Seek, SeekFrom, Write},
+    mem::MaybeUninit,
     os::{
         fd::AsRawFd,
         unix::{
@@ -21,7 +22,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags},
+    fs::{
+        AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps,
+        XattrFlags,
+    },
     io::Errno,
 };
 
@@ -92,6 +96,8 @@ impl Workplace {
                 errno(file.read_to_string(&mut text))?;
                 Ok(text)
             }
+            // From the beginning, as after rewinddir(3).
+            ["fnames", name] => names_again(self.file(name)?),
             ["fwrite", name, text] => {
                 errno(self.file(name)?.write_all_at(text.as_bytes(), 0))?;
                 done()
@@ -189,9 +195,9 @@ impl Workplace {
                 let times = Timestamps { last_access: time, last_modification: time };
                 rustix::fs::utimensat(CWD, self.at(path), &times, AtFlags::empty())
             }
-            ["migrate", path, stripes] => {
-                let mut migrate = Command::new(env!("CARGO_BIN_EXE_stria"));
-                run(migrate.args(["lfs", "migrate", "-c", stripes]).arg(self.at(path)))
+            [command @ ("migrate" | "setstripe"), path, stripes] => {
+                let mut lfs = Command::new(env!("CARGO_BIN_EXE_stria"));
+                run(lfs.args(["lfs", command, "-c", stripes]).arg(self.at(path)))
             }
             // A copy of a file from anywhere.
             ["copy", from, to, mode] => {
@@ -273,6 +279,20 @@ fn names(path: &Path) -> Fallible {
         let entry = errno(entry)?;
         let kind = kind_letter(&errno(entry.file_type())?);
         names.push(format!("{}{kind}", entry.file_name().to_string_lossy()));
+    }
+    names.sort();
+    Ok(names.join(" "))
+}
+
+/// The names of a directory that is kept open.
+fn names_again(directory: &File) -> Fallible {
+    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
+    let mut buffer = vec![MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names.extend((name != "." && name != "..").then_some(name));
     }
     names.sort();
     Ok(names.join(" "))

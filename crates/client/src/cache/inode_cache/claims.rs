@@ -13,7 +13,8 @@
 //! has changed. Locks that are not granted are dropped together with what is under them, and so are
 //! those that were not claimed. Locks on data are not claimed: writing data changes no version.
 //!
-//! Answers to questions from before the claim are not kept: all locks count as new.
+//! Answers to questions from before the claim are not kept: all locks count as new, and so do the
+//! spans for which they are held.
 
 use rpc::message::{
     lock::{InodeBits, inode_bit},
@@ -153,6 +154,7 @@ impl InodeCache {
                 self.handles.remove(&claim.handle);
                 self.handles.insert(handle, claim.inode);
                 self.inode(claim.inode).renew(claim.handle, handle, since);
+                self.renew_span(claim.inode);
                 None
             }
             None => {

@@ -1,0 +1,103 @@
+//! The listings that the kernel keeps: what an open directory is told of them, and how they are
+//! dropped. What is right is decided in [`super::listing`].
+
+use std::{sync::Arc, time::Instant};
+
+use client::{FileSystem, LockSpan, OpenFile};
+use types::InodeNumber;
+
+use super::{
+    Change, Ending, KernelCache, Opening, Session, names::Invalidation, statistics::Count, table::Name, teller::Job,
+    withdrawal::Parts,
+};
+
+impl KernelCache {
+    /// A directory was opened, and is about to be answered. `None`: the kernel keeps no names.
+    pub fn opens_directory(&self, file_system: &FileSystem, directory: &OpenFile) -> Option<Opening> {
+        let session = self.session.get()?;
+        let span = || file_system.listing_span(directory);
+        let opening = self.table.open_listing(directory.inode().0, span, Instant::now());
+        if opening == Opening::Joined {
+            self.statistics.add(Count::ListingsServed);
+            self.watch(session);
+        }
+        Some(opening)
+    }
+
+    /// Names are about to be shown through a directory through which the kernel keeps them. The
+    /// answer was asked for at `asked`; the span was known later.
+    pub fn shows_names(&self, directory: InodeNumber, span: Option<LockSpan>, asked: Instant) {
+        self.table.show_names(directory.0, span, asked);
+    }
+
+    /// The same of the end of the directory.
+    pub fn shows_end(&self, directory: InodeNumber, span: Option<LockSpan>, asked: Instant) -> Ending {
+        let Some(session) = self.session.get() else { return Ending::Short };
+        let ending = self.table.finish_listing(directory.0, span, asked);
+        match ending {
+            Ending::Complete => self.watch(session),
+            Ending::Dropped => {
+                // Does not wait: the kernel copies names of this directory to nobody, because its
+                // only handle that could be served from them waits for this answer.
+                session.notifications.listing(directory.0);
+                self.statistics.add(Count::ListingsDropped);
+            }
+            Ending::Short => {}
+        }
+        ending
+    }
+
+    /// A directory through which the kernel kept names is closed.
+    pub fn closes_directory(&self, directory: InodeNumber) {
+        self.table.close_listing(directory.0);
+    }
+
+    fn watch(&self, session: &Session) {
+        if self.table.needs_watch() {
+            session.send(Job::Watch);
+        }
+    }
+
+    /// The names of a directory change. Complete when no open handle is served from those that the
+    /// kernel has.
+    pub(super) fn end_listing(&self, session: &Session, directory: u64, complete: &mut Parts) {
+        if self.table.end_listing(directory) {
+            session.drop_listing(directory, complete);
+        }
+    }
+
+    /// The same of all directories.
+    pub(super) fn end_listings(&self, session: &Session, complete: &mut Parts) {
+        for directory in self.table.end_listings() {
+            session.drop_listing(directory, complete);
+        }
+    }
+}
+
+impl Session {
+    fn drop_listing(&self, directory: u64, complete: &mut Parts) {
+        let name = Arc::new(Name::new(directory, b""));
+        self.names.withdraw(name, Invalidation::Listing, Instant::now(), complete.add());
+        // It makes the thread look after it.
+        self.send(Job::Attributes(Vec::new(), complete.add()));
+    }
+}
+
+impl Change {
+    /// It changes the listings of these directories, of which the kernel does not know.
+    pub fn of_listings(mut self, directories: impl IntoIterator<Item = u64>) -> Self {
+        if let Some(session) = self.cache.session.get() {
+            for directory in directories {
+                self.cache.end_listing(session, directory, &mut self.listings);
+            }
+        }
+        self
+    }
+
+    /// Completes when the kernel serves none of them.
+    pub async fn has_dropped_listings(&mut self) {
+        if !self.listings.is_empty() {
+            std::mem::take(&mut self.listings).complete().await;
+        }
+    }
+}
