@@ -37,8 +37,9 @@ mod work;
 
 pub use options::OstOptions;
 pub use rate_limit::RateLimit;
+pub use service_threads::SERVICE_IO;
 pub use statistics::{OstCounters, Statistics};
 pub use store::ObjectStore;
 pub use superblock::Superblock;
-pub use target::{OpenError, Ost, OstDevices, SERVICE_IO};
+pub use target::{OpenError, Ost, OstDevices};
 pub use throughput::Throughput;
