@@ -149,7 +149,8 @@ impl Cell {
         }
         let picture = picture(target.allocator());
         target.reset_pointer((u64::from(self.groups()) * u64::from(self.section_percent) / 100) as u32);
-        // At most a fifth of what is free after a deletion, so that it is at the start of the section.
+        // At most a fifth of what is free after a deletion, so that it is at the start of the
+        // section.
         let blocks = (geometry.blocks() / u64::from(5 * FILES)).min(MEASURED_BLOCKS_MAX);
         let seed = self.seed ^ u64::from(deleted.unwrap_or(0)) << 32;
         let measured = measure(target, array(geometry.blocks()), blocks, seed)?;
