@@ -94,8 +94,8 @@ impl Windows {
         given_up
     }
 
-    /// Gives a locality a window, which had none; returns blocks of another one that had to be given
-    /// up for it.
+    /// Gives a locality a window, which had none; returns blocks of another one that had to be
+    /// given up for it.
     pub(crate) fn add_shared(&mut self, locality: u64, window: Range<u64>) -> Option<Range<u64>> {
         if window.is_empty() {
             return None;

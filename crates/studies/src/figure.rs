@@ -92,8 +92,8 @@ fn write_figure(
                 Rectangle::new([(left, 0.0), (left + bar_width * 0.92, *value)], colour.filled())
             })),
             Marks::Curves => {
-                let points = values.map(|(group, value)| (group as f64, *value));
-                chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))
+                let points: Vec<(f64, f64)> = values.map(|(group, value)| (group as f64, *value)).collect();
+                chart.draw_series(std::iter::once(PathElement::new(points, colour.stroke_width(2))))
             }
         };
         drawn

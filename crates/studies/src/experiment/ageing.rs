@@ -22,7 +22,8 @@ use crate::{
 /// Arguments of the ageing of an OST.
 #[derive(Clone, Debug, Args)]
 pub struct AgeingArgs {
-    /// Divide the size of the OST by this; 1 is 23 TB
+    /// Divide the size of the OST by this; 1 is 23 TB. Statements are about the published size: a
+    /// small OST has less free space after a deletion than large windows need
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
     scale: u32,
     /// OSTs; each is simulated by itself, from a seed of its own
