@@ -246,6 +246,7 @@ mod tests {
             e1::netflow(Scale::FULL),
             e1::blast(Scale::FULL),
             e1::blast_nodes(Scale::FULL, 512),
+            e2::sweep(Scale::FULL),
             e3::matrix(Scale::FULL, &aggregates),
         ] {
             assert!(study.indistinguishable().is_empty(), "{}", study.name);
