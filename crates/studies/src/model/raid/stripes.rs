@@ -125,7 +125,7 @@ impl StripeCache {
         };
         cover(&mut entry.covered, part.bytes);
         entry.writes.push(part.write);
-        let is_whole = entry.covered == [0..self.stripe_bytes];
+        let is_whole = is_whole(&entry.covered, self.stripe_bytes);
         if is_whole && entry.phase == Phase::Delayed {
             entry.phase = Phase::Ready;
             self.delayed.retain(|stripe| *stripe != part.stripe);
@@ -140,7 +140,7 @@ impl StripeCache {
             let entry = self.entry(stripe);
             entry.phase = Phase::Writing;
             let covered = entry.covered.clone();
-            *(if covered == [0..self.stripe_bytes] { &mut self.whole } else { &mut self.partial }) += 1;
+            *(if is_whole(&covered, self.stripe_bytes) { &mut self.whole } else { &mut self.partial }) += 1;
             return Some(Job::Write(stripe, covered));
         }
         if self.reading == 0 {
@@ -180,6 +180,11 @@ impl StripeCache {
     }
 }
 
+/// Whether what is covered is one run from the beginning of the stripe to its end.
+fn is_whole(covered: &[Range<u64>], stripe_bytes: u64) -> bool {
+    matches!(covered, [all] if *all == (0..stripe_bytes))
+}
+
 /// Adds a range to sorted ranges that are apart from each other.
 fn cover(covered: &mut Vec<Range<u64>>, mut new: Range<u64>) {
     covered.retain(|old| {
@@ -207,11 +212,15 @@ mod tests {
         StripeCache::new(2, STRIPE)
     }
 
+    fn one(run: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(run).collect()
+    }
+
     #[test]
     fn a_whole_stripe_is_written_at_once() {
         let mut cache = cache();
         cache.add(part(1, 7, 0..STRIPE));
-        assert_eq!(cache.next(), Some(Job::Write(7, vec![0..STRIPE])));
+        assert_eq!(cache.next(), Some(Job::Write(7, one(0..STRIPE))));
         assert_eq!(cache.next(), None);
         assert_eq!((cache.written(7), cache.whole, cache.partial), (vec![1], 1, 0));
     }
@@ -221,7 +230,7 @@ mod tests {
         let mut cache = cache();
         cache.add(part(2, 7, 512..STRIPE));
         cache.add(part(1, 7, 0..512));
-        assert_eq!(cache.next(), Some(Job::Write(7, vec![0..STRIPE])));
+        assert_eq!(cache.next(), Some(Job::Write(7, one(0..STRIPE))));
         assert_eq!((cache.next(), cache.written(7)), (None, vec![2, 1]));
     }
 
@@ -229,30 +238,30 @@ mod tests {
     fn a_part_of_a_stripe_is_read_first_and_takes_in_what_arrives_meanwhile() {
         let mut cache = cache();
         cache.add(part(1, 7, 0..100));
-        assert_eq!(cache.next(), Some(Job::Read(7, vec![0..100])));
+        assert_eq!(cache.next(), Some(Job::Read(7, one(0..100))));
         cache.add(part(2, 7, 200..300));
         assert_eq!(cache.next(), None, "it is being read");
         cache.read(7);
         assert_eq!(cache.next(), Some(Job::Write(7, vec![0..100, 200..300])));
         cache.add(part(3, 7, 100..200));
         assert_eq!((cache.next(), cache.written(7), cache.partial), (None, vec![1, 2], 1));
-        assert_eq!(cache.next(), Some(Job::Read(7, vec![100..200])), "what came later is on its own");
+        assert_eq!(cache.next(), Some(Job::Read(7, one(100..200))), "what came later is on its own");
     }
 
     #[test]
     fn while_some_are_read_others_are_delayed_and_may_become_whole() {
         let mut cache = cache();
         cache.add(part(1, 7, 0..100));
-        assert_eq!(cache.next(), Some(Job::Read(7, vec![0..100])));
+        assert_eq!(cache.next(), Some(Job::Read(7, one(0..100))));
         cache.add(part(2, 8, 0..100));
         assert_eq!(cache.next(), None);
         cache.add(part(3, 8, 100..STRIPE));
-        assert_eq!(cache.next(), Some(Job::Write(8, vec![0..STRIPE])));
+        assert_eq!(cache.next(), Some(Job::Write(8, one(0..STRIPE))));
         // There is no room for a third.
         cache.add(part(4, 9, 0..STRIPE));
         assert_eq!(cache.next(), None);
         assert_eq!(cache.written(8), [2, 3]);
-        assert_eq!(cache.next(), Some(Job::Write(9, vec![0..STRIPE])));
+        assert_eq!(cache.next(), Some(Job::Write(9, one(0..STRIPE))));
     }
 
     #[test]
@@ -263,7 +272,7 @@ mod tests {
         cache.add(part(2, 7, 100..STRIPE));
         assert_eq!(cache.next(), None, "its reads are under way");
         cache.read(7);
-        assert_eq!((cache.next(), cache.whole), (Some(Job::Write(7, vec![0..STRIPE])), 1));
+        assert_eq!((cache.next(), cache.whole), (Some(Job::Write(7, one(0..STRIPE))), 1));
     }
 
     #[test]
@@ -308,6 +317,6 @@ mod tests {
         }
         assert_eq!(covered, [0..15, 20..30, 40..50]);
         cover(&mut covered, 15..45);
-        assert_eq!(covered, vec![0..50]);
+        assert_eq!(covered, one(0..50));
     }
 }

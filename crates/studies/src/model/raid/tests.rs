@@ -78,12 +78,12 @@ fn chunks_of_a_stripe_are_on_different_drives_and_parity_rotates() {
 fn a_partial_stripe_reads_what_is_less() {
     let chunk = MODEL.chunk_bytes;
     // Six of eight chunks: the other two.
-    let most = MODEL.read_before(&[2 * chunk..8 * chunk]);
+    let most = MODEL.read_before(std::slice::from_ref(&(2 * chunk..8 * chunk)));
     assert_eq!(most, [(0, 0..chunk), (1, 0..chunk)]);
     // 4 KiB of one chunk: itself and its parity.
-    let little = MODEL.read_before(&[chunk..chunk + 4 * KIB]);
+    let little = MODEL.read_before(std::slice::from_ref(&(chunk..chunk + 4 * KIB)));
     assert_eq!(little, [(1, 0..4 * KIB), (8, 0..4 * KIB), (9, 0..4 * KIB)]);
-    assert!(MODEL.read_before(&[0..MODEL.stripe_bytes()]).is_empty());
+    assert!(MODEL.read_before(std::slice::from_ref(&(0..MODEL.stripe_bytes()))).is_empty());
 }
 
 #[test]
