@@ -34,10 +34,11 @@ pub struct MountEntry {
 }
 
 /// Whether an access to a mount failed because the process that served it is gone: "Transport
-/// endpoint is not connected", or "Software caused connection abort" for requests that were queued
-/// while the kernel ended the connection (over io_uring, it does that in the background).
+/// endpoint is not connected"; or, over io_uring, where the kernel ends the connection in the
+/// background, "Software caused connection abort" for requests that were queued meanwhile, and
+/// "Operation canceled" for those that it was handing to a thread of the process.
 pub fn is_dead(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
 /// All mounts of this process's namespace, in order of mounting (later ones cover earlier ones).

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    at_once::{expect_one_tree, prepare, start_workers},
+    at_once::{End, expect_one_tree, prepare, start_workers},
     common::{FileSystem, load::Random},
     duration, mounts,
     registers::{KINDS, Kind, Register},
@@ -90,6 +90,7 @@ fn a_stopped_mount_delays_others_for_the_stated_time_and_shows_nothing_old() {
     signal(&system, stopped, Signal::STOP);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = End(&is_over);
         // They wait for the stopped process, or are answered from what the kernel may still serve:
         // old until the change is made, and never after.
         let lookers: Vec<_> = registers
@@ -125,7 +126,7 @@ fn a_stopped_mount_delays_others_for_the_stated_time_and_shows_nothing_old() {
         while !registers.iter().all(is_back) {
             assert!(begun.elapsed() < WAIT_MAX + SLACK, "the client does not come back");
         }
-        is_over.store(true, Ordering::SeqCst);
+        drop(end);
         let stale: Vec<String> = lookers.into_iter().flat_map(|looker| looker.join().expect("looks end")).collect();
         assert!(stale.is_empty(), "{stale:#?}");
     });
@@ -154,6 +155,7 @@ fn accidents_in_the_storm_leave_one_tree() {
     let registers = prepare(&points);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = End(&is_over);
         // Operations of a mount that is killed fail; nothing may be stale.
         let workers = start_workers(scope, &points, &registers, &is_over, |_, _| {});
         let (begun, mut random) = (Instant::now(), Random(setting("STRIA_STORM_SEED", 1)));
@@ -172,7 +174,7 @@ fn accidents_in_the_storm_leave_one_tree() {
             }
             accident += 1;
         }
-        is_over.store(true, Ordering::SeqCst);
+        drop(end);
         for worker in workers {
             worker.join().expect("no worker panics").unwrap_or_else(|stale| panic!("{stale}"));
         }

@@ -15,6 +15,16 @@ use crate::{
     start,
 };
 
+/// Ends the work when it is dropped: also if what works beside it panics, or its scope would wait
+/// forever.
+pub struct End<'a>(pub &'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// One mount's part: changes its registers, looks at all, and does random operations in the tree.
 /// `is_over`: when it ends. Errors are for the caller to judge; staleness is not.
 fn work(
@@ -107,12 +117,13 @@ fn mounts_at_once_see_what_anybody_has_seen() {
     let registers = prepare(&points);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = End(&is_over);
         let workers = start_workers(scope, &points, &registers, &is_over, |mount, error| {
             // A directory that is read in several calls while its only name changes.
             assert!(error.starts_with("Name") && error.ends_with("names"), "mount {mount}: {error}");
         });
         std::thread::sleep(duration());
-        is_over.store(true, Ordering::SeqCst);
+        drop(end);
         for worker in workers {
             let rounds = worker.join().expect("no operation fails").unwrap_or_else(|stale| panic!("{stale}"));
             assert!(rounds > 0, "every mount gets to work");
