@@ -300,7 +300,7 @@ struct World {
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
     /// What directories contained in each span.
-    spans: BTreeMap<(InodeNumber, SpanNumber), Vec<(Vec<u8>, InodeNumber)>>,
+    spans: BTreeMap<(InodeNumber, u64, Epoch), Vec<(Vec<u8>, InodeNumber)>>,
     /// How often a span was seen again.
     spanned: usize,
     connection: ConnectionId,
@@ -513,10 +513,10 @@ impl World {
         for directory in DIRECTORIES {
             let names: Vec<_> =
                 self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
-            if let Some(span) = self.cache.span(directory) {
-                match self.spans.get(&(directory, span)) {
+            if let Some(SpanNumber(span, epoch)) = self.cache.span(directory) {
+                match self.spans.get(&(directory, span, epoch)) {
                     Some(before) => assert_eq!(*before, names, "names of {directory} in one span"),
-                    None => drop(self.spans.insert((directory, span), names.clone())),
+                    None => drop(self.spans.insert((directory, span, epoch), names.clone())),
                 }
                 self.spanned += 1;
             }

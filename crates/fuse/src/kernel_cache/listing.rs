@@ -26,9 +26,10 @@
 //! its first request proves. A listing is completed only through the only open handle: another one
 //! could have an answer on its way that is added after all was dropped.
 //!
-//! Downside: if the kernel has kept the first names of a directory, and the directory changes at
-//! its end, then the kernel completes no listing of it until it drops the inode: nothing makes it
-//! start again.
+//! Downside: if the kernel has kept names that it was not allowed to complete, and the last of them
+//! is removed, then the kernel completes no listing of the directory until it drops the inode:
+//! names are appended only where the kept ones end, and nothing makes it start again. Such a
+//! directory is listed as without FOPEN_CACHE_DIR.
 
 use std::time::Instant;
 
