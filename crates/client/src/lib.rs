@@ -7,6 +7,8 @@
 //! visible (`cache`), and the data of small files on the MDT likewise.
 //!
 //! ```
+//! # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+//! # use cluster::with_file_system;
 //! use std::sync::Arc;
 //!
 //! use client::{FileSystem, WriteOptions};
@@ -24,6 +26,7 @@
 //!     assert_eq!(data.into_bytes(), "hello");
 //!     file_system.close(made.file, None).await
 //! }
+//! # with_file_system(async |file_system| write_and_read(&file_system).await);
 //! ```
 //!
 //! The folders, in the order in which an operation uses them: `operations` has one file for each

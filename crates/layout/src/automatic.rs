@@ -174,6 +174,15 @@ impl NextComponent {
 }
 
 /// Whether the layout's end is decided by this module.
+///
+/// ```
+/// use layout::{Layout, LayoutSpec, automatic};
+///
+/// let layout = Layout::composite(&automatic::components(automatic::BYTES_ON_MDT));
+/// assert!(automatic::is_automatic(&layout));
+/// assert_eq!(layout.position_at(0), Some(0), "the beginning is on the MDT");
+/// assert_eq!(automatic::recognised(automatic::components(0)), LayoutSpec::Automatic);
+/// ```
 pub fn is_automatic(layout: &Layout) -> bool {
     layout.components.last().is_some_and(|last| last.backing == Backing::Automatic && last.extent.end == END_OF_FILE)
 }

@@ -173,6 +173,18 @@ pub fn fixed(hardware: &Hardware, job: &Job, stripes: u32, stripe_bytes: u64) ->
 
 /// The job with automatic layouts, the beginning of each file on its MDT. No file is larger than
 /// files can be.
+///
+/// ```
+/// use layout::cost::{Hardware, Job, automatic, fixed};
+///
+/// // 512 processes on 32 clients write one file of 1 TiB: `stria advise --processes 512 --shared`.
+/// let hardware = Hardware::with_osts(64);
+/// let job = Job { processes: 512, clients: 32, bytes: 1 << 40, shared: true };
+/// let (one, all) = (fixed(&hardware, &job, 1, 1 << 20), fixed(&hardware, &job, 64, 1 << 20));
+/// assert!(one.us > 30 * all.us);
+/// let grown = automatic(&hardware, &job);
+/// assert!(grown.stripes == 64 && grown.us < 2 * all.us);
+/// ```
 pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
     let free = vec![u64::MAX; hardware.osts as usize];
     let bytes = file_bytes(job).min(FILE_BYTES_MAX);

@@ -311,6 +311,20 @@ impl Fields<'_> {
 }
 
 /// What the bytes ask for. Whether it is possible is [`LayoutSpec::validate`]'s to say.
+///
+/// ```
+/// use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec, lov};
+/// use types::{Generation, InodeNumber, OstIndex};
+///
+/// let plain = PlainLayout { stripe_bytes: 4 << 20, osts: vec![OstIndex(1), OstIndex(0)] };
+/// let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
+/// // What `getfattr -n lustre.lov` shows, and what setting it on another file asks for: the same
+/// // number and size of stripes, on any OSTs.
+/// let bytes = lov::encode(InodeNumber(0x101), &layout);
+/// let LayoutSpec::Plain(asked) = lov::decode(&bytes).unwrap() else { panic!("a plain layout") };
+/// assert_eq!((asked.stripe_count, asked.stripe_bytes), (StripeCount::Exactly(2), Some(4 << 20)));
+/// assert!(lov::decode(&bytes[..20]).is_err());
+/// ```
 pub fn decode(bytes: &[u8]) -> Result<LayoutSpec, LovError> {
     let fields = Fields(bytes);
     match fields.u32(0)? {

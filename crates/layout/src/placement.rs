@@ -286,6 +286,37 @@ impl Placement {
     /// Chooses an OST for each stripe in stripe order. Without overstriping they are distinct: as
     /// many as asked for, or as there are usable ones. `targets` in ascending order of index (of a
     /// pool: only its own); `random` is a fresh random number.
+    ///
+    /// ```
+    /// use layout::{OstStatus, Placement, PlacementPolicy, ResolvedCount, ResolvedSpec};
+    /// use types::OstIndex;
+    ///
+    /// let target = |index| OstStatus {
+    ///     index: OstIndex(index),
+    ///     active: true,
+    ///     connected: true,
+    ///     interrupted: false,
+    ///     refused_ns: None,
+    ///     no_create: index == 2,
+    ///     read_only: false,
+    ///     degraded: false,
+    ///     bytes_total: 1 << 40,
+    ///     bytes_available: 1 << 39,
+    ///     device: None,
+    ///     sharing: 1,
+    ///     objects_written: 0,
+    ///     transfers_permille: 0,
+    /// };
+    /// let targets = [0, 1, 2, 3].map(target);
+    /// let mut placement = Placement::new(0);
+    /// let mut choose = |stripe_count| {
+    ///     let spec = ResolvedSpec { stripe_count, ..ResolvedSpec::default() };
+    ///     placement.choose(&spec, &targets, &PlacementPolicy::default(), 7).unwrap()
+    /// };
+    /// assert_eq!(choose(ResolvedCount::All).len(), 3, "OST 2 creates no new objects");
+    /// let (first, second) = (choose(ResolvedCount::AtMost(1)), choose(ResolvedCount::AtMost(1)));
+    /// assert_ne!(first, second, "round robin, as all have the same space");
+    /// ```
     pub fn choose(
         &mut self,
         spec: &ResolvedSpec,

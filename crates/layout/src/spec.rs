@@ -479,6 +479,19 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 /// What a new file gets: its own request, else its directory's default, else the file system's.
 /// Plain requests are filled field by field from a plain default; anything else replaces what
 /// stands after it as a whole.
+///
+/// ```
+/// use layout::{FileSystemDefault, LayoutSpec, StripeCount, StripeSpec, resolve};
+///
+/// let default = FileSystemDefault::default();
+/// assert_eq!(resolve(None, None, &default), LayoutSpec::Automatic);
+///
+/// let (two, of_4_mib) = (StripeCount::Exactly(2), Some(4 << 20));
+/// let request = LayoutSpec::Plain(StripeSpec { stripe_count: two, ..StripeSpec::default() });
+/// let directory = LayoutSpec::Plain(StripeSpec { stripe_bytes: of_4_mib, ..StripeSpec::default() });
+/// let both = LayoutSpec::Plain(StripeSpec { stripe_count: two, stripe_bytes: of_4_mib, ..StripeSpec::default() });
+/// assert_eq!(resolve(Some(&request), Some(&directory), &default), both);
+/// ```
 pub fn resolve(
     request: Option<&LayoutSpec>,
     directory: Option<&LayoutSpec>,

@@ -21,7 +21,7 @@ use rpc::{
     },
 };
 use rt::{BoxFuture, Clock, Instant, Seams};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, ProtocolError, Refusal, Slot, SpaceUsage, Xid};
 
 use crate::{TARGET_NAME, cluster::Cluster, holders::Holders, tables};
@@ -55,6 +55,8 @@ pub struct Mgs {
     reports: Mutex<BTreeMap<TargetRole, TargetReport>>,
     holders: Mutex<Holders>,
     published: watch::Sender<Arc<ClusterMap>>,
+    /// Clients with sessions that have waited for another map: told when their sessions end.
+    waiting: Mutex<BTreeMap<ClientId, Arc<Notify>>>,
 }
 
 impl Mgs {
@@ -76,8 +78,15 @@ impl Mgs {
         };
         let (published, _) = watch::channel(Arc::new(cluster.map().clone()));
         let decided = Mutex::new(Decided { cluster, lsn: None });
-        let (reports, holders) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Mgs { clock: seams.clock.clone(), store, decided, reports, holders, published }))
+        Ok(Arc::new(Mgs {
+            clock: seams.clock.clone(),
+            store,
+            decided,
+            reports: Mutex::default(),
+            holders: Mutex::default(),
+            published,
+            waiting: Mutex::default(),
+        }))
     }
 
     /// The map as all clients see it.
@@ -108,12 +117,12 @@ impl Mgs {
                 self.note(&report);
                 Ok(MgsReply::Map(ClusterMap::clone(&self.map())))
             }
-            MgsRequest::GetMap(known) => Ok(MgsReply::Map(self.map_other_than(known).await)),
+            MgsRequest::GetMap(known) => Ok(MgsReply::Map(self.map_other_than(client, known).await)),
             MgsRequest::SetParameter(pattern, value) => {
                 self.change(|cluster| cluster.set_parameter(&pattern, &value)).await
             }
             MgsRequest::SetState(role, state) => self.change(|cluster| cluster.set_state(role, state)).await,
-            MgsRequest::Ping => Ok(MgsReply::Done),
+            MgsRequest::Ping | MgsRequest::Disconnect => Ok(MgsReply::Done),
             MgsRequest::PoolNew(name) => self.change(|cluster| cluster.new_pool(&name)).await,
             MgsRequest::PoolAdd(name, osts) => self.change(|cluster| cluster.add_to_pool(&name, &osts)).await,
             MgsRequest::PoolRemove(name, osts) => self.change(|cluster| cluster.remove_from_pool(&name, &osts)).await,
@@ -129,9 +138,17 @@ impl Mgs {
         Ok(batch)
     }
 
-    async fn map_other_than(&self, known: u64) -> ClusterMap {
+    async fn map_other_than(&self, client: ClientId, known: u64) -> ClusterMap {
         let mut maps = self.published.subscribe();
-        let changed = async { maps.wait_for(|map| map.version != known).await.is_ok() };
+        let waiting = Arc::clone(self.waiting.lock().entry(client).or_default());
+        let leaves = waiting.notified();
+        let changed = async {
+            tokio::select! {
+                biased;
+                _ = maps.wait_for(|map| map.version != known) => {}
+                () = leaves => {}
+            }
+        };
         rt::clock::timeout_at(&*self.clock, self.clock.now() + POLL_TIME, changed).await;
         ClusterMap::clone(&self.map())
     }
@@ -201,7 +218,8 @@ impl Handler for Mgs {
                 | MgsRequest::PoolNew(_)
                 | MgsRequest::PoolAdd(..)
                 | MgsRequest::PoolRemove(..)
-                | MgsRequest::PoolDestroy(_),
+                | MgsRequest::PoolDestroy(_)
+                | MgsRequest::Disconnect,
             ) => "mgs",
             // Refused at once.
             Request::Mdt(_) | Request::Ost(_) => "mgs",
@@ -211,6 +229,15 @@ impl Handler for Mgs {
     /// Every request can be executed again.
     fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
         None
+    }
+
+    /// A session ends when its requests have, and its client waits for that.
+    fn session_ending(&self, event: SessionEvent) {
+        if let SessionEvent::Closed(client) | SessionEvent::Evicted(client) = event
+            && let Some(waiting) = self.waiting.lock().remove(&client)
+        {
+            waiting.notify_waiters();
+        }
     }
 
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {

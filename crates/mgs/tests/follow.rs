@@ -74,6 +74,23 @@ async fn watchers_see_what_registrars_bring() {
     assert_eq!(map, mgs.map());
 }
 
+/// The service's clock stands still: what waits for another map waits until the session ends.
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_session_at_once() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    let (server, address) = serve(&host.seams, mgs).await;
+    let import = connect(&host.seams, &address, 1);
+    let watcher = Watcher::start(&host.seams, import.clone());
+    watcher.first().await.unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.sessions(TARGET_NAME).len(), 1);
+    import.close().await;
+    assert!(server.sessions(TARGET_NAME).is_empty(), "no lease has to run out");
+}
+
 #[tokio::test]
 async fn a_refused_target_is_told_why() {
     let host = Host::new();

@@ -34,19 +34,23 @@ const REASON: &str = "stria: ";
 
 /// Mounts in the background; returns when the mount works or has failed.
 pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
+    // What a mount that works has to say of its log; one that does not gives its reason here.
+    let mut notice = None;
     let log = match &arguments.log {
         Some(path) => Some((path.clone(), opened(path)?)),
         None if SystemLog::is_served() => None,
-        None => own_log(&run_dir::default_path(), &arguments.mount_point)
-            .inspect(|(path, _)| {
-                tell(format_args!("there is no system log (/dev/log) here: the mount logs to {}", path.display()))
-            })
-            .map_err(|error| {
-                tell(format_args!(
+        None => {
+            let own = own_log(&run_dir::default_path(), &arguments.mount_point);
+            notice = Some(match &own {
+                Ok((path, _)) => {
+                    format!("there is no system log (/dev/log) here: the mount logs to {}", path.display())
+                }
+                Err(error) => format!(
                     "there is no system log (/dev/log) here, and no log file can be opened ({error}): name one with --log"
-                ))
-            })
-            .ok(),
+                ),
+            });
+            own.ok()
+        }
     };
     let (log, mut errors) = match log {
         Some((path, file)) => (Some(path), file),
@@ -74,6 +78,7 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
     for line in BufReader::new(output).lines() {
         let line = line?;
         if line.starts_with(READY) {
+            notice.into_iter().for_each(tell);
             return Ok(());
         }
         if line.starts_with(WAITING) {

@@ -60,6 +60,7 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     let is_new = |target: &TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
     let new: Vec<&TargetConfig> = chosen.iter().copied().filter(|target| is_new(target)).collect();
     preflight::check_targets(&new, &config.fsname)?;
+    let new_mgs = new.iter().copied().find(|target| target.role == Role::Mgs);
     // If there is nothing to do, no key is needed.
     let key = if new.is_empty() { None } else { Some(key_for(&config)?) };
     for target in chosen {
@@ -77,7 +78,20 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
             }
         }
     }
+    if let Some(mgs) = new_mgs {
+        tell_keys(&mgs.dir, &config.fsname);
+    }
     Ok(())
+}
+
+/// Says where the keys of the file system are, and which hosts need them.
+fn tell_keys(mgs: &Path, fsname: &str) {
+    for (kind, file, hosts) in
+        [(KeyKind::Server, SERVER_KEY_FILE, "serve targets"), (KeyKind::Client, CLIENT_KEY_FILE, "mount")]
+    {
+        let (key, path) = (mgs.join(file), key_file::usual_path(fsname, kind));
+        say(format_args!("copy {} to hosts that {hosts}, as {}", key.display(), path.display()));
+    }
 }
 
 /// The server key of the targets that are to be made: that of the other targets of this host, or

@@ -16,6 +16,7 @@ use std::{
 
 use rpc::{Key, Keyring, auth::KeyKind};
 use rustix::process::geteuid;
+use types::{FsError, Refusal};
 
 /// File of the server key in a target's directory.
 pub const SERVER_KEY_FILE: &str = "server.key";
@@ -76,8 +77,17 @@ pub enum KeyFileError {
         /// What was to be there.
         expected: KeyKind,
     },
+    /// It holds the key of clients where that of servers is needed.
+    #[error("{} holds a client key; the server key is needed here", .path.display())]
+    ClientKey {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is none where it is looked for.
-    #[error("no {kind} of file system '{fsname}': {} is missing; {}", .path.display(), remedy(*.kind))]
+    #[error(
+        "no {kind} of file system '{fsname}': {} is missing; copy {} there from the directory of the management service, or name it with {option}",
+        .path.display(), file_name(*.kind)
+    )]
     Missing {
         /// Which key.
         kind: KeyKind,
@@ -85,17 +95,16 @@ pub enum KeyFileError {
         fsname: String,
         /// Where it was looked for.
         path: PathBuf,
+        /// How the command is told another file.
+        option: &'static str,
     },
 }
 
-fn remedy(kind: KeyKind) -> &'static str {
+/// Name of a key in the directory of the management service.
+fn file_name(kind: KeyKind) -> &'static str {
     match kind {
-        KeyKind::Client => {
-            "copy client.key there from the directory of the management service, or name it with -o key=FILE"
-        }
-        KeyKind::Server => {
-            "copy server.key there from the directory of the management service, or name it with --key FILE"
-        }
+        KeyKind::Client => CLIENT_KEY_FILE,
+        KeyKind::Server => SERVER_KEY_FILE,
     }
 }
 
@@ -151,29 +160,45 @@ fn read_owned(path: &Path, fsname: &str, kind: KeyKind, owners: &[u32]) -> Resul
         (KeyKind::Server, KeyKind::Server) => Ok(Keyring::server(key)),
         (KeyKind::Server, KeyKind::Client) => Ok(Keyring::server(key).of_clients()),
         (KeyKind::Client, KeyKind::Client) => Ok(Keyring::client(key)),
-        (KeyKind::Client, KeyKind::Server) => Err(not_a_key()),
+        (KeyKind::Client, KeyKind::Server) => Err(KeyFileError::ClientKey { path: path.to_owned() }),
     }
 }
 
 /// Where the key of this file system is looked for on this host.
 pub fn default_path(fsname: &str, kind: KeyKind) -> PathBuf {
-    let kind = match kind {
-        KeyKind::Server => "server",
-        KeyKind::Client => "client",
-    };
     let directory = std::env::var_os(DIRECTORY_VARIABLE).map_or_else(|| PathBuf::from(DIRECTORY), PathBuf::from);
-    directory.join(format!("{fsname}.{kind}.key"))
+    directory.join(format!("{fsname}.{}", file_name(kind)))
 }
 
-/// The keys in the file that was named, or else in the usual place.
-pub fn find(named: Option<&Path>, fsname: &str, kind: KeyKind) -> Result<Keyring, KeyFileError> {
+/// Where it is looked for on other hosts.
+pub fn usual_path(fsname: &str, kind: KeyKind) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{fsname}.{}", file_name(kind)))
+}
+
+/// An error of a process that used the key in this file; with the name of the file, if the key may
+/// be the reason.
+pub fn named_in(error: anyhow::Error, named: Option<&Path>, fsname: &str, kind: KeyKind) -> anyhow::Error {
+    let is_unproven = error.chain().any(|cause| match cause.downcast_ref() {
+        Some(FsError::Refused(refusal)) => matches!(**refusal, Refusal::Unproven(_)),
+        _ => false,
+    });
+    if !is_unproven {
+        return error;
+    }
+    let path = named.map_or_else(|| default_path(fsname, kind), Path::to_owned);
+    anyhow::anyhow!("{error:#}; the key here is in {}", path.display())
+}
+
+/// The keys in the file that was named, or else in the usual place. `option`: how the command is
+/// told another file.
+pub fn find(named: Option<&Path>, fsname: &str, kind: KeyKind, option: &'static str) -> Result<Keyring, KeyFileError> {
     if let Some(path) = named {
         return read(path, fsname, kind);
     }
     let path = default_path(fsname, kind);
     match read(&path, fsname, kind) {
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            Err(KeyFileError::Missing { kind, fsname: fsname.to_owned(), path })
+            Err(KeyFileError::Missing { kind, fsname: fsname.to_owned(), path, option })
         }
         found => found,
     }
@@ -230,7 +255,9 @@ mod tests {
         let derived = read(&server, "stria", KeyKind::Client).unwrap();
         assert_eq!((derived.key(KeyKind::Server), derived.key(KeyKind::Client)), (None, keys.key(KeyKind::Client)));
         assert_eq!(read(&client, "stria", KeyKind::Client).unwrap().key(KeyKind::Client), Some(&key()));
-        assert!(refusal(&client, KeyKind::Server).ends_with("client does not hold a server key"));
+        assert!(
+            refusal(&client, KeyKind::Server).ends_with("client holds a client key; the server key is needed here")
+        );
         let again = write(&server, "stria", KeyKind::Server, &key());
         assert!(matches!(again, Err(KeyFileError::Io { .. })), "a key is never replaced");
     }
@@ -307,7 +334,20 @@ mod tests {
         read(&link, "stria", KeyKind::Client).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(refusal(&link, KeyKind::Client).contains("mode 644"), "that of the file, not of the link");
-        let missing = find(None, "nosuch", KeyKind::Client).unwrap_err().to_string();
+        let missing = find(None, "nosuch", KeyKind::Client, "--key FILE").unwrap_err().to_string();
         assert!(missing.contains("/etc/stria/nosuch.client.key is missing; copy client.key there"), "{missing}");
+        assert!(missing.ends_with(", or name it with --key FILE"), "{missing}");
+    }
+
+    #[test]
+    fn a_key_that_was_refused_is_named() {
+        let refused = FsError::from(Refusal::Unproven("other key".to_owned()));
+        let refused = anyhow::Error::new(refused).context("refused by MGS a:1");
+        let named = named_in(refused, Some(Path::new("/k")), "stria", KeyKind::Client);
+        assert_eq!(named.to_string(), "refused by MGS a:1: other key; the key here is in /k");
+        let other = named_in(FsError::Busy.into(), None, "stria", KeyKind::Client);
+        assert_eq!(other.to_string(), "device or resource busy");
+        let usual = named_in(FsError::from(Refusal::Unproven("no".to_owned())).into(), None, "stria", KeyKind::Server);
+        assert_eq!(usual.to_string(), "no; the key here is in /etc/stria/stria.server.key");
     }
 }

@@ -375,9 +375,13 @@ impl Node {
         let root = file_system.root_import()?;
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;
         let found = rt::clock::timeout_at(&*self.seams.clock, deadline, file_system.find_root());
-        match reachability::tell_while_any([&root], found, &tell).await.0 {
-            Some(found) => found?,
-            None => bail!("{}", reachability::cannot_reach(&root)),
+        let found = match reachability::tell_while_any([&root], found, &tell).await.0 {
+            Some(found) => found.map_err(anyhow::Error::from),
+            None => Err(anyhow::anyhow!("{}", reachability::cannot_reach(&root))),
+        };
+        if let Err(error) = found {
+            file_system.unmount().await;
+            return Err(error);
         }
         self.clients.lock().expect("no panic while locked").push(Arc::clone(&file_system));
         Ok(file_system)
@@ -391,7 +395,9 @@ impl Node {
             tokio::select! {
                 biased;
                 known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root)) => Ok(known?),
-                refused = self.mgs_import.refusal() => bail!("refused by MGS {}: {refused}", self.mgs_import.endpoint()),
+                refused = self.mgs_import.refusal() => {
+                    Err(refused).with_context(|| format!("refused by MGS {}", self.mgs_import.endpoint()))
+                }
             }
         };
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;

@@ -10,6 +10,7 @@ use fuse::{
 };
 use rpc::{Role, auth::KeyKind};
 use rt::real::Cores;
+use tokio::sync::watch;
 
 use super::{
     Node, NodeOptions, background,
@@ -136,7 +137,8 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
                     seconds.with_context(|| format!("mount option timeout={value}: expected seconds, 1 or more"))?;
                 client.timeout = Some(Duration::from_secs(seconds));
             }
-            ("key", Some(value)) => client.key = Some(PathBuf::from(value)),
+            ("key", Some(value)) if !value.is_empty() => client.key = Some(PathBuf::from(value)),
+            ("key", _) => bail!("mount option key: expected key=FILE"),
             (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
             (name, _) => bail!("unknown mount option '{name}'"),
         }
@@ -152,9 +154,26 @@ fn foreground(
 ) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
     let cores = Cores::start_all_bound()?;
-    let keys = key_file::find(client_options.key.as_deref(), &source.fsname, KeyKind::Client)?;
+    let key = client_options.key.as_deref();
+    let keys = key_file::find(key, &source.fsname, KeyKind::Client, "-o key=FILE")?;
     let options = NodeOptions::client(&source.mgs, &source.fsname, Role::Client, keys);
-    let node = cores.block_on(Node::start(cores.clone(), options))?;
+    let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
+    let served = serve(source, arguments, mount_options, client_options, &node, &mut stop)
+        .map_err(|error| key_file::named_in(error, key, &source.fsname, KeyKind::Client));
+    // Servers are told that the client leaves, also if it could not be mounted.
+    daemon::stop(node, served)
+}
+
+/// Mounts, and serves the mount until it ends.
+fn serve(
+    source: &MountSource,
+    arguments: &MountArgs,
+    mount_options: &MountOptions,
+    client_options: &ClientOptions,
+    node: &Arc<Node>,
+    stop: &mut watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let cores = node.cores();
     let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", TIMEOUT.as_secs()));
     let file_system = cores.block_on(async {
         tokio::select! {
@@ -165,7 +184,6 @@ fn foreground(
     if let Some(timeout) = client_options.timeout {
         file_system.set_timeout(timeout);
     }
-    let node = Arc::new(node);
     // Others ask for it from other working directories.
     let point = std::path::absolute(&arguments.mount_point)?;
     let presence = Presence {
@@ -173,7 +191,7 @@ fn foreground(
         source: source.to_string(),
         role: format!("stria mount at {}", point.display()),
     };
-    let control = match NodeControl::open(&node, presence, &[]) {
+    let control = match NodeControl::open(node, presence, &[]) {
         Ok(control) => Some(control),
         Err(error) => {
             tracing::warn!("stria ctl will not see this mount: {error:#}");
@@ -193,10 +211,10 @@ fn foreground(
     if arguments.detached {
         background::fall_silent(arguments.log.is_some())?;
     }
-    daemon::serve_mount(&cores, &mount, &mut stop);
+    daemon::serve_mount(cores, &mount, stop);
     drop(control);
     manager.stopping("unmounting");
     daemon::unmount(mount)?;
     drop(guard);
-    daemon::stop(node, Ok(()))
+    Ok(())
 }

@@ -43,9 +43,9 @@ fn of_target(target: &TargetConfig, fsname: &str) -> anyhow::Result<Key> {
     }
 }
 
-/// The server key in a file that was named, or else in the usual place.
+/// The server key in the file that a configuration names, or else in the usual place.
 pub fn find(named: Option<&Path>, fsname: &str) -> anyhow::Result<Key> {
-    of_keyring(&key_file::find(named, fsname, KeyKind::Server)?)
+    of_keyring(&key_file::find(named, fsname, KeyKind::Server, "key = \"FILE\" in the configuration")?)
 }
 
 fn of_keyring(keys: &Keyring) -> anyhow::Result<Key> {

@@ -113,6 +113,12 @@ pub trait Clients: Send + Sync {
     /// Ends a client's session as if its lease had expired. False if there is none.
     fn evict(&self, client: ClientId) -> BoxFuture<'static, bool>;
 
+    /// Host and process of a client with a session, for logs.
+    fn name(&self, client: ClientId) -> Option<String> {
+        let _ = client;
+        None
+    }
+
     /// When the client's lease runs out unless it is renewed: from then on the client serves
     /// nothing under it. `None`: there is nothing to wait for.
     fn lease_end(&self, client: ClientId) -> Option<Instant>;
@@ -144,6 +150,16 @@ pub enum SessionEvent {
     Evicted(ClientId),
     /// The client ended its session.
     Closed(ClientId),
+}
+
+impl std::fmt::Display for SessionEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            SessionEvent::Opened { .. } => "opened",
+            SessionEvent::Evicted(_) => "evicted",
+            SessionEvent::Closed(_) => "closed by the client",
+        })
+    }
 }
 
 /// A target's request handler: implemented by the MDT, the OST and the MGS.

@@ -101,6 +101,35 @@ async fn a_client_cannot_pose_as_a_server() {
     assert!(server.sessions(TARGET).is_empty());
 }
 
+/// The bytes between the next pair of fences in a text, and the rest of it.
+fn fenced(text: &str) -> (Vec<u8>, &str) {
+    let (_, begun) = text.split_once("```\n").unwrap();
+    let (block, rest) = begun.split_once("```\n").unwrap();
+    let digits: String = block.split_whitespace().collect();
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    ((0..digits.len()).step_by(2).map(byte).collect(), rest)
+}
+
+/// The example in docs/wire_protocol.md, which was computed by another program.
+#[test]
+fn the_handshake_is_as_documented() {
+    let text = include_str!("../../../docs/wire_protocol.md");
+    let (_, example) = text.split_once("Example: the server key").unwrap();
+    let (frame, rest) = fenced(example);
+    let (challenge, rest) = fenced(rest);
+    let (prove, _) = fenced(rest);
+    let principal = principal(1);
+    let handshake = Handshake::begin(&principal, connect(&principal, Role::Client)).unwrap();
+    let class = rt::frame::class::URGENT;
+    let header = FrameHeader { opcode: opcode::CONNECT.0, xid: 1, connection: 1, class, ..FrameHeader::default() };
+    let connect = rt::Frame::new(header, handshake.connect(), Bytes::new()).unwrap();
+    assert_eq!(frame, [&connect.header.encode()[..], &connect.body].concat());
+    assert_eq!(handshake.answer(&challenge).unwrap(), prove);
+    let key = Keyring::of_test().key(KeyKind::Client).unwrap().to_text();
+    assert!(example.contains(&format!("begins with {}", &key[..8])), "{key}");
+    assert!(example.contains(&format!("has the id {CLIENT}")), "{CLIENT}");
+}
+
 /// All that was sent in one handshake is sent again on another connection.
 #[tokio::test]
 async fn a_handshake_cannot_be_replayed() {

@@ -67,6 +67,30 @@ impl FileSystem {
     /// locked: its close would not release it. Dropping the future of a request for a lock undoes
     /// it: afterwards the owner holds what it held before (nothing, if that was a flock lock to be
     /// converted, or if all its locks were released meanwhile).
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::LockRequest;
+    /// use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags, open_flag};
+    /// use types::{Credentials, FsError, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, flags) = (Credentials::root(), OpenFlags(open_flag::READ | open_flag::WRITE));
+    /// let made = file_system.create_open(&root, InodeNumber::ROOT, b"log", 0o600, 0, flags).await?;
+    /// let lock = |owner, mode| {
+    ///     let range = LockRange { start: 0, end: 99 };
+    ///     LockRequest { family: LockFamily::Posix, owner, pid: 1, range, mode, wait: false }
+    /// };
+    /// file_system.set_lock(&made.file, lock(1, LockMode::Exclusive)).await?;
+    /// let second = file_system.set_lock(&made.file, lock(2, LockMode::Shared)).await;
+    /// assert_eq!(second, Err(FsError::WouldBlock));
+    /// file_system.set_lock(&made.file, lock(1, LockMode::Unlock)).await?;
+    /// file_system.set_lock(&made.file, lock(2, LockMode::Shared)).await?;
+    /// file_system.close(made.file, None).await
+    /// # });
+    /// ```
     pub async fn set_lock(self: &Arc<Self>, file: &OpenFile, request: LockRequest) -> FsResult<()> {
         self.set_lock_unless(file, request, std::future::pending()).await
     }

@@ -137,6 +137,25 @@ impl FileSystem {
 
     /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file
     /// is durable on its OSTs before it replaces another one.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::NewFile;
+    /// use rpc::message::mdt::RenameMode;
+    /// use types::{Credentials, FsError, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, parent) = (Credentials::root(), InodeNumber::ROOT);
+    /// let file = NewFile { parent, name: b"new".to_vec(), mode: 0o644, umask: 0 };
+    /// let made = file_system.create_with_data(&root, file, "text".into()).await?;
+    /// file_system.rename(&root, (parent, b"new"), (parent, b"old"), RenameMode::Replace).await?;
+    /// assert_eq!(file_system.lookup(&root, parent, b"old").await?.inode, made.inode);
+    /// assert_eq!(file_system.lookup(&root, parent, b"new").await.unwrap_err(), FsError::NotFound);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub async fn rename(
         &self,
         credentials: &Credentials,
@@ -220,6 +239,23 @@ impl FileSystem {
     }
 
     /// Sets an extended attribute.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use rpc::message::mdt::XattrMode;
+    /// use types::{Credentials, FsError, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, top) = (Credentials::root(), InodeNumber::ROOT);
+    /// file_system.set_xattr(&root, top, b"user.owner", b"physics", XattrMode::Any).await?;
+    /// assert_eq!(file_system.get_xattr(&root, top, b"user.owner").await?, b"physics");
+    /// file_system.remove_xattr(&root, top, b"user.owner").await?;
+    /// assert_eq!(file_system.get_xattr(&root, top, b"user.owner").await, Err(FsError::NoData));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub async fn set_xattr(
         &self,
         credentials: &Credentials,

@@ -17,6 +17,29 @@ use crate::{
 impl FileSystem {
     /// Names of an open directory after `cookie` (0: from the beginning), with attributes if asked
     /// for.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::NewFile;
+    /// use rpc::message::mdt::{OpenFlags, open_flag};
+    /// use types::{Credentials, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, parent) = (Credentials::root(), InodeNumber::ROOT);
+    /// for name in [&b"one"[..], b"two"] {
+    ///     let file = NewFile { parent, name: name.to_vec(), mode: 0o644, umask: 0 };
+    ///     file_system.create_with_data(&root, file, name.to_vec().into()).await?;
+    /// }
+    /// let directory = file_system.open(&root, parent, OpenFlags(open_flag::READ)).await?;
+    /// let page = file_system.read_directory(&directory, 0, 100, true).await?;
+    /// let mut names: Vec<_> = page.items.iter().map(|entry| entry.name.clone()).collect();
+    /// names.sort();
+    /// assert!(page.end && names.ends_with(&[b"one".to_vec(), b"two".to_vec()]));
+    /// file_system.close(directory, None).await
+    /// # });
+    /// ```
     pub async fn read_directory(
         &self,
         directory: &OpenFile,

@@ -9,6 +9,27 @@ use crate::{FileSystem, OpenFile, SeekTarget, join::join_all, objects::object::O
 impl FileSystem {
     /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none
     /// before the end of the file. The end of the file counts as a hole.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::{SeekTarget, WriteOptions};
+    /// use rpc::message::mdt::{OpenFlags, open_flag};
+    /// use types::{Credentials, FsError, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, flags) = (Credentials::root(), OpenFlags(open_flag::READ | open_flag::WRITE));
+    /// let made = file_system.create_open(&root, InodeNumber::ROOT, b"sparse", 0o600, 0, flags).await?;
+    /// file_system.write(&made.file, 1 << 20, vec![1; 4096].into(), WriteOptions::default()).await?;
+    /// assert_eq!(file_system.seek(&made.file, 0, SeekTarget::Data).await?, 1 << 20);
+    /// let hole = file_system.seek(&made.file, 1 << 20, SeekTarget::Hole).await?;
+    /// assert_eq!(hole, (1 << 20) + 4096, "the end of the file");
+    /// let beyond = file_system.seek(&made.file, hole, SeekTarget::Data).await;
+    /// assert_eq!(beyond, Err(FsError::NoDeviceOrAddress));
+    /// file_system.close(made.file, None).await
+    /// # });
+    /// ```
     pub async fn seek(&self, file: &OpenFile, offset: u64, target: SeekTarget) -> FsResult<u64> {
         self.count(Operation::Seek);
         file.check_regular()?;

@@ -66,6 +66,27 @@ impl FileSystem {
     /// Creates a regular file with these contents; the name must not exist. Up to
     /// [`WHOLE_FILE_BYTES_MAX`] bytes on the MDT it is there whole or not at all, whatever fails.
     /// Else it is created, written and closed, and removed again if that fails.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::NewFile;
+    /// use types::{Credentials, FsError, InodeNumber};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let (root, parent) = (Credentials::root(), InodeNumber::ROOT);
+    /// let file = NewFile { parent, name: b"motd".to_vec(), mode: 0o644, umask: 0o022 };
+    /// let made = file_system.create_with_data(&root, file.clone(), "hello".into()).await?;
+    /// assert_eq!((made.size, made.mode & 0o777), (5, 0o644));
+    /// let again = file_system.create_with_data(&root, file, "other".into()).await;
+    /// assert_eq!(again.unwrap_err(), FsError::Exists);
+    ///
+    /// let (attributes, data) = file_system.open_and_read(&root, parent, &[b"motd"], 1000).await?;
+    /// assert_eq!((attributes.inode, data.into_bytes()), (made.inode, "hello".into()));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub async fn create_with_data(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -143,6 +164,28 @@ impl FileSystem {
 
     /// Attributes of what a path leads to from a directory, in one request for each
     /// [`COMPOUND_STEPS_MAX`] names. Symbolic links are not followed.
+    ///
+    /// ```
+    /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
+    /// # use cluster::with_file_system;
+    ///
+    /// use client::NewNode;
+    /// use types::{Credentials, InodeNumber, NodeKind};
+    ///
+    /// # with_file_system(async |file_system| {
+    /// let root = Credentials::root();
+    /// let mut parent = InodeNumber::ROOT;
+    /// for name in [b"a", b"b", b"c"] {
+    ///     let (name, kind) = (name.to_vec(), NodeKind::Directory);
+    ///     let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
+    ///     parent = file_system.create(&root, node).await?.inode;
+    /// }
+    /// let found = file_system.walk(&root, InodeNumber::ROOT, &[b"a", b"b", b"c"]).await?;
+    /// assert_eq!(found.inode, parent);
+    /// assert_eq!(file_system.paths(&root, parent).await?, [b"a/b/c"]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub async fn walk(&self, credentials: &Credentials, from: InodeNumber, path: &[&[u8]]) -> FsResult<Attributes> {
         let mut at = from;
         let mut found = None;

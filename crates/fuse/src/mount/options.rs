@@ -43,8 +43,13 @@ pub enum ParseError {
         max: usize,
     },
     /// An option's value is missing, unwanted or wrong.
-    #[error("invalid value in mount option '{0}'")]
-    Value(String),
+    #[error("mount option {option}: expected {expected}")]
+    Value {
+        /// As it was given.
+        option: String,
+        /// What it takes.
+        expected: &'static str,
+    },
 }
 
 impl FromStr for MountSource {
@@ -166,10 +171,10 @@ impl MountOptions {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let wrong = || ParseError::Value(option.to_owned());
+        let wrong = |expected| ParseError::Value { option: option.to_owned(), expected };
         if let Some((_, flag, on)) = FLAGS.iter().find(|(known, ..)| *known == name) {
             if value.is_some() {
-                return Err(wrong());
+                return Err(wrong("no value"));
             }
             self.flags.set(*flag, *on);
             self.flags_off.set(*flag, !*on);
@@ -187,14 +192,14 @@ impl MountOptions {
             (
                 "remount" | "allow_other" | "noallow_other" | "default_permissions" | "no_default_permissions",
                 Some(_),
-            ) => return Err(wrong()),
+            ) => return Err(wrong("no value")),
             ("threads", value) => {
                 let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
-                self.threads = Some(threads.ok_or_else(wrong)?);
+                self.threads = Some(threads.ok_or_else(|| wrong("a number from 1 to 1024"))?);
             }
             ("io_uring", value) => {
                 let choice = value.and_then(|value| value.parse().ok());
-                self.io_uring = choice.ok_or_else(wrong)?;
+                self.io_uring = choice.ok_or_else(|| wrong("auto, on or off"))?;
             }
             _ => self.others.push((name.to_owned(), value.map(str::to_owned))),
         }
@@ -280,20 +285,22 @@ mod tests {
 
     #[test]
     fn wrong_values_are_refused_by_name() {
-        for text in [
-            "ro=1",
-            "remount=1",
-            "threads",
-            "threads=0",
-            "threads=x",
-            "threads=1025",
-            "io_uring",
-            "io_uring=yes",
-            "allow_other=yes",
-            "default_permissions=1",
-            "no_default_permissions=1",
+        let (none, threads, io_uring) = ("no value", "a number from 1 to 1024", "auto, on or off");
+        for (text, expected) in [
+            ("ro=1", none),
+            ("remount=1", none),
+            ("threads", threads),
+            ("threads=0", threads),
+            ("threads=x", threads),
+            ("threads=1025", threads),
+            ("io_uring", io_uring),
+            ("io_uring=yes", io_uring),
+            ("allow_other=yes", none),
+            ("default_permissions=1", none),
+            ("no_default_permissions=1", none),
         ] {
-            assert_eq!(parse(text), Err(ParseError::Value(text.to_owned())));
+            let refused = parse(text).unwrap_err().to_string();
+            assert_eq!(refused, format!("mount option {text}: expected {expected}"));
         }
     }
 }

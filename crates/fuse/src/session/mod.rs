@@ -226,8 +226,8 @@ fn choose(choice: RingChoice, offered: u64, cores: usize) -> Result<Option<IdleR
         return Ok(None);
     }
     let rings = match offered & OVER_IO_URING {
-        0 => Err("the kernel does not offer it (Linux 6.14 or later with the parameter enable_uring=1 of the module \
-                  fuse does)"
+        0 => Err("the kernel does not offer it; on Linux 6.14 or later it does after: \
+                  echo 1 > /sys/module/fuse/parameters/enable_uring"
             .to_owned()),
         _ => IdleRings::set_up(cores).map_err(|error| format!("cannot set up io_uring: {error}")),
     };

@@ -55,7 +55,8 @@ impl Mdt {
     /// Ends the session of a client that does not give a lock back.
     fn evict_holder(&self, client: ClientId) {
         let Some(clients) = self.revoker.clients() else { return };
-        tracing::warn!(target = %self.name(), %client, "evicted: the client did not give back a lock in time");
+        let name = clients.name(client);
+        tracing::warn!(target = %self.name(), %client, name, "evicted: the client did not give back a lock in time");
         let evict = async move {
             // Without a session it has been evicted, and its locks go with its lease.
             let _ = clients.evict(client).await;

@@ -73,9 +73,9 @@ impl Mdt {
     async fn evict_deaf(&self, client: ClientId) {
         let is_ended = match self.revoker.clients() {
             Some(clients) => {
-                let pending_max = self.options.notices_per_client_max;
+                let (name, pending_max) = (clients.name(client), self.options.notices_per_client_max);
                 tracing::warn!(
-                    target = %self.name(), %client, pending_max,
+                    target = %self.name(), %client, name, pending_max,
                     "evicted: the client does not answer callbacks, and too many notices are pending for it"
                 );
                 clients.evict(client).await

@@ -170,6 +170,8 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
         find_unreferenced(&node, &objects, arguments.repair, &mut summary).await
     });
     progress.end();
+    let (fsname, kind) = (node.fsname().to_owned(), role(arguments).key());
+    let checked = checked.map_err(|error| key_file::named_in(error, arguments.key.as_deref(), &fsname, kind));
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
     signals::end_by_closed_pipes();
@@ -191,7 +193,7 @@ fn options(arguments: &FsckArgs) -> anyhow::Result<NodeOptions> {
     if let Some(source) = source.to_str().filter(|source| source.contains(":/")) {
         let MountSource { mgs, fsname } = source.parse()?;
         let role = role(arguments);
-        let keys = key_file::find(arguments.key.as_deref(), &fsname, role.key())?;
+        let keys = key_file::find(arguments.key.as_deref(), &fsname, role.key(), "--key FILE")?;
         return Ok(NodeOptions::client(&mgs, &fsname, role, keys));
     }
     let directory = Path::new(source);

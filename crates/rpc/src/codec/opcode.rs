@@ -66,12 +66,12 @@ impl Family {
         }
     }
 
-    /// The request that ends a session; the MGS has none.
-    pub fn disconnect(self) -> Option<Request> {
+    /// The request that ends a session.
+    pub fn disconnect(self) -> Request {
         match self {
-            Family::Mdt => Some(Request::Mdt(MdtRequest::Disconnect)),
-            Family::Ost => Some(Request::Ost(OstRequest::Disconnect)),
-            Family::Mgs => None,
+            Family::Mdt => Request::Mdt(MdtRequest::Disconnect),
+            Family::Ost => Request::Ost(OstRequest::Disconnect),
+            Family::Mgs => Request::Mgs(MgsRequest::Disconnect),
         }
     }
 }

@@ -310,6 +310,7 @@ fn mgs_requests() -> Vec<MgsRequest> {
         R::PoolAdd("fast".to_owned(), vec![OstIndex(0), OstIndex(300)]),
         R::PoolRemove("fast".to_owned(), vec![OstIndex(0)]),
         R::PoolDestroy("fast".to_owned()),
+        R::Disconnect,
     ]
 }
 

@@ -270,7 +270,7 @@ impl Import {
     /// Ends the session, if the server can be reached, and the connection. Outstanding and later
     /// calls fail with [`FsError::Unreachable`](types::FsError::Unreachable).
     pub async fn close(&self) {
-        let disconnect = self.inner.family.and_then(Family::disconnect);
+        let disconnect = self.inner.family.map(Family::disconnect);
         if let (ImportState::Full, Some(disconnect)) = (self.state(), disconnect) {
             let deadline = self.inner.now() + self.inner.options.connect_timeout;
             let call = self.call(disconnect);

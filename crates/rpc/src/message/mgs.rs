@@ -128,6 +128,8 @@ pub enum MgsRequest {
     PoolRemove(String, Vec<OstIndex>),
     /// Remove an empty pool. -> Done; `NotFound`, `NotEmpty`
     PoolDestroy(String),
+    /// End the session. -> Done
+    Disconnect,
 }
 
 /// Answers of the management service.

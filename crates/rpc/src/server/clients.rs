@@ -31,6 +31,10 @@ impl Clients for ServedClients {
         })
     }
 
+    fn name(&self, client: ClientId) -> Option<String> {
+        Some(self.0.upgrade()?.session(client)?.client_name.clone())
+    }
+
     fn lease_end(&self, client: ClientId) -> Option<Instant> {
         self.0.upgrade()?.lease_end(client)
     }

@@ -83,6 +83,7 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
         }
         End::Garbage(reason) => {
             if let Some(suppressed) = shared.unproven.may_log(shared.now()) {
+                let suppressed = (suppressed > 0).then_some(suppressed);
                 tracing::warn!(peer, %reason, suppressed, "connection closed because of invalid input");
             }
         }
@@ -273,7 +274,8 @@ impl Reader {
         let (client, name) = (connect.client, bounds::client_name(&connect.client_name));
         let (target, role) = (bounds::client_name(&connect.target), connect.role);
         if let Some(suppressed) = self.shared.unproven.may_log(self.shared.now()) {
-            tracing::info!(%target, %client, name, %role, %error, suppressed, "client refused");
+            let (nid, suppressed) = (&*self.nid, (suppressed > 0).then_some(suppressed));
+            tracing::info!(%target, nid, %client, name, %role, %error, suppressed, "client refused");
         }
         self.send(request, keep_error(&error)).await?;
         Err(End::Refused)

@@ -111,7 +111,7 @@ impl ServedTarget {
         })
     }
 
-    fn session(&self, client: ClientId) -> Option<Arc<SessionCell>> {
+    pub(super) fn session(&self, client: ClientId) -> Option<Arc<SessionCell>> {
         self.sessions.lock().get(&client).cloned()
     }
 
@@ -292,7 +292,8 @@ impl ServedTarget {
         self.handler.session_ending(event);
         self.release(&BTreeSet::from([cell.client]));
         cell.until(|session| (session.running() == 0).then_some(())).await;
-        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
+        let (target, client, name) = (&self.name, cell.client, &cell.client_name);
+        tracing::info!(%target, %client, name, reason = %event, "session ended");
         self.tell(event).await;
         let mut sessions = self.sessions.lock();
         if sessions.get(&cell.client).is_some_and(|present| Arc::ptr_eq(present, cell)) {
@@ -613,5 +614,5 @@ impl ServedTarget {
 
 /// Whether this request is a client's `Disconnect`.
 pub(super) fn is_disconnect(request: &Request) -> bool {
-    opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
+    opcode::of(request).family().is_some_and(|family| family.disconnect() == *request)
 }

@@ -66,6 +66,17 @@ fn it_fails_with_the_reason_if_the_mount_fails() {
         assert!(said.contains(expected) && said.lines().count() == 1, "{line}: {said}");
     }
     assert!(namespace.shell("cat $S/log").succeed().contains("not 'other'"), "the log file has it too");
+    refused(namespace.shell("mount --bind /dev/null /dev/fuse && stria mount $SOURCE $S/mnt"));
+    namespace.shell("umount /dev/fuse").succeed();
+    // Two mounts under a wrong name, and one without FUSE: servers need not wait for their leases.
+    wait_for("the sessions of the mounts that failed to be closed", TIMEOUT, || {
+        let log = system.server_log(0);
+        let closed = |target: &str| {
+            let ended = log.lines().filter(|line| line.contains(&format!("session ended target={target} ")));
+            ended.filter(|line| line.ends_with("reason=closed by the client")).count()
+        };
+        ((closed("MGS"), closed("stria-MDT0000")) == (3, 1)).then_some(())
+    });
     namespace.shell("stria mount -s -o frobnicate $SOURCE $S/mnt").succeed();
     let said = refused(namespace.shell("stria mount $SOURCE $S/mnt"));
     assert!(said.contains("is already mounted on"), "{said}");

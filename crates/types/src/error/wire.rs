@@ -1,9 +1,10 @@
 //! The form of an error in messages, generation 1 of the wire: causes that the domain tells apart
 //! ([`Damage`] and the like) are text in it.
 //!
-//! Invariant: an error has the same text before and after the wire. Downside: a receiver cannot
-//! tell those causes apart. A later generation can send them as fields; this form must stay for
-//! peers of this one.
+//! Invariant: an error has the same text before and after the wire, except that control characters
+//! arrive as `?`: users and logs get these texts, and a peer that has proved nothing may send them.
+//! Downside: a receiver cannot tell those causes apart. A later generation can send them as fields;
+//! this form must stay for peers of this one.
 
 use serde::{Deserialize, Serialize};
 
@@ -160,20 +161,32 @@ impl From<WireError> for FsError {
             WireError::Interrupted => FsError::Interrupted,
             WireError::NoLocks => FsError::NoLocks,
             WireError::Overflow => FsError::Overflow,
-            WireError::Device { target, detail } => FsError::Device { target, detail },
+            WireError::Device { target, detail } => {
+                FsError::Device { target: printable(target), detail: printable(detail) }
+            }
             WireError::Corrupt { object, ost, offset } => FsError::Corrupt { object, ost, offset },
             WireError::Transfer => FsError::Transfer,
-            WireError::Unreachable { target, seconds, cause } => FsError::Unreachable { target, seconds, cause },
-            WireError::Damaged(text) => Damage::Told(text).into(),
-            WireError::Protocol(text) => ProtocolError::Told(text).into(),
+            WireError::Unreachable { target, seconds, cause } => {
+                FsError::Unreachable { target: printable(target), seconds, cause: cause.map(printable) }
+            }
+            WireError::Damaged(text) => Damage::Told(printable(text)).into(),
+            WireError::Protocol(text) => ProtocolError::Told(printable(text)).into(),
             WireError::GroupsNeeded => FsError::GroupsNeeded,
             WireError::Evicted => FsError::Evicted,
-            WireError::Refused(text) => Refusal::Told(text).into(),
+            WireError::Refused(text) => Refusal::Told(printable(text)).into(),
             WireError::CorruptOnMdt { object, mdt, offset } => FsError::CorruptOnMdt { object, mdt, offset },
             WireError::LayoutChanged => FsError::LayoutChanged,
-            WireError::TooMany(text) => TooMany::Told(text).into(),
+            WireError::TooMany(text) => TooMany::Told(printable(text)).into(),
             WireError::TextFileBusy => FsError::TextFileBusy,
         }
+    }
+}
+
+/// A text of another process as it may be shown: on one line, and without commands to a terminal.
+fn printable(text: String) -> String {
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?"),
+        false => text,
     }
 }
 
@@ -249,6 +262,33 @@ mod tests {
             assert_eq!(postcard::from_bytes(&bytes), Ok(error));
         }
         postcard::from_bytes::<WireError>(&[0x2c]).expect_err("a variant that is not in the list");
+    }
+
+    #[test]
+    fn the_documentation_has_every_error_under_its_number() {
+        let text = include_str!("../../../../docs/wire_protocol.md");
+        for (error, hex) in published() {
+            let name: String = format!("{error:?}").chars().take_while(char::is_ascii_alphanumeric).collect();
+            let number = u8::from_str_radix(&hex[..2], 16).unwrap();
+            assert!(text.contains(&format!("| {number} | {name} ")), "{number} {name}");
+        }
+    }
+
+    #[test]
+    fn texts_of_peers_have_no_control_characters() {
+        let text = || "\u{1b}[31mred\n\u{9b}stria: mounted é".to_owned();
+        for error in [
+            WireError::Device { target: text(), detail: text() },
+            WireError::Unreachable { target: text(), seconds: 1, cause: Some(text()) },
+            WireError::Damaged(text()),
+            WireError::Protocol(text()),
+            WireError::Refused(text()),
+            WireError::TooMany(text()),
+        ] {
+            let shown = FsError::from(error).to_string();
+            assert!(shown.contains("?[31mred??stria: mounted é"), "{shown}");
+            assert!(!shown.contains(char::is_control), "{shown}");
+        }
     }
 
     #[test]

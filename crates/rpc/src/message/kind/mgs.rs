@@ -16,11 +16,12 @@ pub enum MgsKind {
     PoolAdd,
     PoolRemove,
     PoolDestroy,
+    Disconnect,
 }
 
 impl MgsKind {
     /// All of them, in order.
-    pub const ALL: [MgsKind; 9] = [
+    pub const ALL: [MgsKind; 10] = [
         MgsKind::Register,
         MgsKind::GetMap,
         MgsKind::SetParameter,
@@ -30,6 +31,7 @@ impl MgsKind {
         MgsKind::PoolAdd,
         MgsKind::PoolRemove,
         MgsKind::PoolDestroy,
+        MgsKind::Disconnect,
     ];
 
     /// What is known of all requests of this kind.
@@ -45,6 +47,7 @@ impl MgsKind {
             K::PoolAdd => ("mgs_pool_add", Effect::State, ReplySize::Small, P::ServerKey),
             K::PoolRemove => ("mgs_pool_remove", Effect::State, ReplySize::Small, P::ServerKey),
             K::PoolDestroy => ("mgs_pool_destroy", Effect::State, ReplySize::Small, P::ServerKey),
+            K::Disconnect => ("mgs_disconnect", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -65,6 +68,7 @@ impl MgsRequest {
             R::PoolAdd(..) => K::PoolAdd.row(),
             R::PoolRemove(..) => K::PoolRemove.row(),
             R::PoolDestroy(..) => K::PoolDestroy.row(),
+            R::Disconnect => K::Disconnect.row(),
         }
     }
 }
