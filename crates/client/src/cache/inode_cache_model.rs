@@ -285,6 +285,9 @@ struct InFlight {
     connection: ConnectionId,
 }
 
+/// Names, and where they lead.
+type Names = Vec<(Vec<u8>, InodeNumber)>;
+
 struct World {
     dice: SplitMix64,
     mdt: Mdt,
@@ -300,7 +303,7 @@ struct World {
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
     /// What directories contained in each span.
-    spans: BTreeMap<(InodeNumber, u64, Epoch), Vec<(Vec<u8>, InodeNumber)>>,
+    spans: BTreeMap<(InodeNumber, u64, Epoch), Names>,
     /// How often a span was seen again.
     spanned: usize,
     connection: ConnectionId,
@@ -511,8 +514,7 @@ impl World {
             }
         }
         for directory in DIRECTORIES {
-            let names: Vec<_> =
-                self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
+            let names: Names = self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
             if let Some(SpanNumber(span, epoch)) = self.cache.span(directory) {
                 match self.spans.get(&(directory, span, epoch)) {
                     Some(before) => assert_eq!(*before, names, "names of {directory} in one span"),
