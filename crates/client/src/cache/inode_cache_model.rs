@@ -514,8 +514,7 @@ impl World {
             }
         }
         for directory in DIRECTORIES {
-            let names: Names =
-                self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
+            let names: Names = self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
             if let Some(SpanNumber(span, epoch)) = self.cache.span(directory) {
                 match self.spans.get(&(directory, span, epoch)) {
                     Some(before) => assert_eq!(*before, names, "names of {directory} in one span"),
