@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{FileSystem, OpenFile, WriteOptions};
@@ -28,10 +28,22 @@ async fn prepare(file_system: Arc<FileSystem>) -> FsResult<Arc<OpenFile>> {
     Ok(file)
 }
 
+/// Waits until the MDT has heard of every OST: a file made before has fewer stripes.
+async fn all_known(cluster: &Cluster) {
+    let known = || {
+        let count = |mdt: &Arc<mds::Mdt>| mdt.osts().iter().filter(|(_, view)| view.report.is_some()).count();
+        cluster.inspect(Role::Mds, |serving| serving.mdt.as_ref().map_or(0, count)).unwrap_or(0)
+    };
+    while known() < usize::from(OSTS) {
+        cluster.simulation().sleep(Duration::from_millis(100)).await;
+    }
+}
+
 async fn write_and_restart(cluster: &Cluster) -> Result<(), String> {
     assert_eq!(cluster.roles(), [Role::Mgs, Role::Mds, Role::Oss(0)]);
     let stripes =
         StripeSpec { stripe_count: StripeCount::All, stripe_bytes: Some(STRIPE_BYTES), ..StripeSpec::default() };
+    all_known(cluster).await;
     set_default_layout(cluster, LayoutSpec::Plain(stripes)).await?;
     let file = on(cluster, 0, prepare).await?;
     let written = cluster.inspect(Role::Oss(0), |serving| {

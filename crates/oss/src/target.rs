@@ -295,7 +295,8 @@ impl Ost {
         self.server_limit.get_or_init(|| limit);
     }
 
-    /// Waits for the time that processors, and an imitated device and server at once, need for data.
+    /// Waits for the time that processors, and an imitated device and server at once, need for
+    /// data.
     async fn pass_limits(&self, bytes: u64) {
         crate::cost::spend_on_data(self.directory.cpu(), bytes).await;
         let device = self.limit.pass(&*self.clock, bytes);

@@ -10,9 +10,11 @@
 //!
 //! Downside: what is not stated costs nothing: timers, background work, directory listings.
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
-use crate::BoxFuture;
+/// Work of processors, as in `BoxFuture`, which the root of the crate has and this file must not
+/// name: the root names this file.
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What costs processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +76,7 @@ impl CpuKind {
 /// The cores of a node, which take time.
 pub trait Processors: Send + Sync {
     /// Completes when a core has worked for what this costs. Dropping the future ends the work.
-    fn spend(&self, kind: CpuKind, bytes: u64) -> BoxFuture<'static, ()>;
+    fn spend(&self, kind: CpuKind, bytes: u64) -> Work;
 }
 
 /// The seam for processor time. Cheap to clone.
@@ -114,7 +116,7 @@ mod tests {
     struct Never;
 
     impl Processors for Never {
-        fn spend(&self, _: CpuKind, _: u64) -> BoxFuture<'static, ()> {
+        fn spend(&self, _: CpuKind, _: u64) -> Work {
             Box::pin(std::future::pending())
         }
     }

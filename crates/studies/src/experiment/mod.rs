@@ -217,8 +217,9 @@ fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 /// system that does not know the array begins anywhere (assumed).
 const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 
-/// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that begin
-/// where stripes do, with clients that send out of order, and without write caches in the drives.
+/// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that
+/// begin where stripes do, with clients that send out of order, and without write caches in the
+/// drives.
 pub fn e2(ServiceThreadsArgs { fine, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
     if *fine {
         return e2_fine(arguments);

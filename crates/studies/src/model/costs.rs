@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lab::processors::{Cost, Costs, ProcessorModel};
 
-/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` printed it
-/// there, rounded.
+/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` printed
+/// it there, rounded.
 pub const MEASURED: Costs = Costs([
     // frame_in
     Cost { each_ns: 5_900, byte_ps: 400 },

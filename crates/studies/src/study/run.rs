@@ -48,8 +48,8 @@ pub struct Testbed {
     /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window,
     /// late.
     pub mapping_ahead_bytes: u64,
-    /// Requests of one call do not leave a client in the order of their offsets, but each group of as
-    /// many as may be in flight in an order of its own (E2 only).
+    /// Requests of one call do not leave a client in the order of their offsets, but each group of
+    /// as many as may be in flight in an order of its own (E2 only).
     pub out_of_order: bool,
 }
 
@@ -109,9 +109,9 @@ impl Testbed {
         Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
-    /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives on.
-    /// `costs`: of processor time, `None`: it costs nothing. `misaligned_bytes`: where files begin on
-    /// an array, after a stripe does.
+    /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives
+    /// on. `costs`: of processor time, `None`: it costs nothing. `misaligned_bytes`: where files
+    /// begin on an array, after a stripe does.
     pub fn e2(costs: Option<Costs>, misaligned_bytes: u64) -> Self {
         use super::e2::{CLIENT_CORES, OSTS, SERVER_CORES};
         let raid = RaidModel {

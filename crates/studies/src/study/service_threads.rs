@@ -1,11 +1,10 @@
 //! Runs a cell of E2 in virtual time: the shipped code with its numbers of service threads and of
 //! requests in flight set, on processors and arrays that are modelled.
 //!
-//! A call of IOR (64 MiB, direct I/O) is as many requests of 1 MiB at once as a Lustre client of the
-//! time makes of it, in order of offsets unless the testbed says otherwise; the client's limit
-//! decides how many are on their way.
-//! Writing ends with fsync, so that what is in the drives' caches counts: less than in the study is
-//! written, and the caches would have a larger part of it.
+//! A call of IOR (64 MiB, direct I/O) is as many requests of 1 MiB at once as a Lustre client of
+//! the time makes of it, in order of offsets unless the testbed says otherwise; the client's limit
+//! decides how many are on their way. Writing ends with fsync, so that what is in the drives'
+//! caches counts: less than in the study is written, and the caches would have a larger part of it.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 

@@ -9,9 +9,9 @@
 //! Order: upwards from the head, then again from the lowest (C-LOOK), but what has waited for
 //! longer than its limit goes first, as in Linux's deadline scheduler.
 //!
-//! A drive may have a write cache. A write that fits in is done at once; it reaches the platter when
-//! nothing else waits, when the cache is full, or when a flush waits for it. Downside: seek distance
-//! makes no difference, and nothing is read from the write cache.
+//! A drive may have a write cache. A write that fits in is done at once; it reaches the platter
+//! when nothing else waits, when the cache is full, or when a flush waits for it. Downside: seek
+//! distance makes no difference, and nothing is read from the write cache.
 
 use std::time::Duration;
 
@@ -173,7 +173,8 @@ impl Drive {
         }
         let pause = now.since(self.head_at).as_nanos();
         let turn = model.rotation.as_nanos().max(1);
-        // How far the place still is, in time: what the pause has already brought past is a turn away.
+        // How far the place still is, in time: what the pause has already brought past is a turn
+        // away.
         let wait = (passing.as_nanos() + turn - pause % turn) % turn;
         Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
     }

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Chunks rotate over the drives from stripe to stripe (left-symmetric). A write is acknowledged
-//! when the drives have taken its data and their parity, into their write caches if these are on. What a partial
-//! stripe reads is the smaller of what it does not write, and of what it writes with its parity.
-//! Each file has a part of the array for itself, which begins `misaligned_bytes` after a stripe
-//! does.
+//! when the drives have taken its data and their parity, into their write caches if these are on.
+//! What a partial stripe reads is the smaller of what it does not write, and of what it writes with
+//! its parity. Each file has a part of the array for itself, which begins `misaligned_bytes` after
+//! a stripe does.
 //!
 //! Contents are not stored, as in [`super::spindle`]. Downside: files are never fragmented, and
 //! the array's own processor time (parity, its thread) costs nothing.
@@ -259,8 +259,8 @@ impl State {
         *self.starts.entry(file.to_owned()).or_insert(part + model.misaligned_bytes)
     }
 
-    /// Adds operations of drives that belong together: stripe, chunk and range of each. What is done
-    /// when the drives' caches have taken all of it is done at once.
+    /// Adds operations of drives that belong together: stripe, chunk and range of each. What is
+    /// done when the drives' caches have taken all of it is done at once.
     fn submit(
         &mut self,
         model: &RaidModel,
