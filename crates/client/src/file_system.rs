@@ -38,6 +38,7 @@ use crate::{
     targets::{
         connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
+        told_accesses::sets_access_time,
         told_opens::depends_on_opens,
     },
     upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache},
@@ -120,8 +121,11 @@ impl FileSystem {
     pub async fn unmount(&self) {
         self.mounted.send_replace(false);
         let close = |target: &Arc<TargetConnection>| {
-            let import = target.import();
-            async move { import.close().await }
+            let (target, import) = (target.clone(), target.import());
+            async move {
+                target.tell_last_accesses(&self.seams).await;
+                import.close().await
+            }
         };
         crate::join::join_all(self.targets.all().iter().map(close).collect()).await;
         // There are no callbacks any more: what waits ends with an error.
@@ -217,7 +221,9 @@ impl FileSystem {
         query: impl FnOnce(&mut InodeCache, &OpenTable) -> Option<T>,
     ) -> Option<T> {
         let target = self.targets.mdt_of(inode).ok()?;
-        let found = target.serve(&*self.seams.clock, |cache| query(cache, &self.client_state.opens))?;
+        let found = target.serve(&*self.seams.clock, |cache| query(cache, &self.client_state.opens));
+        target.send_accesses(&self.seams);
+        let found = found?;
         self.count(Operation::CacheHits);
         Some(found)
     }
@@ -353,6 +359,9 @@ impl FileSystem {
         let question = question.into();
         let inodes = depends_on_opens(&question.request);
         target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
+        if sets_access_time(&question.request) {
+            target.tell_accesses_first(&self.seams.spawn).await.map_err(stale_if_evicted)?;
+        }
         target.ask_mdt(&self.seams, &self.client_state.opens, question).await.map_err(stale_if_evicted)
     }
 }

@@ -1,6 +1,7 @@
 //! All tests of this crate, in one program: each program would compile what it uses of the crates
 //! again.
 
+mod access_times;
 mod cache;
 mod coherence;
 mod composite;

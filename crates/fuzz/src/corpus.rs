@@ -33,9 +33,9 @@ use rpc::{
         extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
-            ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LockClaim, Lookup,
-            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode, SetLock, SetXattr,
-            SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
+            Access, ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LockClaim,
+            Lookup, NotedAccess, Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode,
+            SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -293,6 +293,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::CancelLocks(vec![LockHandle(5), LockHandle(1 << 40)]),
         MdtRequest::RegisterOpens(RegisterOpens { opens: vec![(INODE, open, OpenFlags(1))], complete: true }),
         MdtRequest::ClaimLocks(ClaimLocks { era: 1, locks: vec![claim; 2] }),
+        MdtRequest::NoteAccesses(vec![Access { inode: INODE, lock: LockHandle(5), time: Timestamp::default() }; 2]),
     ]
 }
 
@@ -404,6 +405,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         MdtReply::Compound(compound),
         MdtReply::Absent,
         MdtReply::LocksClaimed(vec![Some(LockHandle(5)), None]),
+        MdtReply::AccessesNoted(vec![Some(NotedAccess { version: 5, time: Timestamp::default() }), None]),
     ];
     let mdt = stored.map(|(_, reply)| reply).chain(further);
     let tagged = |tag: u8, body: Bytes| [&[tag], &body[..]].concat();

@@ -67,11 +67,13 @@ pub(crate) enum OperationCounter {
     Write,
     /// Other changes of data.
     Punch,
+    /// Accesses that clients told of afterwards, many at once.
+    NoteAccesses,
 }
 
 impl OperationCounter {
     /// All of them, in the order they are shown.
-    const ALL: [OperationCounter; 31] = [
+    const ALL: [OperationCounter; 32] = [
         OperationCounter::Open,
         OperationCounter::Close,
         OperationCounter::Create,
@@ -103,6 +105,7 @@ impl OperationCounter {
         OperationCounter::Read,
         OperationCounter::Write,
         OperationCounter::Punch,
+        OperationCounter::NoteAccesses,
     ];
 
     const fn name(self) -> &'static str {
@@ -138,6 +141,7 @@ impl OperationCounter {
             OperationCounter::Read => "read",
             OperationCounter::Write => "write",
             OperationCounter::Punch => "punch",
+            OperationCounter::NoteAccesses => "note_accesses",
         }
     }
 }
@@ -148,7 +152,7 @@ const _: () = {
         assert!(OperationCounter::ALL[place] as usize == place);
         place += 1;
     }
-    assert!(OperationCounter::Punch as usize + 1 == OperationCounter::ALL.len());
+    assert!(OperationCounter::NoteAccesses as usize + 1 == OperationCounter::ALL.len());
 };
 
 /// Counts since the MDT was opened.

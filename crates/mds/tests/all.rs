@@ -13,6 +13,7 @@ mod full_osts;
 mod growing_layouts;
 mod growth;
 mod hostile;
+mod late_accesses;
 mod layout_changes;
 mod layout_locks;
 mod leave_out;

@@ -5,6 +5,7 @@
 //! with the cursors of [`record`]).
 
 pub mod access_list;
+pub mod access_time;
 pub mod accounted;
 pub mod attributes;
 pub mod counted;

@@ -40,6 +40,9 @@ pub const EXTENSION_BYTES_MAX: usize = 4096;
 pub const LOCKS_PER_MESSAGE_MAX: usize = 256;
 /// Most opens that a client makes known with one request.
 pub const OPENS_PER_MESSAGE_MAX: usize = 128;
+/// Most accesses that a client tells with one request: with these it is as small as all requests
+/// for which the return of a lock waits.
+pub const ACCESSES_PER_MESSAGE_MAX: usize = 96;
 /// Most bytes of a job's name (Lustre's 32, with its zero).
 pub const JOB_NAME_BYTES_MAX: usize = 31;
 /// Most inodes of which a reply says how their versions changed: a rename over an existing name

@@ -10,7 +10,7 @@ use rpc::message::{
     mdt::Entry,
 };
 use types::{
-    Attributes, Credentials, LockHandle,
+    Attributes, Credentials, LockHandle, Timestamp,
     permission::{self, Decision},
 };
 
@@ -187,6 +187,20 @@ impl CachedInode {
     /// What the MDT knows of the file besides its data, if that is known in this epoch.
     pub fn base(&self, epoch: Epoch) -> Option<&Base> {
         self.base.as_deref().filter(|base| base.known_in == epoch)
+    }
+
+    /// This client has read it.
+    pub fn set_access_time(&mut self, at: Timestamp) {
+        if let Some(known) = &mut self.attributes {
+            known.attributes.atime = at;
+        }
+    }
+
+    /// The MDT set this access time instead of the one that was noted.
+    pub fn correct_access_time(&mut self, noted: Timestamp, told: Timestamp) {
+        if let Some(known) = self.attributes.as_mut().filter(|known| known.attributes.atime == noted) {
+            known.attributes.atime = told;
+        }
     }
 
     /// Times, size and links are not known any more.

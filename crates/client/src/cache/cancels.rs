@@ -9,7 +9,7 @@
 //! many have gathered. Without a cache above, no lock is ever leaving.
 //!
 //! Before a lock on the opens of an inode is given back, the MDT must be told of the opens that
-//! were made under it.
+//! were made under it; before any lock on an inode is, of the accesses to it that were noted.
 //!
 //! Giving back a lock twice, or one whose connection has ended, does no harm: handles are never
 //! reused.
@@ -44,6 +44,8 @@ pub(crate) struct Cancels {
     untold: BTreeSet<LockHandle>,
     /// Locks on opens that have not been sent, with their inodes.
     opens: BTreeMap<LockHandle, InodeNumber>,
+    /// Locks on inodes to which accesses were noted, until the MDT was told of these.
+    accessed: BTreeMap<LockHandle, InodeNumber>,
     /// Locks that the MDT asked for and that have not been sent.
     asked: BTreeSet<LockHandle>,
     /// With the round in which they came.
@@ -78,6 +80,21 @@ impl Cancels {
         if parts.0 & inode_bit::OPEN != 0 {
             self.opens.insert(handle, inode);
         }
+    }
+
+    /// An access to the inode of this lock was noted, and the MDT does not know of it.
+    pub fn accessed(&mut self, inode: InodeNumber, handle: LockHandle) {
+        self.accessed.insert(handle, inode);
+    }
+
+    /// The MDT was told of it, or will not be.
+    pub fn told_access(&mut self, inode: InodeNumber) {
+        self.accessed.retain(|_, accessed| *accessed != inode);
+    }
+
+    /// Whether the MDT is to be told of accesses before this lock is given back.
+    pub fn is_accessed(&self, handle: LockHandle) -> bool {
+        self.accessed.contains_key(&handle)
     }
 
     /// The MDT asks for a lock; `released`: if it was held until now.
@@ -116,13 +133,14 @@ impl Cancels {
     }
 
     /// Locks that go with a request: not those under which opens were made that the MDT does not
-    /// know, according to `is_untold`.
+    /// know, according to `is_untold`, nor those under which accesses were noted.
     pub fn take_along(&mut self, is_untold: impl Fn(InodeNumber) -> bool) -> Vec<LockHandle> {
         let mut taken = Vec::new();
-        let opens = &self.opens;
+        let (opens, accessed) = (&self.opens, &self.accessed);
         self.idle.retain(|(_, handle)| {
-            let stays =
-                taken.len() >= LOCKS_PER_MESSAGE_MAX || opens.get(handle).is_some_and(|inode| is_untold(*inode));
+            let stays = taken.len() >= LOCKS_PER_MESSAGE_MAX
+                || accessed.contains_key(handle)
+                || opens.get(handle).is_some_and(|inode| is_untold(*inode));
             if !stays {
                 taken.push(*handle);
             }
@@ -157,6 +175,7 @@ impl Cancels {
     pub fn sent(&mut self, handles: &[LockHandle]) {
         for handle in handles {
             self.opens.remove(handle);
+            self.accessed.remove(handle);
             self.asked.remove(handle);
         }
     }
@@ -257,6 +276,21 @@ mod tests {
         cancels.sent(&[LockHandle(1)]);
         cancels.released([lock(3, inode_bit::OPEN)], false);
         assert_eq!(cancels.take_along(|_| false), [LockHandle(3)]);
+    }
+
+    #[test]
+    fn locks_under_which_accesses_were_noted_go_alone_until_these_are_told() {
+        let mut cancels = Cancels::default();
+        cancels.accessed(InodeNumber(7), LockHandle(1));
+        cancels.released([lock(1, 2), lock(2, 2)], false);
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(2)]);
+        cancels.told_access(InodeNumber(8));
+        assert!(cancels.is_accessed(LockHandle(1)));
+        cancels.told_access(InodeNumber(7));
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(1)]);
+        cancels.accessed(InodeNumber(7), LockHandle(3));
+        cancels.sent(&[LockHandle(3)]);
+        assert!(!cancels.is_accessed(LockHandle(3)), "it was given back");
     }
 
     #[test]

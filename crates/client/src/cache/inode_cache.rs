@@ -25,6 +25,7 @@ use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 
 use self::claims::Claims;
 use super::{
+    accesses::Accesses,
     cached_inode::{CachedInode, Epoch, LISTING_BITS},
     cancels::Released,
     early_cancels::EarlyCancels,
@@ -99,6 +100,7 @@ pub(crate) struct InodeCache {
     pub(super) statahead: Statahead,
     pub(super) changes: OwnChanges,
     pub(super) versions: OwnVersions,
+    pub(super) accesses: Accesses,
     claims: Claims,
     early: EarlyCancels,
     recency: Recency,
@@ -121,6 +123,7 @@ impl Default for InodeCache {
             statahead: Statahead::default(),
             changes: OwnChanges::default(),
             versions: OwnVersions::default(),
+            accesses: Accesses::default(),
             claims: Claims::default(),
             early: EarlyCancels::default(),
             recency: Recency::default(),
@@ -480,6 +483,7 @@ fn shown_by(reply: &MdtReply) -> Option<&Entry> {
 
 mod claims;
 mod known_opens;
+mod own_accesses;
 
 #[cfg(test)]
 #[path = "inode_cache_tests.rs"]

@@ -3,7 +3,9 @@
 use rpc::message::{
     extension::{Change, InodeVersion},
     lock::{CacheMode, Granted},
-    mdt::{Close, Create, Created, Link, Lookup, Open, OpenFlags, OpenId, Opened, Unlink, open_flag},
+    mdt::{
+        Access, Close, Create, Created, Link, Lookup, NotedAccess, Open, OpenFlags, OpenId, Opened, Unlink, open_flag,
+    },
 };
 use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, permission};
 
@@ -349,6 +351,51 @@ fn reading_changes_the_access_time_once() {
     assert_eq!(client.0.target(FILE, tomorrow), None, "it changes again");
     client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
     assert_eq!(client.size("file"), Some(6), "reading it again today changes nothing");
+}
+
+#[test]
+fn an_access_that_changes_the_access_time_is_noted_if_the_mdt_takes_it() {
+    let mut client = Client::warm();
+    client.0.accesses.set_supported(true);
+    let mut link = entry(FILE, FileKind::Symlink, 6);
+    client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
+    (link.attributes.atime, link.attributes.ctime) = (NOW, NOW);
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(link), &[]);
+    let atime = |client: &mut Client| client.looked_up("file").unwrap().unwrap().atime;
+    let earlier = Timestamp { seconds: NOW.seconds - 3600, ..NOW };
+    assert_eq!(client.0.target(FILE, earlier), Some(b"target".to_vec()));
+    assert_eq!(atime(&mut client), NOW.next(), "after the last change, by whatever clock");
+    assert!(client.0.target(FILE, NOW).is_some());
+    let sent = client.0.begin_telling_accesses();
+    assert_eq!(sent, [Access { inode: FILE, lock: LockHandle(2), time: NOW.next() }]);
+    let asked_before = client.ask(&MdtRequest::GetAttributes(FILE));
+    let noted = NotedAccess { version: 9, time: NOW.plus(5) };
+    client.0.told_accesses(&sent, &[Some(noted)]);
+    assert_eq!((atime(&mut client), client.0.inode(FILE).version), (noted.time, 9));
+    client.answered(asked_before, &MdtReply::Entry(entry(FILE, FileKind::Symlink, 7)), &[]);
+    assert_eq!(client.size("file"), Some(6), "that may be from before");
+    for (hours, is_served) in [(11, true), (13, false), (23, false), (25, true)] {
+        let later = Timestamp { seconds: NOW.seconds + hours * 3600, ..NOW };
+        assert_eq!(client.0.target(FILE, later).is_some(), is_served, "{hours}: the MDT may decide otherwise");
+    }
+    assert_eq!(client.0.begin_telling_accesses().len(), 1);
+    client.0.failed_to_tell_accesses(true);
+    client.0.withdraw(LockHandle(2));
+    assert_eq!(client.0.begin_telling_accesses().len(), 1, "before the lock is given back");
+    client.0.failed_to_tell_accesses(true);
+    assert!(client.0.accesses.is_empty());
+}
+
+#[test]
+fn an_access_that_the_mdt_does_not_take_leaves_the_time_unknown() {
+    let mut client = Client::warm();
+    client.0.accesses.set_supported(true);
+    client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
+    client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(entry(FILE, FileKind::Symlink, 6)), &[]);
+    assert!(client.0.target(FILE, NOW).is_some());
+    let sent = client.0.begin_telling_accesses();
+    client.0.told_accesses(&sent, &[None]);
+    assert_eq!((client.looked_up("file"), client.0.accesses.is_empty()), (None, true));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! locks that are being given back. `question` is the table of all requests: what each of them asks
 //! and changes, and which locks it wants.
 
+pub(crate) mod accesses;
 mod cached_inode;
 pub(crate) mod cancels;
 mod compound_changes;

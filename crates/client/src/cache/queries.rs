@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use layout::Layout;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, limits::NAME_BYTES_MAX,
-    permission,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, access_time,
+    limits::NAME_BYTES_MAX, permission,
 };
 
 use crate::upper_cache::SpanNumber;
@@ -19,6 +19,10 @@ use super::{
     name_table::Name,
     statahead::Step,
 };
+
+/// By how much the clocks of this host and of the MDT may differ, as far as access times are
+/// concerned: half of what makes them stale.
+pub(super) const CLOCK_SECONDS: u64 = 12 * 60 * 60;
 
 /// Names of a directory, with attributes where they were asked for, and whether it ends after them.
 pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
@@ -115,12 +119,12 @@ impl InodeCache {
         Some(decision.or(FsError::AccessDenied))
     }
 
-    /// The target of a symbolic link, if it is known and reading it does not change the access
-    /// time.
+    /// The target of a symbolic link, if it is known and the MDT need not be asked to change the
+    /// access time.
     pub fn target(&mut self, number: InodeNumber, wall: Timestamp) -> Option<Vec<u8>> {
-        let attributes = self.attributes(number, |_| false)?;
+        let mut attributes = self.attributes(number, |_| false)?;
         let target = self.inodes.get(&number)?.target.clone()?;
-        is_access_fresh(&attributes, wall).then_some(target)
+        self.accessed(number, &mut attributes, wall).then_some(target)
     }
 
     /// The value of an extended attribute that every user may read, or that it does not exist.
@@ -162,11 +166,10 @@ impl InodeCache {
         if !self.changes.listing_stable(directory) {
             return None;
         }
-        if let Some(wall) = wall.filter(|_| cookie == 0)
-            && !is_access_fresh(&self.attributes(directory, |_| false)?, wall)
-        {
-            return None;
-        }
+        let accessed = match wall.filter(|_| cookie == 0) {
+            Some(wall) => Some((self.attributes(directory, |_| false)?, wall)),
+            None => None,
+        };
         let (page, is_end) = self.listings.page(directory, cookie, entries_max, self.epoch)?;
         let page = page.to_vec();
         self.used(directory);
@@ -175,7 +178,13 @@ impl InodeCache {
             let attributes = if wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
             Some((listed, attributes))
         };
-        Some((page.into_iter().map(complete).collect::<Option<_>>()?, is_end))
+        let page = page.into_iter().map(complete).collect::<Option<_>>()?;
+        if let Some((mut attributes, wall)) = accessed
+            && !self.accessed(directory, &mut attributes, wall)
+        {
+            return None;
+        }
+        Some((page, is_end))
     }
 
     /// The number of the time for which the listing of a directory has been covered by locks and
@@ -229,8 +238,5 @@ impl InodeCache {
 /// Whether reading something does not change its access time (relatime, as the MDT decides it),
 /// with room for clocks that differ.
 pub(super) fn is_access_fresh(attributes: &Attributes, wall: Timestamp) -> bool {
-    const FRESH_SECONDS: u64 = 12 * 60 * 60;
-    attributes.atime > attributes.mtime
-        && attributes.atime > attributes.ctime
-        && wall.seconds.abs_diff(attributes.atime.seconds) < FRESH_SECONDS
+    access_time::is_fresh(attributes, wall) && wall.seconds.abs_diff(attributes.atime.seconds) < CLOCK_SECONDS
 }

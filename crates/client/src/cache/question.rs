@@ -228,6 +228,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SwapLayouts(..)
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
+        | R::NoteAccesses(_)
         | R::ClaimLocks(_)
         // Others of this client are not shown the layout before the next step.
         | R::LeaveFullOst(LeaveFullOst { step: LeaveStep::Fence(_), .. }) => (Asked::Nothing, None),
@@ -296,6 +297,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::ReportFull(_)
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
+        | R::NoteAccesses(_)
         | R::ClaimLocks(_) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }

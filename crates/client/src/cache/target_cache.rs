@@ -17,13 +17,15 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, OstReply,
         lock::{Enqueue, InodeBits, Resource, inode_bit},
-        mdt::LockClaim,
+        mdt::{Access, LockClaim, NotedAccess},
+        session::feature,
     },
 };
 use rt::Clock;
 use types::{ClientId, FsResult, InodeNumber, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
+    accesses::Due,
     cancels::{Cancels, Released, Withdrawn},
     inode_cache::{self, ConnectionId, InodeCache, Pending, Reply},
 };
@@ -40,6 +42,8 @@ pub(crate) struct TargetCache {
     cancels: Mutex<Cancels>,
     /// A lock on opens was ever asked for.
     wanted_opens: AtomicBool,
+    /// Accesses were noted, and nothing has been done about it.
+    has_due_accesses: AtomicBool,
 }
 
 fn wants_opens(wanted: &Enqueue) -> bool {
@@ -67,7 +71,11 @@ fn newest(import: &Import) -> ConnectionId {
 /// is of the present session.
 fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let lease = import.lease();
+    let former = cache.connection();
     let is_present = cache.connect_by(import.client(), lease.map(|lease| lease.connection));
+    if cache.connection() != former && lease.is_some() {
+        cache.accesses.set_supported(import.supports(feature::LATE_ACCESSES));
+    }
     lease.filter(|_| is_present)
 }
 
@@ -94,7 +102,62 @@ impl TargetCache {
             return None;
         }
         let validity = lease.until.since(now).min(lease.length / VALIDITY_PER_LEASE);
-        query(&mut cache).map(|found| (found, validity))
+        let found = query(&mut cache);
+        if cache.accesses.is_due() {
+            self.has_due_accesses.store(true, Ordering::Release);
+        }
+        found.map(|found| (found, validity))
+    }
+
+    /// What is to be done about accesses that were noted, after each use of the cache.
+    pub fn take_due_accesses(&self) -> Due {
+        match self.has_due_accesses.load(Ordering::Acquire) {
+            true => {
+                let mut cache = self.cache.lock();
+                self.has_due_accesses.store(false, Ordering::Release);
+                cache.accesses.take_due()
+            }
+            false => Due::Nothing,
+        }
+    }
+
+    /// See [`Accesses::ends_schedule`].
+    ///
+    /// [`Accesses::ends_schedule`]: super::accesses::Accesses::ends_schedule
+    pub fn ends_schedule_of_accesses(&self) -> bool {
+        self.cache.lock().accesses.ends_schedule()
+    }
+
+    /// Whether there are accesses of which the MDT does not know.
+    pub fn has_accesses(&self) -> bool {
+        !self.cache.lock().accesses.is_empty()
+    }
+
+    /// The next accesses that the MDT is told of.
+    pub fn begin_telling_accesses(&self) -> Vec<Access> {
+        self.cache.lock().begin_telling_accesses()
+    }
+
+    /// It was told, and answered.
+    pub fn told_accesses(&self, told: &[Access], noted: &[Option<NotedAccess>]) {
+        let mut cache = self.cache.lock();
+        cache.told_accesses(told, noted);
+        self.accesses_done(&cache, told);
+    }
+
+    /// It may not have heard; `may_repeat`: it can be told again.
+    pub fn failed_to_tell_accesses(&self, told: &[Access], may_repeat: bool) {
+        let mut cache = self.cache.lock();
+        cache.failed_to_tell_accesses(may_repeat);
+        self.accesses_done(&cache, told);
+    }
+
+    /// The locks of these need not wait any more, unless they are to be told again.
+    fn accesses_done(&self, cache: &InodeCache, told: &[Access]) {
+        let mut cancels = self.cancels.lock();
+        for Access { inode, .. } in told.iter().filter(|access| !cache.accesses.has(access.inode)) {
+            cancels.told_access(*inode);
+        }
     }
 
     /// A request that is about to be sent through this connection or a later one.
@@ -139,19 +202,23 @@ impl TargetCache {
         cache.connection()
     }
 
-    /// It was answered, or has failed. `above`: there is a cache above. Returns whether it changed
+    /// It was answered, or has failed. Adds to the reply the access times that only this client
+    /// knows. `above`: there is a cache above. Returns whether it changed
     /// attributes of an inode that could not be named before, and the locks on inodes that lost
     /// their last name, probably: they are given back along with others.
     pub fn answer(
         &self,
         import: &Import,
         pending: Pending,
-        outcome: &FsResult<Answered<MdtReply>>,
+        outcome: &mut FsResult<Answered<MdtReply>>,
         above: bool,
     ) -> (bool, Vec<(InodeNumber, LockHandle)>) {
-        let data = outcome.as_ref().ok().and_then(small_file);
         let mut cache = self.cache.lock();
         connect(&mut cache, import);
+        if let Ok(answered) = outcome {
+            cache.accesses.show(&mut answered.reply, &mut answered.extension);
+        }
+        let data = outcome.as_ref().ok().and_then(small_file);
         let reply = outcome.as_ref().map(|answered| Reply {
             reply: &answered.reply,
             beside: &answered.extension,
@@ -179,7 +246,11 @@ impl TargetCache {
         {
             open.outdate_layout();
         }
-        self.cancels.lock().withdrawn(handle, released, above)
+        let mut cancels = self.cancels.lock();
+        if let Some(released) = released.filter(|released| cache.accesses.has(released.inode)) {
+            cancels.accessed(released.inode, handle);
+        }
+        cancels.withdrawn(handle, released, above)
     }
 
     /// The connection, and the cache, if it may be served from at present. Nothing changes.
@@ -224,7 +295,10 @@ impl TargetCache {
     /// With the cache locked: a callback for one of them finds what the cache above still has.
     fn release(&self, cache: MutexGuard<'_, InodeCache>, released: Vec<Released>, above: bool) {
         if !released.is_empty() {
-            self.cancels.lock().released(released, above);
+            let mut cancels = self.cancels.lock();
+            let accessed = released.iter().filter(|released| cache.accesses.has(released.inode));
+            accessed.for_each(|released| cancels.accessed(released.inode, released.handle));
+            cancels.released(released, above);
         }
         drop(cache);
     }

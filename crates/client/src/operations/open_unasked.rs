@@ -92,8 +92,9 @@ impl FileSystem {
             let current = || before.is_current(&target);
             let open = opens.register((id, flags), &opened, false, AtMdt::Unknown, before.incarnation(), current);
             Some(open.map(|open| (open, opened.entry.attributes, cache.connection())))
-        })?;
-        let (open, attributes, connection) = match found {
+        });
+        target.send_accesses(&self.seams);
+        let (open, attributes, connection) = match found? {
             Ok(found) => found,
             // This incarnation of the mount ends: the next one asks the MDT.
             Err(FsError::Stale) => return None,

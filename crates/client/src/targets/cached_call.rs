@@ -36,7 +36,7 @@ impl Sent {
         let matters = late_outcome.is_some() || self.pending.as_ref().is_some_and(Pending::is_change);
         let cancels = self.cancels.clone();
         let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted, cancels };
-        let outcome = self.target.call_by(&self.import, question).await;
+        let mut outcome = self.target.call_by(&self.import, question).await;
         // Otherwise the MDT may not have them. To give them back twice does no harm.
         if outcome.is_ok() {
             self.cancels.clear();
@@ -46,9 +46,9 @@ impl Sent {
             // It may still be executed: what it changes is not served before that is known.
             Some(late) if pending.is_change() => {
                 let (target, import, seams) = (self.target.clone(), self.import.clone(), self.seams.clone());
-                let failed = outcome.clone();
+                let mut failed = outcome.clone();
                 let late = late.after(&*self.seams.spawn, move || {
-                    if answered(&target, &import, &seams, pending, &failed) {
+                    if answered(&target, &import, &seams, pending, &mut failed) {
                         let spawn = seams.spawn.clone();
                         let withdraw = async move { target.withdraw_doubtful(None).await };
                         spawn.spawn("doubtful attributes", Box::pin(withdraw));
@@ -59,7 +59,7 @@ impl Sent {
                 }
             }
             late => {
-                let has_doubts = answered(&self.target, &self.import, &self.seams, pending, &outcome);
+                let has_doubts = answered(&self.target, &self.import, &self.seams, pending, &mut outcome);
                 // What was answered with an error changed nothing.
                 if has_doubts && matches!(outcome, Ok(_) | Err(FsError::Unreachable { .. })) {
                     self.target.withdraw_doubtful(outcome.as_ref().ok()).await;
@@ -81,7 +81,7 @@ fn answered(
     import: &Import,
     seams: &Seams,
     pending: Pending,
-    outcome: &FsResult<Answered<MdtReply>>,
+    outcome: &mut FsResult<Answered<MdtReply>>,
 ) -> bool {
     let (has_doubts, unnamed) = target.cache().answer(import, pending, outcome, target.above().is_there());
     // As long as the MDT does not know of the opens, it takes the inode to be open.

@@ -109,6 +109,8 @@ pub(crate) struct TargetConnection {
     client_state: Arc<ClientState>,
     /// Held by a request that reports opens.
     telling: tokio::sync::Mutex<Option<LateOutcome>>,
+    /// Held by a request that tells of accesses.
+    telling_accesses: tokio::sync::Mutex<()>,
 }
 
 impl TargetConnection {
@@ -129,6 +131,7 @@ impl TargetConnection {
             repetitions: Repetitions::default(),
             client_state,
             telling: tokio::sync::Mutex::default(),
+            telling_accesses: tokio::sync::Mutex::default(),
         }
     }
 
@@ -284,6 +287,11 @@ impl TargetConnection {
     /// See the fields.
     pub(super) fn telling(&self) -> &tokio::sync::Mutex<Option<LateOutcome>> {
         &self.telling
+    }
+
+    /// See the fields.
+    pub(super) fn telling_accesses(&self) -> &tokio::sync::Mutex<()> {
+        &self.telling_accesses
     }
 
     /// Changes at this target that nothing made durable yet.

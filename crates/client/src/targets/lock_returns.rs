@@ -120,16 +120,25 @@ impl TargetConnection {
                 return;
             }
             let is_untold = |inode: &Option<InodeNumber>| inode.is_some_and(|inode| self.opens().has_untold(inode));
-            let (last, first): (Vec<_>, Vec<_>) = cancelled.into_iter().partition(|(_, inode)| is_untold(inode));
-            let untold: Vec<InodeNumber> = last.iter().filter_map(|(_, inode)| *inode).collect();
+            let (accessed, others): (Vec<_>, Vec<_>) = {
+                let cancels = self.cache().cancels();
+                cancelled.into_iter().partition(|(handle, _)| cancels.is_accessed(*handle))
+            };
+            let (untold, first): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, inode)| is_untold(inode));
             self.send(clock, first).await;
-            if !last.is_empty() {
+            if !accessed.is_empty() {
+                self.tell_accesses_or_not().await;
+            }
+            let last: Vec<_> = untold.into_iter().chain(accessed).collect();
+            let untold: Vec<InodeNumber> =
+                last.iter().filter(|(_, inode)| is_untold(inode)).filter_map(|(_, inode)| *inode).collect();
+            if !untold.is_empty() {
                 match at_last(clock, || self.import(), |_| self.tell_opens(&untold)).await {
                     Ok(()) | Err(FsError::Evicted) => {}
                     Err(error) => self.lose_untold(&untold, &error),
                 }
-                self.send(clock, last).await;
             }
+            self.send(clock, last).await;
         }
     }
 

@@ -8,5 +8,6 @@ mod lock_returns;
 pub(crate) mod recovery;
 pub(crate) mod repetitions;
 pub(crate) mod target_table;
+pub(crate) mod told_accesses;
 pub(crate) mod told_opens;
 pub(crate) mod uncommitted;

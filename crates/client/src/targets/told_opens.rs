@@ -77,6 +77,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::DropPrivileges(..)
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
+        | R::NoteAccesses(_)
         | R::ClaimLocks(_) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }

@@ -139,6 +139,11 @@ impl RealCluster {
 
     /// A further client.
     pub async fn mount(&self) -> Arc<FileSystem> {
+        self.mount_ahead(0).await
+    }
+
+    /// A further client, whose clock is ahead by so many seconds.
+    pub async fn mount_ahead(&self, seconds: i64) -> Arc<FileSystem> {
         let (mdt, ost) = (self.mdt_server.clone(), self.ost_server.clone());
         let resolve = move |target: &MapTarget| match target.role {
             TargetRole::Mdt(_) => Endpoint::Local(mdt.lock().clone()),
@@ -147,7 +152,8 @@ impl RealCluster {
         let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
         let options = MountOptions { unasked_opens_max: self.opens_max, ..options };
-        FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+        let seams = Seams { clock: Arc::new(ShiftedClock { seconds }), ..seams(&self.network, self.next_seed()) };
+        FileSystem::mount(seams, options).await.expect("the cluster is up")
     }
 
     /// The MDT's process dies and another takes its place.

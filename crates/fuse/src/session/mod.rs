@@ -134,7 +134,10 @@ impl Session {
             },
         };
         match &rings {
-            Some(rings) => tracing::info!(queues = rings.queues(), "FUSE requests come over io_uring"),
+            Some(rings) => {
+                workers.gather_forgets();
+                tracing::info!(queues = rings.queues(), "FUSE requests come over io_uring");
+            }
             None => workers.start(threads)?,
         }
         Ok(Session { workers, rings, features, entries_refused })

@@ -7,6 +7,10 @@
 //!
 //! Each keeps to a core, and to its processor if the cores are bound.
 //!
+//! Where requests come over io_uring, nobody waits for what is read here, most of which is a FORGET
+//! for each file that is removed. The worker then reads the next ones a moment later, together: the
+//! kernel wakes nobody meanwhile.
+//!
 //! Downside: a request that has to wait moves to a core, which costs a switch to another thread. A
 //! worker whose inline poll takes long reads no requests meanwhile; the kernel gives requests to
 //! the worker that reads first, so the others continue.
@@ -18,6 +22,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -29,6 +34,10 @@ use super::dispatch::{self, Dispatcher};
 use super::responder::Responder;
 use super::wake;
 use crate::protocol::{Incoming, Operation, RequestDecodeError, decode};
+
+/// How long a worker lets forgotten inodes gather: some twenty at the rate at which one program
+/// removes files. An INTERRUPT may wait as long.
+const FORGETS_PAUSE: Duration = Duration::from_millis(2);
 
 /// The workers of a session.
 pub struct Workers {
@@ -42,6 +51,8 @@ struct Shared {
     dispatcher: Arc<Dispatcher>,
     pool: Arc<BufferPool>,
     stop: AtomicBool,
+    /// Requests that are waited for come another way.
+    gathers_forgets: AtomicBool,
     ending: watch::Sender<bool>,
 }
 
@@ -49,7 +60,8 @@ impl Workers {
     /// No workers yet, of a device that has answered INIT.
     pub fn new(device: Arc<Device>, dispatcher: Arc<Dispatcher>, pool: Arc<BufferPool>) -> Self {
         wake::prepare();
-        let shared = Shared { dispatcher, pool, stop: AtomicBool::new(false), ending: watch::Sender::new(false) };
+        let (stop, gathers_forgets) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Shared { dispatcher, pool, stop, gathers_forgets, ending: watch::Sender::new(false) };
         Self { threads: Vec::new(), shared: Arc::new(shared), device }
     }
 
@@ -65,6 +77,11 @@ impl Workers {
             self.threads.push(thread.spawn(work)?);
         }
         Ok(())
+    }
+
+    /// Requests come over io_uring from now on.
+    pub fn gather_forgets(&self) {
+        self.shared.gathers_forgets.store(true, Ordering::Release);
     }
 
     /// Says that the session has ended.
@@ -111,7 +128,12 @@ fn work(shared: &Shared, device: &Arc<Device>) {
     let mut buffer = shared.pool.take();
     while !shared.stop.load(Ordering::Acquire) {
         match device.receive(&mut buffer) {
-            Ok(Received::Request) => serve(shared, device, &mut buffer),
+            Ok(Received::Request) => {
+                let is_forget = serve(shared, device, &mut buffer);
+                if is_forget && shared.gathers_forgets.load(Ordering::Acquire) {
+                    std::thread::sleep(FORGETS_PAUSE);
+                }
+            }
             Ok(Received::Again) => {}
             Ok(Received::Ended) => break,
             Err(error) => {
@@ -123,16 +145,23 @@ fn work(shared: &Shared, device: &Arc<Device>) {
     shared.ending.send_replace(true);
 }
 
-/// Serves the request in the buffer.
-fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
+/// Serves the request in the buffer. True if the kernel forgets something, and waits for nothing.
+fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) -> bool {
     let incoming = match decode(buffer.request()) {
         Ok(incoming) => incoming,
         // Without a header there is no request to answer.
-        Err(error @ RequestDecodeError::NoHeader { .. }) => return tracing::error!(%error, "malformed request"),
-        Err(error) => return dispatch::refuse(&error, Responder::over_device(device.clone(), unique_of(&error))),
+        Err(error @ RequestDecodeError::NoHeader { .. }) => {
+            tracing::error!(%error, "malformed request");
+            return false;
+        }
+        Err(error) => {
+            dispatch::refuse(&error, Responder::over_device(device.clone(), unique_of(&error)));
+            return false;
+        }
     };
     let responder = Responder::over_device(device.clone(), incoming.header.unique);
     let (header, opcode) = (incoming.header, incoming.opcode);
+    let is_forget = matches!(incoming.operation, Operation::Forget(_) | Operation::BatchForget { .. });
     if let Operation::Write { write, .. } = incoming.operation {
         let data = buffer.take_write_data(write.size as usize);
         let operation = Operation::Write { write, data: &[] };
@@ -140,6 +169,7 @@ fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
     } else {
         shared.dispatcher.serve(incoming, Bytes::new(), responder);
     }
+    is_forget
 }
 
 fn unique_of(error: &RequestDecodeError) -> u64 {

@@ -1,16 +1,13 @@
 //! Reading attributes, access(2), readlink, and which accesses update atime.
 
 use rpc::message::{MdtReply, mdt::Entry};
-use types::{Credentials, FsError, FsResult, InodeNumber, permission};
+use types::{Credentials, FsError, FsResult, InodeNumber, Timestamp, access_time, permission};
 
 use super::open::is_quiet;
 use crate::{
     tables::inode::{Inode, InodeData},
     transaction::Transaction,
 };
-
-/// Seconds after which an access changes atime although nothing else happened (Linux's relatime).
-const ATIME_STALE_SECONDS: i64 = 24 * 60 * 60;
 
 pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     Ok(MdtReply::Entry(entry(txn, &txn.inode(inode)?)))
@@ -48,17 +45,24 @@ pub(crate) fn read_link(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResu
     Ok(reply)
 }
 
-/// Relatime: sets atime if it is not later than the last change, or more than a day old. True if
-/// the inode changed. Where there is no space for it nothing is noted: reading continues, because
-/// users must be able to read in order to find what to delete.
+/// Sets atime as [`access_time`] says. True if the inode changed.
 pub(crate) fn note_access(txn: &Transaction<'_>, inode: &mut Inode) -> bool {
-    let attributes = &mut inode.attributes;
-    let fresh = attributes.atime > attributes.mtime
-        && attributes.atime > attributes.ctime
-        && txn.now().seconds.saturating_sub(attributes.atime.seconds) < ATIME_STALE_SECONDS;
-    if fresh || attributes.atime == txn.now() || txn.context.supply.full {
+    let now = txn.now();
+    inode.attributes.atime != now && set_access_time(txn, inode, now)
+}
+
+/// The same of an access in the past that the client tells of now: atime does not go back.
+pub(crate) fn note_late_access(txn: &Transaction<'_>, inode: &mut Inode, at: Timestamp) -> bool {
+    let at = at.min(txn.now());
+    inode.attributes.atime < at && set_access_time(txn, inode, at)
+}
+
+/// Where there is no space for it nothing is noted: reading continues, because users must be able
+/// to read in order to find what to delete.
+fn set_access_time(txn: &Transaction<'_>, inode: &mut Inode, at: Timestamp) -> bool {
+    if access_time::is_fresh(&inode.attributes, at) || txn.context.supply.full {
         return false;
     }
-    attributes.atime = txn.now();
+    inode.attributes.atime = at;
     true
 }

@@ -18,6 +18,7 @@ mod leave_full_ost;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
+mod note_accesses;
 pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod readdir;
@@ -77,6 +78,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::SwapLayouts(who, request) => swap::run(txn, who, request),
         MdtRequest::LeaveFullOst(request) => leave_full_ost::run(txn, request),
         MdtRequest::RegisterOpens(register) => register_opens::run(txn, register),
+        MdtRequest::NoteAccesses(accesses) => note_accesses::run(txn, accesses),
         MdtRequest::ClaimLocks(claim) => claim_locks::run(txn, claim),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),

@@ -204,6 +204,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::LeaveFullOst(leave) => MdtRow { leave: Some(leave), ..row(C::Layout).durable() },
         R::DropPrivileges(..) => row(C::Setattr),
         R::RegisterOpens(register) => MdtRow { registers_all_opens: register.complete, ..row(C::Open) },
+        R::NoteAccesses(_) => row(C::NoteAccesses),
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),

@@ -220,6 +220,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
             generation: Generation(1),
             step: LeaveStep::Relocate(Relocation { epoch: 7, slots: vec![0, 1999], refused: vec![OstIndex(3)] }),
         }),
+        R::NoteAccesses(vec![Access { inode: INODE, lock: LockHandle(u64::MAX), time: TIME }; 2]),
     ]
 }
 
@@ -377,6 +378,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Absent,
         R::LocksClaimed(vec![None, Some(LockHandle(u64::MAX))]),
         R::Queued,
+        R::AccessesNoted(vec![Some(NotedAccess { version: 7, time: TIME }), None]),
     ]
 }
 
@@ -451,6 +453,20 @@ fn every_reply_survives_the_wire() {
         let body = encode_reply(&Default::default(), &reply).unwrap().bytes;
         assert_eq!(decode_reply(family_of(&reply), &body), Ok(reply));
     }
+}
+
+#[test]
+fn accesses_have_these_bytes() {
+    let time = Timestamp { seconds: -5, nanoseconds: 300 };
+    let request = MdtRequest::NoteAccesses(vec![Access { inode: InodeNumber(7), lock: LockHandle(9), time }]);
+    // Number; how many; length, inode, lock, and the time after its length.
+    let golden = [51, 1, 6, 7, 9, 3, 9, 0xac, 2];
+    assert_eq!(encode(&request).unwrap()[..], golden);
+    assert_eq!(decode::<MdtRequest>(&golden), Ok(request));
+    let reply = MdtReply::AccessesNoted(vec![None, Some(NotedAccess { version: 7, time })]);
+    let golden = [26, 2, 0, 1, 5, 7, 3, 9, 0xac, 2];
+    assert_eq!(encode(&reply).unwrap()[..], golden);
+    assert_eq!(decode::<MdtReply>(&golden), Ok(reply));
 }
 
 #[test]

@@ -9,9 +9,10 @@
 use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, SetAttributes, Timestamp,
     limits::{
-        CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
-        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
-        OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
+        ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX,
+        FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX,
+        LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX,
+        RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
@@ -96,6 +97,10 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         R::CancelLocks(handles) => within("locks", handles.len(), LOCKS_PER_MESSAGE_MAX),
         R::RegisterOpens(register) => within("opens", register.opens.len(), OPENS_PER_MESSAGE_MAX),
         R::ClaimLocks(claim) => within("locks", claim.locks.len(), LOCKS_PER_MESSAGE_MAX),
+        R::NoteAccesses(accesses) => {
+            within("accesses", accesses.len(), ACCESSES_PER_MESSAGE_MAX)?;
+            if accesses.iter().all(|access| is_time(&access.time)) { Ok(()) } else { Err(FsError::Invalid) }
+        }
         R::ChangeData(request) | R::ReadData(request) => check_ost(request),
         R::GetAttributes(_)
         | R::ClearPrivileges(_)

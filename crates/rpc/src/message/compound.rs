@@ -414,7 +414,8 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::SyncFirst(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
-            | MdtReply::Queued) => return Err(other),
+            | MdtReply::Queued
+            | MdtReply::AccessesNoted(_)) => return Err(other),
         })
     }
 }

@@ -681,6 +681,26 @@ pub struct LockClaim {
     pub version: u64,
 }
 
+/// An access that the MDT was not asked for ([`MdtRequest::NoteAccesses`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// What was read: a file or directory that was opened for reading, or a symbolic link.
+    pub inode: InodeNumber,
+    /// The client's lock on its attributes, under which the access was decided.
+    pub lock: LockHandle,
+    /// By the client's clock, but later than the last change of the inode.
+    pub time: Timestamp,
+}
+
+/// An inode after an access to it was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedAccess {
+    /// Its version.
+    pub version: u64,
+    /// Its access time.
+    pub time: Timestamp,
+}
+
 /// Kinds of damage a check finds in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -825,6 +845,12 @@ pub enum MdtRequest {
     ClaimLocks(ClaimLocks),
     /// -> Layout, durable; Waiting while the MDT recovers; `NoSpace` if the layout stays as it is
     LeaveFullOst(LeaveFullOst),
+    /// Accesses under locks on the attributes and opens of their inodes, at most
+    /// [`ACCESSES_PER_MESSAGE_MAX`]. The MDT decides whether they change the access times, which
+    /// become neither earlier nor later than the present. -> AccessesNoted
+    ///
+    /// [`ACCESSES_PER_MESSAGE_MAX`]: types::limits::ACCESSES_PER_MESSAGE_MAX
+    NoteAccesses(Vec<Access>),
 }
 
 /// Answers of a metadata target.
@@ -892,6 +918,9 @@ pub enum MdtReply {
     LocksClaimed(Vec<Option<LockHandle>>),
     /// A request for an advisory lock has a place in the queue ([`SetLock::ticket`]).
     Queued,
+    /// For each access, in order: its inode; `None`: the client has no such lock, and the access
+    /// was ignored.
+    AccessesNoted(Vec<Option<NotedAccess>>),
 }
 
 impl MdtReply {

@@ -52,9 +52,12 @@ pub mod feature {
     /// A client may claim locks of earlier connections, by the versions of their inodes
     /// ([`ClaimLocks`](crate::message::mdt::ClaimLocks)).
     pub const LOCK_CLAIMS: u64 = 2;
+    /// A client may tell of accesses after it made them
+    /// ([`NoteAccesses`](crate::message::MdtRequest::NoteAccesses)).
+    pub const LATE_ACCESSES: u64 = 4;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

@@ -118,7 +118,7 @@ mod tests {
     use layout::{ComponentId, Extent};
     use types::{
         Credentials, Generation, InodeNumber, LockHandle, ObjectId, Timestamp,
-        limits::{LOCKS_PER_MESSAGE_MAX, OPENS_PER_MESSAGE_MAX},
+        limits::{ACCESSES_PER_MESSAGE_MAX, LOCKS_PER_MESSAGE_MAX, OPENS_PER_MESSAGE_MAX},
     };
 
     use super::*;
@@ -127,7 +127,7 @@ mod tests {
         message::{
             LeaveFullOst, LeaveStep, MdtRequest, OstRequest, RequestExtension,
             mdt::{
-                CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate,
+                Access, CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate,
                 LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RegisterOpens, SetLock, SizeUpdate,
                 SwapLayouts, SwapSide, WaitTicket,
             },
@@ -182,6 +182,8 @@ mod tests {
         // As many groups as most systems let a user have.
         let who = || Credentials { groups: Some(vec![u32::MAX; 512]), ..Credentials::root() };
         let side = SwapSide { inode, open: Some(open), known };
+        let time = Timestamp { seconds: i64::MIN, nanoseconds: u32::MAX };
+        let access = Access { inode, lock: LockHandle(u64::MAX), time };
         let purpose = ExclusivePurpose::Truncate(u64::MAX);
         let requests = [
             MdtRequest::SetLock(SetLock { inode, family, owner, pid: u32::MAX, range, mode, ticket }),
@@ -204,6 +206,7 @@ mod tests {
                 opens: vec![(inode, open, OpenFlags(u32::MAX)); OPENS_PER_MESSAGE_MAX],
                 complete: true,
             }),
+            MdtRequest::NoteAccesses(vec![access; ACCESSES_PER_MESSAGE_MAX]),
             MdtRequest::Ping,
             MdtRequest::Disconnect,
         ];

@@ -96,6 +96,7 @@ impl InodeCache {
         self.listings = Listings::default();
         self.small_files.clear();
         self.versions.doubt_all();
+        self.accesses.clear();
         self.early.clear();
         self.recency.clear();
     }
@@ -155,10 +156,12 @@ impl InodeCache {
                 self.handles.insert(handle, claim.inode);
                 self.inode(claim.inode).renew(claim.handle, handle, since);
                 self.renew_span(claim.inode);
+                self.accesses.renewed(claim.inode, claim.handle, handle);
                 None
             }
             None => {
                 self.revoke(claim.handle);
+                self.accesses.forget(claim.inode, claim.handle);
                 granted.map(|handle| Released { handle, inode: claim.inode, parts: InodeBits(0) })
             }
         }
@@ -171,7 +174,9 @@ impl InodeCache {
         let asked = claim.asked;
         let old: Vec<LockHandle> = self.inodes.values().flat_map(|inode| inode.locks_at(asked)).collect();
         for handle in old {
-            self.revoke(handle);
+            if let Some(released) = self.revoke(handle) {
+                self.accesses.forget(released.inode, handle);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Opens for reading that are decided here, under a lock on the opens of the inode.
 //!
-//! Permission is decided as the MDT does. The open must not change the access time, since the MDT
-//! is not told of it. The layout is known under a lock of its own.
+//! Permission is decided as the MDT does. An open that changes the access time is noted
+//! (`own_accesses`). The layout is known under a lock of its own.
 
 use rpc::message::{
     lock::inode_bit,
@@ -9,7 +9,7 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, LockHandle, Timestamp, permission};
 
-use super::{ConnectionId, InodeCache, is_access_fresh};
+use super::{ConnectionId, InodeCache};
 
 impl InodeCache {
     /// The connection whose locks are held.
@@ -37,19 +37,17 @@ impl InodeCache {
             return None;
         }
         let known = self.permissions(number)?;
-        let (attributes, layout) = match known.permissions().kind {
+        let (mut attributes, layout) = match known.permissions().kind {
             FileKind::Directory if !flags.has(open_flag::EXECUTE) => (*known.permissions(), None),
-            FileKind::Regular => {
-                let attributes = self.attributes(number, written)?;
-                if !flags.has(open_flag::NO_ACCESS_TIME) && !is_access_fresh(&attributes, wall) {
-                    return None;
-                }
-                (attributes, Some(self.layout(number)?))
-            }
+            FileKind::Regular => (self.attributes(number, written)?, Some(self.layout(number)?)),
             _ => return None,
         };
         if let Err(error) = known.access(who, wanted)?.or(FsError::AccessDenied) {
             return Some(Err(error));
+        }
+        let changes_access_time = layout.is_some() && !flags.has(open_flag::NO_ACCESS_TIME);
+        if changes_access_time && !self.accessed(number, &mut attributes, wall) {
+            return None;
         }
         self.used(number);
         let layout = layout.map(|layout| layout.as_ref().clone());

@@ -63,11 +63,12 @@ pub enum MdtKind {
     RegisterOpens,
     ClaimLocks,
     LeaveFullOst,
+    NoteAccesses,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 51] = [
+    pub const ALL: [MdtKind; 52] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -119,6 +120,7 @@ impl MdtKind {
         MdtKind::RegisterOpens,
         MdtKind::ClaimLocks,
         MdtKind::LeaveFullOst,
+        MdtKind::NoteAccesses,
     ];
 
     /// What is known of all requests of this kind.
@@ -176,6 +178,8 @@ impl MdtKind {
             K::RegisterOpens => ("mdt_register_opens", Effect::State, ReplySize::Small, P::Everybody),
             K::ClaimLocks => ("mdt_claim_locks", Effect::State, ReplySize::Small, P::Everybody),
             K::LeaveFullOst => ("mdt_leave_full_ost", Effect::State, ReplySize::Small, P::Everybody),
+            // Repeated late it could come after an access time that was set.
+            K::NoteAccesses => ("mdt_note_accesses", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -250,6 +254,7 @@ impl MdtRequest {
             R::RegisterOpens(..) => K::RegisterOpens.row().urgent_if(true),
             R::ClaimLocks(..) => K::ClaimLocks.row(),
             R::LeaveFullOst(..) => K::LeaveFullOst.row(),
+            R::NoteAccesses(..) => K::NoteAccesses.row().urgent_if(true),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }
