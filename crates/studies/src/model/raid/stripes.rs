@@ -125,7 +125,7 @@ impl StripeCache {
         };
         cover(&mut entry.covered, part.bytes);
         entry.writes.push(part.write);
-        let is_whole = entry.covered == [0..self.stripe_bytes];
+        let is_whole = covers(&entry.covered, self.stripe_bytes);
         if is_whole && entry.phase == Phase::Delayed {
             entry.phase = Phase::Ready;
             self.delayed.retain(|stripe| *stripe != part.stripe);
@@ -140,7 +140,7 @@ impl StripeCache {
             let entry = self.entry(stripe);
             entry.phase = Phase::Writing;
             let covered = entry.covered.clone();
-            *(if covered == [0..self.stripe_bytes] { &mut self.whole } else { &mut self.partial }) += 1;
+            *(if covers(&covered, self.stripe_bytes) { &mut self.whole } else { &mut self.partial }) += 1;
             return Some(Job::Write(stripe, covered));
         }
         if self.reading == 0 {
@@ -180,6 +180,11 @@ impl StripeCache {
     }
 }
 
+/// Whether these ranges are all of a stripe.
+fn covers(covered: &[Range<u64>], stripe_bytes: u64) -> bool {
+    matches!(covered, [all] if *all == (0..stripe_bytes))
+}
+
 /// Adds a range to sorted ranges that are apart from each other.
 fn cover(covered: &mut Vec<Range<u64>>, mut new: Range<u64>) {
     covered.retain(|old| {
@@ -194,6 +199,7 @@ fn cover(covered: &mut Vec<Range<u64>>, mut new: Range<u64>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "ranges of bytes")]
 mod tests {
     use super::*;
 
