@@ -459,4 +459,5 @@ impl Device for Raid {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "ranges of bytes")]
 mod tests;
