@@ -459,5 +459,4 @@ impl Device for Raid {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "ranges of bytes")]
 mod tests;

@@ -199,7 +199,6 @@ fn cover(covered: &mut Vec<Range<u64>>, mut new: Range<u64>) {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "ranges of bytes")]
 mod tests {
     use super::*;
 
