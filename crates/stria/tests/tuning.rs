@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{FileSystem, TIMEOUT, Transport, programs::program, wait_for};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{FileSystem, TIMEOUT, Transport, programs::program, wait::End, wait_for};
 
 /// Requests in flight to all OSTs.
 fn in_flight(system: &FileSystem) -> usize {
@@ -12,28 +14,33 @@ fn in_flight(system: &FileSystem) -> usize {
     counts.map(|count| count.parse::<usize>().expect("a number")).sum()
 }
 
-/// Runs fio several times at once, on one file, until so many requests are in flight. The OSTs
-/// answer nothing before.
+/// Runs fio several times at once, on one file, again and again until so many requests are in
+/// flight. The OSTs answer each after two seconds.
 fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str) {
     system.ctl("set_param 'obdfilter.*.limit_latency_us=2000000'");
+    let reached = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let (end, reached) = (End(&reached), &reached);
         for number in 0..programs {
             let directory = system.path(0);
             let offset = number * (8 << 20) / programs;
             scope.spawn(move || {
-                program("fio")
-                    .arg("--name=direct")
-                    .arg(format!("--filename={}", directory.join("file").display()))
-                    .arg(format!("--offset={offset}"))
-                    .args(options.split_whitespace())
-                    .args("--direct=1 --fallocate=none --output-format=terse".split_whitespace())
-                    .within(directory)
-                    .succeed();
+                while !reached.load(Ordering::SeqCst) {
+                    program("fio")
+                        .arg("--name=direct")
+                        .arg(format!("--filename={}", directory.join("file").display()))
+                        .arg(format!("--offset={offset}"))
+                        .args(options.split_whitespace())
+                        .args("--direct=1 --fallocate=none --output-format=terse".split_whitespace())
+                        .within(directory)
+                        .succeed();
+                }
             });
         }
         wait_for(&format!("{requests} requests in flight: {options}"), TIMEOUT, || {
             (in_flight(system) >= requests).then_some(())
         });
+        drop(end);
         system.ctl("set_param 'obdfilter.*.limit_latency_us=0'");
     });
 }

@@ -7,9 +7,9 @@
 //!
 //! An access is noted under the lock on the attributes under which it was decided, and shown here
 //! at once. The MDT takes it only under that lock, and one on opens. So no lock on the inode is
-//! given back before the answer ([`super::cancels`]): then no other client can set the access time in between, and nothing that
-//! this client shows later has an earlier one. What the MDT shows meanwhile does not have it yet:
-//! [`Accesses::show`] adds it.
+//! given back before the answer ([`super::cancels`]): then no other client can set the access time
+//! in between, and nothing that this client shows later has an earlier one. What the MDT shows
+//! meanwhile does not have it yet: [`Accesses::show`] adds it.
 //!
 //! Downside: what was not sent is lost with the client, and with a connection, unless the lock is
 //! claimed on the next one.

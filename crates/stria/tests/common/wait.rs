@@ -1,6 +1,9 @@
 //! Waiting for events that must happen at an unknown time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 /// How long things may take that must happen. Far more than any takes: it ends tests that hang.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
@@ -17,5 +20,15 @@ pub fn wait_for<T>(what: &str, timeout: Duration, mut look: impl FnMut() -> Opti
         }
         assert!(Instant::now() < deadline, "not within {} s: {what}", timeout.as_secs());
         std::thread::sleep(POLL);
+    }
+}
+
+/// Says that something is over when it is dropped: also if what works beside it panics, or its
+/// scope would wait forever.
+pub struct End<'a>(pub &'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    at_once::{End, expect_one_tree, prepare, start_workers},
-    common::{FileSystem, load::Random},
+    at_once::{expect_one_tree, prepare, start_workers},
+    common::{FileSystem, load::Random, wait::End},
     duration, mounts,
     registers::{KINDS, Kind, Register},
     setting, start,

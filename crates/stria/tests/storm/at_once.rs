@@ -10,20 +10,11 @@ use std::{
 use lab::reference::{Generator, Local, Operation, Outcome, Shape};
 
 use crate::{
+    common::wait::End,
     duration,
     registers::{KINDS, Register},
     start,
 };
-
-/// Ends the work when it is dropped: also if what works beside it panics, or its scope would wait
-/// forever.
-pub struct End<'a>(pub &'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 /// One mount's part: changes its registers, looks at all, and does random operations in the tree.
 /// `is_over`: when it ends. Errors are for the caller to judge; staleness is not.
