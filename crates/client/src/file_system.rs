@@ -194,6 +194,12 @@ impl FileSystem {
         self.targets.rpcs_in_flight_max(role)
     }
 
+    /// The most requests that may be outstanding at one target with whatever its tuner chooses;
+    /// `None` if that is not known.
+    pub fn rpcs_in_flight_limit(&self, role: TargetRole) -> Option<u16> {
+        self.targets.rpcs_in_flight_limit(role)
+    }
+
     /// The tuner of the requests to one target; `None` if that is not known.
     pub fn tuning(&self, role: TargetRole) -> Option<Arc<Tuning>> {
         self.targets.tuning(role)

@@ -184,6 +184,15 @@ impl Mgs {
         Ok((decided.lsn, decided.cluster.map().clone()))
     }
 
+    /// The client of a session that ends waits for no map any more.
+    fn stop_waiting(&self, event: SessionEvent) {
+        if let SessionEvent::Closed(client) | SessionEvent::Evicted(client) = event
+            && let Some(waiting) = self.waiting.lock().remove(&client)
+        {
+            waiting.notify_waiters();
+        }
+    }
+
     fn note(&self, report: &Register) {
         let note = TargetReport { seen: self.clock.now(), space: report.space, condition: report.condition };
         self.reports.lock().insert(report.role, note);
@@ -233,14 +242,12 @@ impl Handler for Mgs {
 
     /// A session ends when its requests have, and its client waits for that.
     fn session_ending(&self, event: SessionEvent) {
-        if let SessionEvent::Closed(client) | SessionEvent::Evicted(client) = event
-            && let Some(waiting) = self.waiting.lock().remove(&client)
-        {
-            waiting.notify_waiters();
-        }
+        self.stop_waiting(event);
     }
 
-    fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {
+    /// No request of the session executes any more. One that began while it ended may have waited.
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
+        self.stop_waiting(event);
         Box::pin(std::future::ready(()))
     }
 }

@@ -6,10 +6,13 @@ mod common;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use common::Host;
-use rpc::message::{
-    MgsReply, MgsRequest,
-    mgs::{ClusterMap, Register, TargetRole, TargetState},
-    ost::TargetCondition,
+use rpc::{
+    Handler, SessionEvent,
+    message::{
+        MgsReply, MgsRequest,
+        mgs::{ClusterMap, Register, TargetRole, TargetState},
+        ost::TargetCondition,
+    },
 };
 use rt::Instant;
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, Refusal, SpaceUsage};
@@ -152,4 +155,21 @@ async fn whoever_waits_for_the_map_hears_of_changes_at_once() {
     }
     host.clock.advance(Duration::from_secs(1));
     assert_eq!(waiting.await.unwrap().version, 2, "after a second as it is");
+}
+
+/// A request for the map that begins while its session ends leaves nothing for the client.
+#[tokio::test]
+async fn a_session_that_has_ended_waits_for_no_map() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    mgs.session_ending(SessionEvent::Closed(PROCESS));
+    let waiting = tokio::spawn({
+        let mgs = mgs.clone();
+        async move { map(mgs.execute(PROCESS, MgsRequest::GetMap(1)).await) }
+    });
+    while host.clock.sleepers.load(Ordering::Relaxed) < 1 {
+        tokio::task::yield_now().await;
+    }
+    mgs.clone().session_event(SessionEvent::Closed(PROCESS)).await;
+    assert_eq!(waiting.await.unwrap().version, 1, "the clock has not moved");
 }

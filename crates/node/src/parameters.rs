@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
-use rpc::{ImportOptions, ImportStatistics, message::mgs::TargetRole};
+use rpc::{ImportStatistics, message::mgs::TargetRole};
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, parse_number},
     real::ProcessorTime,
@@ -17,13 +17,13 @@ use super::{
     tuner_parameters,
 };
 
-/// Lets tuners choose the numbers of service threads.
-pub fn tune_services(node: &Node) {
+/// Tells the tuners of service threads how busy the processors are. They are off until their
+/// parameters switch them on.
+pub fn prepare_tuners(node: &Node) {
     let processors = Arc::new(ProcessorTime::default());
     for service in SERVICES.iter().filter(|service| service.is_tuned() && serves(node, service.server)) {
         let (service, processors) = (node.server.service(service.name), processors.clone());
         service.tuning().watch_processors(Arc::new(move || processors.used()));
-        service.tune();
     }
 }
 
@@ -182,7 +182,7 @@ fn register_connection(
         changed.set_rpcs_in_flight_max(role, value as u16);
         Ok(())
     };
-    let doc = "requests to this target outstanding at once; set by hand, it is not tuned";
+    let doc = "requests to this target outstanding at once; setting it switches the tuner off";
     let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
     tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)?;
     register_tuner(tree, client, role, &prefix)
@@ -201,18 +201,13 @@ fn register_tuner(
         Ok(())
     };
     let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
-    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, off; \
+    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, or off, the default; \
                max_rpcs_in_flight that is set by hand switches it off";
     tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
     let shown = Arc::clone(client);
     let get = move || {
-        let (tuning, count) = (shown.tuning(role)?, shown.rpcs_in_flight_max(role)?);
-        Some(tuner_parameters::log(
-            &tuning,
-            count.into(),
-            ImportOptions::default().rpcs_in_flight_max.into(),
-            "requests",
-        ))
+        let (count, most) = (shown.rpcs_in_flight_max(role)?, shown.rpcs_in_flight_limit(role)?);
+        Some(tuner_parameters::log(&*shown.tuning(role)?, count.into(), most.into(), "requests"))
     };
     let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
     tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))

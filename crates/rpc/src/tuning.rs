@@ -2,7 +2,7 @@
 //!
 //! Life cycle: nothing runs until there is something to tune. The first request that finds some
 //! others under way starts a task ([`Tuning::wants_watch`], [`Tuning::watch`]), which measures and
-//! changes the setting until there have been no requests for [`IDLE`].
+//! changes the setting until there has been no load for [`IDLE`].
 //!
 //! A value set by hand wins: it is not touched until the tuner is switched on again.
 
@@ -18,8 +18,11 @@ use parking_lot::Mutex;
 use rt::{Clock, Instant, Spawn};
 use tuner::{Limits, Measurement, Tuner};
 
-/// After so long without a request the task ends; longer than an unfinished trial lasts.
+/// After so long without load the task ends; longer than an unfinished trial lasts.
 const IDLE: Duration = Duration::from_secs(10);
+/// Load is at least so many requests in that time, or requests that wait: a ping now and then has
+/// nothing to tune.
+const LOAD_REQUESTS: u64 = 8;
 /// Requests under way from which on there is something to tune.
 pub(crate) const WATCHED_FROM: usize = 3;
 
@@ -54,12 +57,19 @@ struct State {
     limits: Limits,
     /// Made when there is something to tune.
     tuner: Option<Tuner>,
-    /// Requests at the last step, and since when there were no more.
+    /// Since when there has been no load, and the requests up to then.
     requests: u64,
     quiet_since: Instant,
     /// Of the newest task: older ones end.
     task: u64,
     processors: Option<ProcessorUse>,
+}
+
+impl State {
+    fn switch_off(&mut self, mode: Mode, is_watched: &AtomicBool) {
+        self.mode = mode;
+        is_watched.store(true, Ordering::Relaxed);
+    }
 }
 
 /// See the module documentation.
@@ -114,14 +124,14 @@ impl Tuning {
 
     /// Switches the tuner off. Its decisions stay.
     pub(crate) fn switch_off(&self, mode: Mode) {
-        self.state.lock().mode = mode;
-        self.is_watched.store(true, Ordering::Relaxed);
+        self.state.lock().switch_off(mode, &self.is_watched);
     }
 
     /// The value is set by hand.
     pub(crate) fn set_by_hand(&self) {
-        if self.mode() == Mode::On {
-            self.switch_off(Mode::ByHand);
+        let mut state = self.state.lock();
+        if state.mode == Mode::On {
+            state.switch_off(Mode::ByHand, &self.is_watched);
         }
     }
 
@@ -179,7 +189,7 @@ impl Tuning {
         }
         let processors = state.processors.as_ref().and_then(|processors| processors());
         let measured = Measurement { processors, ..what.measure(now) };
-        if measured.requests != state.requests {
+        if measured.waiting > 0 || measured.requests >= state.requests + LOAD_REQUESTS {
             (state.requests, state.quiet_since) = (measured.requests, now);
         }
         let is_idle = now.since(state.quiet_since) >= IDLE;

@@ -20,7 +20,7 @@ const LONG_LEASE: Duration = Duration::from_secs(3600);
 const MOST: u16 = 16;
 
 fn tuned() -> ImportOptions {
-    ImportOptions { rpcs_in_flight_max: MOST, tunes: true, ..quick() }
+    ImportOptions { rpcs_in_flight_max: MOST, ..quick() }
 }
 
 /// Programs that call all the time, until this is dropped.
@@ -62,12 +62,16 @@ async fn the_number_of_requests_in_flight_is_tuned() {
     let server = server(&seams, &handler, LONG_LEASE);
     let endpoint = Endpoint::Remote(listen(&server).await.into());
     let import = import(&seams, endpoint, tuned());
+    assert_eq!(import.tuning().mode(), Mode::Off, "until it is switched on");
+    import.tune();
     assert_eq!(import.tuning().mode(), Mode::On);
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     let load = Load::new(&import);
     let first = decision(&import, 0).await;
     assert!(first.contains("16"), "it begins with what was configured: {first}");
     assert!(import.max_rpcs_in_flight() <= MOST);
+
+    assert_eq!(import.rpcs_in_flight_limit(), MOST);
 
     import.set_max_rpcs_in_flight(5);
     assert_eq!(import.tuning().mode(), Mode::ByHand);

@@ -73,6 +73,11 @@ fn tuners_work_and_explain_themselves() {
         let run_dir = system.place().data("up").join("run");
         system.shell(&format!("stria explain --service {service} --run-dir {}", run_dir.display()))
     };
+    let off = explain("ost_io").succeed();
+    assert!(off.contains("ost.OSS.ost_io.tuner=off\n"), "until it is switched on: {off}");
+    let tuners = system.ctl("get_param -n 'osc.*.tuner'");
+    assert!(!tuners.is_empty() && tuners.lines().all(|mode| mode == "off"), "{tuners}");
+    system.ctl("set_param 'ost.OSS.*.tuner=on' 'osc.*.tuner=on'");
     let quiet = explain("ost_io").succeed();
     assert!(quiet.contains("ost.OSS.ost_io.tuner=on\n"), "{quiet}");
     assert!(quiet.contains("tuner on: 256 threads of at most 256"), "nothing to tune yet: {quiet}");

@@ -17,9 +17,11 @@ pub enum Outcome {
     Unclear,
     /// The load ended or changed meanwhile.
     Abandoned,
+    /// Nothing was compared: requests waited, but too few of them ended.
+    TooFew,
 }
 
-/// The end of a trial.
+/// The end of a trial, or what was done without one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// When.
@@ -57,6 +59,9 @@ impl fmt::Display for Decision {
             Outcome::Kept => write!(f, "{from} stays, not {tried}: no more work")?,
             Outcome::Unclear if setting == from => write!(f, "{from} stays, not {tried}: no clear difference")?,
             Outcome::Unclear => write!(f, "{from} -> {setting}: no clear difference")?,
+            Outcome::TooFew => {
+                return write!(f, "{from} -> {setting}: too few ended ({rate:.0}/s, {latency} us, {waiting} waiting)");
+            }
             Outcome::Abandoned => write!(f, "{from} stays, {tried} not compared: the load changed")?,
         }
         write!(f, " ({gain:+.1}% +-{noise:.1}%, compared {pairs} times; {rate:.0}/s, {latency} us, {waiting} waiting)")

@@ -5,7 +5,7 @@
 //! compares settings by trials: the present setting and another one take turns in short windows, so
 //! that a load that grows or shrinks meanwhile counts for both, until the difference of their rates
 //! is clear, or no difference is found in time. The method and the reasons for it are in
-//! `docs/decisions/0044-tuner.md`.
+//! `docs/decisions/0051-tuner.md`.
 //!
 //! Pure: no clock, no thread, no random numbers. Time is passed in, in nanoseconds of a clock that
 //! does not go back; the same measurements give the same settings.

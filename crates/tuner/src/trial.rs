@@ -6,6 +6,9 @@
 
 use crate::noise::Noise;
 
+/// Fewest pairs that decide: something that happens once, such as a pause of the device, hits one
+/// of them, and the second pair shows how much windows with the same setting differ.
+const PAIRS_MIN: u32 = 2;
 /// Pairs of windows after which a trial ends without a clear difference.
 const PAIRS_MAX: u32 = 8;
 /// A difference is clear beyond so many standard errors.
@@ -45,8 +48,9 @@ pub(crate) struct Trial {
     /// Fewest requests of a window.
     requests: u64,
     pairs: u32,
-    /// Of the relative differences of the pairs.
+    /// Of the relative differences of the pairs, and of their squares.
     sum: f64,
+    squares: f64,
 }
 
 impl Trial {
@@ -63,6 +67,7 @@ impl Trial {
             requests: u64::MAX,
             pairs: 0,
             sum: 0.0,
+            squares: 0.0,
         }
     }
 
@@ -94,9 +99,16 @@ impl Trial {
         self.gain() > self.needed
     }
 
-    /// Standard error of [`Trial::gain`].
+    /// Standard error of [`Trial::gain`]: by what is known of the noise, or by how much the pairs
+    /// differ if that is more, as with pauses that hit a few of them.
     pub fn error(&self, noise: &Noise) -> f64 {
-        noise.of_pairs(self.pairs, self.requests)
+        let known = noise.of_pairs(self.pairs, self.requests);
+        if self.pairs < 2 {
+            return known;
+        }
+        let (pairs, gain) = (f64::from(self.pairs), self.gain());
+        let variance = (self.squares / pairs - gain * gain).max(0.0) / (pairs - 1.0);
+        known.max(variance.sqrt())
     }
 
     /// The next window had this rate, from so many requests. `None`: one more is needed.
@@ -117,7 +129,11 @@ impl Trial {
         self.pairs += 1;
         // Differences are relative to the mean of both, so that a gain and the loss on the way back
         // weigh the same.
-        self.sum += 2.0 * (other - present) / (other + present).max(f64::MIN_POSITIVE);
+        let difference = 2.0 * (other - present) / (other + present).max(f64::MIN_POSITIVE);
+        (self.sum, self.squares) = (self.sum + difference, self.squares + difference * difference);
+        if self.pairs < PAIRS_MIN {
+            return None;
+        }
         let (gain, error) = (self.gain(), CLEAR * self.error(noise));
         if gain - error > self.needed {
             Some(Verdict::Better)
@@ -151,9 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn a_large_difference_is_seen_in_one_pair() {
-        assert_eq!(verdict(0.0, |_, setting| f64::from(setting)), (Some(Verdict::Better), 1));
-        assert_eq!(verdict(0.0, |_, setting| 1.0 / f64::from(setting)), (Some(Verdict::Worse), 1));
+    fn a_large_difference_is_seen_in_two_pairs() {
+        assert_eq!(verdict(0.0, |_, setting| f64::from(setting)), (Some(Verdict::Better), PAIRS_MIN));
+        assert_eq!(verdict(0.0, |_, setting| 1.0 / f64::from(setting)), (Some(Verdict::Worse), PAIRS_MIN));
+    }
+
+    #[test]
+    fn one_window_with_a_pause_decides_nothing() {
+        for window in [1, 2] {
+            let pauses = |now, _| if now == window { 30.0 } else { 100.0 };
+            assert_eq!(verdict(0.0, pauses).0, Some(Verdict::Unclear), "in window {window}");
+        }
     }
 
     #[test]

@@ -59,6 +59,8 @@ const GAIN_AT_FULL_PROCESSORS: f64 = 0.05;
 const GAIN_IF_NOT_LIMITED: f64 = 0.03;
 /// By what factor it is smaller at most than what is in use, for the same reason.
 const FACTOR_IF_NOT_LIMITED: f64 = 1.2;
+/// With fewer requests under way than this, one less is too large a step for that.
+const IN_FLIGHT_IF_NOT_LIMITED: f64 = 4.0;
 
 /// What to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +201,11 @@ impl Tuner {
         let (now_ns, change) = (measured.now_ns, Change::between(since, measured));
         if change.requests < WINDOW_REQUESTS_MIN {
             // Slow requests are waited for; without any, what was usual stays.
-            let since = if change.nanoseconds > LOOK_MAX_NS { *measured } else { *since };
+            let is_over = change.nanoseconds > LOOK_MAX_NS;
+            if is_over && measured.waiting > 0 && self.setting < self.limits.max {
+                return self.take_more(measured, &change);
+            }
+            let since = if is_over { *measured } else { *since };
             return self.rest(Phase::Resting { since, until_ns, usual, odd_looks }, now_ns);
         }
         let rate = change.rate();
@@ -217,6 +223,29 @@ impl Tuner {
         }
         let usual = usual.map_or(rate, |usual| usual + LOOK_WEIGHT * (rate - usual));
         self.rest(Phase::Resting { since: *measured, until_ns, usual: Some(usual), odd_looks: 0 }, now_ns)
+    }
+
+    /// Requests wait, but too few end to compare anything: with a larger setting more of them end,
+    /// unless nothing does.
+    fn take_more(&mut self, measured: &Measurement, change: &Change) -> Step {
+        let from = self.setting;
+        self.setting = self.limits.clamp(from.saturating_mul(2));
+        self.search = Search { window_ns: self.search.window_ns, ..Search::new() };
+        self.add(Decision {
+            now_ns: measured.now_ns,
+            from,
+            tried: self.setting,
+            setting: self.setting,
+            outcome: Outcome::TooFew,
+            gain: 0.0,
+            noise: 0.0,
+            pairs: 0,
+            rate: change.rate(),
+            latency_ns: change.latency_ns(),
+            waiting: measured.waiting,
+        });
+        let until_ns = measured.now_ns;
+        self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, until_ns)
     }
 
     fn rest(&mut self, phase: Phase, now_ns: u64) -> Step {
@@ -264,7 +293,7 @@ impl Tuner {
         let tried = if self.search.up {
             let more = (f64::from(self.setting) * factor).round() as u32;
             is_limited.then(|| self.limits.clamp(more.max(self.setting.saturating_add(1))))?
-        } else if !is_limited && factor > FACTOR_IF_NOT_LIMITED {
+        } else if !is_limited && (factor > FACTOR_IF_NOT_LIMITED || recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED) {
             return None;
         } else {
             let used = if is_limited { self.setting } else { self.setting.min(recent.in_flight().ceil() as u32) };
@@ -351,7 +380,7 @@ impl Tuner {
 
     fn note(&mut self, comparison: &Comparison, outcome: Outcome, measured: &Measurement) {
         let (trial, present) = (&comparison.trial, comparison.present);
-        let decision = Decision {
+        self.add(Decision {
             now_ns: measured.now_ns,
             from: trial.from,
             tried: trial.tried,
@@ -363,7 +392,10 @@ impl Tuner {
             rate: present.map_or(0.0, |change| change.rate()),
             latency_ns: present.map_or(0, |change| change.latency_ns()),
             waiting: measured.waiting,
-        };
+        });
+    }
+
+    fn add(&mut self, decision: Decision) {
         if self.log.len() == LOG_DECISIONS_MAX {
             self.log.pop_front();
         }

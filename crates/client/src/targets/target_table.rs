@@ -129,6 +129,11 @@ impl TargetTable {
         Some(self.by_role.read().get(&role)?.import().max_rpcs_in_flight())
     }
 
+    /// The most requests that may be outstanding at a target with whatever its tuner chooses.
+    pub fn rpcs_in_flight_limit(&self, role: TargetRole) -> Option<u16> {
+        Some(self.by_role.read().get(&role)?.import().rpcs_in_flight_limit())
+    }
+
     /// The tuner of requests to a target.
     pub fn tuning(&self, role: TargetRole) -> Option<Arc<Tuning>> {
         Some(self.by_role.read().get(&role)?.import().tuning().clone())

@@ -39,7 +39,7 @@ pub struct ExplainArgs {
     /// Directory of the servers' control sockets (/run/stria)
     #[arg(long, value_name = "DIR", requires = "service")]
     pub run_dir: Option<PathBuf>,
-    /// Print one JSON object per path
+    /// Print one JSON object per path, or per parameter of the service
     #[arg(long)]
     pub json: bool,
     /// The speeds to estimate with

@@ -71,9 +71,6 @@ impl Import {
             resend: Notify::new(),
             timeout_due: Notify::new(),
         });
-        if inner.options.tunes {
-            inner.tune();
-        }
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
         Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
     }

@@ -52,7 +52,13 @@ impl Import {
 
     /// Lets the tuner choose how many requests may be outstanding, up to the largest number.
     pub fn tune(&self) {
-        self.inner.tune();
+        let most = self.rpcs_in_flight_limit();
+        self.inner.tuning.switch_on(Limits::requests_in_flight(1, most.into()));
+    }
+
+    /// The most requests that may be outstanding with whatever the tuner chooses.
+    pub fn rpcs_in_flight_limit(&self) -> u16 {
+        self.inner.guarded.lock().wanted_max
     }
 
     /// Ends the tuner's work: as many requests as there may be.
@@ -64,10 +70,15 @@ impl Import {
         self.inner.adjust_permits();
     }
 
-    /// Starts the tuner's task if it has something to do.
+    /// Starts the tuner's task if it has something to do: some calls are outstanding, or others wait
+    /// because the setting allows so few.
     pub(super) fn watch(&self) {
         let inner = &self.inner;
-        if !inner.tuning.may_want_watch() || inner.guarded.lock().core.slots.used() < WATCHED_FROM {
+        if !inner.tuning.may_want_watch() {
+            return;
+        }
+        let waits = inner.turns.waiting.load(Ordering::Relaxed) > 0;
+        if !waits && inner.guarded.lock().core.slots.used() < WATCHED_FROM {
             return;
         }
         if inner.tuning.wants_watch() {
@@ -75,13 +86,6 @@ impl Import {
             let setting = u32::from(inner.permits.count());
             inner.tuning.watch((inner.seams.clock.clone(), &*inner.seams.spawn), setting, weak);
         }
-    }
-}
-
-impl Inner {
-    pub(super) fn tune(&self) {
-        let most = u32::from(self.guarded.lock().wanted_max);
-        self.tuning.switch_on(Limits::requests_in_flight(1, most));
     }
 }
 
@@ -111,3 +115,7 @@ impl Tuned for Inner {
         self.adjust_permits();
     }
 }
+
+#[cfg(test)]
+#[path = "tuned_tests.rs"]
+mod tests;

@@ -61,13 +61,15 @@ impl Service {
 impl Tuned for Service {
     fn measure(&self, now: Instant) -> Measurement {
         let state = self.state.lock();
+        // Those that the scheduler holds back while a thread is free do not wait for a thread.
+        let waiting = if state.has_free_thread() { 0 } else { state.queue.len() as u64 };
         Measurement {
             now_ns: now.0,
             requests: state.achieved.requests,
             work: state.achieved.work,
             busy_ns: state.achieved.busy_ns,
             waited: state.achieved.waited,
-            waiting: state.queue.len() as u64,
+            waiting,
             processors: None,
         }
     }

@@ -77,7 +77,7 @@ fn the_number_of_threads_becomes_the_best() {
 fn what_is_set_by_hand_is_not_touched() {
     let mut plant = Plant::new(64);
     plant.service.tune();
-    plant.run(3);
+    plant.run(6);
     plant.service.set_threads(33);
     plant.run(10);
     assert_eq!((plant.service.threads(), plant.service.tuning().mode()), (33, Mode::ByHand));
@@ -111,4 +111,38 @@ fn without_load_there_is_no_task() {
     assert!(plant.tasks.0.lock().is_empty(), "it ends after the last request");
     plant.run(5);
     assert_eq!(plant.tasks.0.lock().len(), 1, "and begins again with the next ones");
+}
+
+#[test]
+fn a_few_requests_now_and_then_are_no_load() {
+    let mut plant = Plant::new(64);
+    plant.service.tune();
+    plant.run(1);
+    assert_eq!(plant.tasks.0.lock().len(), 1);
+    plant.executing.clear();
+    plant.waiting.clear();
+    for _ in 0..20 {
+        // As pings are.
+        drop(now(plant.service.admit(plant.hand.now(), any)));
+        plant.hand.advance(Duration::from_secs(2));
+        plant.tasks.run();
+    }
+    assert!(plant.tasks.0.lock().is_empty());
+}
+
+/// They wait for long, but for a thread: this is no idle service.
+#[test]
+fn requests_that_wait_are_load_even_if_none_ends() {
+    let (hand, tasks, service) = scheduled(4, 1000);
+    service.tune();
+    service.state.lock().threads = 2;
+    let _executing = [now(service.admit(hand.now(), any)), now(service.admit(hand.now(), any))];
+    let waiting: Vec<_> = (0..20).map(|_| queued(service.admit(hand.now(), any))).collect();
+    for _ in 0..100 {
+        hand.advance(Duration::from_millis(250));
+        tasks.run();
+    }
+    assert_eq!(tasks.0.lock().len(), 1);
+    assert_eq!(service.threads(), 4, "{:#?}", service.tuning().log());
+    drop(waiting);
 }

@@ -30,6 +30,16 @@ fn changing(threads: f64, seconds: f64) -> f64 {
     150.0 * threads.min(best) / (1.0 + 0.04 * (threads - best).max(0.0))
 }
 
+/// A disk that pauses for 300 ms every 2 s.
+fn pausing(threads: f64, seconds: f64) -> f64 {
+    if seconds % 2.0 < 0.3 { 0.0 } else { saturating(threads, seconds) }
+}
+
+/// 4 s for each request.
+fn slow(threads: f64, _: f64) -> f64 {
+    0.25 * threads
+}
+
 const PLANTS: &[(&str, Plant)] =
     &[("saturating", saturating), ("falling", falling), ("processors", processors), ("indifferent", indifferent)];
 
@@ -46,6 +56,47 @@ fn service_threads_are_within_5_percent_of_the_best_after_20_seconds() {
             assert_good(&means, best(*plant, 0.0), &format!("{name} from {start}: {}", log.join("\n")));
         }
     }
+}
+
+/// A pause hits some windows of a trial: no setting is taken that does less. What is better is found
+/// more slowly than without pauses.
+#[test]
+fn pauses_do_not_lead_astray() {
+    for (start, least) in [(1, 0.9), (12, 0.97), (64, 0.97)] {
+        let mut world = World::server_alone(pausing, start);
+        world.run_until(30);
+        let mean = world.run_until(90).iter().sum::<f64>();
+        let log: Vec<_> = world.server.tuner().log().collect();
+        for decision in &log {
+            let rate = |threads: u32| saturating(threads.into(), 0.0);
+            assert!(rate(decision.setting) >= 0.97 * rate(decision.from), "from {start}: {decision}");
+        }
+        let goal = 0.85 * saturating(f64::from(start.max(12)), 0.0);
+        let log: Vec<String> = log.iter().map(ToString::to_string).collect();
+        assert!(mean >= least * goal, "from {start}: {mean:.0} of {goal:.0}: {}", log.join("\n"));
+    }
+}
+
+/// With a few threads fewer requests end than are needed for a comparison.
+#[test]
+fn few_threads_are_no_trap_for_slow_requests() {
+    for start in [1, 2] {
+        let mut world = World::server_alone(slow, start);
+        world.run_until(90);
+        let log: Vec<_> = world.server.tuner().log().collect();
+        assert_eq!(log[0].outcome, Outcome::TooFew);
+        assert!(world.server.tuner().setting() >= 16, "from {start}: {}", world.server.tuner().setting());
+    }
+}
+
+/// Two requests at once, of 64 that may be: none of them is made to wait.
+#[test]
+fn a_light_load_is_not_made_to_wait() {
+    let mut world = World::server_alone(saturating, 64);
+    world.demand = |_| 2.0;
+    world.clients[0].setting = 2;
+    world.run_until(60);
+    assert_eq!((world.server.tuner().setting(), world.server.tuner().log().count()), (64, 0));
 }
 
 /// Few threads are preferred where more do nothing: memory and latency are not for free.
