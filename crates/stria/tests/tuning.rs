@@ -82,6 +82,9 @@ fn tuners_work_and_explain_themselves() {
     assert!(quiet.contains("ost.OSS.ost_io.tuner=on\n"), "{quiet}");
     assert!(quiet.contains("tuner on: 256 threads of at most 256"), "nothing to tune yet: {quiet}");
 
+    // So few that requests wait for a thread while fio runs.
+    system.ctl("set_param ost.OSS.ost_io.threads_max=4 'obdfilter.*.limit_latency_us=2000'");
+    system.ctl("set_param ost.OSS.ost_io.tuner=on");
     system.shell("dd if=/dev/zero of=$A/file bs=1M count=8 status=none").succeed();
     let directory = system.path(0);
     let decided = std::thread::scope(|scope| {
@@ -104,6 +107,7 @@ fn tuners_work_and_explain_themselves() {
     assert!(decided.contains("/s, ") && decided.contains(" waiting)"), "{decided}");
 
     // A value set by hand wins.
+    system.ctl("set_param 'obdfilter.*.limit_latency_us=0'");
     system.ctl("set_param ost.OSS.ost_io.threads_max=7 'osc.*.max_rpcs_in_flight=9'");
     assert!(
         system.ctl("get_param -n ost.OSS.ost_io.tuner_log").starts_with("tuner off (the value was set by hand): 7 ")

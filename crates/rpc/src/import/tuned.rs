@@ -70,8 +70,8 @@ impl Import {
         self.inner.adjust_permits();
     }
 
-    /// Starts the tuner's task if it has something to do: some calls are outstanding, or others wait
-    /// because the setting allows so few.
+    /// Starts the tuner's task if it has something to do: some calls are outstanding, or others
+    /// wait because the setting allows so few.
     pub(super) fn watch(&self) {
         let inner = &self.inner;
         if !inner.tuning.may_want_watch() {

@@ -27,10 +27,7 @@ struct Ready;
 
 impl Handler for Ready {
     fn handle(self: Arc<Self>, _: Call) -> BoxFuture<'static, Answer> {
-        Box::pin(async {
-            tokio::task::yield_now().await;
-            Answer::new(Ok(Reply::Mdt(MdtReply::Done)))
-        })
+        Box::pin(std::future::ready(Answer::new(Ok(Reply::Mdt(MdtReply::Done)))))
     }
 
     fn service(&self, _: &Request) -> &'static str {
@@ -56,7 +53,7 @@ async fn a_load_that_finds_a_setting_of_one_or_two_raises_it() {
         let address = server.listen(&rt::Address::from("mds:1")).await.unwrap();
         let options = ImportOptions { rpcs_in_flight_max: 16, ..ImportOptions::default() };
         let principal = Principal::of_test(1, Role::Client);
-        let import = Import::new(seams, TARGET, Endpoint::Remote(address.into()), principal, options, None);
+        let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address.into()), principal, options, None);
         let request = || Request::Mdt(MdtRequest::StatFs);
         import.call(request()).await.unwrap();
         import.inner.clone().apply(few);
@@ -66,19 +63,21 @@ async fn a_load_that_finds_a_setting_of_one_or_two_raises_it() {
         let ends = Arc::<AtomicBool>::default();
         for _ in 0..64 {
             let (import, ends) = (import.clone(), ends.clone());
-            tokio::spawn(async move {
+            let calls = async move {
                 while !ends.load(Ordering::Relaxed) {
                     import.call(request()).await.unwrap();
                 }
-            });
+            };
+            seams.spawn.spawn("load", Box::pin(calls));
         }
         // Farther than the first trial tries.
         let rises = async {
             while u32::from(import.max_rpcs_in_flight()) <= 2 * few {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                seams.clock.sleep_until(seams.clock.now() + Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), rises).await.expect("it rises within seconds");
+        let deadline = seams.clock.now() + Duration::from_secs(60);
+        rt::clock::timeout_at(&*seams.clock, deadline, rises).await.expect("it rises within seconds");
         ends.store(true, Ordering::Relaxed);
     }
 }

@@ -58,8 +58,8 @@ fn service_threads_are_within_5_percent_of_the_best_after_20_seconds() {
     }
 }
 
-/// A pause hits some windows of a trial: no setting is taken that does less. What is better is found
-/// more slowly than without pauses.
+/// A pause hits some windows of a trial: no setting is taken that does less. What is better is
+/// found more slowly than without pauses.
 #[test]
 fn pauses_do_not_lead_astray() {
     for (start, least) in [(1, 0.9), (12, 0.97), (64, 0.97)] {
