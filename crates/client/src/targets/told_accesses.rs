@@ -23,20 +23,9 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The most that an unmount waits for them.
 const UNMOUNT_MAX: Duration = Duration::from_secs(2);
 
-/// Whether a request sets an access time, so that earlier accesses must not come after it.
-pub(crate) fn sets_access_time(request: &MdtRequest) -> bool {
-    match request {
-        MdtRequest::SetAttributes(_, _, set) => set.atime.is_some(),
-        MdtRequest::Compound(compound) => {
-            compound.steps.iter().any(|step| matches!(step, Step::SetAttributes { set, .. } if set.atime.is_some()))
-        }
-        _ => false,
-    }
-}
-
 impl TargetConnection {
     /// After the cache was used: has what it noted sent, in the background.
-    pub fn send_accesses(self: &Arc<Self>, seams: &Seams) {
+    pub(super) fn send_accesses(self: &Arc<Self>, seams: &Seams) {
         match self.cache().take_due_accesses() {
             Due::Nothing => {}
             Due::Now => {
@@ -66,12 +55,14 @@ impl TargetConnection {
         }
     }
 
-    /// The MDT knows of all accesses so far, unless this fails. Must not be dropped.
+    /// The MDT knows of all accesses so far, or did not take them. An error: it cannot be reached,
+    /// and some are to be told again. Must not be dropped.
     async fn tell_accesses(&self) -> FsResult<()> {
+        let last = self.cache().last_access();
         let _turn = self.telling_accesses().lock().await;
         loop {
             let import = self.import();
-            let accesses = self.cache().begin_telling_accesses();
+            let accesses = self.cache().begin_telling_accesses(last);
             if accesses.is_empty() {
                 return Ok(());
             }
@@ -89,19 +80,39 @@ impl TargetConnection {
                     let may_repeat = matches!(error, FsError::Unreachable { .. });
                     let may_repeat = may_repeat && import.state() != ImportState::Closed;
                     self.cache().failed_to_tell_accesses(&accesses, may_repeat);
-                    return Err(error);
+                    if may_repeat {
+                        return Err(error);
+                    }
+                    tracing::debug!(%error, "the MDT does not take access times");
                 }
             }
         }
     }
 
-    /// An access time is about to be set.
-    pub async fn tell_accesses_first(self: &Arc<Self>, spawn: &Arc<dyn Spawn>) -> FsResult<()> {
-        if !self.cache().has_accesses() {
+    /// Whether a request sets an access time before which the MDT has to know of accesses.
+    fn follows_accesses(&self, request: &MdtRequest) -> bool {
+        match request {
+            MdtRequest::SetAttributes(_, inode, set) => set.atime.is_some() && self.cache().has_access(*inode),
+            // Its inodes are known to the MDT only.
+            MdtRequest::Compound(compound) => {
+                let sets = |step: &Step| matches!(step, Step::SetAttributes { set, .. } if set.atime.is_some());
+                compound.steps.iter().any(sets) && self.cache().has_accesses()
+            }
+            _ => false,
+        }
+    }
+
+    /// A request is about to be sent. If it sets an access time, no earlier access comes after it.
+    pub async fn tell_accesses_first(self: &Arc<Self>, spawn: &Arc<dyn Spawn>, request: &MdtRequest) -> FsResult<()> {
+        if !self.follows_accesses(request) {
             return Ok(());
         }
         let this = self.clone();
-        finish(spawn, move |_| async move { this.tell_accesses().await }).await
+        match finish(spawn, move |_| async move { this.tell_accesses().await }).await {
+            // It came after others that could not be told.
+            Err(error) if self.follows_accesses(request) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The session is about to end.
