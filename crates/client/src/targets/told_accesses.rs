@@ -1,6 +1,6 @@
 //! Tells an MDT of accesses that this client decided and that change access times
 //! (`cache::accesses`): in the background, before the lock of such an inode is given back, before
-//! an access time is set, and at the unmount. By one request at a time.
+//! its access time is set, and at the unmount. By one request at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -102,17 +102,14 @@ impl TargetConnection {
         }
     }
 
-    /// A request is about to be sent. If it sets an access time, no earlier access comes after it.
+    /// A request is about to be sent. If it sets an access time, no earlier access to that inode
+    /// comes after it. An error: the MDT cannot be reached.
     pub async fn tell_accesses_first(self: &Arc<Self>, spawn: &Arc<dyn Spawn>, request: &MdtRequest) -> FsResult<()> {
         if !self.follows_accesses(request) {
             return Ok(());
         }
         let this = self.clone();
-        match finish(spawn, move |_| async move { this.tell_accesses().await }).await {
-            // It came after others that could not be told.
-            Err(error) if self.follows_accesses(request) => Err(error),
-            _ => Ok(()),
-        }
+        finish(spawn, move |_| async move { this.tell_accesses().await }).await
     }
 
     /// The session is about to end.

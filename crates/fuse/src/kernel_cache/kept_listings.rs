@@ -94,15 +94,15 @@ impl Change {
         self
     }
 
-    /// It makes names in these directories, of which the kernel does not know. What is read of
-    /// their listings before its end may be without the names, so they end once more then: when
+    /// It makes a name in this directory, of which the kernel does not know. What is read of the
+    /// listing before its end may be without the name, so the listing ends once more then: with
     /// [`Change::has_named`], or when this is dropped.
-    pub fn of_names_in(mut self, directories: Option<u64>) -> Self {
-        self.named.extend(directories);
-        self.of_listings(directories)
+    pub fn of_name_in(mut self, directory: Option<u64>) -> Self {
+        self.named.extend(directory);
+        self.of_listings(directory)
     }
 
-    /// The names are made, or will not be. Completes when the kernel serves no listing from before.
+    /// The name is made, or will not be. Completes when the kernel serves no listing from before.
     pub async fn has_named(&mut self) {
         let cache = self.cache.clone();
         if let Some(session) = cache.session.get() {
@@ -164,7 +164,7 @@ mod tests {
         cache.begin(Notifications::new(&device, MINOR_OF_EPOCHS));
         let span = LockSpan { number: SpanNumber(1, 0), validity: Duration::from_secs(60) };
         list(&cache, span);
-        let change = cache.begin_change(Vec::new(), vec![ROOT]).unwrap().of_names_in(Some(ROOT));
+        let change = cache.begin_change(Vec::new(), vec![ROOT]).unwrap().of_name_in(Some(ROOT));
         assert!(!is_served(&cache, span), "before");
         list(&cache, span);
         drop(change);
