@@ -407,6 +407,7 @@ fn an_access_that_the_mdt_does_not_take_leaves_the_time_unknown() {
 /// it does not count.
 #[test]
 fn an_access_that_does_not_count_is_not_shown_under_a_later_lock() {
+    type End = fn(&mut Client, &[Access]);
     const LATER: LockHandle = LockHandle(9);
     let refused = |client: &mut Client, sent: &[Access]| client.0.told_accesses(sent, &[None]);
     let failed = |client: &mut Client, _: &[Access]| client.0.failed_to_tell_accesses(true);
@@ -417,7 +418,7 @@ fn an_access_that_does_not_count_is_not_shown_under_a_later_lock() {
     let unchanged = |client: &mut Client, sent: &[Access]| {
         client.0.told_accesses(sent, &[Some(NotedAccess { version: 9, time: sent[0].time })]);
     };
-    let ends: [(fn(&mut Client, &[Access]), bool); 5] =
+    let ends: [(End, bool); 5] =
         [(refused, false), (failed, false), (unsupported, false), (corrected, false), (unchanged, true)];
     for (number, (end, is_known)) in ends.into_iter().enumerate() {
         let mut client = Client::warm();
