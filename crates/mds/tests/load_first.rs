@@ -135,10 +135,12 @@ async fn accesses_without_a_lock_read_nothing() {
     fs.recover().await;
     cold.take_counts();
     let access = |inode: &InodeNumber| Access { inode: *inode, lock: LockHandle(7), time: Timestamp::default() };
-    let accesses: Vec<_> = files.iter().take(ACCESSES_PER_MESSAGE_MAX).map(access).collect();
+    let accesses: Vec<_> = files.iter().rev().take(ACCESSES_PER_MESSAGE_MAX).map(access).collect();
     let noted = fs.call(ALICE, MdtRequest::NoteAccesses(accesses)).await.unwrap();
     assert_eq!(noted, MdtReply::AccessesNoted(vec![None; ACCESSES_PER_MESSAGE_MAX]));
     assert_eq!(cold.take_counts(), (0, 0));
+    fs.call(ALICE, MdtRequest::GetAttributes(files[files.len() - 1])).await.unwrap();
+    assert!(cold.take_counts().1 > 0, "the files were not cold");
 }
 
 /// Nothing of an attempt of a compound that is given up remains, and what its steps opened is not
