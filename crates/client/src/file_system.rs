@@ -38,7 +38,6 @@ use crate::{
     targets::{
         connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
-        told_accesses::sets_access_time,
         told_opens::depends_on_opens,
     },
     upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache},
@@ -227,16 +226,14 @@ impl FileSystem {
         query: impl FnOnce(&mut InodeCache, &OpenTable) -> Option<T>,
     ) -> Option<T> {
         let target = self.targets.mdt_of(inode).ok()?;
-        let found = target.serve(&*self.seams.clock, |cache| query(cache, &self.client_state.opens));
-        target.send_accesses(&self.seams);
-        let found = found?;
+        let found = target.serve(&self.seams, |cache| query(cache, &self.client_state.opens))?;
         self.count(Operation::CacheHits);
         Some(found)
     }
 
     /// The same of what is not an answer to an operation.
     pub(crate) fn look<T>(&self, inode: InodeNumber, query: impl FnOnce(&mut InodeCache) -> Option<T>) -> Option<T> {
-        self.targets.mdt_of(inode).ok()?.serve(&*self.seams.clock, query)
+        self.targets.mdt_of(inode).ok()?.serve(&self.seams, query)
     }
 
     /// Largest number of names whose attributes are prefetched at once, ahead of lookups.
@@ -342,7 +339,7 @@ impl FileSystem {
         inode: InodeNumber,
         query: impl FnOnce(&mut InodeCache) -> Option<SpanNumber>,
     ) -> Option<LockSpan> {
-        let found = self.targets.mdt_of(inode).ok()?.serve_for(&*self.seams.clock, query);
+        let found = self.targets.mdt_of(inode).ok()?.serve_for(&self.seams, query);
         found.map(|(number, validity)| LockSpan { number, validity })
     }
 
@@ -365,9 +362,7 @@ impl FileSystem {
         let question = question.into();
         let inodes = depends_on_opens(&question.request);
         target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
-        if sets_access_time(&question.request) {
-            target.tell_accesses_first(&self.seams.spawn).await.map_err(stale_if_evicted)?;
-        }
+        target.tell_accesses_first(&self.seams.spawn, &question.request).await.map_err(stale_if_evicted)?;
         target.ask_mdt(&self.seams, &self.client_state.opens, question).await.map_err(stale_if_evicted)
     }
 }

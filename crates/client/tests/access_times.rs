@@ -36,6 +36,12 @@ async fn read(fs: &Arc<FileSystem>, inode: InodeNumber) {
     fs.close(file, None).await.unwrap();
 }
 
+async fn list(fs: &Arc<FileSystem>, inode: InodeNumber, flags: u32) {
+    let directory = fs.open(&root(), inode, OpenFlags(flags)).await.unwrap();
+    assert!(fs.read_directory(&directory, 0, 100, false).await.unwrap().end);
+    fs.close(directory, None).await.unwrap();
+}
+
 async fn stat(fs: &FileSystem, inode: InodeNumber) -> Attributes {
     fs.get_attributes(inode, None).await.unwrap()
 }
@@ -100,6 +106,45 @@ async fn an_open_that_changes_the_access_time_needs_no_request() {
     told(&one, &before).await;
     assert_eq!(requests_since(&one, &before), BTreeMap::from([("mdt_note_accesses", 1)]));
     assert_eq!((stat(&two, inode).await, stat(&one, inode).await), (seen, seen));
+}
+
+#[tokio::test]
+async fn a_directory_that_is_listed_from_the_cache_is_told_of() {
+    let cluster = cluster().await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let kind = NodeKind::Directory;
+    let node = NewNode { parent: ROOT, name: b"directory".into(), kind, mode: 0o755, umask: 0, layout: None };
+    let inode = one.create(&root(), node).await.unwrap().inode;
+    list(&one, inode, open_flag::READ).await;
+    chmod(&one, inode, 0o750).await;
+    // Read again, because it was changed, without an access.
+    list(&one, inode, open_flag::READ | open_flag::NO_ACCESS_TIME).await;
+    let changed = stat(&one, inode).await;
+    assert!(changed.atime < changed.ctime);
+    let before = requests(&one);
+    list(&one, inode, open_flag::READ).await;
+    let since = requests_since(&one, &before);
+    assert!(!since.contains_key("mdt_readdir"), "{since:?}");
+    told(&one, &before).await;
+    let seen = stat(&one, inode).await;
+    assert!(seen.atime > changed.ctime);
+    assert_eq!(stat(&two, inode).await.atime, seen.atime);
+}
+
+#[tokio::test]
+async fn a_time_is_set_without_waiting_for_accesses_to_others() {
+    let cluster = cluster().await;
+    let one = cluster.mount().await;
+    let inode = changed_file(&one).await;
+    let kind = NodeKind::Directory;
+    let node = NewNode { parent: ROOT, name: b"directory".into(), kind, mode: 0o755, umask: 0, layout: None };
+    let other = one.create(&root(), node).await.unwrap().inode;
+    let before = requests(&one);
+    read(&one, inode).await;
+    assert_eq!(set_access_time(&one, other).await.atime, OLD);
+    assert!(!requests_since(&one, &before).contains_key("mdt_note_accesses"));
+    assert_eq!(set_access_time(&one, inode).await.atime, OLD);
+    assert_eq!(requests_since(&one, &before)["mdt_note_accesses"], 1);
 }
 
 #[tokio::test]

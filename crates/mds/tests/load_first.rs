@@ -15,12 +15,15 @@ use rpc::{
     message::{
         Compound, MdtReply, MdtRequest, Reply, Request, Step, StepInode,
         mdt::{
-            Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, OpenId, ReadDirectory, Reclaim, RenameMode,
-            SetXattr, XattrMode,
+            Access, Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, OpenId, ReadDirectory, Reclaim,
+            RenameMode, SetXattr, XattrMode,
         },
     },
 };
-use types::{FsError, InodeNumber, NodeKind, SetAttributes, Slot, Xid, limits::XATTR_VALUE_BYTES_MAX};
+use types::{
+    FsError, InodeNumber, LockHandle, NodeKind, SetAttributes, Slot, Timestamp, Xid,
+    limits::{ACCESSES_PER_MESSAGE_MAX, XATTR_VALUE_BYTES_MAX},
+};
 
 const FILES: u32 = 3000;
 /// The first of them, which have an extended attribute.
@@ -123,6 +126,21 @@ async fn requests_read_nothing_under_the_mutex() {
     let (under_mutex, loads) = cold.take_counts();
     assert!(loads > 0, "the directory was not cold");
     assert_eq!(under_mutex, 0, "of {loads} loads");
+}
+
+/// They are told in a service that others wait for, and any client may send them.
+#[tokio::test]
+async fn accesses_without_a_lock_read_nothing() {
+    let (fs, cold, _, files) = restarted_with_cold_directory().await;
+    fs.recover().await;
+    cold.take_counts();
+    let access = |inode: &InodeNumber| Access { inode: *inode, lock: LockHandle(7), time: Timestamp::default() };
+    let accesses: Vec<_> = files.iter().rev().take(ACCESSES_PER_MESSAGE_MAX).map(access).collect();
+    let noted = fs.call(ALICE, MdtRequest::NoteAccesses(accesses)).await.unwrap();
+    assert_eq!(noted, MdtReply::AccessesNoted(vec![None; ACCESSES_PER_MESSAGE_MAX]));
+    assert_eq!(cold.take_counts(), (0, 0));
+    fs.call(ALICE, MdtRequest::GetAttributes(files[files.len() - 1])).await.unwrap();
+    assert!(cold.take_counts().1 > 0, "the files were not cold");
 }
 
 /// Nothing of an attempt of a compound that is given up remains, and what its steps opened is not

@@ -11,6 +11,9 @@
 //! in between, and nothing that this client shows later has an earlier one. What the MDT shows
 //! meanwhile does not have it yet: [`Accesses::show`] adds it.
 //!
+//! Accesses are numbered in the order in which they are noted, so that the return of a lock waits
+//! for those before it only, however many are noted meanwhile.
+//!
 //! Downside: what was not sent is lost with the client, and with a connection, unless the lock is
 //! claimed on the next one.
 
@@ -25,10 +28,15 @@ use types::{InodeNumber, LockHandle, Timestamp, access_time, limits::ACCESSES_PE
 /// Accesses that wait. Beyond that the MDT is asked, which sets the access time.
 const WAITING_MAX: usize = 4096;
 
+/// How many accesses were noted before one, and with it. One that replaces another keeps its order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order(u64);
+
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     lock: LockHandle,
     at: Timestamp,
+    order: Order,
 }
 
 /// What is to be done about accesses that wait.
@@ -49,6 +57,7 @@ pub(crate) struct Accesses {
     is_supported: bool,
     waiting: BTreeMap<InodeNumber, Noted>,
     sent: BTreeMap<InodeNumber, Noted>,
+    last: Order,
     /// A task sends what waits in a while.
     is_scheduled: bool,
     due: Due,
@@ -57,17 +66,14 @@ pub(crate) struct Accesses {
 impl Default for Accesses {
     fn default() -> Self {
         let (waiting, sent) = (BTreeMap::new(), BTreeMap::new());
-        Self { is_supported: false, waiting, sent, is_scheduled: false, due: Due::Nothing }
+        Self { is_supported: false, waiting, sent, last: Order(0), is_scheduled: false, due: Due::Nothing }
     }
 }
 
 impl Accesses {
-    /// Whether the MDT takes them.
+    /// Whether the MDT takes others from now on.
     pub fn set_supported(&mut self, is_supported: bool) {
         self.is_supported = is_supported;
-        if !is_supported {
-            self.clear();
-        }
     }
 
     /// Whether another one may be noted.
@@ -78,7 +84,9 @@ impl Accesses {
     /// An access under a lock on the attributes of the inode.
     pub fn note(&mut self, inode: InodeNumber, lock: LockHandle, at: Timestamp) {
         assert!(self.has_room(), "an access is noted if the MDT takes it");
-        self.waiting.insert(inode, Noted { lock, at });
+        self.last.0 += 1;
+        let order = self.waiting.get(&inode).map_or(self.last, |former| former.order);
+        self.waiting.insert(inode, Noted { lock, at, order });
         if self.waiting.len().is_multiple_of(ACCESSES_PER_MESSAGE_MAX) {
             self.due = Due::Now;
         } else if !self.is_scheduled && self.due == Due::Nothing {
@@ -114,17 +122,25 @@ impl Accesses {
         self.waiting.contains_key(&inode) || self.sent.contains_key(&inode)
     }
 
-    /// The next ones to be sent.
-    pub fn begin_sending(&mut self) -> Vec<Access> {
+    /// The last one that was noted.
+    pub fn last(&self) -> Order {
+        self.last
+    }
+
+    /// The next ones to be sent, of those until `last`.
+    pub fn begin_sending(&mut self, last: Order) -> Vec<Access> {
         assert!(self.sent.is_empty(), "they are sent one request after the other");
-        while self.sent.len() < ACCESSES_PER_MESSAGE_MAX
-            && let Some((inode, noted)) = self.waiting.pop_first()
-        {
-            self.sent.insert(inode, noted);
-        }
+        let next = self.waiting.extract_if(.., |_, noted| noted.order <= last);
+        self.sent.extend(next.take(ACCESSES_PER_MESSAGE_MAX));
         let access =
-            |(inode, Noted { lock, at }): (&InodeNumber, &Noted)| Access { inode: *inode, lock: *lock, time: *at };
+            |(inode, Noted { lock, at, .. }): (&InodeNumber, &Noted)| Access { inode: *inode, lock: *lock, time: *at };
         self.sent.iter().map(access).collect()
+    }
+
+    /// One that was sent waits again; a later one replaces it.
+    fn wait_again(&mut self, inode: InodeNumber, noted: Noted) {
+        let waiting = self.waiting.entry(inode).or_insert(noted);
+        waiting.order = waiting.order.min(noted.order);
     }
 
     /// The MDT took or refused one. True if it was refused and is not to be sent again: because it
@@ -132,7 +148,7 @@ impl Accesses {
     pub fn answered(&mut self, access: &Access, is_taken: bool) -> bool {
         match self.sent.remove(&access.inode) {
             Some(noted) if !is_taken && noted.lock != access.lock => {
-                self.waiting.entry(access.inode).or_insert(noted);
+                self.wait_again(access.inode, noted);
                 false
             }
             _ => !is_taken,
@@ -140,12 +156,16 @@ impl Accesses {
     }
 
     /// What was sent may not have arrived: it is sent again if `is_held` says that its lock is.
-    pub fn failed(&mut self, is_held: impl Fn(InodeNumber, LockHandle) -> bool) {
+    /// Returns the inodes of the others.
+    pub fn failed(&mut self, is_held: impl Fn(InodeNumber, LockHandle) -> bool) -> Vec<InodeNumber> {
+        let mut dropped = Vec::new();
         for (inode, noted) in std::mem::take(&mut self.sent) {
-            if is_held(inode, noted.lock) {
-                self.waiting.entry(inode).or_insert(noted);
+            match is_held(inode, noted.lock) {
+                true => self.wait_again(inode, noted),
+                false => dropped.push(inode),
             }
         }
+        dropped
     }
 
     /// A lock has another handle from now on.
@@ -157,19 +177,22 @@ impl Accesses {
         }
     }
 
-    /// A lock ended without this client.
-    pub fn forget(&mut self, inode: InodeNumber, lock: LockHandle) {
+    /// A lock ended without this client. Whether an access is dropped with it.
+    pub fn forget(&mut self, inode: InodeNumber, lock: LockHandle) -> bool {
+        let mut has_dropped = false;
         for table in [&mut self.waiting, &mut self.sent] {
             if table.get(&inode).is_some_and(|noted| noted.lock == lock) {
                 table.remove(&inode);
+                has_dropped = true;
             }
         }
+        has_dropped
     }
 
-    /// All locks did.
-    pub fn clear(&mut self) {
-        self.waiting.clear();
-        self.sent.clear();
+    /// All of them are dropped. Returns their inodes.
+    pub fn clear(&mut self) -> Vec<InodeNumber> {
+        let waiting = std::mem::take(&mut self.waiting).into_keys();
+        waiting.chain(std::mem::take(&mut self.sent).into_keys()).collect()
     }
 
     /// The MDT may have made a reply before it knew of accesses.

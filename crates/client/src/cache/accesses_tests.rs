@@ -16,6 +16,12 @@ fn supported() -> Accesses {
     accesses
 }
 
+/// All of them, as far as they fit into a request.
+fn begin_sending(accesses: &mut Accesses) -> Vec<Access> {
+    let last = accesses.last();
+    accesses.begin_sending(last)
+}
+
 fn access(lock: LockHandle, seconds: i64) -> Access {
     Access { inode: INODE, lock, time: at(seconds) }
 }
@@ -37,10 +43,10 @@ fn they_are_sent_a_while_later_or_when_they_fill_a_request() {
     assert!(accesses.is_due());
     assert_eq!((accesses.take_due(), accesses.is_due()), (Due::Now, false));
     accesses.note(InodeNumber(1001), LOCK, at(1));
-    assert_eq!(accesses.begin_sending().len(), ACCESSES_PER_MESSAGE_MAX);
+    assert_eq!(begin_sending(&mut accesses).len(), ACCESSES_PER_MESSAGE_MAX);
     assert!(!accesses.ends_schedule(), "one is left");
-    accesses.failed(|_, _| false);
-    assert_eq!(accesses.begin_sending().len(), 1);
+    assert_eq!(accesses.failed(|_, _| false).len(), ACCESSES_PER_MESSAGE_MAX);
+    assert_eq!(begin_sending(&mut accesses).len(), 1);
     assert!(accesses.ends_schedule() && !accesses.is_empty());
     accesses.failed(|_, _| false);
     assert!(accesses.is_empty());
@@ -52,12 +58,12 @@ fn they_are_sent_a_while_later_or_when_they_fill_a_request() {
 fn a_lock_that_was_claimed_has_its_accesses_sent_again() {
     let mut accesses = supported();
     accesses.note(INODE, LOCK, at(5));
-    let sent = accesses.begin_sending();
+    let sent = begin_sending(&mut accesses);
     assert_eq!(sent, [access(LOCK, 5)]);
     accesses.renewed(INODE, LOCK, RENEWED);
     assert!(accesses.has(INODE));
     assert!(!accesses.answered(&sent[0], false), "the MDT does not know the former handle");
-    let sent = accesses.begin_sending();
+    let sent = begin_sending(&mut accesses);
     assert_eq!(sent, [access(RENEWED, 5)]);
     assert!(accesses.answered(&sent[0], false), "it does not want it");
     assert!(accesses.is_empty());
@@ -67,15 +73,37 @@ fn a_lock_that_was_claimed_has_its_accesses_sent_again() {
 fn what_is_lost_with_its_lock_is_not_sent_again() {
     let mut accesses = supported();
     accesses.note(INODE, LOCK, at(5));
-    let sent = accesses.begin_sending();
+    let sent = begin_sending(&mut accesses);
     accesses.note(INODE, RENEWED, at(6));
-    accesses.forget(INODE, LOCK);
+    assert!(accesses.forget(INODE, LOCK));
+    assert!(!accesses.forget(INODE, LOCK), "it has gone");
     assert!(accesses.answered(&sent[0], false));
-    assert_eq!(accesses.begin_sending(), [access(RENEWED, 6)]);
-    accesses.failed(|inode, lock| (inode, lock) == (INODE, RENEWED));
-    assert_eq!(accesses.begin_sending(), [access(RENEWED, 6)], "the MDT did not answer");
-    accesses.clear();
-    assert!(accesses.is_empty() && accesses.begin_sending().is_empty());
+    assert_eq!(begin_sending(&mut accesses), [access(RENEWED, 6)]);
+    assert_eq!(accesses.failed(|inode, lock| (inode, lock) == (INODE, RENEWED)), []);
+    assert_eq!(begin_sending(&mut accesses), [access(RENEWED, 6)], "the MDT did not answer");
+    assert_eq!(accesses.clear(), [INODE]);
+    assert!(accesses.is_empty() && begin_sending(&mut accesses).is_empty());
+}
+
+/// So the return of a lock does not wait for accesses that never end.
+#[test]
+fn those_that_are_noted_meanwhile_are_sent_later() {
+    let mut accesses = supported();
+    accesses.note(INODE, LOCK, at(5));
+    accesses.note(InodeNumber(8), LOCK, at(5));
+    let last = accesses.last();
+    accesses.note(InodeNumber(1), LOCK, at(6));
+    accesses.note(INODE, LOCK, at(7));
+    let other = Access { inode: InodeNumber(8), ..access(LOCK, 5) };
+    let sent = accesses.begin_sending(last);
+    assert_eq!(sent, [access(LOCK, 7), other], "one that replaces another keeps its order");
+    accesses.note(INODE, LOCK, at(9));
+    accesses.answered(&sent[1], true);
+    accesses.failed(|_, _| true);
+    assert_eq!(accesses.begin_sending(last), [access(LOCK, 9)], "it replaces the one that failed");
+    accesses.answered(&access(LOCK, 9), true);
+    assert!(accesses.begin_sending(last).is_empty());
+    assert_eq!(begin_sending(&mut accesses), [Access { inode: InodeNumber(1), ..access(LOCK, 6) }]);
 }
 
 #[test]
@@ -83,8 +111,9 @@ fn a_target_that_does_not_know_them_gets_none() {
     let mut accesses = supported();
     accesses.note(INODE, LOCK, at(5));
     accesses.set_supported(false);
-    assert!(accesses.is_empty() && !accesses.has_room());
+    assert!(!accesses.has_room());
     accesses.set_supported(true);
+    assert_eq!(accesses.clear(), [INODE]);
     assert!(accesses.has_room());
     (0..WAITING_MAX as u64).for_each(|number| accesses.note(InodeNumber(number), LOCK, at(1)));
     assert!(!accesses.has_room());
@@ -106,7 +135,7 @@ fn replies_show_them_where_the_mdt_will() {
     assert_eq!(shown(&accesses, 5, 20), 10, "it was changed since");
     assert_eq!(shown(&accesses, 6, 5), 6, "fresh: the access changes nothing");
     assert_eq!(shown(&accesses, 11, 11), 11, "never back");
-    accesses.begin_sending();
+    begin_sending(&mut accesses);
     assert_eq!(shown(&accesses, 5, 5), 10, "it is on its way");
     accesses.note(INODE, LOCK, at(30));
     assert_eq!(shown(&accesses, 5, 20), 30);

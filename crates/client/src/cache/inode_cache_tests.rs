@@ -99,6 +99,11 @@ impl Client {
         self.0.answer(pending, Err(&error));
     }
 
+    fn begins_to_tell(&mut self) -> Vec<Access> {
+        let last = self.0.accesses.last();
+        self.0.begin_telling_accesses(last)
+    }
+
     fn looked_up(&mut self, name: &str) -> Option<FsResult<Attributes>> {
         self.0.lookup(&nobody(), (ROOT, name.as_bytes()), |_| false)
     }
@@ -366,7 +371,7 @@ fn an_access_that_changes_the_access_time_is_noted_if_the_mdt_takes_it() {
     assert_eq!(client.0.target(FILE, earlier), Some(b"target".to_vec()));
     assert_eq!(atime(&mut client), NOW.next(), "after the last change, by whatever clock");
     assert!(client.0.target(FILE, NOW).is_some());
-    let sent = client.0.begin_telling_accesses();
+    let sent = client.begins_to_tell();
     assert_eq!(sent, [Access { inode: FILE, lock: LockHandle(2), time: NOW.next() }]);
     let asked_before = client.ask(&MdtRequest::GetAttributes(FILE));
     let noted = NotedAccess { version: 9, time: NOW.plus(5) };
@@ -378,10 +383,10 @@ fn an_access_that_changes_the_access_time_is_noted_if_the_mdt_takes_it() {
         let later = Timestamp { seconds: NOW.seconds + hours * 3600, ..NOW };
         assert_eq!(client.0.target(FILE, later).is_some(), is_served, "{hours}: the MDT may decide otherwise");
     }
-    assert_eq!(client.0.begin_telling_accesses().len(), 1);
+    assert_eq!(client.begins_to_tell().len(), 1);
     client.0.failed_to_tell_accesses(true);
     client.0.withdraw(LockHandle(2));
-    assert_eq!(client.0.begin_telling_accesses().len(), 1, "before the lock is given back");
+    assert_eq!(client.begins_to_tell().len(), 1, "before the lock is given back");
     client.0.failed_to_tell_accesses(true);
     assert!(client.0.accesses.is_empty());
 }
@@ -393,9 +398,50 @@ fn an_access_that_the_mdt_does_not_take_leaves_the_time_unknown() {
     client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
     client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(entry(FILE, FileKind::Symlink, 6)), &[]);
     assert!(client.0.target(FILE, NOW).is_some());
-    let sent = client.0.begin_telling_accesses();
+    let sent = client.begins_to_tell();
     client.0.told_accesses(&sent, &[None]);
     assert_eq!((client.looked_up("file"), client.0.accesses.is_empty()), (None, true));
+}
+
+/// Another client may have set the time since, and replies show the access until it is known that
+/// it does not count.
+#[test]
+fn an_access_that_does_not_count_is_not_shown_under_a_later_lock() {
+    type End = fn(&mut Client, &[Access]);
+    const LATER: LockHandle = LockHandle(9);
+    let refused = |client: &mut Client, sent: &[Access]| client.0.told_accesses(sent, &[None]);
+    let failed = |client: &mut Client, _: &[Access]| client.0.failed_to_tell_accesses(true);
+    let unsupported = |client: &mut Client, _: &[Access]| client.0.set_accesses_supported(false);
+    let corrected = |client: &mut Client, sent: &[Access]| {
+        client.0.told_accesses(sent, &[Some(NotedAccess { version: 9, time: NOW.plus(5) })]);
+    };
+    let unchanged = |client: &mut Client, sent: &[Access]| {
+        client.0.told_accesses(sent, &[Some(NotedAccess { version: 9, time: sent[0].time })]);
+    };
+    let ends: [(End, bool); 5] =
+        [(refused, false), (failed, false), (unsupported, false), (corrected, false), (unchanged, true)];
+    for (number, (end, is_known)) in ends.into_iter().enumerate() {
+        let mut client = Client::warm();
+        client.0.accesses.set_supported(true);
+        client.asks(&MdtRequest::ReadLink(FILE), &MdtReply::Target(b"target".to_vec()), &[]);
+        let link = MdtReply::Entry(entry(FILE, FileKind::Symlink, 6));
+        client.asks(&MdtRequest::GetAttributes(FILE), &link, &[]);
+        assert!(client.0.target(FILE, NOW).is_some());
+        let sent = client.begins_to_tell();
+        client.0.withdraw(LockHandle(2));
+        let (mut shown, mut beside) = (link.clone(), ReplyExtension::default());
+        client.0.accesses.show(&mut shown, &mut beside);
+        client.asks(&MdtRequest::GetAttributes(FILE), &shown, &[granted(LATER.0, FILE, SHOWN)]);
+        let access_time = |client: &mut Client| client.0.attributes(FILE, |_| false).map(|known| known.atime);
+        assert_eq!(access_time(&mut client), Some(NOW));
+        end(&mut client, &sent);
+        assert_eq!(access_time(&mut client), is_known.then_some(NOW), "{number}");
+        assert!(client.0.accesses.is_empty());
+        if !is_known {
+            client.asks(&MdtRequest::GetAttributes(FILE), &link, &[]);
+            assert!(access_time(&mut client).is_some_and(|time| time < NOW), "{number}: the MDT's");
+        }
+    }
 }
 
 #[test]

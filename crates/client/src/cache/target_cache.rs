@@ -25,7 +25,7 @@ use rt::Clock;
 use types::{ClientId, FsResult, InodeNumber, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
-    accesses::Due,
+    accesses::{Due, Order},
     cancels::{Cancels, Released, Withdrawn},
     inode_cache::{self, ConnectionId, InodeCache, Pending, Reply},
 };
@@ -74,7 +74,7 @@ fn connect(cache: &mut InodeCache, import: &Import) -> Option<Lease> {
     let former = cache.connection();
     let is_present = cache.connect_by(import.client(), lease.map(|lease| lease.connection));
     if cache.connection() != former && lease.is_some() {
-        cache.accesses.set_supported(import.supports(feature::LATE_ACCESSES));
+        cache.set_accesses_supported(import.supports(feature::LATE_ACCESSES));
     }
     lease.filter(|_| is_present)
 }
@@ -133,9 +133,19 @@ impl TargetCache {
         !self.cache.lock().accesses.is_empty()
     }
 
-    /// The next accesses that the MDT is told of.
-    pub fn begin_telling_accesses(&self) -> Vec<Access> {
-        self.cache.lock().begin_telling_accesses()
+    /// Whether the MDT does not know of an access to this inode.
+    pub fn has_access(&self, inode: InodeNumber) -> bool {
+        self.cache.lock().accesses.has(inode)
+    }
+
+    /// The last access so far.
+    pub fn last_access(&self) -> Order {
+        self.cache.lock().accesses.last()
+    }
+
+    /// The next accesses that the MDT is told of, of those until `last`.
+    pub fn begin_telling_accesses(&self, last: Order) -> Vec<Access> {
+        self.cache.lock().begin_telling_accesses(last)
     }
 
     /// It was told, and answered.

@@ -84,7 +84,7 @@ impl FileSystem {
     ) -> Option<FsResult<Arc<OpenFile>>> {
         let target = self.targets.mdt_of(inode).ok()?;
         let opens = &self.client_state.opens;
-        let found = target.serve(&*self.seams.clock, |cache| {
+        let found = target.serve(&self.seams, |cache| {
             let opened = match open(cache, opens)? {
                 Ok(opened) => opened,
                 Err(error) => return Some(Err(error)),
@@ -93,7 +93,6 @@ impl FileSystem {
             let open = opens.register((id, flags), &opened, false, AtMdt::Unknown, before.incarnation(), current);
             Some(open.map(|open| (open, opened.entry.attributes, cache.connection())))
         });
-        target.send_accesses(&self.seams);
         let (open, attributes, connection) = match found? {
             Ok(found) => found,
             // This incarnation of the mount ends: the next one asks the MDT.

@@ -113,7 +113,7 @@ impl FileSystem {
             number = cache.span(inode);
             Some(page)
         };
-        let ((page, end), validity) = self.targets.mdt_of(inode).ok()?.serve_for(&*self.seams.clock, query)?;
+        let ((page, end), validity) = self.targets.mdt_of(inode).ok()?.serve_for(&self.seams, query)?;
         self.count(Operation::CacheHits);
         let span = number.map(|number| LockSpan { number, validity });
         let item = |(listed, attributes): (Listed, Option<Attributes>)| {

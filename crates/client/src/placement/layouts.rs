@@ -45,7 +45,7 @@ impl FileSystem {
     fn locked_layout(&self, open: &OpenInode) -> FsResult<Option<Arc<Layout>>> {
         let target = self.targets.mdt_of(open.inode())?;
         let restarts = target.restarts();
-        match target.serve(&*self.seams.clock, |cache| cache.layout(open.inode())) {
+        match target.serve(&self.seams, |cache| cache.layout(open.inode())) {
             Some(layout) => open.adopt(&layout, || target.restarts() == restarts),
             None => Ok(None),
         }

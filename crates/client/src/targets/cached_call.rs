@@ -186,20 +186,23 @@ impl TargetConnection {
     }
 
     /// An answer from the cache, if there is one.
-    pub fn serve<T>(&self, clock: &dyn Clock, query: impl FnOnce(&mut InodeCache) -> Option<T>) -> Option<T> {
-        self.serve_for(clock, query).map(|(found, _)| found)
+    pub fn serve<T>(self: &Arc<Self>, seams: &Seams, query: impl FnOnce(&mut InodeCache) -> Option<T>) -> Option<T> {
+        self.serve_for(seams, query).map(|(found, _)| found)
     }
 
-    /// The same, and for how long others may serve it without asking.
+    /// The same, and for how long others may serve it without asking. Has accesses sent, in the
+    /// background, that `query` noted.
     pub fn serve_for<T>(
-        &self,
-        clock: &dyn Clock,
+        self: &Arc<Self>,
+        seams: &Seams,
         query: impl FnOnce(&mut InodeCache) -> Option<T>,
     ) -> Option<(T, Duration)> {
         if !self.is_active() {
             return None;
         }
-        self.cache().serve_for(&self.import(), clock, query)
+        let found = self.cache().serve_for(&self.import(), &*seams.clock, query);
+        self.send_accesses(seams);
+        found
     }
 
     /// See [`crate::FileSystem::keepable`]. Of several inodes, in order, at one moment.

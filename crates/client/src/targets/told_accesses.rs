@@ -1,6 +1,6 @@
 //! Tells an MDT of accesses that this client decided and that change access times
 //! (`cache::accesses`): in the background, before the lock of such an inode is given back, before
-//! an access time is set, and at the unmount. By one request at a time.
+//! its access time is set, and at the unmount. By one request at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,20 +23,9 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The most that an unmount waits for them.
 const UNMOUNT_MAX: Duration = Duration::from_secs(2);
 
-/// Whether a request sets an access time, so that earlier accesses must not come after it.
-pub(crate) fn sets_access_time(request: &MdtRequest) -> bool {
-    match request {
-        MdtRequest::SetAttributes(_, _, set) => set.atime.is_some(),
-        MdtRequest::Compound(compound) => {
-            compound.steps.iter().any(|step| matches!(step, Step::SetAttributes { set, .. } if set.atime.is_some()))
-        }
-        _ => false,
-    }
-}
-
 impl TargetConnection {
     /// After the cache was used: has what it noted sent, in the background.
-    pub fn send_accesses(self: &Arc<Self>, seams: &Seams) {
+    pub(super) fn send_accesses(self: &Arc<Self>, seams: &Seams) {
         match self.cache().take_due_accesses() {
             Due::Nothing => {}
             Due::Now => {
@@ -66,12 +55,14 @@ impl TargetConnection {
         }
     }
 
-    /// The MDT knows of all accesses so far, unless this fails. Must not be dropped.
+    /// The MDT knows of all accesses so far, or did not take them. An error: it cannot be reached,
+    /// and some are to be told again. Must not be dropped.
     async fn tell_accesses(&self) -> FsResult<()> {
+        let last = self.cache().last_access();
         let _turn = self.telling_accesses().lock().await;
         loop {
             let import = self.import();
-            let accesses = self.cache().begin_telling_accesses();
+            let accesses = self.cache().begin_telling_accesses(last);
             if accesses.is_empty() {
                 return Ok(());
             }
@@ -89,15 +80,32 @@ impl TargetConnection {
                     let may_repeat = matches!(error, FsError::Unreachable { .. });
                     let may_repeat = may_repeat && import.state() != ImportState::Closed;
                     self.cache().failed_to_tell_accesses(&accesses, may_repeat);
-                    return Err(error);
+                    if may_repeat {
+                        return Err(error);
+                    }
+                    tracing::debug!(%error, "the MDT does not take access times");
                 }
             }
         }
     }
 
-    /// An access time is about to be set.
-    pub async fn tell_accesses_first(self: &Arc<Self>, spawn: &Arc<dyn Spawn>) -> FsResult<()> {
-        if !self.cache().has_accesses() {
+    /// Whether a request sets an access time before which the MDT has to know of accesses.
+    fn follows_accesses(&self, request: &MdtRequest) -> bool {
+        match request {
+            MdtRequest::SetAttributes(_, inode, set) => set.atime.is_some() && self.cache().has_access(*inode),
+            // Its inodes are known to the MDT only.
+            MdtRequest::Compound(compound) => {
+                let sets = |step: &Step| matches!(step, Step::SetAttributes { set, .. } if set.atime.is_some());
+                compound.steps.iter().any(sets) && self.cache().has_accesses()
+            }
+            _ => false,
+        }
+    }
+
+    /// A request is about to be sent. If it sets an access time, no earlier access to that inode
+    /// comes after it. An error: the MDT cannot be reached.
+    pub async fn tell_accesses_first(self: &Arc<Self>, spawn: &Arc<dyn Spawn>, request: &MdtRequest) -> FsResult<()> {
+        if !self.follows_accesses(request) {
             return Ok(());
         }
         let this = self.clone();

@@ -229,7 +229,7 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
         }
         let change = changes::begin_control(&call.adapter, call.inode.0, control);
         let named = changes::named_by_control(call.inode.0, control);
-        let mut change = change.map(|change| change.of_listings(named));
+        let mut change = change.map(|change| change.of_name_in(named));
         if let Some(change) = &mut change {
             change.has_dropped_listings().await;
         }
@@ -240,9 +240,8 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
             }
         };
         let executed = call.caller.run(execute).await;
-        // What was read of the listing meanwhile may be without the name.
-        if let Some(mut change) = change.map(|change| change.of_listings(named)) {
-            change.has_dropped_listings().await;
+        if let Some(change) = &mut change {
+            change.has_named().await;
         }
         executed
     };

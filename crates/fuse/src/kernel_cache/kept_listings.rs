@@ -94,10 +94,80 @@ impl Change {
         self
     }
 
+    /// It makes a name in this directory, of which the kernel does not know. What is read of the
+    /// listing before its end may be without the name, so the listing ends once more then: with
+    /// [`Change::has_named`], or when this is dropped.
+    pub fn of_name_in(mut self, directory: Option<u64>) -> Self {
+        self.named.extend(directory);
+        self.of_listings(directory)
+    }
+
+    /// The name is made, or will not be. Completes when the kernel serves no listing from before.
+    pub async fn has_named(&mut self) {
+        let cache = self.cache.clone();
+        if let Some(session) = cache.session.get() {
+            self.end_named(session);
+        }
+        self.has_dropped_listings().await;
+    }
+
+    pub(super) fn end_named(&mut self, session: &Session) {
+        for directory in std::mem::take(&mut self.named) {
+            self.cache.end_listing(session, directory, &mut self.listings);
+        }
+    }
+
     /// Completes when the kernel serves none of them.
     pub async fn has_dropped_listings(&mut self) {
         if !self.listings.is_empty() {
             std::mem::take(&mut self.listings).complete().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::fd::OwnedFd, time::Duration};
+
+    use client::SpanNumber;
+
+    use super::*;
+    use crate::{
+        protocol::notify::MINOR_OF_EPOCHS,
+        session::{Notifications, device::Device},
+    };
+
+    const ROOT: u64 = 1;
+
+    /// Whether the kernel is served a listing that it has, which then is closed.
+    fn is_served(cache: &KernelCache, span: LockSpan) -> bool {
+        let opening = cache.table.open_listing(ROOT, || Some(span), Instant::now());
+        cache.table.close_listing(ROOT);
+        opening == Opening::Joined
+    }
+
+    fn list(cache: &KernelCache, span: LockSpan) {
+        let now = Instant::now();
+        assert_eq!(cache.table.open_listing(ROOT, || Some(span), now), Opening::Anew);
+        cache.table.show_names(ROOT, Some(span), now);
+        assert_eq!(cache.table.finish_listing(ROOT, Some(span), now), Ending::Complete);
+        cache.table.close_listing(ROOT);
+        assert!(is_served(cache, span));
+    }
+
+    /// A request whose caller is killed is dropped at any moment.
+    #[test]
+    fn a_name_of_which_the_kernel_does_not_know_ends_the_listing_before_and_after() {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let device = Arc::new(Device::from_descriptor(OwnedFd::from(writer)));
+        let cache = KernelCache::new(true);
+        cache.begin(Notifications::new(&device, MINOR_OF_EPOCHS));
+        let span = LockSpan { number: SpanNumber(1, 0), validity: Duration::from_secs(60) };
+        list(&cache, span);
+        let change = cache.begin_change(Vec::new(), vec![ROOT]).unwrap().of_name_in(Some(ROOT));
+        assert!(!is_served(&cache, span), "before");
+        list(&cache, span);
+        drop(change);
+        assert!(!is_served(&cache, span), "after");
     }
 }

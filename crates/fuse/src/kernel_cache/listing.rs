@@ -62,9 +62,8 @@ pub enum Ending {
 pub struct Listing {
     /// Open handles through which names are kept.
     open: u32,
-    /// The kernel has dropped what it had before the first of them.
-    has_begun: bool,
-    /// That of all names read through them since the kernel started.
+    /// That of all names read through them since the kernel started. `Some`: it has dropped what
+    /// it had before the first of them.
     span: Option<SpanNumber>,
     /// Names of different spans were read through them, or of none.
     is_mixed: bool,
@@ -83,7 +82,7 @@ impl Listing {
     /// The directory is opened, in a span in which the names may be served.
     pub fn open(&mut self, span: Option<LockSpan>, now: Instant) -> Opening {
         let is_fresh = !self.is_complete || self.until.is_some_and(|until| until > now);
-        if self.has_begun && is_fresh && self.is_of(span) {
+        if is_fresh && self.is_of(span) {
             self.open += 1;
             return Opening::Joined;
         }
@@ -102,7 +101,6 @@ impl Listing {
 
     /// Names are about to be shown through such a handle, as they are in a span.
     pub fn show(&mut self, span: Option<LockSpan>, now: Instant) {
-        self.has_begun = true;
         match span {
             Some(LockSpan { number, validity }) if self.span.is_none_or(|known| known == number) => {
                 self.span = Some(number);

@@ -114,6 +114,8 @@ pub struct Change {
     inodes: Vec<u64>,
     /// Complete when the kernel has dropped the listings that it changes.
     listings: Parts,
+    /// Directories in which it makes names of which the kernel does not know.
+    named: Vec<u64>,
 }
 
 impl KernelCache {
@@ -312,7 +314,7 @@ impl KernelCache {
                 }
             }
         }
-        Some(Change { cache: self.clone(), directories, inodes, listings: Parts::default() })
+        Some(Change { cache: self.clone(), directories, inodes, listings: Parts::default(), named: Vec::new() })
     }
 
     /// This mount has renamed something, and is about to answer.
@@ -436,8 +438,11 @@ impl UpperCache for KernelCache {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        let Some(session) = self.cache.session.get() else { return };
+        let cache = self.cache.clone();
+        let Some(session) = cache.session.get() else { return };
+        // Nothing waits for it: the caller is gone.
+        self.end_named(session);
         self.directories.iter().for_each(|directory| session.names.end_change(*directory));
-        self.inodes.iter().for_each(|inode| self.cache.table.end_change(*inode));
+        self.inodes.iter().for_each(|inode| cache.table.end_change(*inode));
     }
 }

@@ -16,7 +16,9 @@
 //!
 //! Listings that the kernel keeps are dropped in the same way. That takes no lock of the directory;
 //! it waits while names are copied to a program whose memory is slow. After [`WITHDRAWAL_TIMEOUT`]
-//! the withdrawal is given up, so that no program can hold up other clients for longer.
+//! the withdrawal is given up, so that no program can hold up other clients for longer. Any user
+//! can have such memory, and many such directories. So listings have threads of their own: names do
+//! not wait for them, even if all of these hang.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -36,8 +38,10 @@ use crate::session::Notifications;
 
 /// See the module documentation.
 pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Threads at most: directories in which changes began while a name was dropped.
-const THREADS_MAX: usize = 256;
+/// Threads for names at most: directories in which changes began while a name was dropped.
+const NAMES_MAX: usize = 256;
+/// Threads for listings at most. Those beyond wait, and are given up like those with a thread.
+const LISTINGS_MAX: usize = 64;
 /// A thread without work for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -55,12 +59,32 @@ pub enum Invalidation {
     Listing,
 }
 
-/// What a thread works for: a directory, and whether for its listing.
-type Key = (u64, bool);
+/// What a thread drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Name,
+    Listing,
+}
+
+impl Kind {
+    /// Threads at most.
+    const fn threads_max(self) -> usize {
+        match self {
+            Kind::Name => NAMES_MAX,
+            Kind::Listing => LISTINGS_MAX,
+        }
+    }
+}
+
+/// What a thread works for: a directory, and what of it.
+type Key = (u64, Kind);
 
 impl Invalidation {
-    fn key(self, parent: u64) -> Key {
-        (parent, self == Invalidation::Listing)
+    fn kind(self) -> Kind {
+        match self {
+            Invalidation::Drop | Invalidation::Expire => Kind::Name,
+            Invalidation::Listing => Kind::Listing,
+        }
     }
 
     /// For a withdrawal that cannot wait for the lock of the directory any longer: returns
@@ -100,16 +124,32 @@ impl Directory {
     }
 }
 
+/// The threads for names, or for listings.
+#[derive(Debug, Default)]
+struct Threads {
+    /// Directories for which none works.
+    ready: VecDeque<u64>,
+    count: usize,
+    idle: usize,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Directories with changes of this mount that are not answered, and how many.
     changing: HashMap<u64, usize>,
     withdrawals: HashMap<Key, Directory>,
-    /// Those for which no thread works.
-    ready: VecDeque<Key>,
-    threads: usize,
-    idle: usize,
+    of_names: Threads,
+    of_listings: Threads,
     has_ended: bool,
+}
+
+impl State {
+    fn threads(&mut self, kind: Kind) -> &mut Threads {
+        match kind {
+            Kind::Name => &mut self.of_names,
+            Kind::Listing => &mut self.of_listings,
+        }
+    }
 }
 
 /// Names that took too long.
@@ -125,14 +165,16 @@ pub struct Overdue {
 #[derive(Debug)]
 pub struct Names {
     state: Mutex<State>,
-    work: Condvar,
+    names_work: Condvar,
+    listings_work: Condvar,
     notifications: Notifications,
     statistics: Arc<Statistics>,
 }
 
 impl Names {
     pub fn new(notifications: Notifications, statistics: Arc<Statistics>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), work: Condvar::new(), notifications, statistics })
+        let (names_work, listings_work) = (Condvar::new(), Condvar::new());
+        Arc::new(Self { state: Mutex::default(), names_work, listings_work, notifications, statistics })
     }
 
     /// Withdraws a name. If all names are to be declared outdated for that, gives `finished` back.
@@ -144,44 +186,54 @@ impl Names {
         finished: Finished,
     ) -> Option<Finished> {
         let mut state = self.state.lock();
-        let key = invalidation.key(name.parent);
-        if invalidation != Invalidation::Listing && state.changing.contains_key(&name.parent) {
+        let (parent, kind) = (name.parent, invalidation.kind());
+        if kind == Kind::Name && state.changing.contains_key(&parent) {
             return invalidation.hand_over(finished);
         }
         // One that is there is ready, or a thread works for it.
-        let is_new = !state.withdrawals.contains_key(&key);
-        let directory = state.withdrawals.entry(key).or_default();
+        let is_new = !state.withdrawals.contains_key(&(parent, kind));
+        let directory = state.withdrawals.entry((parent, kind)).or_default();
         directory.queue.push_back(Withdrawal { name, invalidation, since: now, finished: Some(finished) });
         if is_new {
-            state.ready.push_back(key);
-            self.employ(&mut state);
+            state.threads(kind).ready.push_back(parent);
+            self.employ(kind, &mut state);
         }
         None
     }
 
     /// Sees to it that there is a thread for the directory that became ready.
-    fn employ(self: &Arc<Self>, state: &mut State) {
-        if state.idle >= state.ready.len() || state.threads >= THREADS_MAX {
-            self.work.notify_one();
+    fn employ(self: &Arc<Self>, kind: Kind, state: &mut State) {
+        let threads = state.threads(kind);
+        if threads.idle >= threads.ready.len() || threads.count >= kind.threads_max() {
+            self.has_work(kind).notify_one();
             return;
         }
         let this = self.clone();
         let thread = std::thread::Builder::new().name("fuse names".to_owned());
         let work = move || {
             use_all_processors();
-            this.work();
+            this.work(kind);
         };
         match thread.spawn(work) {
-            Ok(_) => state.threads += 1,
+            Ok(_) => threads.count += 1,
             Err(error) => tracing::error!(%error, "cannot start a thread that withdraws names from the kernel"),
         }
     }
 
+    /// Tells a thread that there is something to do.
+    fn has_work(&self, kind: Kind) -> &Condvar {
+        match kind {
+            Kind::Name => &self.names_work,
+            Kind::Listing => &self.listings_work,
+        }
+    }
+
     /// The work of a thread.
-    fn work(&self) {
+    fn work(&self, kind: Kind) {
         let mut state = self.state.lock();
         loop {
-            if let Some(key) = state.ready.pop_front() {
+            if let Some(parent) = state.threads(kind).ready.pop_front() {
+                let key = (parent, kind);
                 let directory = state.withdrawals.get_mut(&key).expect("it is ready");
                 directory.running = directory.queue.pop_front();
                 let Some((name, invalidation)) =
@@ -197,20 +249,21 @@ impl Names {
                 if let Some(Withdrawal { finished: Some(finished), .. }) = directory.running.take() {
                     finished.tell();
                 }
-                state.ready.push_back(key);
+                state.threads(kind).ready.push_back(parent);
                 continue;
             }
             if state.has_ended {
                 break;
             }
-            state.idle += 1;
-            let timed_out = self.work.wait_for(&mut state, IDLE_MAX).timed_out();
-            state.idle -= 1;
-            if timed_out && state.ready.is_empty() {
+            state.threads(kind).idle += 1;
+            let timed_out = self.has_work(kind).wait_for(&mut state, IDLE_MAX).timed_out();
+            let threads = state.threads(kind);
+            threads.idle -= 1;
+            if timed_out && threads.ready.is_empty() {
                 break;
             }
         }
-        state.threads -= 1;
+        state.threads(kind).count -= 1;
     }
 
     fn tell(&self, name: &Name, invalidation: Invalidation) {
@@ -228,7 +281,7 @@ impl Names {
     pub fn begin_change(&self, parent: u64) -> Vec<Finished> {
         let mut state = self.state.lock();
         *state.changing.entry(parent).or_default() += 1;
-        let directory = state.withdrawals.get_mut(&(parent, false));
+        let directory = state.withdrawals.get_mut(&(parent, Kind::Name));
         let waiting = directory.into_iter().flat_map(Directory::all);
         waiting.filter_map(|waiting| waiting.invalidation.hand_over(waiting.finished.take()?)).collect()
     }
@@ -247,11 +300,11 @@ impl Names {
     /// Withdrawals that have taken longer than [`WITHDRAWAL_TIMEOUT`].
     pub fn overdue(&self, now: Instant) -> Overdue {
         let mut overdue = Overdue::default();
-        for ((node, is_listing), directory) in &mut self.state.lock().withdrawals {
+        for ((node, kind), directory) in &mut self.state.lock().withdrawals {
             for withdrawal in directory.all() {
                 let is_overdue = now.saturating_duration_since(withdrawal.since) >= WITHDRAWAL_TIMEOUT;
                 let Some(finished) = withdrawal.finished.take_if(|_| is_overdue) else { continue };
-                if *is_listing {
+                if *kind == Kind::Listing {
                     overdue.listings.push(*node);
                 }
                 if let Some(finished) = withdrawal.invalidation.hand_over(finished) {
@@ -271,7 +324,8 @@ impl Names {
     /// The threads end as soon as they have nothing to do.
     pub fn end(&self) {
         self.state.lock().has_ended = true;
-        self.work.notify_all();
+        self.names_work.notify_all();
+        self.listings_work.notify_all();
     }
 }
 

@@ -134,6 +134,43 @@ fn what_takes_too_long_is_found_once() {
     kernel.go_on();
 }
 
+/// Any user can have listings that the kernel cannot drop, and many of them.
+#[test]
+fn names_do_not_wait_for_listings() {
+    let kernel = Kernel::new(true);
+    let now = Instant::now();
+    let listings = 0..LISTINGS_MAX as u64 + 10;
+    let mut withdrawn: Vec<_> =
+        listings.clone().map(|parent| kernel.withdraw(parent, b"", Invalidation::Listing, now).0).collect();
+    let mut name = kernel.withdraw(5, b"x", Invalidation::Drop, now).0;
+    let begun = Instant::now();
+    loop {
+        let state = kernel.names.state.lock();
+        let running = state.withdrawals.iter().filter(|(_, directory)| directory.running.is_some());
+        let (names, listings): (Vec<_>, Vec<_>) = running.partition(|((_, kind), _)| *kind == Kind::Name);
+        assert!(listings.len() <= LISTINGS_MAX && state.of_listings.count <= LISTINGS_MAX);
+        if (names.len(), listings.len()) == (1, LISTINGS_MAX) {
+            break;
+        }
+        drop(state);
+        assert!(begun.elapsed() < Duration::from_secs(30), "they do not all hang");
+        thread::yield_now();
+    }
+    let mut overdue = kernel.names.overdue(now + WITHDRAWAL_TIMEOUT);
+    assert!(withdrawn.iter_mut().all(is_done), "those without a thread are given up, too");
+    overdue.listings.sort_unstable();
+    assert_eq!((overdue.listings, overdue.finished.len()), (listings.collect(), 1));
+    assert!(!is_done(&mut name));
+    overdue.finished.into_iter().for_each(Finished::tell);
+    assert!(is_done(&mut name));
+    // Without a reader nothing hangs in a pipe.
+    let Kernel { names, reader, .. } = kernel;
+    drop(reader);
+    while names.is_busy() {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn threads_are_as_many_as_directories_in_which_the_kernel_waits() {
     // Fewer than a pipe has pages: each of these messages takes one.

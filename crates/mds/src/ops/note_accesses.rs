@@ -22,15 +22,22 @@ const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const OPEN: InodeBits = InodeBits(inode_bit::OPEN);
 
 pub(crate) fn run(txn: &mut Transaction<'_>, accesses: &[Access]) -> FsResult<MdtReply> {
-    // All are read before the first changes anything.
-    txn.need_inodes(accesses.iter().map(|access| access.inode))?;
+    // All are read before the first changes anything. What the client may not tell of costs no
+    // read: this service is for what others wait for.
+    let allowed = accesses.iter().filter(|access| is_under_lock(txn, access));
+    txn.need_inodes(allowed.map(|access| access.inode))?;
     Ok(MdtReply::AccessesNoted(accesses.iter().map(|access| note(txn, access)).collect()))
+}
+
+/// Whether the client has the lock that it names, and on the attributes.
+fn is_under_lock(txn: &Transaction<'_>, access: &Access) -> bool {
+    txn.volatile.cache.held_by_lock(access.inode, txn.context.client, access.lock).meets(ATTRIBUTES)
 }
 
 /// One access; `None`: it is ignored.
 fn note(txn: &mut Transaction<'_>, access: &Access) -> Option<NotedAccess> {
     let (client, number) = (txn.context.client, access.inode);
-    if !txn.volatile.cache.held_by_lock(number, client, access.lock).meets(ATTRIBUTES) {
+    if !is_under_lock(txn, access) {
         return None;
     }
     // One that is damaged must not fail the others.

@@ -96,7 +96,7 @@ impl InodeCache {
         self.listings = Listings::default();
         self.small_files.clear();
         self.versions.doubt_all();
-        self.accesses.clear();
+        self.drop_accesses();
         self.early.clear();
         self.recency.clear();
     }
@@ -161,7 +161,7 @@ impl InodeCache {
             }
             None => {
                 self.revoke(claim.handle);
-                self.accesses.forget(claim.inode, claim.handle);
+                self.forget_access(claim.inode, claim.handle);
                 granted.map(|handle| Released { handle, inode: claim.inode, parts: InodeBits(0) })
             }
         }
@@ -175,7 +175,7 @@ impl InodeCache {
         let old: Vec<LockHandle> = self.inodes.values().flat_map(|inode| inode.locks_at(asked)).collect();
         for handle in old {
             if let Some(released) = self.revoke(handle) {
-                self.accesses.forget(released.inode, handle);
+                self.forget_access(released.inode, handle);
             }
         }
     }

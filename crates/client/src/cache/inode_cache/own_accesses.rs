@@ -8,6 +8,7 @@ use types::{Attributes, FileKind, InodeNumber, LockHandle, Timestamp, access_tim
 
 use super::InodeCache;
 use crate::cache::{
+    accesses::Order,
     queries::{CLOCK_SECONDS, is_access_fresh},
     subject::Subject,
 };
@@ -36,9 +37,41 @@ impl InodeCache {
         true
     }
 
-    /// The next accesses that the MDT is told of.
-    pub fn begin_telling_accesses(&mut self) -> Vec<Access> {
-        self.accesses.begin_sending()
+    /// Whether the MDT takes accesses on the present connection.
+    pub fn set_accesses_supported(&mut self, is_supported: bool) {
+        self.accesses.set_supported(is_supported);
+        if !is_supported {
+            self.drop_accesses();
+        }
+    }
+
+    /// The MDT will not be told of any access so far.
+    pub(super) fn drop_accesses(&mut self) {
+        for inode in self.accesses.clear() {
+            self.doubt_access(inode);
+        }
+    }
+
+    /// The same of those that were noted under a lock that ended.
+    pub(super) fn forget_access(&mut self, inode: InodeNumber, lock: LockHandle) {
+        if self.accesses.forget(inode, lock) {
+            self.doubt_access(inode);
+        }
+    }
+
+    /// An access does not count: another client may have set the access time since. It was shown
+    /// with replies, too, which are kept under whatever lock came with them.
+    fn doubt_access(&mut self, inode: InodeNumber) {
+        if let Some(cached) = self.inodes.get_mut(&inode) {
+            cached.forget_times();
+        }
+        self.versions.doubt(inode);
+        self.changes.note(&[Subject::Times(inode)]);
+    }
+
+    /// The next accesses that the MDT is told of, of those until `last`.
+    pub fn begin_telling_accesses(&mut self, last: Order) -> Vec<Access> {
+        self.accesses.begin_sending(last)
     }
 
     /// The MDT knows of these accesses: of each, the inode after it, or that the lock was gone.
@@ -52,16 +85,14 @@ impl InodeCache {
                     if let Some(inode) = cached {
                         inode.version = inode.version.max(noted.version);
                         inode.correct_access_time(access.time, noted.time);
+                    } else if noted.time != access.time {
+                        self.doubt_access(number);
                     }
                     // What is on its way may be from before.
                     self.versions.doubt(number);
                     self.changes.note(&[Subject::Times(number)]);
                 }
-                None if is_lost => {
-                    if let Some(inode) = cached {
-                        inode.forget_times();
-                    }
-                }
+                None if is_lost => self.doubt_access(number),
                 None => {}
             }
         }
@@ -74,6 +105,8 @@ impl InodeCache {
         let is_held = |number: InodeNumber, lock: LockHandle| {
             inodes.get(&number).is_some_and(|inode| inode.handles().any(|held| held == lock))
         };
-        accesses.failed(|number, lock| may_repeat && is_held(number, lock));
+        for inode in accesses.failed(|number, lock| may_repeat && is_held(number, lock)) {
+            self.doubt_access(inode);
+        }
     }
 }
