@@ -63,11 +63,17 @@ pub enum MdtKind {
     RegisterOpens,
     ClaimLocks,
     LeaveFullOst,
+    MakeDirectory,
+    Prepare,
+    Abort,
+    Decisions,
+    Join,
+    RemoteNames,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 51] = [
+    pub const ALL: [MdtKind; 57] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -119,6 +125,12 @@ impl MdtKind {
         MdtKind::RegisterOpens,
         MdtKind::ClaimLocks,
         MdtKind::LeaveFullOst,
+        MdtKind::MakeDirectory,
+        MdtKind::Prepare,
+        MdtKind::Abort,
+        MdtKind::Decisions,
+        MdtKind::Join,
+        MdtKind::RemoteNames,
     ];
 
     /// What is known of all requests of this kind.
@@ -176,6 +188,12 @@ impl MdtKind {
             K::RegisterOpens => ("mdt_register_opens", Effect::State, ReplySize::Small, P::Everybody),
             K::ClaimLocks => ("mdt_claim_locks", Effect::State, ReplySize::Small, P::Everybody),
             K::LeaveFullOst => ("mdt_leave_full_ost", Effect::State, ReplySize::Small, P::Everybody),
+            K::MakeDirectory => ("mdt_make_directory", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Prepare => ("mdt_prepare", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Abort => ("mdt_abort", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Decisions => ("mdt_decisions", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Join => ("mdt_join", Effect::Nothing, ReplySize::Body, P::Mdts),
+            K::RemoteNames => ("mdt_remote_names", Effect::Nothing, ReplySize::Body, P::Tools),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -250,6 +268,12 @@ impl MdtRequest {
             R::RegisterOpens(..) => K::RegisterOpens.row().urgent_if(true),
             R::ClaimLocks(..) => K::ClaimLocks.row(),
             R::LeaveFullOst(..) => K::LeaveFullOst.row(),
+            R::MakeDirectory(..) => K::MakeDirectory.row(),
+            R::Prepare(..) => K::Prepare.row(),
+            R::Abort(..) => K::Abort.row().urgent_if(true),
+            R::Decisions(..) => K::Decisions.row().urgent_if(true),
+            R::Join(..) => K::Join.row().urgent_if(true),
+            R::RemoteNames(..) => K::RemoteNames.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }
