@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::Table;
 use crate::kernel_cache::listing::{Ending, Listing, Opening};
 
-/// Listings end earlier by this time: whoever looks after them may be late by half of it.
+/// Listings end earlier by this time: the task that ends them may be late by half of it.
 const EARLY: Duration = Duration::from_millis(200);
 
 /// Listings that open handles may be served from.

@@ -304,7 +304,7 @@ impl State {
         }
         let finished = self.groups.remove(&group).map(|group| group.purpose);
         match finished.expect("it was there") {
-            // Whoever waited may be gone.
+            // The task that waited may be gone.
             Purpose::Read(waiter) | Purpose::Flush(waiter) => drop(waiter.send(())),
             Purpose::Parity(stripe) => self.cache.read(stripe),
             Purpose::Stripe(stripe) => {
