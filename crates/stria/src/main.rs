@@ -4,6 +4,7 @@
 mod cli;
 mod generate;
 mod lab_command;
+mod log_filter;
 
 use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};
 
@@ -11,11 +12,7 @@ use clap::{CommandFactory, FromArgMatches};
 use fuse::mount::helper::is_helper_call;
 use lfs::explain::ExplainArgs;
 use node::{signals, system_log::SystemLog};
-use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
-};
+use tracing_subscriber::{filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
 use cli::{Cli, Command};
 
@@ -124,18 +121,17 @@ fn run(command: Command) -> anyhow::Result<()> {
 }
 
 /// A server and a mount log what their operator wants to know, everything else only what is wrong;
-/// `STRIA_LOG` overrides: a level, or levels of modules as in `client=debug,rpc=trace`. A panic
-/// outside of requests ends a server: it is a bug, and a process that continues without one of its
-/// tasks would leave others waiting forever, while one that is gone is recovered from. One in a
-/// request ends the service of its target only (docs/decisions/0017-panics.md).
+/// `STRIA_LOG` overrides. A panic outside of requests ends a server: it is a bug, and a process that
+/// continues without one of its tasks would leave others waiting forever, while one that is gone is
+/// recovered from. One in a request ends the service of its target only
+/// (docs/decisions/0017-panics.md).
 fn start_log(command: &Command) {
-    let wanted = std::env::var("STRIA_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
-    let filter = wanted.unwrap_or_else(|| {
-        Targets::new().with_default(match command {
-            Command::Serve(_) | Command::Mount(_) => LevelFilter::INFO,
-            _ => LevelFilter::WARN,
-        })
-    });
+    let default = match command {
+        Command::Serve(_) | Command::Mount(_) => LevelFilter::INFO,
+        _ => LevelFilter::WARN,
+    };
+    let wanted = std::env::var_os("STRIA_LOG").map(|wanted| wanted.to_string_lossy().into_owned());
+    let (filter, warning) = log_filter::filter(wanted.as_deref(), default);
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_target(false);
     let in_background = matches!(command, Command::Mount(arguments) if arguments.uses_system_log());
     match SystemLog::open() {
@@ -144,6 +140,9 @@ fn start_log(command: &Command) {
             std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         }
         _ => log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).finish().with(filter).init(),
+    }
+    if let Some(warning) = warning {
+        tracing::warn!("{warning}");
     }
     if matches!(command, Command::Up(_) | Command::Serve(_)) {
         let report = std::panic::take_hook();

@@ -176,7 +176,11 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     cores.shutdown();
     signals::end_by_closed_pipes();
     // What was found before the check failed is as true, and what was repaired is done.
-    let reported = report(&summary, checked.is_ok(), arguments);
+    let reported = if checked.is_ok() || summary.has_begun() || arguments.json {
+        report(&summary, checked.is_ok(), arguments)
+    } else {
+        Ok(())
+    };
     checked.context("the check stopped early")?;
     stopped?;
     reported

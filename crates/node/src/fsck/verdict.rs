@@ -5,6 +5,11 @@ use types::counted;
 use super::Summary;
 
 impl Summary {
+    /// Whether anything was checked: a check that was refused at once has nothing to report.
+    pub fn has_begun(&self) -> bool {
+        self.inodes > 0 || self.objects > 0 || !self.findings.is_empty()
+    }
+
     /// Problems that were not repaired.
     pub fn problems_left(&self) -> usize {
         self.findings.iter().filter(|finding| !finding.repaired).count()
