@@ -97,6 +97,17 @@ fn one_client_reads_what_it_wrote_over_components() {
     system.finish();
 }
 
+/// Each operation asks the servers.
+#[test]
+fn one_client_reads_what_it_wrote_without_caches() {
+    let system = start(Transport::Tcp, 1);
+    system.switch_caches_off();
+    let directory = system.root();
+    let operations = operations() / 4;
+    all(MIXES.iter().zip(SEEDS).map(|(mix, seed)| Run { directory, mix, seed, operations }).collect());
+    system.finish();
+}
+
 /// Each on its own file, both at once.
 #[test]
 fn two_clients_do_not_disturb_each_other() {

@@ -63,11 +63,11 @@ fn posix_holds_over_tcp() {
 }
 
 #[test]
-fn posix_holds_where_the_kernel_checks_permissions_too() {
-    let mut system = FileSystem::start(Transport::Tcp, 1);
-    system.set_mount_options("default_permissions");
-    system.unmount(0);
-    system.mount(0);
+fn posix_holds_where_nothing_is_cached_and_only_the_servers_check_permissions() {
+    let mut system = FileSystem::start(Transport::Tcp, 0);
+    system.set_mount_options("rw,no_default_permissions");
+    system.add_clients(1);
+    system.switch_caches_off();
     run(system);
 }
 

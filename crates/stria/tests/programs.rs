@@ -52,7 +52,18 @@ fn local() -> tempfile::TempDir {
 
 #[test]
 fn rsync_copies_once_and_finds_nothing_to_do_the_second_time() {
+    rsync_there_and_back(FileSystem::start(Transport::Tcp, 2));
+}
+
+/// Each operation asks the servers.
+#[test]
+fn rsync_copies_without_caches() {
     let system = FileSystem::start(Transport::Tcp, 2);
+    system.switch_caches_off();
+    rsync_there_and_back(system);
+}
+
+fn rsync_there_and_back(system: FileSystem) {
     let place = local();
     let source = place.path().join("tree");
     make_tree(&source, 1500);
@@ -80,7 +91,15 @@ fn rsync_copies_once_and_finds_nothing_to_do_the_second_time() {
 
 #[test]
 fn tar_and_cp_make_faithful_copies() {
-    let system = FileSystem::start(Transport::InProcess, 1);
+    copies_are_faithful(FileSystem::start(Transport::InProcess, 1));
+}
+
+#[test]
+fn tar_and_cp_make_faithful_copies_over_tcp() {
+    copies_are_faithful(FileSystem::start(Transport::Tcp, 1));
+}
+
+fn copies_are_faithful(system: FileSystem) {
     let place = local();
     let source = place.path().join("tree");
     make_tree(&source, 800);
@@ -100,7 +119,23 @@ fn tar_and_cp_make_faithful_copies() {
 
 #[test]
 fn git_clones_checks_and_commits() {
+    git_works(FileSystem::start(Transport::Tcp, 1));
+}
+
+#[test]
+fn git_clones_checks_and_commits_in_one_process() {
+    git_works(FileSystem::start(Transport::InProcess, 1));
+}
+
+/// Each operation asks the servers.
+#[test]
+fn git_clones_checks_and_commits_without_caches() {
     let system = FileSystem::start(Transport::Tcp, 1);
+    system.switch_caches_off();
+    git_works(system);
+}
+
+fn git_works(system: FileSystem) {
     let place = local();
     let script = "set -e
         export HOME=\"$FROM\" GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b

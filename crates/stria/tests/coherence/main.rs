@@ -47,7 +47,7 @@ fn each_change_is_seen_at_once_by_mounts_that_cache_nothing() {
     // Modes are those that rows ask for.
     rustix::process::umask(rustix::fs::Mode::empty());
     let system = start("rw");
-    system.ctl_of_clients("set_param 'ldlm.namespaces.*.lru_size=0'");
+    system.switch_caches_off();
     try_all(&system);
     system.finish();
 }

@@ -256,6 +256,11 @@ impl FileSystem {
         self.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed()
     }
 
+    /// The clients cache nothing from now on: each operation asks the servers.
+    pub fn switch_caches_off(&self) {
+        self.ctl_of_clients("set_param 'ldlm.namespaces.*.lru_size=0'");
+    }
+
     /// Runs `stria ctl` on each client; it must succeed.
     pub fn ctl_of_clients(&self, command: &str) {
         (0..self.clients.len()).for_each(|client| drop(self.ctl_of_client(client, command)));
