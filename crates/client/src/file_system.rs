@@ -6,9 +6,12 @@
 //! last means: nothing has happened, the decision depends on the caller's supplementary groups;
 //! call again with `credentials.groups` filled in.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use rpc::{
@@ -272,6 +275,17 @@ impl FileSystem {
     pub fn set_cached_locks_max(&self, mdt: MdtIndex, locks_max: usize) -> FsResult<()> {
         let target = self.targets.mdt(mdt)?;
         target.set_locks_max(&self.seams, locks_max);
+        Ok(())
+    }
+
+    /// How long locks of an MDT that are not used are kept (`lru_max_age`).
+    pub fn lock_age_max(&self, mdt: MdtIndex) -> FsResult<Duration> {
+        Ok(self.targets.mdt(mdt)?.cache().lock_age_max())
+    }
+
+    /// Changes that; takes effect within ten seconds.
+    pub fn set_lock_age_max(&self, mdt: MdtIndex, age_max: Duration) -> FsResult<()> {
+        self.targets.mdt(mdt)?.cache().set_lock_age_max(age_max);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use client::{FileSystem, Operation};
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, Clock, Instant, real::SystemClock};
 use support::{Cluster, READ_WRITE, ROOT, create, others_run, write};
+use tokio::sync::watch;
 use types::{Attributes, Credentials, FsError, FsResult, MdtIndex, SetAttributes, Timestamp};
 
 const MDT: MdtIndex = MdtIndex(0);
@@ -131,6 +132,71 @@ async fn a_limit_of_zero_gives_all_locks_back() {
     }
     let (_, asked) = requests(&cluster, look_up(&fs, "file")).await;
     assert_eq!(asked.len(), 0);
+}
+
+/// A clock that only moves when a test sets it forward.
+struct StepClock(watch::Sender<u64>);
+
+impl StepClock {
+    async fn step(&self, duration: Duration) {
+        self.0.send_modify(|now| *now += duration.as_nanos() as u64);
+        others_run().await;
+    }
+}
+
+impl Clock for StepClock {
+    fn now(&self) -> Instant {
+        Instant(*self.0.borrow())
+    }
+
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall()
+    }
+
+    fn boot(&self) -> u64 {
+        SystemClock.boot()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        let mut now = self.0.subscribe();
+        Box::pin(async move { drop(now.wait_for(|now| *now >= deadline.0).await) })
+    }
+}
+
+#[tokio::test]
+async fn locks_that_are_not_used_for_long_are_given_back() {
+    let (cluster, _) = warm().await;
+    let clock = Arc::new(StepClock(watch::Sender::new(1)));
+    let fs = cluster.mount_remote(clock.clone()).await;
+    fs.set_lock_age_max(MDT, Duration::from_secs(60)).unwrap();
+    let file = look_up(&fs, "file").await.unwrap().inode;
+    fs.get_attributes(ROOT, None).await.unwrap();
+    let held = |inode| !cluster.mdt.locks_on(fs.client_id(), inode).is_empty();
+    for _ in 0..6 {
+        assert!(held(file) && held(ROOT));
+        clock.step(Duration::from_secs(10)).await;
+        fs.get_attributes(ROOT, None).await.unwrap();
+    }
+    // Locks wait for two rounds for a request that takes them along.
+    for _ in 0..5 {
+        clock.step(Duration::from_secs(10)).await;
+        fs.get_attributes(ROOT, None).await.unwrap();
+    }
+    assert!(!held(file), "it was not used for 110 s");
+    let (_, asked) = requests(&cluster, fs.get_attributes(ROOT, None)).await;
+    assert!(held(ROOT) && asked.is_empty(), "it was used all the time");
+    for _ in 0..11 {
+        clock.step(Duration::from_secs(10)).await;
+    }
+    assert!(!held(ROOT));
+    assert_eq!(fs.cached_locks(MDT).unwrap().0, 0);
+    // The task that looks after the ages begins again with the next lock.
+    look_up(&fs, "file").await.unwrap();
+    assert!(held(file));
+    for _ in 0..11 {
+        clock.step(Duration::from_secs(10)).await;
+    }
+    assert!(!held(file));
 }
 
 #[tokio::test]

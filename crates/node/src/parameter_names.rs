@@ -30,6 +30,8 @@ pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
 /// Names whose attributes are asked for at once: an MDT answers with as many at most.
 pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
+/// How long a lock is kept that is not used: ten seconds to a day.
+pub const LOCK_AGES_MS: RangeInclusive<u64> = 10_000..=86_400_000;
 /// Locks that a mount caches under: some 7 GiB of memory at most.
 pub const LOCKS_CACHED: RangeInclusive<u64> = 0..=10_000_000;
 /// `mdc.*.max_cached_small_mb`: up to a tebibyte.
@@ -139,7 +141,7 @@ const OF_MOUNTS: &[Leaf] = &[
     number("timeout", TIMEOUT_SECONDS),
 ];
 /// Locks of a mount at an MDT.
-const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_size", LOCKS_CACHED)];
+const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_max_age", LOCK_AGES_MS), number("lru_size", LOCKS_CACHED)];
 /// Data of small files that a mount has cached of an MDT.
 const OF_SMALL_FILES: &[Leaf] = &[shown("cached_small_bytes"), number("max_cached_small_mb", SMALL_CACHED_MB)];
 

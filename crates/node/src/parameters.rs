@@ -12,7 +12,7 @@ use types::{JobName, MdtIndex};
 
 use super::{
     Node,
-    parameter_names::{LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
+    parameter_names::{LOCK_AGES_MS, LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
     tuner_parameters,
 };
@@ -232,6 +232,14 @@ fn register_locks(
     };
     let doc = "largest number of locks and missing names cached for this target; 0: nothing is cached";
     tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))?;
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let get = move || shown.lock_age_max(mdt).map(|age| age.as_millis().to_string()).unwrap_or_default();
+    let set = move |text: &str| {
+        let age_max = Duration::from_millis(parse_number(text, &LOCK_AGES_MS)?);
+        changed.set_lock_age_max(mdt, age_max).map_err(|error| error.to_string())
+    };
+    let doc = "milliseconds for which a lock that is not used is kept";
+    tree.register(&format!("{prefix}.lru_max_age"), Parameter::writable(doc, get, set).within(LOCK_AGES_MS))?;
     register_small_files(tree, node, client, mdt)
 }
 

@@ -13,7 +13,7 @@
 //! 100 for each name that does not exist. Each of them counts as one towards the limit. Data of
 //! small files have a limit of their own.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use rpc::message::{
@@ -21,6 +21,7 @@ use rpc::message::{
     lock::{Enqueue, InodeBits, Resource, inode_bit},
     mdt::Entry,
 };
+use rt::Instant;
 use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 
 use self::claims::Claims;
@@ -173,6 +174,16 @@ impl InodeCache {
             let Some(oldest) = self.recency.oldest() else { break };
             released.extend(self.give_up(oldest));
         }
+        released
+    }
+
+    /// Gives up the inodes that were not used for longer than `age_max`.
+    pub fn give_up_unused(&mut self, now: Instant, age_max: Duration) -> Vec<Released> {
+        let mut released = Vec::new();
+        while let Some(oldest) = self.recency.oldest_unused(now, age_max) {
+            released.extend(self.give_up(oldest));
+        }
+        self.recency.mark(now, age_max);
         released
     }
 

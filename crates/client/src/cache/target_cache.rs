@@ -6,7 +6,7 @@
 //! stopped).
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use rpc::{
         session::feature,
     },
 };
-use rt::Clock;
+use rt::{Clock, Instant};
 use types::{ClientId, FsResult, InodeNumber, LockHandle, limits::SMALL_FILE_BYTES_MAX};
 
 use super::{
@@ -34,9 +34,11 @@ use crate::open_state::open_table::OpenTable;
 /// Caches above keep what they are given for at most this part of a lease: a process that is
 /// stopped cannot withdraw anything from them.
 const VALIDITY_PER_LEASE: u32 = 3;
+/// How long locks that are not used are kept: 65 minutes, as in Lustre.
+const LOCK_AGE_MAX_MS: u64 = 3_900_000;
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TargetCache {
     cache: Mutex<InodeCache>,
     cancels: Mutex<Cancels>,
@@ -44,6 +46,23 @@ pub(crate) struct TargetCache {
     wanted_opens: AtomicBool,
     /// Accesses were noted, and nothing has been done about it.
     has_due_accesses: AtomicBool,
+    /// `lru_max_age`.
+    lock_age_max_ms: AtomicU64,
+    /// A task looks after the ages of locks.
+    is_aging: AtomicBool,
+}
+
+impl Default for TargetCache {
+    fn default() -> Self {
+        Self {
+            cache: Mutex::default(),
+            cancels: Mutex::default(),
+            wanted_opens: AtomicBool::default(),
+            has_due_accesses: AtomicBool::default(),
+            lock_age_max_ms: AtomicU64::new(LOCK_AGE_MAX_MS),
+            is_aging: AtomicBool::default(),
+        }
+    }
 }
 
 fn wants_opens(wanted: &Enqueue) -> bool {
@@ -295,6 +314,34 @@ impl TargetCache {
     /// Changes how much it may be; 0: none are kept.
     pub fn set_small_files_bytes_max(&self, bytes_max: u64) {
         self.cache.lock().small_files.set_bytes_max(bytes_max);
+    }
+
+    /// How long locks that are not used are kept.
+    pub fn lock_age_max(&self) -> Duration {
+        Duration::from_millis(self.lock_age_max_ms.load(Ordering::Relaxed))
+    }
+
+    /// Changes that.
+    pub fn set_lock_age_max(&self, age_max: Duration) {
+        self.lock_age_max_ms.store(age_max.as_millis().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether a task has to begin that looks after the ages of locks.
+    pub fn begin_to_age(&self) -> bool {
+        !self.is_aging.load(Ordering::Relaxed)
+            && self.cache.lock().lock_count() > 0
+            && !self.is_aging.swap(true, Ordering::Relaxed)
+    }
+
+    /// Gives up the locks that were not used for long. False if none is left: this task ends.
+    pub fn give_up_unused(&self, now: Instant, above: bool) -> bool {
+        let mut cache = self.cache.lock();
+        let released = cache.give_up_unused(now, self.lock_age_max());
+        let has_more = cache.lock_count() > 0;
+        // With the cache locked: a lock that is granted from now on starts another task.
+        self.is_aging.store(has_more, Ordering::Relaxed);
+        self.release(cache, released, above);
+        has_more
     }
 
     /// Locks held.

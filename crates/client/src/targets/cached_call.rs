@@ -89,6 +89,7 @@ fn answered(
         target.withdraw(seams, handle);
     }
     target.give_locks_back(seams);
+    target.watch_lock_ages(seams);
     has_doubts
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod cached_call;
 pub(crate) mod connection;
+mod lock_ages;
 mod lock_claims;
 mod lock_returns;
 pub(crate) mod recovery;

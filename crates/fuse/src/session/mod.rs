@@ -20,6 +20,7 @@ mod dispatch;
 mod handler;
 pub mod init;
 pub mod notifications;
+mod request_timeout;
 pub mod responder;
 mod ring;
 mod transport;
@@ -210,6 +211,7 @@ fn initialise(
         match negotiate(&request, further) {
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
+                request_timeout::warn();
                 tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session started");
                 return Ok(Initialised { minor: reply.minor, features, rings });
             }
