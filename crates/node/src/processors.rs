@@ -54,7 +54,8 @@ impl CpuOptions {
         Ok(Cores::start_bound(self.cores)?)
     }
 
-    fn restrict(&self) -> Result<(), RestrictError> {
+    /// Restricts the process to its processors, unless that was done.
+    pub fn restrict(&self) -> Result<(), RestrictError> {
         self.cpus.as_ref().map_or(Ok(()), |CpuList(processors)| restrict_processors(processors))
     }
 }

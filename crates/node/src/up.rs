@@ -74,12 +74,15 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let stop = signals::stop_requested()?;
     let manager = ServiceManager::of_this_process();
     let options = options(&arguments)?;
+    let cpu = CpuOptions { cpus: arguments.cpus.clone(), cores: arguments.cores };
+    // Creates nothing if that is impossible.
+    cpu.restrict()?;
     refuse_lost_targets(&options)?;
     refuse_wrong_parameters(&arguments, &options)?;
     preflight::check_mount_point(&mount_point(&arguments), true)?;
     manager.status(format_args!("opening {}", counted(options.targets.len(), "target")));
     let formatted = options.format_missing()?;
-    let cores = CpuOptions { cpus: arguments.cpus.clone(), cores: arguments.cores }.start_bound()?;
+    let cores = cpu.start_bound()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
     spare_shared_disk(&node)?;
     let result = serve(&arguments, &node, &manager, formatted, begun, stop);
