@@ -13,7 +13,7 @@ use rt::{Address, Addresses};
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
 
-use crate::processors::{self, CpuOptions};
+use crate::processors::{self, CpuList, CpuOptions};
 
 /// Allowed memory of a target in MiB: from the minimum that the tables need to 1 TiB.
 const MEMORY_MIB: RangeInclusive<u64> = 16..=1 << 20;
@@ -185,9 +185,9 @@ impl Config {
     pub(crate) fn cpu_options(&self) -> Result<CpuOptions, ConfigError> {
         let wrong = |key: &str| {
             let key = key.to_owned();
-            move |error| ConfigError::Value(format!("{key}: {error}"))
+            move |error: String| ConfigError::Value(format!("{key}: {error}"))
         };
-        let cpus = self.cpus.as_deref().map(str::parse).transpose().map_err(wrong("cpus"))?;
+        let cpus = self.cpus.as_deref().map(str::parse::<CpuList>).transpose().map_err(wrong("cpus"))?;
         let cores = self.cores.map(|cores| processors::parse_cores(&cores.to_string()));
         Ok(CpuOptions { cpus, cores: cores.transpose().map_err(wrong("cores"))? })
     }

@@ -15,7 +15,7 @@ use super::{
     Node, NodeOptions, background,
     control::{NodeControl, Presence},
     daemon, holders, key_file, preflight,
-    processors::{self, CpuOptions},
+    processors::{self, CpuList, CpuOptions},
     reachability::TIMEOUT,
     service_manager::ServiceManager,
     signals,
@@ -142,7 +142,7 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
             ("key", _) => bail!("mount option key: expected key=FILE"),
             ("cpus", value) => {
                 // Commas separate options.
-                let cpus = value.unwrap_or_default().replace(':', ",").parse();
+                let cpus = value.unwrap_or_default().replace(':', ",").parse::<CpuList>();
                 client.cpu.cpus = Some(cpus.map_err(|error| anyhow!("mount option cpus: {error}"))?);
             }
             ("cores", value) => {

@@ -1,5 +1,5 @@
-//! On which processors a process runs, and with how many cores (Lustre's ptlrpcd threads): chosen at
-//! its start, the processors also while it runs (`cpu_pattern`).
+//! On which processors a process runs, and with how many cores (Lustre's ptlrpcd threads): chosen
+//! at its start, the processors also while it runs (`cpu_pattern`).
 //!
 //! Downside: the number of cores is fixed. A task, its timers and its sockets belong to the core on
 //! which they began, so a core cannot end before all of them have.

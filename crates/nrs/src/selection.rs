@@ -154,8 +154,8 @@ impl Selection {
 /// What `nrs_policies` takes.
 const POLICIES_ALLOWED: &str = "fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay";
 
-/// As lctl(8) writes it: `crrn`, `tbf`, `tbf jobid`, `tbf nid+jobid`; `reg` may follow, as requests of high priority
-/// have a service of their own.
+/// As lctl(8) writes it: `crrn`, `tbf`, `tbf jobid`, `tbf nid+jobid`; `reg` may follow, as requests
+/// of high priority have a service of their own.
 impl FromStr for Selection {
     type Err = Refused;
 
