@@ -22,7 +22,7 @@ use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, SetAttributes, T
 
 impl Fixture {
     /// Changes the tables without the MDT's knowledge.
-    async fn damage(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
+    pub async fn damage(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
         // They would find it.
         self.options.audits = false;
         self.damage_unseen(change).await;
@@ -43,12 +43,12 @@ impl Fixture {
     }
 }
 
-fn inode_of(store: &Store, number: InodeNumber) -> Inode {
+pub fn inode_of(store: &Store, number: InodeNumber) -> Inode {
     let value = store.get(INODES, &Inode::key(number)).unwrap().expect("the inode exists");
     Inode::decode(number, &value).unwrap()
 }
 
-fn put_inode(batch: &mut Batch, inode: &Inode) {
+pub fn put_inode(batch: &mut Batch, inode: &Inode) {
     batch.put(INODES, Inode::key(inode.number()), inode.encode());
 }
 

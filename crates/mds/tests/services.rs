@@ -1,7 +1,7 @@
 //! Requests that wait for other clients do not delay the requests that could end the wait: tested
 //! with two service threads where a cluster has hundreds.
 
-use crate::common;
+use crate::{check, common};
 
 use std::{
     sync::{
@@ -11,13 +11,16 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use common::{
+    ost::{GIB, NotingOst},
+    *,
+};
 use lock::inode_locks::LockCounters;
 use parking_lot::Mutex;
 use rpc::{
     Call, Endpoint, Handler, Import, ImportOptions, Question, Recovery, Server, ServerOptions,
     message::{
-        ClientReply, ClientRequest, MdtReply, MdtRequest, Request, RequestExtension,
+        ClientReply, ClientRequest, Compound, MdtReply, MdtRequest, Request, RequestExtension, Step, StepInode,
         lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
         mdt::{
             ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Lookup, Open,
@@ -25,9 +28,9 @@ use rpc::{
         },
     },
 };
-use rt::BoxFuture;
+use rt::{BoxFuture, memory::MemoryTransport};
 use tokio::sync::{Semaphore, watch};
-use types::{ClientId, FsResult, InodeNumber, LockHandle, NodeKind, Slot, Xid};
+use types::{ClientId, FsError, FsResult, InodeNumber, LockHandle, NodeKind, OstIndex, Slot, Xid};
 
 /// Requests that wait, of each kind.
 const WAITING: u64 = 5;
@@ -179,6 +182,79 @@ async fn changes_that_wait_for_cache_locks_delay_nobody() {
         done(change.await.unwrap().unwrap()).unwrap();
     }
     assert_eq!(fs.mdt.cache_locks(), (0, LockCounters { granted: 5, revoked: 5, blocked: 5 }));
+}
+
+/// What finds no space waits until the OSTs were asked, up to a second.
+#[tokio::test]
+async fn requests_that_ask_osts_for_space_delay_nobody() {
+    let network = MemoryTransport::new();
+    let (ost, endpoint) = NotingOst::serve(&network, OstIndex(0));
+    *ost.bytes_available.lock() = 0;
+    let fs = Fixture::on_network(&network, Vec::new()).await.with_plain_files();
+    let ost_refresh = Duration::from_secs(3600);
+    fs.mdt.set_parameters(mds::Parameters { ost_refresh, ..fs.mdt.parameters() });
+    fs.mdt.update_map(&[(OstIndex(0), endpoint, true)]);
+    eventually("the OST has answered", async || fs.mdt.osts().iter().all(|(_, view)| view.report.is_some())).await;
+    let server = serve(&fs);
+    let client = connect(&fs, &server, BOB, None);
+    call(&client, MdtRequest::Ping).await.unwrap();
+    let service = server.service("mdt");
+    let (before, hold) = (service.statistics().requests, ost.hold.lock().await);
+    let mut waiting = Vec::new();
+    for number in 0..WAITING {
+        let (name, kind, mode, umask) = (format!("{number}").into_bytes(), NodeKind::Regular, 0o644, 0);
+        let step = Step::Create { parent: StepInode::Known(ROOT), name, kind, mode, umask, layout: None, open: None };
+        let compound = MdtRequest::Compound(Compound { who: root(), steps: vec![step] });
+        waiting.push(change(&client, compound));
+        let create = create_request(ROOT, &format!("{number}"), NodeKind::Regular, 0o644, None);
+        waiting.push(change(&client, MdtRequest::Create(root(), create)));
+    }
+    let arrived = || service.statistics().requests - before + service.statistics().waiting as u64;
+    eventually("all of them have arrived", async || arrived() >= 2 * WAITING).await;
+    call(&client, MdtRequest::GetAttributes(ROOT)).await.unwrap();
+    drop(hold);
+    for (number, request) in waiting.into_iter().enumerate() {
+        match request.await.unwrap() {
+            Ok(MdtReply::Compound(reply)) => assert_eq!(reply.error, Some(FsError::NoSpace)),
+            reply => assert_eq!(reply, Err(FsError::NoSpace), "{number}"),
+        }
+    }
+    assert_eq!(service.statistics().waiting_max, 0, "nothing waited for a thread");
+    *ost.bytes_available.lock() = GIB / 2;
+    create_open(&client, "with space", OpenId(1)).await;
+}
+
+#[tokio::test]
+async fn repairs_that_wait_for_cache_locks_delay_nobody() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.damage(|store, batch| {
+        let mut inode = check::inode_of(store, file);
+        inode.attributes.links = 2;
+        check::put_inode(batch, &inode);
+    })
+    .await;
+    let server = serve(&fs);
+    let asked = Arc::new(Asked::default());
+    let (holder, others) = (connect(&fs, &server, BOB, Some(asked.clone())), connect(&fs, &server, ALICE, None));
+    call(&holder, MdtRequest::Ping).await.unwrap();
+    let resource = Resource::Inode(file, InodeBits(inode_bit::ATTRIBUTES));
+    let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+    let look = Question { wanted, ..MdtRequest::GetAttributes(file).into() };
+    assert_eq!(holder.call(look).await.unwrap().extension.granted.len(), 1);
+    let checks: Vec<_> = (0..WAITING).map(|_| change(&others, MdtRequest::Check(root(), true))).collect();
+    let service = server.service("mdt_readpage");
+    eventually("all of them wait", async || service.statistics().in_flight == checks.len()).await;
+    eventually("the lock is asked for", async || !asked.locks.lock().is_empty()).await;
+    let handles = asked.locks.lock().clone();
+    done(call(&holder, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
+    let mut repaired = 0;
+    for check in checks {
+        let MdtReply::Findings(findings) = check.await.unwrap().unwrap() else { panic!("no findings") };
+        repaired += findings.iter().filter(|finding| finding.repaired).count();
+    }
+    assert!(repaired >= 1, "its number of links is right");
+    assert_eq!(service.statistics().waiting_max, 0);
 }
 
 /// Comes back with what it has, when it is let.

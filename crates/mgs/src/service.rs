@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kv::{Batch, Lsn, Store};
 use parking_lot::Mutex;
 use rpc::{
-    Answer, Call, Handler, SessionEvent,
+    Answer, Call, Clients, Handler, SessionEvent,
     message::{
         MgsReply, MgsRequest, Reply, Request,
         mgs::{ClusterMap, Register, TargetRole},
@@ -28,6 +28,9 @@ use crate::{TARGET_NAME, cluster::Cluster, holders::Holders, tables};
 
 /// Longest time a request for the map waits for another version.
 const POLL_TIME: Duration = Duration::from_secs(1);
+
+/// Service of requests that may wait for another map.
+const SERVICE_MAP: &str = "mgs_map";
 
 /// What a target last said of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,9 @@ pub struct Mgs {
     published: watch::Sender<Arc<ClusterMap>>,
     /// Clients with sessions that have waited for another map: told when their sessions end.
     waiting: Mutex<BTreeMap<ClientId, Arc<Notify>>>,
+    /// Those of the server that serves this service: to it, requests that wait give their threads
+    /// back.
+    clients: Mutex<Option<Arc<dyn Clients>>>,
 }
 
 impl Mgs {
@@ -86,6 +92,7 @@ impl Mgs {
             holders: Mutex::default(),
             published,
             waiting: Mutex::default(),
+            clients: Mutex::default(),
         }))
     }
 
@@ -149,6 +156,8 @@ impl Mgs {
                 () = leaves => {}
             }
         };
+        let clients = self.clients.lock().clone();
+        let _parked = clients.and_then(|clients| clients.park(SERVICE_MAP));
         rt::clock::timeout_at(&*self.clock, self.clock.now() + POLL_TIME, changed).await;
         ClusterMap::clone(&self.map())
     }
@@ -214,11 +223,11 @@ impl Handler for Mgs {
         self.store.halt();
     }
 
-    /// Requests that wait for another map have service threads of their own, so that they hold
-    /// nobody up.
+    /// Requests that wait for another map hold no service thread meanwhile. They have a service of
+    /// their own, so that its times are not taken for those of other requests.
     fn service(&self, request: &Request) -> &'static str {
         match request {
-            Request::Mgs(MgsRequest::GetMap(_)) => "mgs_map",
+            Request::Mgs(MgsRequest::GetMap(_)) => SERVICE_MAP,
             Request::Mgs(
                 MgsRequest::Register(_)
                 | MgsRequest::SetParameter(..)
@@ -233,6 +242,10 @@ impl Handler for Mgs {
             // Refused at once.
             Request::Mdt(_) | Request::Ost(_) => "mgs",
         }
+    }
+
+    fn served(&self, clients: Arc<dyn Clients>) {
+        *self.clients.lock() = Some(clients);
     }
 
     /// Every request can be executed again.

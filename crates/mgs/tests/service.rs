@@ -7,7 +7,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use common::Host;
 use rpc::{
-    Handler, SessionEvent,
+    Endpoint, Handler, Import, ImportOptions, Server, ServerOptions, SessionEvent,
     message::{
         MgsReply, MgsRequest,
         mgs::{ClusterMap, Register, TargetRole, TargetState},
@@ -15,6 +15,7 @@ use rpc::{
     },
 };
 use rt::Instant;
+use tokio::time::timeout;
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, Refusal, SpaceUsage};
 
 /// Who asks.
@@ -172,4 +173,37 @@ async fn a_session_that_has_ended_waits_for_no_map() {
     }
     mgs.clone().session_event(SessionEvent::Closed(PROCESS)).await;
     assert_eq!(waiting.await.unwrap().version, 1, "the clock has not moved");
+}
+
+/// More processes than there are service threads follow the map.
+#[tokio::test]
+async fn requests_that_wait_for_another_map_hold_no_thread() {
+    const WAITING: usize = 5;
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    let options = ServerOptions { service_threads: 2, ..ServerOptions::new(rpc::Keyring::of_test()) };
+    let server = Server::new(host.seams.clone(), options);
+    server.add_target(mgs::TARGET_NAME, mgs.clone(), Duration::from_secs(3600));
+    let principal = rpc::Principal::of_test(1, rpc::Role::Client).claiming(PROCESS);
+    let (endpoint, options) = (Endpoint::Local(server.clone()), ImportOptions::default());
+    let import = Import::new(host.seams.clone(), mgs::TARGET_NAME, endpoint, principal, options, None);
+    let ask = |known| {
+        let import = import.clone();
+        tokio::spawn(async move { import.call(MgsRequest::GetMap(known)).await.map(|answered| answered.reply) })
+    };
+    let waiting: Vec<_> = (0..WAITING).map(|_| ask(1)).collect();
+    let service = server.service("mgs_map");
+    let all_wait = async {
+        while service.statistics().in_flight < WAITING {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), all_wait).await.expect("all of them wait");
+    assert_eq!(map(ask(0).await.unwrap()).version, 1, "one that need not wait is answered");
+    assert!(waiting.iter().all(|request| !request.is_finished()));
+    map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
+    for request in waiting {
+        assert_eq!(map(request.await.unwrap()).version, 2);
+    }
+    assert_eq!(service.statistics().waiting_max, 0);
 }

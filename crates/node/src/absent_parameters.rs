@@ -1,7 +1,7 @@
 //! Parameters of Lustre that do not exist here because there is nothing that they would change,
 //! with the reasons, for the message that refuses them.
 
-/// By the last part of the name.
+/// By a part of the name.
 const ABSENT: &[(&str, &str)] = &[
     ("max_dirty_mb", "a write reaches its targets before it returns, so a mount holds no dirty data"),
     (
@@ -9,25 +9,32 @@ const ABSENT: &[(&str, &str)] = &[
         "a write of up to 1 MiB to one object is one request, so that other writes do not come between its parts",
     ),
     ("max_mod_rpcs_in_flight", "max_rpcs_in_flight limits all requests, since a server keeps a reply for each of them"),
+    ("ost_create", "an object is created by its first write, in ost_io: there is no service for it"),
+    (
+        "req_history",
+        "a service keeps no requests that have ended; stats counts them and their times, tuner_log decisions",
+    ),
+    ("timeouts", TIMEOUTS),
+    ("at_min", TIMEOUTS),
+    ("at_max", TIMEOUTS),
+    ("parallel_dio", "direct I/O is always parallel: its parts go to all stripes at once"),
     ("max_ptlrpcds", RPC_THREADS),
     ("ptlrpcd_per_cpt_max", RPC_THREADS),
     ("ptlrpcd_cpts", PROCESSORS),
     ("ptlrpcd_bind_policy", PROCESSORS),
     ("cpu_npartitions", PROCESSORS),
-    ("cpu_pattern", PROCESSORS),
-    ("cpu_partition_table", PROCESSORS),
     ("cpu_map", PROCESSORS),
 ];
 
-const RPC_THREADS: &str =
-    "a process has one thread for each processor that it may use; start it under taskset for fewer";
-const PROCESSORS: &str =
-    "a process uses the processors that it may use when it starts; choose them with taskset or a cgroup";
+const TIMEOUTS: &str = "timeouts are not estimated: a call waits for the number of seconds in the parameter timeout";
+const RPC_THREADS: &str = "the number of cores, its ptlrpcd threads, is fixed when a process starts (mount option \
+     cores=N, stria up --cores N, cores = N in the configuration); while it runs, cpu_pattern chooses its processors";
+const PROCESSORS: &str = "a process has one CPU partition; cpu_pattern chooses its processors";
 
 /// Why there is no such parameter, if Lustre has it.
 pub fn reason(pattern: &str) -> Option<&'static str> {
-    let last = pattern.rsplit(['.', '/']).next()?;
-    ABSENT.iter().find(|(name, _)| *name == last).map(|(_, reason)| *reason)
+    let named = |part| ABSENT.iter().find(|(name, _)| *name == part).map(|(_, reason)| *reason);
+    pattern.rsplit(['.', '/']).find_map(named)
 }
 
 #[cfg(test)]
@@ -39,6 +46,9 @@ mod tests {
         assert!(reason("osc.*.max_dirty_mb").is_some_and(|reason| reason.contains("no dirty data")));
         assert!(reason("osc/stria-OST0000-osc/max_pages_per_rpc").is_some());
         assert!(reason("mdc.*.max_mod_rpcs_in_flight").is_some());
+        assert!(reason("ost.OSS.ost_create.threads_max").is_some_and(|reason| reason.contains("its first write")));
+        assert!(reason("ost.OSS.ost_io.timeouts").is_some() && reason("llite.*.parallel_dio").is_some());
         assert_eq!(reason("osc.*.max_rpcs_in_flight"), None);
+        assert_eq!(reason("timeout"), None);
     }
 }

@@ -13,6 +13,8 @@ use rt::{Address, Addresses};
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
 
+use crate::processors::{self, CpuList, CpuOptions};
+
 /// Allowed memory of a target in MiB: from the minimum that the tables need to 1 TiB.
 const MEMORY_MIB: RangeInclusive<u64> = 16..=1 << 20;
 
@@ -42,6 +44,12 @@ pub struct Config {
     /// Memory for metadata tables of each target, in MiB.
     #[serde(default = "memory_mib_default")]
     pub memory_mib: u64,
+    /// Processors that this daemon uses, as `0-3,8`; `None`: all that it may use.
+    #[serde(default)]
+    pub cpus: Option<String>,
+    /// Number of threads that send, receive and execute requests; `None`: one for each processor.
+    #[serde(default)]
+    pub cores: Option<usize>,
     /// The targets of this host.
     #[serde(rename = "target", default)]
     pub targets: Vec<TargetConfig>,
@@ -173,6 +181,17 @@ impl Config {
         self.parameters.iter().map(assignment).collect()
     }
 
+    /// Processors and cores.
+    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, ConfigError> {
+        let wrong = |key: &str| {
+            let key = key.to_owned();
+            move |error: String| ConfigError::Value(format!("{key}: {error}"))
+        };
+        let cpus = self.cpus.as_deref().map(str::parse::<CpuList>).transpose().map_err(wrong("cpus"))?;
+        let cores = self.cores.map(|cores| processors::parse_cores(&cores.to_string()));
+        Ok(CpuOptions { cpus, cores: cores.transpose().map_err(wrong("cores"))? })
+    }
+
     /// Whether all values make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
@@ -185,6 +204,7 @@ impl Config {
             let (min, max) = MEMORY_MIB.into_inner();
             return wrong(format!("memory_mib = {}: use {min} to {max}", self.memory_mib));
         }
+        self.cpu_options()?;
         if self.targets.is_empty() {
             return wrong("no [[target]]: name the targets that this daemon serves".to_owned());
         }
@@ -288,6 +308,8 @@ mod tests {
             (format!("{head}{target}"), "mgs = \"HOST:PORT\" is missing"),
             (format!("{head}mgs = 'a'\n{target}{target}"), "two targets use the directory"),
             (format!("{head}mgs = 'a'\n"), "no [[target]]"),
+            (format!("{head}mgs = 'a'\ncpus = '0-'\n{target}"), "cpus: expected processors such as 0-3,8"),
+            (format!("{head}mgs = 'a'\ncores = 0\n{target}"), "cores: expected a number of cores from 1 to 1024"),
             (format!("{head}mgs = 'a,a'\n{target}"), "mgs = \"a,a\": expected HOST:PORT"),
             (format!("{head}advertise = 'a:1,b:c'\nmgs = 'a'\n{target}"), "advertise = \"a:1,b:c\": expected"),
             (format!("fsname = 'much too long'\nlisten = ''\nmgs = 'a'\n{target}"), "cannot name a file system"),

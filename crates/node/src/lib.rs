@@ -27,6 +27,7 @@ mod parameters;
 mod pool_parameters;
 mod preflight;
 mod process;
+mod processors;
 pub mod reachability;
 pub mod serve;
 mod server_key;

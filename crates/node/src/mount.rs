@@ -2,20 +2,20 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fuse::{
     Mount, MountOptions, MountSource,
     mount::{MountError, helper::HelperRequest},
 };
 use rpc::{Role, auth::KeyKind};
-use rt::real::Cores;
 use tokio::sync::watch;
 
 use super::{
     Node, NodeOptions, background,
     control::{NodeControl, Presence},
     daemon, holders, key_file, preflight,
+    processors::{self, CpuList, CpuOptions},
     reachability::TIMEOUT,
     service_manager::ServiceManager,
     signals,
@@ -121,6 +121,7 @@ pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
 struct ClientOptions {
     timeout: Option<Duration>,
     key: Option<PathBuf>,
+    cpu: CpuOptions,
 }
 
 fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions)> {
@@ -128,7 +129,7 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
     for text in &arguments.options {
         options.add(text)?;
     }
-    let mut client = ClientOptions { timeout: None, key: arguments.key.clone() };
+    let mut client = ClientOptions { timeout: None, key: arguments.key.clone(), cpu: CpuOptions::default() };
     for (name, value) in &options.others {
         match (name.as_str(), value.as_deref()) {
             ("timeout", Some(value)) => {
@@ -139,6 +140,15 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
             }
             ("key", Some(value)) if !value.is_empty() => client.key = Some(PathBuf::from(value)),
             ("key", _) => bail!("mount option key: expected key=FILE"),
+            ("cpus", value) => {
+                // Commas separate options.
+                let cpus = value.unwrap_or_default().replace(':', ",").parse::<CpuList>();
+                client.cpu.cpus = Some(cpus.map_err(|error| anyhow!("mount option cpus: {error}"))?);
+            }
+            ("cores", value) => {
+                let cores = processors::parse_cores(value.unwrap_or_default());
+                client.cpu.cores = Some(cores.map_err(|error| anyhow!("mount option cores: {error}"))?);
+            }
             (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
             (name, _) => bail!("unknown mount option '{name}'"),
         }
@@ -153,7 +163,7 @@ fn foreground(
     client_options: &ClientOptions,
 ) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
-    let cores = Cores::start_all_bound()?;
+    let cores = client_options.cpu.start_bound()?;
     let key = client_options.key.as_deref();
     let keys = key_file::find(key, &source.fsname, KeyKind::Client, "-o key=FILE")?;
     let options = NodeOptions::client(&source.mgs, &source.fsname, Role::Client, keys);

@@ -31,6 +31,8 @@ const MEANINGS: &[(&str, &str)] = &[
          /dev/fuse), on (over io_uring, or do not mount), off",
     ),
     ("threads=N", "number of threads that read /dev/fuse, 1 to 1024 (default: one per core); not for io_uring"),
+    ("cpus=LIST", "processors that the mount uses, as 0-3:8 (default: all that it may use); see cpu_pattern"),
+    ("cores=N", "number of threads that send and receive requests, 1 to 1024 (default: one per processor)"),
     ("timeout=SECONDS", "how long a call waits for a server that does not answer (default: 100)"),
     ("key=FILE", "file of the client key (default: /etc/stria/FSNAME.client.key)"),
     ("remount", "change ro, rw and other flags of the existing mount"),
@@ -95,7 +97,7 @@ mod tests {
         for flag in fuse::mount::options::flag_names() {
             assert!(documented.contains(&flag), "{flag} is not documented");
         }
-        let own = ["key", "timeout"];
+        let own = ["cores", "cpus", "key", "timeout"];
         for name in documented {
             let value = match name {
                 "threads" => "=1",

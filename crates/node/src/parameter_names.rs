@@ -20,6 +20,7 @@ use super::{
     config::{Role, TargetConfig},
     mdt_parameters,
     pool_parameters::PERCENT,
+    processors::CpuList,
     service_parameters::{self, SERVICES, ServerKind},
     tuner_parameters,
 };
@@ -53,6 +54,8 @@ enum Takes {
     JobSource,
     /// Whether a tuner is on.
     Tuner,
+    /// Processors.
+    Processors,
     /// A number.
     Number(RangeInclusive<u64>),
     /// A number of MiB, or a size with a unit of its own.
@@ -76,7 +79,13 @@ const fn mebibytes(name: &'static str, range: RangeInclusive<u64>) -> Leaf {
 }
 
 /// Of a process.
-const OF_PROCESS: &[Leaf] = &[shown("panics"), shown("version")];
+const OF_PROCESS: &[Leaf] = &[
+    shown("cores"),
+    shown("cpu_partition_table"),
+    Leaf { name: "cpu_pattern", takes: Takes::Processors },
+    shown("panics"),
+    shown("version"),
+];
 /// Of all object storage targets of a process.
 const OF_OSS: &[Leaf] = &[number("limit_mbps", LIMIT_MBPS)];
 /// Of a metadata target, besides the numbers that its module has.
@@ -226,6 +235,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Nothing => Parameter::read_only("", String::new),
             Takes::Text => Parameter::writable("", String::new, |_| Ok(())),
             Takes::JobSource => Parameter::writable("", String::new, |text| text.parse::<JobSource>().map(drop)),
+            Takes::Processors => Parameter::writable("", String::new, |text| text.parse::<CpuList>().map(drop)),
             Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
@@ -368,10 +378,13 @@ mod tests {
                 "osc.*.max_dirty_mb=32",
                 "there is no 'osc.*.max_dirty_mb': a write reaches its targets before it returns",
             ),
+            ("cpu_pattern=N", "expected processors such as 0-3,8, found 'N'; a process has one CPU partition"),
+            ("cores=1", "'cores' is read-only"),
+            ("max_ptlrpcds=4", "there is no 'max_ptlrpcds': the number of cores, its ptlrpcd threads, is fixed"),
             ("ldlm.services.ldlm_canceld.tuner=on", "no parameter matches"),
             (
                 "ost.OSS.ost_io.nrs_policies=nosuch",
-                "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay",
+                "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay",
             ),
             ("mds.MDS.mdt.nrs_tbf_rule=start a jobid={x}", "a rule has a rate"),
             ("mds.MDS.mdt.nrs_tbf_rule=start a opcode={mds_x} rate=1", "allowed: mdt_lookup, "),

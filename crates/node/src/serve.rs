@@ -3,7 +3,6 @@
 use std::{convert::Infallible, path::PathBuf, sync::Arc};
 
 use clap::Args;
-use rt::real::Cores;
 use types::counted;
 
 use super::{
@@ -32,7 +31,7 @@ pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
     let manager = ServiceManager::of_this_process();
     manager.status(format_args!("opening {}", counted(config.targets.len(), "target")));
-    let cores = Cores::start_all()?;
+    let cores = config.cpu_options()?.start()?;
     let options = NodeOptions::daemon(&config);
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
     let parameters = config.assignments();

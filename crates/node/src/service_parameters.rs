@@ -187,8 +187,8 @@ fn register_statistics(tree: &ParameterTree, prefix: &str, service: Arc<Service>
     tree.register(&format!("{prefix}.stats"), Parameter::writable(doc, get, reset))
 }
 
-const POLICIES_DOC: &str =
-    "order in which requests are executed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay";
+const POLICIES_DOC: &str = "order in which requests are executed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], \
+     delay";
 const RULES_DOC: &str = "rules of tbf: start NAME CONDITIONS rate=RATE [rank=RULE], change NAME rate=RATE, stop NAME";
 
 fn setting_doc(name: &str) -> &'static str {
@@ -270,7 +270,7 @@ pub fn register_checks(tree: &ParameterTree, known: &KnownService) -> Result<(),
     let check = |text: &str| text.parse::<Selection>().map(drop).map_err(|refused| refused.to_string());
     register("nrs_policies", Parameter::writable("", String::new, check))?;
     let check = |text: &str| {
-        let parsed = RuleCommand::parse(text, ClassBy::Everything, &opcodes());
+        let parsed = RuleCommand::parse(text, ClassBy::EVERYTHING, &opcodes());
         parsed.map(drop).map_err(|refused| refused.to_string())
     };
     register("nrs_tbf_rule", Parameter::writable("", String::new, check))?;

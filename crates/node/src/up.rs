@@ -26,6 +26,7 @@ use super::{
     key_file::CLIENT_KEY_FILE,
     mount_guard::MountGuard,
     parameter_names, preflight,
+    processors::{self, CpuList, CpuOptions},
     service_manager::ServiceManager,
     signals,
     status::say,
@@ -56,6 +57,12 @@ pub struct UpArgs {
     /// Name of a new file system [default: stria]
     #[arg(long, value_name = "NAME")]
     pub fsname: Option<String>,
+    /// Processors to use, as 0-3,8 [default: all that this process may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
+    /// Number of threads that send, receive and execute requests [default: one per processor]
+    #[arg(long, value_name = "N", value_parser = processors::parse_cores)]
+    pub cores: Option<usize>,
     /// Set a parameter at start; may be repeated
     #[arg(short, long = "set", value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
@@ -67,12 +74,15 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let stop = signals::stop_requested()?;
     let manager = ServiceManager::of_this_process();
     let options = options(&arguments)?;
+    let cpu = CpuOptions { cpus: arguments.cpus.clone(), cores: arguments.cores };
+    // Creates nothing if that is impossible.
+    cpu.restrict()?;
     refuse_lost_targets(&options)?;
     refuse_wrong_parameters(&arguments, &options)?;
     preflight::check_mount_point(&mount_point(&arguments), true)?;
     manager.status(format_args!("opening {}", counted(options.targets.len(), "target")));
     let formatted = options.format_missing()?;
-    let cores = Cores::start_all_bound()?;
+    let cores = cpu.start_bound()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
     spare_shared_disk(&node)?;
     let result = serve(&arguments, &node, &manager, formatted, begun, stop);

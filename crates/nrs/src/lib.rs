@@ -27,7 +27,7 @@ pub mod turns;
 pub use facts::{DataRange, Direction, Entry, Facts};
 pub use policy::{Next, Policy};
 pub use scheduler::{PolicyState, Scheduled, Scheduler};
-pub use selection::{ClassBy, PolicyName, Selection};
+pub use selection::{ClassBy, Field, PolicyName, Selection};
 pub use settings::{BatchSettings, DelaySettings, Settings, Supported};
 
 /// Why a setting was refused, with what is allowed.

@@ -44,36 +44,33 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// By what tbf distinguishes classes of requests, each with a bucket of its own.
+/// A field of a request by which tbf distinguishes classes, and which rules name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClassBy {
-    /// By all of the following together.
-    Everything,
-    /// By the client's address.
+pub enum Field {
+    /// The client's address.
     Nid,
-    /// By job.
+    /// The job.
     Job,
-    /// By kind of request.
+    /// The kind of request.
     Opcode,
-    /// By user.
+    /// The user.
     Uid,
-    /// By group.
+    /// The group.
     Gid,
 }
 
-impl ClassBy {
-    /// All that have a name: the fields that rules name.
-    pub const NAMED: [ClassBy; 5] = [ClassBy::Nid, ClassBy::Job, ClassBy::Opcode, ClassBy::Uid, ClassBy::Gid];
+impl Field {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Field; 5] = [Field::Nid, Field::Job, Field::Opcode, Field::Uid, Field::Gid];
 
-    /// As rules name it; empty for all together.
+    /// As it is written.
     pub fn as_str(self) -> &'static str {
         match self {
-            ClassBy::Everything => "",
-            ClassBy::Nid => "nid",
-            ClassBy::Job => "jobid",
-            ClassBy::Opcode => "opcode",
-            ClassBy::Uid => "uid",
-            ClassBy::Gid => "gid",
+            Field::Nid => "nid",
+            Field::Job => "jobid",
+            Field::Opcode => "opcode",
+            Field::Uid => "uid",
+            Field::Gid => "gid",
         }
     }
 
@@ -84,8 +81,54 @@ impl ClassBy {
                 "projid is not possible: requests do not carry project ids; allowed: nid, jobid, opcode, uid, gid",
             ));
         }
-        let found = Self::NAMED.into_iter().find(|field| field.as_str() == name);
+        let found = Self::ALL.into_iter().find(|field| field.as_str() == name);
         found.ok_or_else(|| Refused::new(format!("unknown field '{name}'; allowed: nid, jobid, opcode, uid, gid")))
+    }
+}
+
+/// By what tbf distinguishes classes of requests, each with a bucket of its own: a set of fields,
+/// at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClassBy(u8);
+
+impl ClassBy {
+    /// By all fields together: plain `tbf`.
+    pub const EVERYTHING: Self = Self((1 << Field::ALL.len()) - 1);
+
+    /// By one field.
+    pub const fn of(field: Field) -> Self {
+        Self(1 << field as u8)
+    }
+
+    /// Whether this field is among them.
+    pub const fn has(self, field: Field) -> bool {
+        self.0 & Self::of(field).0 != 0
+    }
+
+    /// The only field, if there is one: rules then have one condition, for this field.
+    pub fn single(self) -> Option<Field> {
+        Field::ALL.into_iter().find(|field| Self::of(*field) == self)
+    }
+
+    /// The fields in a text such as `jobid` or `nid+jobid`.
+    pub fn parse(text: &str) -> Result<Self, Refused> {
+        let mut set = 0;
+        for name in text.split('+') {
+            let field = Self::of(Field::parse(name)?);
+            if set & field.0 != 0 {
+                return Err(Refused::new(format!("'{name}' is there twice in '{text}'")));
+            }
+            set |= field.0;
+        }
+        Ok(Self(set))
+    }
+}
+
+/// The fields joined by `+`.
+impl fmt::Display for ClassBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Field::ALL.into_iter().filter(|field| self.has(*field)).map(Field::as_str).collect();
+        f.write_str(&names.join("+"))
     }
 }
 
@@ -104,28 +147,31 @@ impl Selection {
 
     /// This policy; tbf by everything.
     pub const fn of(name: PolicyName) -> Self {
-        Self { name, class_by: ClassBy::Everything }
+        Self { name, class_by: ClassBy::EVERYTHING }
     }
 }
 
-/// As lctl(8) writes it: `crrn`, `tbf`, `tbf jobid`; `reg` may follow, as requests of high priority
-/// have a service of their own.
+/// What `nrs_policies` takes.
+const POLICIES_ALLOWED: &str = "fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay";
+
+/// As lctl(8) writes it: `crrn`, `tbf`, `tbf jobid`, `tbf nid+jobid`; `reg` may follow, as requests
+/// of high priority have a service of their own.
 impl FromStr for Selection {
     type Err = Refused;
 
     fn from_str(text: &str) -> Result<Self, Refused> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
-        let allowed = "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay";
+        let allowed = format!("allowed: {POLICIES_ALLOWED}");
         let Some(name) = PolicyName::ALL.into_iter().find(|policy| policy.as_str() == name) else {
             return Err(Refused::new(format!("unknown policy '{name}'; {allowed}")));
         };
         let mut selection = Selection::of(name);
         let mut word = words.next();
         if name == PolicyName::Tbf
-            && let Some(field) = word.filter(|word| !["reg", "hp"].contains(word))
+            && let Some(fields) = word.filter(|word| !["reg", "hp"].contains(word))
         {
-            selection.class_by = ClassBy::parse(field)?;
+            selection.class_by = ClassBy::parse(fields)?;
             word = words.next();
         }
         match (word, words.next()) {
@@ -144,8 +190,8 @@ pub(crate) const HIGH_PRIORITY: &str =
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.class_by {
-            ClassBy::Everything => write!(f, "{}", self.name),
-            class_by => write!(f, "{} {}", self.name, class_by.as_str()),
+            ClassBy::EVERYTHING => write!(f, "{}", self.name),
+            class_by => write!(f, "{} {class_by}", self.name),
         }
     }
 }

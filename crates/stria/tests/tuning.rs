@@ -15,29 +15,37 @@ fn in_flight(system: &FileSystem) -> usize {
 }
 
 /// Runs fio several times at once, on one file, again and again until so many requests are in
-/// flight. The OSTs answer each after two seconds.
+/// flight.
 fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str) {
+    reached_by(system, requests, programs, options, |number| {
+        let directory = system.path(0);
+        let offset = number * (8 << 20) / programs;
+        program("fio")
+            .arg("--name=direct")
+            .arg(format!("--filename={}", directory.join("file").display()))
+            .arg(format!("--offset={offset}"))
+            .args(options.split_whitespace())
+            .args("--direct=1 --fallocate=none --output-format=terse".split_whitespace())
+            .within(directory)
+            .succeed();
+    });
+}
+
+/// Runs several programs at once, again and again until so many requests are in flight. The OSTs
+/// answer each after two seconds.
+fn reached_by(system: &FileSystem, requests: usize, programs: usize, what: &str, run: impl Fn(usize) + Sync) {
     system.ctl("set_param 'obdfilter.*.limit_latency_us=2000000'");
     let reached = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (end, reached) = (End(&reached), &reached);
+        let (end, reached, run) = (End(&reached), &reached, &run);
         for number in 0..programs {
-            let directory = system.path(0);
-            let offset = number * (8 << 20) / programs;
             scope.spawn(move || {
                 while !reached.load(Ordering::SeqCst) {
-                    program("fio")
-                        .arg("--name=direct")
-                        .arg(format!("--filename={}", directory.join("file").display()))
-                        .arg(format!("--offset={offset}"))
-                        .args(options.split_whitespace())
-                        .args("--direct=1 --fallocate=none --output-format=terse".split_whitespace())
-                        .within(directory)
-                        .succeed();
+                    run(number);
                 }
             });
         }
-        wait_for(&format!("{requests} requests in flight: {options}"), TIMEOUT, || {
+        wait_for(&format!("{requests} requests in flight: {what}"), TIMEOUT, || {
             (in_flight(system) >= requests).then_some(())
         });
         drop(end);
@@ -63,6 +71,17 @@ fn direct_io_is_parallel() {
             reaches(&system, 8, 1, &large);
         }
     }
+    // Threads of one program, each of which waits for its system call.
+    for what in ["randwrite", "randread"] {
+        let threads =
+            format!("--rw={what} --ioengine=psync --thread --numjobs=8 --offset_increment=1m --bs=64k --size=256k");
+        reaches(&system, 8, 1, &threads);
+    }
+    // A file that grows: the kernel executes one such write at a time, but a large one is parallel.
+    system.shell("mkdir $A/new && lfs setstripe -c 4 -S 1M $A/new").succeed();
+    reached_by(&system, 8, 1, "one write that extends its file", |_| {
+        system.shell("dd if=/dev/zero of=$A/new/file bs=8M count=1 oflag=direct status=none").succeed();
+    });
     system.finish();
 }
 

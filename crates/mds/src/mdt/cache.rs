@@ -12,7 +12,7 @@ use std::time::Duration;
 use lock::{ChangeId, Revocation};
 use parking_lot::MutexGuard;
 use rpc::{
-    Clients,
+    Clients, Parked,
     message::{
         ClientReply, ClientRequest,
         client::Blocking,
@@ -107,6 +107,12 @@ impl Mdt {
     /// [`Mdt::locks_given_back`].
     pub(super) async fn client_back(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
         self.unless_stopped(service, progress).await
+    }
+
+    /// A request of this service waits for clients or OSTs: it counts as none of the service's
+    /// threads until the answer is dropped.
+    pub(super) fn park(&self, service: &'static str) -> Option<Parked> {
+        self.revoker.clients()?.park(service)
     }
 
     /// Waits for clients, as none of the threads of its service.

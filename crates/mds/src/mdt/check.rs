@@ -7,13 +7,16 @@ use rpc::message::mdt::Finding;
 use types::{FsError, FsResult};
 
 use super::Mdt;
-use crate::ops::check::{self, CheckReport, Pass};
+use crate::{
+    ops::check::{self, CheckReport, Pass},
+    transaction::Transaction,
+};
 
 /// Records per transaction.
 const PAGE: usize = 256;
 
-/// Runs all passes.
-pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
+/// Runs all passes, for a request of `service`.
+pub(super) async fn run(mdt: &Mdt, service: &'static str, repair: bool) -> FsResult<Vec<Finding>> {
     let mut report = CheckReport::new(repair);
     for (table, pass) in check::PASSES {
         let mut after: Option<Vec<u8>> = None;
@@ -22,7 +25,7 @@ pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
             let Some((last, _)) = keys.last() else { break };
             after = Some(last.clone());
             for (key, _) in &keys {
-                check_one(mdt, table, key, pass, &mut report).await?;
+                check_one(mdt, service, (table, key), pass, &mut report).await?;
             }
             yield_now().await;
         }
@@ -31,8 +34,16 @@ pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
 }
 
 /// One record in one transaction: as it is now, not as the page showed it.
-async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut CheckReport) -> FsResult<()> {
-    let checked = mdt.transact(mdt.principal.client(), |txn| check::record(txn, report, table, key, pass)).await;
+async fn check_one(
+    mdt: &Mdt,
+    service: &'static str,
+    (table, key): (kv::Table, &[u8]),
+    pass: Pass,
+    report: &mut CheckReport,
+) -> FsResult<()> {
+    let check = |txn: &mut Transaction<'_>| check::record(txn, report, table, key, pass);
+    // A repair waits for the locks of clients that have cached what it changes.
+    let checked = mdt.transact_for(Some(service), mdt.principal.client(), check).await;
     match checked {
         Err(FsError::Damaged(damage)) => {
             report.damaged(key, damage.to_string());

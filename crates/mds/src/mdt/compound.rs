@@ -110,7 +110,7 @@ impl Mdt {
             self.written(lsn).await?;
             if lacks_osts {
                 refreshed = true;
-                self.refresh_all_space().await;
+                self.refresh_all_space(row.service).await;
                 continue;
             }
             let executed = outcome?;

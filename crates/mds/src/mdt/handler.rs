@@ -207,7 +207,7 @@ impl Mdt {
             }
             Answering::Check(who, repair) => {
                 ops::require_root(who)?;
-                MdtReply::Findings(check::run(self, repair).await?)
+                MdtReply::Findings(check::run(self, row.service, repair).await?)
             }
             Answering::CancelLocks(handles) => {
                 self.cancel_locks(call.client, handles);
@@ -222,10 +222,7 @@ impl Mdt {
                 if self.namespace().volatile.opens.of(call.client).writers == 0 {
                     return Err(FsError::NotPermitted);
                 }
-                {
-                    let _parked = self.revoker.clients().and_then(|clients| clients.park(row.service));
-                    self.refresh_space(ost).await;
-                }
+                self.refresh_space(row.service, ost).await;
                 self.namespace().volatile.targets.refused(ost, self.seams.clock.now());
                 MdtReply::Done
             }
@@ -234,7 +231,7 @@ impl Mdt {
             self.durable().await?;
         }
         if let (Some(leave), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) = (row.leave, &reply) {
-            let _parked = self.revoker.clients().and_then(|clients| clients.park(row.service));
+            let _parked = self.park(row.service);
             self.fence(call.client, leave, layout).await?;
         }
         Ok(Served { reply, bulk: Bytes::new(), told })
@@ -302,7 +299,7 @@ impl Mdt {
             self.written(lsn).await?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
-                self.refresh_all_space().await;
+                self.refresh_all_space(row.service).await;
                 continue;
             }
             if let (Err(_), Some(lock)) = (&outcome, row.lock) {

@@ -293,7 +293,17 @@ impl Mdt {
         client: ClientId,
         operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_with_space(client, Some(0), operate).await
+        self.transact_for(None, client, operate).await
+    }
+
+    /// The same for a request, which has a thread of `service`.
+    pub(crate) async fn transact_for<T>(
+        &self,
+        service: Option<&'static str>,
+        client: ClientId,
+        operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        self.transact_with_space(service, client, Some(0), operate).await
     }
 
     /// As [`Mdt::transact`], for an operation that changes little or nothing, and waits for no
@@ -303,11 +313,12 @@ impl Mdt {
         client: ClientId,
         operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_with_space(client, None, operate).await
+        self.transact_with_space(None, client, None, operate).await
     }
 
     async fn transact_with_space<T>(
         &self,
+        service: Option<&'static str>,
         client: ClientId,
         data_bytes: Option<u64>,
         mut operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
@@ -317,7 +328,7 @@ impl Mdt {
             let outcome = namespace.attempt(&context, Some(attempts), &mut operate);
             outcome.map(|outcome| (outcome, namespace.last()))
         };
-        let (outcome, lsn) = self.load_and_run(None, data_bytes, transact).await?;
+        let (outcome, lsn) = self.load_and_run(service, data_bytes, transact).await?;
         self.written(lsn).await?;
         outcome
     }

@@ -21,21 +21,23 @@ use super::{Mdt, ost_proxy::OstProxy};
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Mdt {
-    /// Asks an OST for its space now, and waits a while for the answer.
-    pub(crate) async fn refresh_space(&self, ost: OstIndex) {
+    /// Asks an OST for its space now, and waits a while for the answer. `service`: the one whose
+    /// thread the request has.
+    pub(crate) async fn refresh_space(&self, service: &'static str, ost: OstIndex) {
         let ost_proxies = self.ost_proxies().into_iter().filter(|(of, _)| *of == ost);
-        self.refresh(ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
+        self.refresh(service, ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
     }
 
-    /// Asks all OSTs that answer, at once.
-    pub(crate) async fn refresh_all_space(&self) {
+    /// Asks all OSTs that answer, at once; otherwise as [`Mdt::refresh_space`].
+    pub(crate) async fn refresh_all_space(&self, service: &'static str) {
         let silent: BTreeSet<OstIndex> =
             self.osts().into_iter().filter(|(_, view)| !view.connected).map(|(ost, _)| ost).collect();
         let ost_proxies = self.ost_proxies().into_iter().filter(|(ost, _)| !silent.contains(ost));
-        self.refresh(ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
+        self.refresh(service, ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
     }
 
-    async fn refresh(&self, ost_proxies: Vec<Arc<OstProxy>>) {
+    async fn refresh(&self, service: &'static str, ost_proxies: Vec<Arc<OstProxy>>) {
+        let _parked = self.park(service);
         // All questions begin here; their answers are waited for one after the other.
         let answers: Vec<_> = ost_proxies.into_iter().map(OstProxy::refresh_space).collect();
         let deadline = self.seams.clock.now() + WAIT_MAX;

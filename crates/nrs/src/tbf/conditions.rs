@@ -1,10 +1,10 @@
-//! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by everything, such conditions joined by
-//! `&` (and) and `,` (or, which binds less).
+//! What a rule is for: `jobid={dd.* cp.0}`, and, for tbf by several fields, such conditions joined
+//! by `&` (and) and `,` (or, which binds less).
 
 use std::ops::RangeInclusive;
 
 use super::pattern::{Pattern, parse_range};
-use crate::{ClassBy, Facts, Refused};
+use crate::{ClassBy, Facts, Field, Refused};
 
 /// Most conditions of a rule.
 const CONDITIONS_MAX: usize = 32;
@@ -44,10 +44,14 @@ impl Condition {
     fn parse(text: &str, class_by: ClassBy, opcodes: &[&'static str]) -> Result<Self, Refused> {
         let expected = || Refused::new(format!("expected a condition such as jobid={{dd.0 cp.*}}, found '{text}'"));
         let (field, values) = text.trim().split_once('=').ok_or_else(expected)?;
-        let field = ClassBy::parse(field)?;
-        if ![ClassBy::Everything, field].contains(&class_by) {
-            let (wanted, found) = (class_by.as_str(), field.as_str());
-            let text = format!("rules of tbf {wanted} are for {wanted}={{...}}, not for {found}; tbf takes all");
+        let field = Field::parse(field)?;
+        // All requests of a class must meet the same conditions.
+        if !class_by.has(field) {
+            let found = field.as_str();
+            let allowed: Vec<_> = Field::ALL.into_iter().filter(|field| class_by.has(*field)).collect();
+            let allowed: Vec<_> = allowed.iter().map(|field| format!("{}={{...}}", field.as_str())).collect();
+            let allowed = allowed.join(" and ");
+            let text = format!("rules of tbf {class_by} are for {allowed}, not for {found}; tbf takes all");
             return Err(Refused::new(text));
         }
         let values = values.strip_prefix('{').and_then(|values| values.strip_suffix('}')).ok_or_else(expected)?;
@@ -68,12 +72,11 @@ impl Condition {
             found.ok_or_else(|| Refused::new(format!("unknown opcode '{value}'; allowed: {}", opcodes.join(", "))))
         };
         match field {
-            ClassBy::Nid => patterns().map(Condition::Nid),
-            ClassBy::Job => patterns().map(Condition::Job),
-            ClassBy::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
-            ClassBy::Uid => ids().map(Condition::Uid),
-            ClassBy::Gid => ids().map(Condition::Gid),
-            ClassBy::Everything => Err(expected()),
+            Field::Nid => patterns().map(Condition::Nid),
+            Field::Job => patterns().map(Condition::Job),
+            Field::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
+            Field::Uid => ids().map(Condition::Uid),
+            Field::Gid => ids().map(Condition::Gid),
         }
     }
 }
@@ -95,16 +98,18 @@ impl Conditions {
         if any_of.iter().map(Vec::len).sum::<usize>() > CONDITIONS_MAX {
             return Err(Refused::new(format!("a rule has at most {CONDITIONS_MAX} conditions")));
         }
-        if class_by != ClassBy::Everything && any_of.iter().map(Vec::len).sum::<usize>() > 1 {
-            let field = class_by.as_str();
+        let single = class_by.single();
+        if let Some(field) = single.map(Field::as_str)
+            && any_of.iter().map(Vec::len).sum::<usize>() > 1
+        {
             return Err(Refused::new(format!(
                 "a rule of tbf {field} has one condition, {field}={{...}}; tbf takes several"
             )));
         }
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let text = match class_by {
-            ClassBy::Everything => text,
-            _ => text.split_once('=').map_or("", |(_, values)| values.trim_matches(['{', '}'])).trim().to_owned(),
+        let text = match single {
+            None => text,
+            Some(_) => text.split_once('=').map_or("", |(_, values)| values.trim_matches(['{', '}'])).trim().to_owned(),
         };
         Ok(Self { any_of, text })
     }

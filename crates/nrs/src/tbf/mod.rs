@@ -30,7 +30,7 @@ pub use conditions::Conditions;
 use rule::Rules;
 pub use rule::{RATES, RULES_MAX, RuleCommand};
 
-use crate::{ClassBy, Entry, Facts, Next, Policy, Refused, Settings};
+use crate::{ClassBy, Entry, Facts, Field, Next, Policy, Refused, Settings};
 
 /// Tokens of a full bucket (Lustre's `tbf_depth`).
 pub const TOKENS_MAX: u64 = 3;
@@ -51,16 +51,12 @@ struct ClassKey {
 impl ClassKey {
     fn of(class_by: ClassBy, facts: &Facts) -> Self {
         let none = Self::default();
-        match class_by {
-            ClassBy::Nid => Self { nid: Some(facts.nid.clone()), ..none },
-            ClassBy::Job => Self { job: facts.job, ..none },
-            ClassBy::Opcode => Self { opcode: facts.opcode, ..none },
-            ClassBy::Uid => Self { uid: facts.uid, ..none },
-            ClassBy::Gid => Self { gid: facts.gid, ..none },
-            ClassBy::Everything => {
-                let Facts { job, opcode, uid, gid, .. } = *facts;
-                Self { nid: Some(facts.nid.clone()), job, opcode, uid, gid }
-            }
+        Self {
+            nid: class_by.has(Field::Nid).then(|| facts.nid.clone()),
+            job: if class_by.has(Field::Job) { facts.job } else { none.job },
+            opcode: if class_by.has(Field::Opcode) { facts.opcode } else { none.opcode },
+            uid: if class_by.has(Field::Uid) { facts.uid } else { none.uid },
+            gid: if class_by.has(Field::Gid) { facts.gid } else { none.gid },
         }
     }
 }

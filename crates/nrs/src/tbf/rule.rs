@@ -200,9 +200,9 @@ impl Rules {
 
     /// One line each, as Lustre shows them.
     pub fn show(&self, class_by: ClassBy, classes: &[usize]) -> String {
-        let line = |(Rule { name, conditions, rate }, classes): (&Rule, &usize)| match class_by {
-            ClassBy::Everything => format!("{name} {} {rate}, ref {classes}\n", conditions.text()),
-            _ => format!("{name} {{{}}} {rate}, ref {classes}\n", conditions.text()),
+        let line = |(Rule { name, conditions, rate }, classes): (&Rule, &usize)| match class_by.single() {
+            None => format!("{name} {} {rate}, ref {classes}\n", conditions.text()),
+            Some(_) => format!("{name} {{{}}} {rate}, ref {classes}\n", conditions.text()),
         };
         self.0.iter().zip(classes).map(line).collect()
     }

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use nrs::{Facts, Scheduled, Scheduler, Selection};
+use nrs::{
+    ClassBy, Entry, Facts, Field, Next, Policy, Scheduled, Scheduler, Selection, Settings,
+    delay::Delay,
+    fifo::Fifo,
+    tbf::Tbf,
+    turns::{GroupBy, Turns},
+};
 use proptest::prelude::*;
 
 use crate::requests::{all_selections, statfs, write};
@@ -145,6 +151,59 @@ impl Watched {
     }
 }
 
+/// Every policy by itself, also the fallback, which a scheduler reaches without the trait.
+fn policies() -> Vec<Box<dyn Policy<()>>> {
+    let settings = Settings::default();
+    let mut policies: Vec<Box<dyn Policy<()>>> = vec![Box::new(Fifo::default()), Box::new(Delay::new(&settings, 7))];
+    for group_by in [GroupBy::Client, GroupBy::Object, GroupBy::Target] {
+        policies.push(Box::new(Turns::new(group_by, &settings)));
+    }
+    for class_by in [ClassBy::EVERYTHING, ClassBy::of(Field::Job)] {
+        policies.push(Box::new(Tbf::new(class_by)));
+    }
+    policies
+}
+
+/// What the trait promises, of a policy without a scheduler around it.
+fn drive(policy: &mut dyn Policy<()>, events: &[Event]) {
+    let (mut now_ns, mut settings, mut waiting) = (0, Settings::default(), BTreeMap::new());
+    for (ticket, event) in (0..).zip(events) {
+        match event.clone() {
+            Event::Arrive(facts) => {
+                let entry = Entry { ticket, is_free: false, facts: facts.clone(), waiter: () };
+                match policy.push(now_ns, entry) {
+                    None => drop(waiting.insert(ticket, facts)),
+                    Some(entry) => assert_eq!((entry.ticket, entry.facts), (ticket, facts), "given back as it is"),
+                }
+            }
+            Event::Pop => match policy.pop(now_ns) {
+                Next::Request(entry) => assert_eq!(waiting.remove(&entry.ticket), Some(entry.facts)),
+                Next::NotBefore(time_ns) => assert!(time_ns > now_ns && !waiting.is_empty()),
+                Next::Nothing => assert!(waiting.is_empty(), "lost: {waiting:?}"),
+            },
+            Event::Remove(number) => {
+                let chosen = waiting.keys().nth(number % waiting.len().max(1)).copied().unwrap_or(ticket);
+                let removed = policy.remove(chosen).map(|entry| entry.facts);
+                assert_eq!(removed, waiting.remove(&chosen));
+            }
+            Event::Release(client) => {
+                let mut taken: Vec<_> = policy.take(&|facts| facts.client.0 == client).into_iter().collect();
+                taken.sort_by_key(|entry| entry.ticket);
+                let wanted = waiting.extract_if(.., |_, facts| facts.client.0 == client);
+                assert!(taken.into_iter().map(|entry| (entry.ticket, entry.facts)).eq(wanted), "all of them");
+            }
+            Event::Pass(ns) => now_ns += ns,
+            Event::Configure(name, value) => {
+                settings = settings.with(name, &value.to_string()).unwrap();
+                policy.configure(&settings);
+            }
+            // A policy knows of no other one.
+            Event::Select(_) | Event::Rule(_) => {}
+        }
+        assert_eq!(policy.len(), waiting.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -166,6 +225,13 @@ proptest! {
         let mut watched = Watched::new(selection);
         events.into_iter().for_each(|event| watched.apply(event));
         watched.drain();
+    }
+
+    #[test]
+    fn every_policy_keeps_what_its_trait_promises(events in events(true)) {
+        for mut policy in policies() {
+            drive(&mut *policy, &events);
+        }
     }
 
     /// One client's requests on one object keep their order, except where offsets or delays decide.

@@ -5,6 +5,22 @@ use proptest::prelude::*;
 
 use crate::requests::{next, object_id, queue, statfs, tickets, write};
 
+/// Largest quantum of tests that change it.
+const QUANTUM_MAX: usize = 8;
+/// Lowest rate of tests that change it.
+const LOWEST_RATE: u64 = 5;
+
+/// All classes get another rate, or those of one job get a rule for themselves, or lose it.
+fn change_rules(queue: &mut Scheduler<()>, now_ns: u64, rate: u64, number: usize) {
+    let text = match number % 4 {
+        1 => format!("start own jobid={{dd.1}} rate={rate}"),
+        2 => format!("change own rate={rate}"),
+        3 => "stop own".to_owned(),
+        _ => format!("change default rate={rate}"),
+    };
+    queue.change_rules(now_ns, &text, &["ost_write"]).unwrap();
+}
+
 #[test]
 fn fifo_keeps_the_order_of_arrival() {
     let mut queue = queue("fifo");
@@ -168,6 +184,117 @@ proptest! {
             // More arrives than is executed.
             queue.push(0, request(later[number % later.len()]), ());
             queue.push(0, request((own, 0)), ());
+        }
+    }
+
+    /// The settings of a policy change while requests wait: as above, with the smallest quantum for
+    /// its own group's turns and the largest one for those of others. A change of policy begins
+    /// anew with all that wait, in order of arrival. Requests that the policy is not for any more
+    /// share the turns with those it is for.
+    #[test]
+    fn waiting_is_bounded_while_settings_and_policies_change(
+        policy in prop::sample::select(vec!["crrn", "orr", "trr"]),
+        before in prop::collection::vec((0..4_u64, 0..100_u64), 0..40),
+        later in prop::collection::vec((0..4_u64, 0..100_u64), 1..20),
+        own in 0..4_u64,
+        quanta in prop::collection::vec(1..=QUANTUM_MAX, 1..20),
+        supported in prop::collection::vec(prop::sample::select(vec!["reads", "reads_and_writes"]), 1..5),
+        changes in prop::collection::vec((0..200_usize, prop::sample::select(vec!["fifo", "crrn", "orr", "trr"])), 0..4),
+    ) {
+        let mut queue = queue(policy);
+        let request = |(group, offset): (u64, u64)| write(group, group, offset);
+        let set = |queue: &mut Scheduler<()>, number: usize| {
+            let mut settings = queue.settings();
+            for policy in ["crrn", "orr", "trr"] {
+                let quantum = quanta[number % quanta.len()].to_string();
+                settings = settings.with(&format!("nrs_{policy}_quantum"), &quantum).unwrap();
+                if policy != "crrn" {
+                    let supported = supported[number % supported.len()];
+                    settings = settings.with(&format!("nrs_{policy}_supported"), supported).unwrap();
+                }
+            }
+            queue.configure(settings);
+        };
+        for (number, &arrival) in before.iter().enumerate() {
+            set(&mut queue, number);
+            queue.push(0, request(arrival), ());
+        }
+        let ticket = queue.push(0, request((own, 1000)), ());
+        const GROUPS: usize = 4;
+        let bound = (before.len() + 1) * GROUPS * QUANTUM_MAX + QUANTUM_MAX;
+        let bound = 2 * bound * (changes.len() + 1);
+        for waited in 0.. {
+            prop_assert!(waited <= bound, "{waited} others, at most {bound}");
+            set(&mut queue, waited);
+            for (_, policy) in changes.iter().filter(|(at, _)| *at == waited) {
+                queue.select(0, policy.parse().unwrap(), 7);
+            }
+            if next(&mut queue, 0).ticket == ticket {
+                break;
+            }
+            queue.push(0, request(later[waited % later.len()]), ());
+            queue.push(0, request((own, 0)), ());
+        }
+    }
+
+    /// With `n` earlier requests of its class a request waits for `n + 1` tokens at most, at the
+    /// lowest rate that its class has meanwhile, whatever arrives and whichever rules come and go.
+    #[test]
+    fn tbf_holds_back_no_longer_than_the_lowest_rate_says(
+        earlier in 0..8_u64,
+        rates in prop::collection::vec(LOWEST_RATE..100_u64, 1..20),
+        later in prop::collection::vec(0..4_u64, 1..20),
+        pauses_ms in prop::collection::vec(1..200_u64, 1..20),
+    ) {
+        let mut queue = queue("tbf jobid");
+        change_rules(&mut queue, 0, rates[0], 0);
+        for _ in 0..earlier {
+            queue.push(0, write(1, 0, 0), ());
+        }
+        let ticket = queue.push(0, write(1, 0, 0), ());
+        let bound_ns = (earlier + 1) * (1_000_000_000 / LOWEST_RATE);
+        let mut now_ns = 0;
+        for number in 0.. {
+            if tickets(&mut queue, now_ns).contains(&ticket) {
+                break;
+            }
+            prop_assert!(now_ns <= bound_ns, "held back for {now_ns} ns, at most {bound_ns}");
+            // As the scheduler is asked: when it wants to be, or at the next arrival.
+            let pause_ns = pauses_ms[number % pauses_ms.len()] * 1_000_000;
+            let asked_ns = match queue.pop(now_ns) {
+                Scheduled::NotBefore(time_ns) => time_ns,
+                other => return Err(TestCaseError::fail(format!("{other:?}"))),
+            };
+            now_ns = asked_ns.min(now_ns + pause_ns);
+            change_rules(&mut queue, now_ns, rates[number % rates.len()], number + 1);
+            queue.push(now_ns, write(later[number % later.len()], 0, 0), ());
+        }
+    }
+
+    /// What is delayed comes out after the longest delay, whatever arrives and however the delays
+    /// of later requests are set.
+    #[test]
+    fn delay_holds_back_no_longer_than_its_longest_delay(
+        delays in prop::collection::vec((0..5_u64, 0..5_u64, 0..=100_u64), 1..10),
+        arrivals_ms in prop::collection::vec(1..1000_u64, 1..60),
+    ) {
+        let mut queue = queue("delay");
+        let (mut now_ns, mut due) = (0, std::collections::BTreeMap::new());
+        for (number, pause_ms) in arrivals_ms.into_iter().enumerate() {
+            let (least, more, percent) = delays[number % delays.len()];
+            let most = least + more;
+            let mut settings = queue.settings();
+            let values = [("pct", percent), ("min", 0), ("max", most), ("min", least)];
+            for (name, value) in values {
+                settings = settings.with(&format!("nrs_delay_{name}"), &value.to_string()).unwrap();
+            }
+            queue.configure(settings);
+            due.insert(queue.push(now_ns, write(1, 1, 0), ()), now_ns + most * 1_000_000_000);
+            for ticket in tickets(&mut queue, now_ns) {
+                due.remove(&ticket);
+            }
+            prop_assert!(due.values().all(|due_ns| *due_ns > now_ns), "{now_ns}: {due:?}");
+            now_ns += pause_ms * 1_000_000;
         }
     }
 }

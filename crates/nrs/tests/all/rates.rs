@@ -86,6 +86,25 @@ fn conditions_are_combined() {
     assert_eq!(rules, expected);
 }
 
+/// Two jobs of two clients are four classes; users are not told apart.
+#[test]
+fn classes_may_have_several_fields_in_common() {
+    let mut queue = queue("tbf nid+jobid");
+    rule(&mut queue, 0, "change default rate=1");
+    let of_job = |client: u64, job: u64| nrs::Facts { job: write(job, 0, 0).job, ..write(client, 0, 0) };
+    for uid in 0..10 {
+        for (client, job) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            queue.push(0, nrs::Facts { uid, ..of_job(client, job) }, ());
+        }
+    }
+    assert_eq!(tickets(&mut queue, 0).len(), 4 * 3, "each class has three tokens");
+    assert_eq!(queue.rules(), "default * 1, ref 4\n");
+    rule(&mut queue, 0, "start fast jobid={dd.1}&nid={10.0.0.1@tcp} rate=1000");
+    // Its bucket is full again after 3 ms, the others after 3 s.
+    let fast: Vec<_> = tickets(&mut queue, 5_000_000).into_iter().map(|ticket| ticket % 4).collect();
+    assert_eq!(fast, [3; 3], "of one of the four classes");
+}
+
 /// Jobs that come and go leave nothing behind.
 #[test]
 fn classes_without_requests_are_forgotten() {

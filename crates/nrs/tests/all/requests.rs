@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use nrs::{ClassBy, DataRange, Direction, Entry, Facts, PolicyName, Scheduled, Scheduler, Selection};
+use nrs::{ClassBy, DataRange, Direction, Entry, Facts, Field, PolicyName, Scheduled, Scheduler, Selection};
 use types::{ClientId, InodeNumber, JobName, ObjectId};
 
 /// Every policy, tbf with every way to tell classes apart.
 pub fn all_selections() -> Vec<Selection> {
-    let tbf = ClassBy::NAMED.map(|class_by| Selection { name: PolicyName::Tbf, class_by });
+    let single = Field::ALL.map(ClassBy::of);
+    let several = ["nid+jobid", "jobid+opcode+uid"].map(|fields| ClassBy::parse(fields).unwrap());
+    let tbf = single.into_iter().chain(several).map(|class_by| Selection { name: PolicyName::Tbf, class_by });
     PolicyName::ALL.map(Selection::of).into_iter().chain(tbf).collect()
 }
 

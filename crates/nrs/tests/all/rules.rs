@@ -15,13 +15,23 @@ fn policies_are_written_as_lctl_does() {
         ("tbf", "tbf"),
         ("tbf jobid", "tbf jobid"),
         ("tbf opcode reg", "tbf opcode"),
+        ("tbf nid+jobid", "tbf nid+jobid"),
+        ("tbf gid+uid reg", "tbf uid+gid"),
+        ("tbf nid+jobid+opcode+uid+gid", "tbf"),
     ] {
         assert_eq!(text.parse::<Selection>().map(|selection| selection.to_string()), Ok(shown.to_owned()));
     }
     for (text, said) in [
-        ("", "unknown policy ''; allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid], delay"),
+        (
+            "",
+            "unknown policy ''; allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay",
+        ),
         ("nosuch", "unknown policy 'nosuch'"),
         ("tbf projid", "requests do not carry project ids"),
+        ("tbf nid+projid", "requests do not carry project ids"),
+        ("tbf nid+jobid+nid", "'nid' is there twice in 'nid+jobid+nid'"),
+        ("tbf nid+", "unknown field ''; allowed: nid, jobid"),
+        ("tbf nid jobid", "'jobid' is not expected after tbf nid"),
         ("tbf job", "unknown field 'job'; allowed: nid, jobid"),
         ("crrn jobid", "'jobid' is not expected after crrn"),
         ("crrn reg reg", "not expected"),
@@ -132,6 +142,12 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
         let refused = by_job.change_rules(0, text, OPCODES).unwrap_err().to_string();
         assert!(refused.contains(said), "{text}: {refused}");
     }
+    let mut by_two = self::queue("tbf nid+jobid");
+    by_two.change_rules(0, "start two jobid={a}&nid={10.0.0.1@tcp},jobid={b} rate=1", OPCODES).unwrap();
+    let refused = by_two.change_rules(0, "start one jobid={a}&uid={1} rate=1", OPCODES).unwrap_err().to_string();
+    assert!(refused.contains("of tbf nid+jobid are for nid={...} and jobid={...}, not for uid"), "{refused}");
+    let expected = "two jobid={a}&nid={10.0.0.1@tcp},jobid={b} 1, ref 0\ndefault * 10000, ref 0\n";
+    assert_eq!(by_two.rules(), expected);
     let refused = self::queue("crrn").change_rules(0, "stop one", OPCODES).unwrap_err().to_string();
     assert!(refused.contains("the policy is crrn; rules are for tbf"), "{refused}");
 }

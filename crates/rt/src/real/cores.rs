@@ -116,14 +116,20 @@ impl Cores {
 
     /// Starts as many cores as the host lets this process use.
     pub fn start_all() -> io::Result<Self> {
-        Self::start(std::thread::available_parallelism()?.get().min(CORES_MAX))
+        Self::start_or_all(None)
     }
 
-    /// The same, each bound to a processor of its own. A process that may use only a part of the
-    /// time of its processors has fewer cores than processors; these are not bound.
-    pub fn start_all_bound() -> io::Result<Self> {
-        let count = std::thread::available_parallelism()?.get().min(CORES_MAX);
-        let processors = processors::all();
+    /// Starts `count` cores; `None`: as many as the host lets this process use.
+    pub fn start_or_all(count: Option<usize>) -> io::Result<Self> {
+        // Before any thread of this process is bound.
+        processors::all();
+        Self::start(count.map_or_else(usable, Ok)?)
+    }
+
+    /// The same, each bound to a processor of its own, if there are as many. A process that may use
+    /// only a part of the time of its processors has fewer cores than processors.
+    pub fn start_bound(count: Option<usize>) -> io::Result<Self> {
+        let (count, processors) = (count.map_or_else(usable, Ok)?, processors::processors_in_use());
         Self::start_on(count, if processors.len() == count { processors } else { Vec::new() })
     }
 
@@ -237,6 +243,11 @@ impl Spawn for Cores {
             ran.recv().await;
         })
     }
+}
+
+/// Number of processors that the host lets this process use.
+fn usable() -> io::Result<usize> {
+    Ok(std::thread::available_parallelism()?.get().min(CORES_MAX))
 }
 
 /// While it lives, what this thread spawns goes to one core.
@@ -394,7 +405,8 @@ mod tests {
         fn processor() -> usize {
             rustix::thread::sched_getcpu()
         }
-        let cores = Cores::start_all_bound().unwrap();
+        let _alone = processors::tests::ALONE.lock();
+        let cores = Cores::start_bound(None).unwrap();
         let all = processors::all();
         if all.len() != cores.count() {
             return; // Only a part of the time is granted to this process.
@@ -418,5 +430,9 @@ mod tests {
     fn impossible_numbers_are_refused() {
         assert!(Cores::start(0).is_err());
         assert!(Cores::start(CORES_MAX + 1).is_err());
+        assert!(Cores::start_bound(Some(0)).is_err());
+        let cores = Cores::start_or_all(Some(3)).unwrap();
+        assert_eq!(cores.count(), 3);
+        cores.shutdown();
     }
 }

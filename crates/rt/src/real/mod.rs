@@ -23,7 +23,9 @@ pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
 pub use processor_time::ProcessorTime;
-pub use processors::use_all_processors;
+pub use processors::{
+    RestrictError, parse_processors, processors_in_use, restrict_processors, show_processors, use_all_processors,
+};
 pub use tcp::{TcpOptions, TcpTransport};
 
 use crate::{Cpu, Seams};

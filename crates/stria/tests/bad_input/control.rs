@@ -26,10 +26,36 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
         ("obdfilter.*.readonly=2", "readonly"),
         ("lod.*.stripesize=1000", "stripesize"),
         ("lod.*.stripesize=65537", "65536"),
+        ("ost.OSS.ost_io.nrs_policies=nosuch", "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid"),
+        ("ost.OSS.ost_io.nrs_policies=crrn hp", "urgent requests have a service of their own"),
+        ("mds.MDS.mdt.nrs_policies=tbf project", "unknown field 'project'; allowed: nid, jobid, opcode, uid, gid"),
+        ("mds.MDS.mdt.nrs_policies=tbf nid+projid", "requests do not carry project ids"),
+        ("ldlm.services.ldlm_canceld.nrs_policies=fifo", "nrs_policies"),
+        ("ost.OSS.ost_io.nrs_crrn_quantum=0", "expected a number from 1 to 65535"),
+        ("ost.OSS.ost_io.nrs_orr_offset_type=physical", "allowed: logical"),
+        ("ost.OSS.ost_io.nrs_trr_supported=all", "expected reads, writes or reads_and_writes"),
+        ("ost.OSS.ost_io.nrs_delay_pct=101", "expected a number from 0 to 100"),
+        ("ost.OSS.ost_io.nrs_tbf_rule=begin", "expected start NAME CONDITIONS rate=RATE"),
+        ("ost.OSS.ost_create.threads_max=1", "an object is created by its first write"),
+        ("ost.OSS.ost_io.req_history=1", "there is no 'ost.OSS.ost_io.req_history'"),
+        ("cpu_pattern=all", "expected processors such as 0-3,8"),
     ] {
         site.ctl_refused(&["set_param", assignment]).says(&[expected]);
         site.ctl_refused(&["set_param", "-P", assignment]).says(&[expected]);
     }
+    site.ctl_refused(&["set_param", "ost.OSS.ost_io.nrs_tbf_rule=stop one"]).says(&["rules are for tbf"]);
+    site.ctl(&["set_param", "ost.OSS.ost_io.nrs_policies=tbf"]);
+    for (rule, expected) in [
+        ("start one uid={1}", "a rule has a rate"),
+        ("start one uid={1} rate=0", "expected a rate from 1 to 1000000"),
+        ("start one opcode={ost_nosuch} rate=1", "unknown opcode 'ost_nosuch'; allowed: "),
+        ("start one user={1} rate=1", "unknown field 'user'; allowed: nid, jobid, opcode, uid, gid"),
+        ("stop one", "there is no rule one; there are: default"),
+        ("stop default", "cannot be stopped"),
+    ] {
+        site.ctl_refused(&["set_param", &format!("ost.OSS.ost_io.nrs_tbf_rule={rule}")]).says(&[expected]);
+    }
+    site.ctl(&["set_param", "ost.OSS.ost_io.nrs_policies=fifo"]);
     // Not even for others: nothing of this file system has such a name.
     site.ctl_refused(&["set_param", "-P", "lod.*.nonsense=1"])
         .says(&["has a parameter 'lod.*.nonsense'", "list_param"]);
