@@ -51,6 +51,7 @@ type Names = Vec<(Vec<u8>, u64, InodeNumber, FileKind)>;
 
 struct World {
     dice: SplitMix64,
+    is_busy: bool,
     mdt: Mdt,
     cache: InodeCache,
     requests: Vec<InFlight>,
@@ -61,6 +62,8 @@ struct World {
     cancels: Vec<LockHandle>,
     served: usize,
     listed: usize,
+    /// Changes of a name by this client after which the listing was known.
+    followed: usize,
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
     /// What directories contained in each span.
@@ -71,6 +74,15 @@ struct World {
 }
 
 impl World {
+    /// A client that makes many changes, mostly alone, and gets the locks that it wants.
+    fn busy(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        world.is_busy = true;
+        world.mdt.is_generous = true;
+        world.cache.set_locks_max(64);
+        world
+    }
+
     fn new(seed: u64) -> Self {
         let mut cache = InodeCache::default();
         cache.connect(Some(CONNECTION));
@@ -78,6 +90,7 @@ impl World {
         let mdt = Mdt::new();
         Self {
             dice: SplitMix64(seed),
+            is_busy: false,
             mdt,
             cache,
             requests: Vec::new(),
@@ -86,6 +99,7 @@ impl World {
             cancels: Vec::new(),
             served: 0,
             listed: 0,
+            followed: 0,
             brought: 0,
             spans: BTreeMap::new(),
             spanned: 0,
@@ -141,6 +155,13 @@ impl World {
         }
     }
 
+    /// Whether it fails, or concerns attributes of inodes that the client cannot name, which ends
+    /// all listings.
+    fn is_in_vain(&self, request: &MdtRequest) -> bool {
+        let changes = Question::of(request, &self.cache.names, |_| false).changes;
+        self.mdt.clone().execute(request, None).is_err() || changes.contains(&Subject::AllAttributes)
+    }
+
     fn question(&mut self) -> MdtRequest {
         match self.below(6) {
             0 | 1 => return MdtRequest::GetAttributes(self.some_inode()),
@@ -167,7 +188,11 @@ impl World {
     fn step(&mut self) {
         match self.below(12) {
             0..=2 if self.requests.len() < 4 => {
-                let request = if self.below(6) == 0 { self.change() } else { self.question() };
+                let changes_of = if self.is_busy { 2 } else { 6 };
+                let mut request = if self.below(changes_of) == 0 { self.change() } else { self.question() };
+                while self.is_busy && self.is_in_vain(&request) {
+                    request = self.change();
+                }
                 let pending = self.cache.ask(&request, NOW, |_| false);
                 let number = self.mdt.number();
                 let connection = self.connection;
@@ -175,7 +200,7 @@ impl World {
             }
             0..=4 => self.execute_one(),
             5..=7 => self.deliver_one(),
-            8 if self.mdt.waiting.is_none() && self.below(4) == 0 => {
+            8 if self.mdt.waiting.is_none() && self.below(if self.is_busy { 16 } else { 4 }) == 0 => {
                 let change = self.change();
                 self.mdt.waiting = Some(change);
             }
@@ -255,6 +280,10 @@ impl World {
         let is_change = pending.is_change();
         let answer = self.cache.answer(pending, reply);
         self.cancels.extend(answer.released.iter().map(|released| released.handle));
+        for named in beside.names.iter().filter(|_| is_change && outcome.is_ok()) {
+            let kept = self.cache.listings.all(named.directory, self.cache.epoch);
+            self.followed += usize::from(kept.is_some());
+        }
         if is_change && outcome.is_ok() {
             let known = |inode: &&InodeNumber| self.cache.attributes(**inode, |_| false).is_some();
             self.brought += self.mdt.directories().iter().filter(known).count();
@@ -336,8 +365,23 @@ impl World {
 }
 
 #[test]
+fn listings_follow_the_changes_of_a_busy_client() {
+    let (mut listed, mut followed) = (0, 0);
+    for seed in 0..500 {
+        let mut world = World::busy(seed);
+        for _ in 0..400 {
+            world.step();
+        }
+        listed += world.listed;
+        followed += world.followed;
+    }
+    assert!(followed > 1_000, "only {followed} listings were known after a change of a name");
+    assert!(listed > 10_000, "only {listed} directories came from the cache");
+}
+
+#[test]
 fn what_is_served_is_what_the_mdt_would_answer() {
-    const SEEDS: u64 = 500;
+    const SEEDS: u64 = 1000;
     const STEPS: usize = 400;
     let (mut served, mut listed, mut brought, mut spanned) = (0, 0, 0, 0);
     for seed in 0..SEEDS {

@@ -21,7 +21,7 @@ pub(super) struct Node {
     pub above: InodeNumber,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Mdt {
     pub nodes: BTreeMap<InodeNumber, Node>,
     /// Where names lead, and their cookies.
@@ -30,6 +30,8 @@ pub(super) struct Mdt {
     /// A change of the other client waits.
     pub waiting: Option<MdtRequest>,
     next: u64,
+    /// Whether it grants all that it may.
+    pub is_generous: bool,
     /// What the last request did to names.
     pub told: Vec<ChangedName>,
 }
@@ -303,7 +305,7 @@ impl Mdt {
         // What there is to know of the names in a new directory.
         let of_new = |inode| if self.is_directory(inode) && self.is_empty(inode) { 0 } else { inode_bit::DIRECTORY };
         let of_shown = shown.map(|inode| (inode, bits & !of_new(inode)));
-        let all = if dice.next_u64() % 2 == 0 { u32::MAX } else { 0 };
+        let all = if self.is_generous || dice.next_u64() % 2 == 0 { u32::MAX } else { 0 };
         for (inode, bits) in [(named, bits & inode_bit::DIRECTORY)].into_iter().chain(of_shown) {
             let grantable = self.grantable(inode, bits, &concerned) & (dice.next_u64() as u32 | all);
             if grantable != 0 {
