@@ -239,7 +239,10 @@ mod tests {
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "27010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501");
+        assert_eq!(
+            hex(extension),
+            "38010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501020602016eac02000802016eac02010701"
+        );
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }
