@@ -14,6 +14,7 @@ mod lock_claims;
 mod locks;
 mod model;
 mod moving;
+mod own_listings;
 mod own_sizes;
 mod power_loss;
 mod real_servers;

@@ -30,7 +30,7 @@ use rpc::{
         MgsRequest, OstReply, OstRequest, Relocation, ReplyExtension, Request, RequestExtension, Step, StepInode,
         StepReply,
         client::{Blocking, Glimpsed},
-        extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
+        extension::{Change, ChangedName, Chosen, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Access, ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LockClaim,
@@ -440,6 +440,12 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         changed: Vec::new(),
         data: Some(ReadDone { checksums: vec![1, 2], size: 5000 }),
         unregistered: true,
+        names: vec![ChangedName {
+            directory: InodeNumber(2),
+            name: b"name".to_vec(),
+            cookie: 1 << 40,
+            target: Some((InodeNumber(3), FileKind::Regular)),
+        }],
     };
     let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
     let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });

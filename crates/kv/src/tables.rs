@@ -5,12 +5,13 @@
 //! it carries the epoch in which it changed. A checkpoint *freezes*: it starts a new epoch, then
 //! walks the maps for entries changed before; entries become clean when their value is in the cold
 //! store and they did not change in between. Clean entries may be dropped when memory is short;
-//! from then on the tables are no longer *complete* and a missing key must be looked up in the cold
-//! store.
+//! from then on keys up to the last one that was dropped from a table are *lacking*: if memory does
+//! not have one, it must be looked up in the cold store. Beyond it the table is still known, so
+//! whoever numbers new things upwards is not asked to look for them in the cold store.
 //!
 //! Invariants: a dirty entry is never dropped; a clean entry equals the cold store's; removed keys
-//! stay as dirty entries without a value until they are removed from the cold store; complete means
-//! that a missing key does not exist.
+//! stay as dirty entries without a value until they are removed from the cold store; a key that is
+//! neither in memory nor lacking does not exist.
 //!
 //! Downside of one map instead of a stack of tables: a checkpoint reads the newest values, so they
 //! must be durable in the journal first, and a busy key is written although it is dirty again. In
@@ -84,13 +85,50 @@ pub(crate) struct Range {
     pub complete: bool,
 }
 
+/// Which keys of a table the cold store may have and memory not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lacking {
+    Nothing,
+    /// None after this one.
+    UpTo(Key),
+    Anything,
+}
+
+impl Lacking {
+    fn includes(&self, key: &Key) -> bool {
+        match self {
+            Lacking::Nothing => false,
+            Lacking::UpTo(last) => key <= last,
+            Lacking::Anything => true,
+        }
+    }
+
+    /// Whether it includes keys from there on.
+    fn meets(&self, from: Bound<&Key>) -> bool {
+        match (self, from) {
+            (Lacking::Nothing, _) => false,
+            (Lacking::UpTo(last), Bound::Included(from)) => from <= last,
+            (Lacking::UpTo(last), Bound::Excluded(from)) => from < last,
+            (Lacking::UpTo(_), Bound::Unbounded) | (Lacking::Anything, _) => true,
+        }
+    }
+
+    /// A key is not in memory any more.
+    fn add(&mut self, key: Key) {
+        if !self.includes(&key) {
+            *self = Lacking::UpTo(key);
+        }
+    }
+}
+
 /// The tables.
 pub(crate) struct Tables {
     maps: Vec<BTreeMap<Key, Entry>>,
     bytes: usize,
     dirty: Dirty,
     epoch: u32,
-    complete: bool,
+    /// Of each table.
+    lacking: Vec<Lacking>,
     /// Where eviction continues.
     hand: Cursor,
     /// Counts the times that entries became clean; see [`Tables::fill`].
@@ -133,7 +171,7 @@ impl Tables {
             bytes: 0,
             dirty: Dirty::default(),
             epoch: CLEAN + 1,
-            complete: true,
+            lacking: vec![Lacking::Nothing; 1 + usize::from(u8::MAX)],
             hand: Cursor::default(),
             cleanings: 0,
         }
@@ -175,25 +213,28 @@ impl Tables {
     }
 
     pub fn get(&mut self, table: Table, key: &[u8]) -> Lookup {
-        match self.maps[usize::from(table.0)].get_mut(&Key::new(key)) {
+        let key = Key::new(key);
+        match self.maps[usize::from(table.0)].get_mut(&key) {
             Some(entry) => {
                 entry.referenced = true;
                 entry.value.as_ref().map_or(Lookup::Absent, |value| Lookup::Found(value.clone()))
             }
-            None if self.complete => Lookup::Absent,
-            None => Lookup::Unknown,
+            None if self.lacking[usize::from(table.0)].includes(&key) => Lookup::Unknown,
+            None => Lookup::Absent,
         }
     }
 
     /// Up to `count` entries in order.
     pub fn range(&self, table: Table, from: Bound<&[u8]>, to: Option<&[u8]>, count: usize) -> Range {
-        let mut result = Range { entries: Vec::new(), more: false, complete: self.complete };
+        let start = from.map(Key::new);
+        let complete = !self.lacking[usize::from(table.0)].meets(start.as_ref());
+        let mut result = Range { entries: Vec::new(), more: false, complete };
         if let (Bound::Included(from) | Bound::Excluded(from), Some(to)) = (from, to)
             && from >= to
         {
             return result;
         }
-        let bounds = (from.map(Key::new), to.map_or(Bound::Unbounded, |to| Bound::Excluded(Key::new(to))));
+        let bounds = (start, to.map_or(Bound::Unbounded, |to| Bound::Excluded(Key::new(to))));
         for (key, entry) in self.maps[usize::from(table.0)].range(bounds) {
             if result.entries.len() == count {
                 result.more = true;
@@ -299,9 +340,9 @@ impl Tables {
         }
     }
 
-    /// Not everything is in memory from now on.
-    pub fn set_incomplete(&mut self) {
-        self.complete = false;
+    /// Not everything of a table is in memory from now on.
+    pub fn set_incomplete(&mut self, table: Table) {
+        self.lacking[usize::from(table.0)] = Lacking::Anything;
     }
 
     /// Drops clean entries that were not used since it last came by, until memory is within
@@ -342,13 +383,14 @@ impl Tables {
         for key in victims {
             let entry = map.remove(&key).expect("it was there a moment ago");
             self.bytes -= entry_bytes(&key, &entry);
-            self.complete = false;
+            self.lacking[usize::from(table)].add(key);
         }
         looked_at.max(1)
     }
 
+    /// Whether everything is in memory.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.lacking.iter().all(|lacking| *lacking == Lacking::Nothing)
     }
 
     /// Estimated memory.
@@ -476,14 +518,14 @@ mod tests {
             tables.insert_clean(T, &[number], Bytes::from(vec![0; 100]));
         }
         put(&mut tables, b"dirty", b"");
-        assert_eq!(tables.get(T, &[200]), Lookup::Absent, "complete");
+        assert_eq!(tables.get(T, &[80, 1]), Lookup::Absent, "complete");
         let budget = tables.bytes() / 2;
         for number in 0..20u8 {
             tables.get(T, &[number]);
         }
         tables.evict(budget, 100_000);
         assert!(tables.bytes() <= budget);
-        assert_eq!(tables.get(T, &[200]), Lookup::Unknown, "no longer complete");
+        assert_eq!(tables.get(T, &[21, 1]), Lookup::Unknown, "no longer complete");
         assert!(matches!(tables.get(T, b"dirty"), Lookup::Found(_)));
         assert!((0..20u8).all(|number| tables.get(T, &[number]) != Lookup::Unknown), "used ones stay");
         tables.evict(0, 100_000);
@@ -491,9 +533,35 @@ mod tests {
     }
 
     #[test]
+    fn beyond_what_was_dropped_everything_is_known() {
+        let mut tables = Tables::new();
+        for number in 0..10u8 {
+            tables.insert_clean(T, &[number], Bytes::new());
+        }
+        tables.evict(0, 100_000);
+        let is_complete = |tables: &Tables, table, from: Bound<&[u8]>| tables.range(table, from, None, 10).complete;
+        for (key, expected) in [(&[5][..], Lookup::Unknown), (&[9], Lookup::Unknown), (&[9, 0], Lookup::Absent)] {
+            assert_eq!(tables.get(T, key), expected, "{key:?}");
+            assert_eq!(is_complete(&tables, T, Bound::Included(key)), expected == Lookup::Absent, "{key:?}");
+        }
+        assert!(is_complete(&tables, T, Bound::Excluded(&[9])) && !is_complete(&tables, T, Bound::Excluded(&[8])));
+        assert!(!is_complete(&tables, T, Bound::Unbounded) && !tables.is_complete());
+        assert!(is_complete(&tables, Table(T.0 + 1), Bound::Unbounded), "nothing was dropped from another table");
+        put(&mut tables, &[20], b"new");
+        let frozen = tables.freeze();
+        let (operations, _) = walk_all(&tables, frozen, 10);
+        tables.mark_clean(&operations, frozen);
+        assert_eq!(tables.get(T, &[15]), Lookup::Absent);
+        tables.evict(0, 100_000);
+        assert_eq!(tables.get(T, &[15]), Lookup::Unknown, "a later one was dropped");
+        tables.set_incomplete(T);
+        assert_eq!(tables.get(T, &[30]), Lookup::Unknown);
+    }
+
+    #[test]
     fn an_answer_of_the_cold_store_that_may_be_stale_is_not_kept() {
         let mut tables = Tables::new();
-        tables.set_incomplete();
+        tables.set_incomplete(T);
         let before = tables.cleanings();
         // Meanwhile the key is written, checkpointed and dropped.
         put(&mut tables, b"a", b"new");

@@ -189,6 +189,9 @@ fn about(
             let (inode, bits) = shown(&created.entry);
             let has_layout = created.opened.as_ref().is_some_and(|opened| opened.layout.is_some());
             let bits = if has_layout && !bits.is_empty() { bits | LAYOUT } else { bits };
+            // A new directory has no names yet, which is all that there is to know of them.
+            let is_directory = created.entry.attributes.kind == FileKind::Directory && !bits.is_empty();
+            let bits = if is_directory { bits | DIRECTORY } else { bits };
             Some((create.parent, vec![(create.parent, DIRECTORY), (inode, bits)]))
         }
         (R::GetAttributes(inode), MdtReply::Entry(entry)) => Some((*inode, vec![itself(entry)])),

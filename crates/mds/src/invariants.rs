@@ -50,11 +50,11 @@ pub(crate) fn assert_batch(
     stored: impl Fn(InodeNumber) -> Option<Brief>,
 ) {
     assert_counters(changes, before);
-    for (inode, kind) in &changes.named {
-        match left(changes, *inode) {
+    for (inode, kind) in changes.names.iter().filter_map(|name| name.target) {
+        match left(changes, inode) {
             Left::Untouched => {}
             Left::Removed => panic!("inode {inode} gets a name and is removed"),
-            Left::Stored(brief) => assert_eq!(brief.kind, *kind, "the kind that a new name of inode {inode} says"),
+            Left::Stored(brief) => assert_eq!(brief.kind, kind, "the kind that a new name of inode {inode} says"),
         }
     }
     assert_orphans(changes);
@@ -153,7 +153,10 @@ fn last<'a>(changes: &'a Changes, table: Table, key: &[u8]) -> Option<&'a Operat
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
+    use rpc::message::{
+        extension::ChangedName,
+        mdt::{OpenFlags, OpenId, open_flag},
+    };
     use rt::Instant;
     use types::ClientId;
 
@@ -207,6 +210,10 @@ mod tests {
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).expect("a panic with a text")
     }
 
+    fn named(inode: InodeNumber, kind: FileKind) -> ChangedName {
+        ChangedName { directory: InodeNumber(1), name: b"name".to_vec(), cookie: 9, target: Some((inode, kind)) }
+    }
+
     fn breach_alone(changes: Changes) -> String {
         breach(&changes, &OpenTable::new(10))
     }
@@ -221,7 +228,7 @@ mod tests {
             Changes {
                 counters: made,
                 operations: vec![put(&file)],
-                named: vec![(number, FileKind::Regular)],
+                names: vec![named(number, FileKind::Regular)],
                 ..nothing()
             },
             Changes {
@@ -256,12 +263,12 @@ mod tests {
     #[test]
     fn a_name_leads_to_an_inode_of_its_kind() {
         let file = sample(FileKind::Regular);
-        let named = |kind| vec![(file.number(), kind)];
+        let names = |kind| vec![named(file.number(), kind)];
         let counters = Counters { inodes: 2, ..BEFORE };
         let removed =
-            Changes { counters, operations: vec![delete(&file)], named: named(FileKind::Regular), ..nothing() };
+            Changes { counters, operations: vec![delete(&file)], names: names(FileKind::Regular), ..nothing() };
         assert!(breach_alone(removed).contains("gets a name and is removed"));
-        let other = Changes { operations: vec![put(&file)], named: named(FileKind::Directory), ..nothing() };
+        let other = Changes { operations: vec![put(&file)], names: names(FileKind::Directory), ..nothing() };
         assert!(breach_alone(other).contains("the kind that a new name"));
     }
 

@@ -215,8 +215,10 @@ impl Namespace {
         self.volatile.cache.holds(client, inode, InodeBits(inode_bit::DATA))
     }
 
-    /// What a client is shown of its change with the reply, see [`shown_changes::beside`].
-    pub fn shown_beside(&self, context: &Context, change: &Change, reply: Option<&MdtReply>) -> Vec<Entry> {
+    /// What a client is shown of its change with the reply, see [`shown_changes`]. Names that it
+    /// is not told are taken from the change.
+    pub fn shown_beside(&self, context: &Context, change: &mut Change, reply: Option<&MdtReply>) -> Vec<Entry> {
+        shown_changes::retain_names(&self.volatile, context.client, &mut change.names);
         let stored = |number| {
             let value = self.store.get(INODES, &Inode::key(number)).ok()??;
             let mut inode = Inode::decode(number, &value).ok()?;
@@ -404,7 +406,7 @@ impl Namespace {
 
     fn commit(&mut self, changes: Changes, now: Timestamp) -> FsResult<()> {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
-        let Changes { operations, versions, counters, deferred_operations, .. } = changes;
+        let Changes { operations, versions, names, counters, deferred_operations, .. } = changes;
         let Changes { open, mut early_opens, truncated, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         for (ost, deferred_operation) in &deferred_operations {
@@ -428,7 +430,7 @@ impl Namespace {
                     return Err(store_error(&self.target, &error));
                 }
             };
-            self.change = Change::applied(applied, versions.into_stored(), now);
+            self.change = Change::applied(applied, versions.into_stored(), names, now);
             assert!(applied > self.last, "batch {applied:?} is applied after batch {:?}", self.last);
             self.last = applied;
         }

@@ -5,14 +5,25 @@
 //! Shown are inodes on whose attributes the client has the lock, whose attributes are known
 //! exactly, and which the reply does not show. To be called together with the operation, under the
 //! namespace's mutex. Costs nothing while no client has a lock.
+//!
+//! Of names that were made, removed or lead elsewhere it is told the positions, so that it need not
+//! read again a directory whose names it knows.
 
 use lock::{InodeBits, inode_bit};
-use rpc::message::{MdtReply, mdt::Entry};
+use rpc::message::{MdtReply, extension::ChangedName, mdt::Entry};
 use types::{ClientId, FileKind, InodeNumber};
 
 use crate::{grants::is_still, tables::inode::Inode, transaction::versions::Change, volatile::Volatile};
 
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
+
+/// What protects the names of a directory at a client.
+const LISTING: InodeBits = InodeBits(inode_bit::DIRECTORY | inode_bit::ATTRIBUTES);
+
+/// Leaves the names in directories whose names this client may know.
+pub(crate) fn retain_names(volatile: &Volatile, client: ClientId, names: &mut Vec<ChangedName>) {
+    names.retain(|changed| volatile.cache.holds(client, changed.directory, LISTING));
+}
 
 /// The inodes of a change as they are after it, directories first; `stored`: an inode as the tables
 /// have it.

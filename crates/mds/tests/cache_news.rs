@@ -9,13 +9,14 @@ use common::{caching::*, *};
 use rpc::Handler;
 use rpc::message::{
     Compound, MdtReply, MdtRequest, RequestExtension, Step, StepInode,
-    lock::inode_bit::*,
+    extension::ChangedName,
+    lock::{Resource, inode_bit::*},
     mdt::{
         DirectoryEntry, Entry, Link, Open, OpenFlags, OpenId, ReadDirectory, Rename, RenameMode, SetXattr, SourceData,
         Unlink, XattrMode,
     },
 };
-use types::{FsError, InodeNumber, LockHandle, NodeKind};
+use types::{FileKind, FsError, InodeNumber, LockHandle, NodeKind};
 
 const NAMES: u32 = SHOWN | DIRECTORY;
 
@@ -280,4 +281,42 @@ async fn names_of_directories_have_locks_of_their_own() {
     let (page, _) = page(&test, ROOT, open, 0, 3, NAMES).await;
     let bits: Vec<u32> = page[2].locks.iter().map(|(_, bits)| bits.0).collect();
     assert_eq!(bits, [SHOWN & !LOOKUP], "it still has that on the name");
+}
+
+/// What ALICE is told of names.
+async fn names(test: &Arc<Test>, request: MdtRequest) -> Vec<ChangedName> {
+    let (reply, told) = test.send_and_hear(ALICE, request, RequestExtension::default()).await;
+    reply.unwrap();
+    told.names
+}
+
+#[tokio::test]
+async fn a_reply_tells_where_names_are_in_directories_whose_names_are_known() {
+    let test = Test::new().await;
+    let make = MdtRequest::Create(root(), create_request(ROOT, "made", NodeKind::Directory, 0o755, None));
+    let granted = test.wanting(ALICE, make, ROOT, ALL).await;
+    let directory = granted.iter().find_map(|lock| match lock.resource {
+        Resource::Inode(inode, bits) if inode != ROOT && bits.0 == ATTRIBUTES | DIRECTORY | XATTRS | OPEN => {
+            Some(inode)
+        }
+        _ => None,
+    });
+    let directory = directory.expect("a new directory comes with its names");
+    let other = test.fs.mkdir(ROOT, "other").await;
+    assert_eq!(names(&test, create(other, "a")).await, [], "ALICE does not know its names");
+    let told = |name: &str, cookie, target| ChangedName { directory, name: name.into(), cookie, target };
+    let made = names(&test, create(directory, "a")).await;
+    let [ChangedName { cookie, target: Some((file, FileKind::Regular)), .. }] = made[..] else { panic!("{made:?}") };
+    assert_eq!(made, [told("a", cookie, Some((file, FileKind::Regular)))]);
+    let listed = test.fs.list(directory, 10).await;
+    let found = listed.iter().find(|found| found.name == b"a").expect("it was made");
+    assert_eq!((found.cookie, found.inode), (cookie, file));
+    let (source_data, mode) = (SourceData::AsIs, RenameMode::Replace);
+    let (name, new_name) = (b"a".to_vec(), b"b".to_vec());
+    let rename = Rename { parent: directory, name, new_parent: directory, new_name, mode, source_data, mdt_era: None };
+    let renamed = names(&test, MdtRequest::Rename(root(), rename)).await;
+    let [_, ChangedName { cookie: new_cookie, .. }] = renamed[..] else { panic!("{renamed:?}") };
+    assert_eq!(renamed, [told("a", cookie, None), told("b", new_cookie, Some((file, FileKind::Regular)))]);
+    assert_eq!(names(&test, unlink(directory, "b")).await, [told("b", new_cookie, None)]);
+    assert_eq!(names(&test, chmod(directory, 0o700)).await, []);
 }

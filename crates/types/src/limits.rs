@@ -48,6 +48,8 @@ pub const JOB_NAME_BYTES_MAX: usize = 31;
 /// Most inodes of which a reply says how their versions changed: a rename over an existing name
 /// changes so many.
 pub const VERSIONS_PER_CHANGE_MAX: usize = 4;
+/// Most names of which a reply says how they changed: a rename changes so many.
+pub const NAMES_PER_CHANGE_MAX: usize = 2;
 /// Longest name of an extended attribute (Linux XATTR_NAME_MAX).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Largest value of an extended attribute, and of all names together (Linux XATTR_SIZE_MAX).

@@ -269,7 +269,6 @@ impl InodeCache {
             match subject {
                 Subject::AllAttributes => self.epoch += 1,
                 Subject::Inode(inode) => {
-                    self.forget_listing(*inode);
                     self.small_files.forget(*inode);
                     if let Some(inode) = self.inodes.get_mut(inode) {
                         inode.forget();
@@ -287,17 +286,20 @@ impl InodeCache {
                 }
                 Subject::Data(inode) => self.small_files.forget(*inode),
                 Subject::Name(parent, name) => self.names.forget(*parent, name),
-                Subject::Names(directory) => self.forget_listing(*directory),
+                Subject::Above(directory) => {
+                    self.listings.forget(*directory);
+                    self.renew_span(*directory);
+                }
+                // What is known to its end follows the change (`own_names`).
+                Subject::Names(directory) => {
+                    self.listings.forget_begun(*directory);
+                    self.renew_span(*directory);
+                }
             }
         }
     }
 
     /// The listing of a directory is another one from now on.
-    fn forget_listing(&mut self, directory: InodeNumber) {
-        self.listings.forget(directory);
-        self.renew_span(directory);
-    }
-
     fn renew_span(&mut self, directory: InodeNumber) {
         if let Some(inode) = self.inodes.get_mut(&directory).filter(|inode| inode.span != 0) {
             self.last_span += 1;
@@ -339,6 +341,7 @@ impl InodeCache {
         for inode in inodes_of(&question.changes) {
             keeper.keep_changed(inode, shown, beside);
         }
+        self.follow_names(&question, asked, &granted, outcome.as_ref().ok());
         let lost = outcome.as_ref().map_or(Vec::new(), |reply| self.without_names(&question, reply));
         let unnamed = lost.iter().map(|lock| (lock.inode, lock.handle)).collect();
         released.extend(lost);
@@ -495,6 +498,7 @@ fn shown_by(reply: &MdtReply) -> Option<&Entry> {
 mod claims;
 mod known_opens;
 mod own_accesses;
+mod own_names;
 
 #[cfg(test)]
 #[path = "inode_cache_tests.rs"]

@@ -5,6 +5,8 @@
 //! Replies to changes contain versions, and show the inodes that were changed, unless they are
 //! repeated.
 //!
+//! Directories are made, moved and removed too, and replies tell which names were changed, mostly.
+//!
 //! Property: what the cache serves is what the MDT would answer at this moment. The exception is
 //! an inode that this client's own request has changed, as long as its answer is under way: the
 //! request may have named the inode by a name that led elsewhere before.
@@ -12,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rpc::message::{
-    extension::{Change, InodeVersion},
+    extension::{Change, ChangedName, InodeVersion},
     lock::{CacheMode, Granted},
     mdt::{
         Create, Created, DirectoryEntry, Link, Lookup, OpenId, ReadDirectory, Rename, RenameMode, SourceData, Unlink,
@@ -20,260 +22,19 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, SplitMix64};
 
+use self::mdt::Mdt;
 use super::*;
-use crate::upper_cache::SpanNumber;
+use crate::{cache::listings::Listed, upper_cache::SpanNumber};
 
-const DIRECTORIES: [InodeNumber; 2] = [InodeNumber(1), InodeNumber(2)];
+const ROOT: InodeNumber = InodeNumber(1);
 const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
+/// The name of directories.
+const DIRECTORY: &[u8] = b"d";
 const CONNECTION: ConnectionId = (ClientId(1), Generation(1));
 const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
 
 /// What is granted of an inode that a page shows.
 const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
-
-/// A part of an inode that a change concerns.
-type Part = (InodeNumber, u32);
-
-#[derive(Clone, Debug)]
-struct Node {
-    entry: Entry,
-    version: u64,
-    /// The request of this client that changed it last.
-    changed_by: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Mdt {
-    nodes: BTreeMap<InodeNumber, Node>,
-    names: BTreeMap<(InodeNumber, Vec<u8>), InodeNumber>,
-    locks: BTreeMap<LockHandle, Part>,
-    /// A change of the other client waits.
-    waiting: Option<MdtRequest>,
-    next: u64,
-}
-
-fn parts(inode: InodeNumber, bits: u32) -> Part {
-    (inode, bits)
-}
-
-impl Mdt {
-    fn new() -> Self {
-        let mut mdt = Self { next: 100, ..Self::default() };
-        mdt.add(DIRECTORIES[0], FileKind::Directory);
-        mdt
-    }
-
-    /// The cache's client makes the second directory, so that it knows that it is empty.
-    fn make_directory(&mut self, cache: &mut InodeCache) {
-        let (parent, name, kind) = (DIRECTORIES[0], b"directory".to_vec(), NodeKind::Directory);
-        let create = Create { parent, name, kind, mode: 0, umask: 0, layout: None, open: None };
-        let pending = cache.ask(&MdtRequest::Create(Credentials::root(), create), NOW, |_| false);
-        self.add(DIRECTORIES[1], FileKind::Directory);
-        let (handle, bits) = (LockHandle(self.number()), inode_bit::LOOKUP | inode_bit::ATTRIBUTES);
-        self.locks.insert(handle, (DIRECTORIES[1], bits));
-        let resource = Resource::Inode(DIRECTORIES[1], InodeBits(bits));
-        let granted = [Granted { handle, resource, mode: CacheMode::Read, version: 1 }];
-        let entry = self.nodes[&DIRECTORIES[1]].entry.clone();
-        let reply = MdtReply::Created(Created { entry, created: true, opened: None });
-        let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
-        cache.answer(pending, Ok(Reply { reply: &reply, beside: &beside, connection: CONNECTION, data: None }));
-        assert!(cache.names.is_complete(DIRECTORIES[1]));
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    fn add(&mut self, inode: InodeNumber, kind: FileKind) {
-        let attributes = Attributes { links: 1, mode: 0o755, ..Attributes::zeroed(inode, kind) };
-        let entry = Entry { accounted: NOW, ..Entry::of(attributes) };
-        self.nodes.insert(inode, Node { entry, version: 1, changed_by: None });
-    }
-
-    fn find(&self, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
-        self.names.get(&(parent, name.to_vec())).copied()
-    }
-
-    /// What a change makes visible, in parts of inodes.
-    fn concerned(&self, request: &MdtRequest) -> Vec<Part> {
-        let directory = |inode| parts(inode, inode_bit::DIRECTORY | inode_bit::ATTRIBUTES);
-        let named = |parent, name: &[u8]| {
-            let found = self.find(parent, name);
-            found.map(|inode| parts(inode, inode_bit::LOOKUP | inode_bit::ATTRIBUTES))
-        };
-        match request {
-            MdtRequest::SetAttributes(_, inode, _) => vec![parts(*inode, inode_bit::ATTRIBUTES)],
-            MdtRequest::Create(_, create) => vec![directory(create.parent)],
-            MdtRequest::Link(_, link) => vec![directory(link.parent), parts(link.inode, inode_bit::ATTRIBUTES)],
-            MdtRequest::Unlink(_, unlink) => {
-                [directory(unlink.parent)].into_iter().chain(named(unlink.parent, &unlink.name)).collect()
-            }
-            MdtRequest::Rename(_, rename) => [directory(rename.parent), directory(rename.new_parent)]
-                .into_iter()
-                .chain(named(rename.parent, &rename.name))
-                .chain(named(rename.new_parent, &rename.new_name))
-                .collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The locks of the cache's client in the way of the change that waits.
-    fn in_the_way(&self) -> Vec<LockHandle> {
-        let concerned = self.waiting.as_ref().map(|request| self.concerned(request)).unwrap_or_default();
-        let conflicts = |(inode, bits): &Part| concerned.iter().any(|(other, of)| other == inode && of & bits != 0);
-        self.locks.iter().filter(|(_, part)| conflicts(part)).map(|(handle, _)| *handle).collect()
-    }
-
-    fn change(&mut self, inode: InodeNumber, by: Option<u64>, links: i64) {
-        let Some(node) = self.nodes.get_mut(&inode) else { return };
-        node.entry.attributes.size += 1;
-        node.entry.attributes.links = (i64::from(node.entry.attributes.links) + links) as u32;
-        node.changed_by = by;
-        node.version += 1;
-        if node.entry.attributes.links == 0 {
-            self.nodes.remove(&inode);
-        }
-    }
-
-    fn execute(&mut self, request: &MdtRequest, by: Option<u64>) -> FsResult<MdtReply> {
-        let entry = |mdt: &Self, inode| mdt.nodes.get(&inode).map(|node| node.entry.clone()).ok_or(FsError::Stale);
-        match request {
-            MdtRequest::Lookup(_, lookup) => {
-                let inode = self.find(lookup.parent, &lookup.name).ok_or(FsError::NotFound)?;
-                Ok(MdtReply::Entry(entry(self, inode)?))
-            }
-            MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(entry(self, *inode)?)),
-            MdtRequest::ReadDirectory(read) => {
-                let rest: Vec<_> =
-                    self.listing(read.inode).into_iter().filter(|found| found.cookie > read.cookie).collect();
-                let count = rest.len().min(read.entries_max as usize);
-                let end = count == rest.len();
-                Ok(MdtReply::Directory(rest.into_iter().take(count).collect(), end))
-            }
-            MdtRequest::SetAttributes(_, inode, _) => {
-                entry(self, *inode)?;
-                self.change(*inode, by, 0);
-                Ok(MdtReply::Entry(entry(self, *inode)?))
-            }
-            MdtRequest::Create(_, create) => {
-                if self.find(create.parent, &create.name).is_some() {
-                    return Err(FsError::Exists);
-                }
-                let inode = InodeNumber(self.number());
-                self.add(inode, FileKind::Regular);
-                self.names.insert((create.parent, create.name.clone()), inode);
-                self.change(create.parent, by, 0);
-                Ok(MdtReply::Created(Created { entry: entry(self, inode)?, created: true, opened: None }))
-            }
-            MdtRequest::Link(_, link) => {
-                entry(self, link.inode)?;
-                if self.find(link.parent, &link.name).is_some() {
-                    return Err(FsError::Exists);
-                }
-                self.names.insert((link.parent, link.name.clone()), link.inode);
-                self.change(link.parent, by, 0);
-                self.change(link.inode, by, 1);
-                Ok(MdtReply::Entry(entry(self, link.inode)?))
-            }
-            MdtRequest::Unlink(_, unlink) => {
-                let inode = self.names.remove(&(unlink.parent, unlink.name.clone())).ok_or(FsError::NotFound)?;
-                self.change(unlink.parent, by, 0);
-                self.change(inode, by, -1);
-                Ok(MdtReply::Done)
-            }
-            MdtRequest::Rename(_, rename) => {
-                let (from, to) = ((rename.parent, rename.name.clone()), (rename.new_parent, rename.new_name.clone()));
-                let inode = *self.names.get(&from).ok_or(FsError::NotFound)?;
-                let replaced = self.names.get(&to).copied();
-                if replaced == Some(inode) {
-                    return Ok(MdtReply::Done);
-                }
-                self.names.remove(&from);
-                self.names.insert(to, inode);
-                self.change(rename.parent, by, 0);
-                self.change(rename.new_parent, by, 0);
-                self.change(inode, by, 0);
-                if let Some(replaced) = replaced {
-                    self.change(replaced, by, -1);
-                }
-                Ok(MdtReply::Done)
-            }
-            other => panic!("the model does not know {other:?}"),
-        }
-    }
-
-    /// The names of a directory, in the order of their cookies.
-    fn listing(&self, directory: InodeNumber) -> Vec<DirectoryEntry> {
-        let found = |(name, inode): (&[u8], InodeNumber)| DirectoryEntry {
-            name: name.to_vec(),
-            inode,
-            kind: FileKind::Regular,
-            cookie: u64::from(name[0]),
-            entry: self.nodes.get(&inode).map(|node| node.entry.clone()),
-            locks: Vec::new(),
-            version: self.nodes.get(&inode).map_or(0, |node| node.version),
-        };
-        let names = NAMES.iter().filter_map(|name| Some((*name, self.find(directory, name)?)));
-        names.map(found).collect()
-    }
-
-    /// Grants locks on some inodes of a page.
-    fn grant_page(&mut self, page: &mut [DirectoryEntry], dice: &mut SplitMix64) {
-        let concerned = self.waiting.as_ref().map(|request| self.concerned(request)).unwrap_or_default();
-        for found in page {
-            let bits = self.grantable(found.inode, SHOWN, &concerned) & dice.next_u64() as u32;
-            if bits != 0 {
-                let handle = LockHandle(self.number());
-                self.locks.insert(handle, (found.inode, bits));
-                found.locks = vec![(handle, InodeBits(bits))];
-            }
-        }
-    }
-
-    /// Bits of an inode that neither the client holds nor a change concerns.
-    fn grantable(&self, inode: InodeNumber, bits: u32, concerned: &[Part]) -> u32 {
-        let taken = self.locks.values().chain(concerned).filter(|part| part.0 == inode);
-        bits & !taken.fold(0, |all, part| all | part.1)
-    }
-
-    /// What comes with the reply to a change: versions, and inodes of whose attributes the client
-    /// has the lock.
-    fn beside(&self, number: u64, before: &BTreeMap<InodeNumber, u64>) -> ReplyExtension {
-        let changed = |(inode, node): &(&InodeNumber, &Node)| {
-            node.changed_by == Some(number) && before.get(inode) != Some(&node.version)
-        };
-        let version = |(inode, node): (&InodeNumber, &Node)| InodeVersion {
-            inode: *inode,
-            before: before.get(inode).copied().unwrap_or(0),
-            after: node.version,
-        };
-        let versions = self.nodes.iter().filter(changed).map(version).collect();
-        let held = |inode: &InodeNumber| self.grantable(*inode, inode_bit::ATTRIBUTES, &[]) == 0;
-        let shown = self.nodes.iter().filter(changed).filter(|(inode, _)| held(inode));
-        let changed = shown.map(|(_, node)| node.entry.clone()).collect();
-        ReplyExtension { change: Some(Change { versions, ..Change::default() }), changed, ..ReplyExtension::default() }
-    }
-
-    /// Grants some of what is wanted and not held, unless the change that waits is in the way.
-    fn grant(&mut self, wanted: Enqueue, shown: Option<InodeNumber>, dice: &mut SplitMix64) -> Vec<Granted> {
-        let Resource::Inode(named, InodeBits(bits)) = wanted.resource else { return Vec::new() };
-        let concerned = self.waiting.as_ref().map(|request| self.concerned(request)).unwrap_or_default();
-        let mut granted = Vec::new();
-        let of_shown = shown.map(|inode| (inode, bits & !inode_bit::DIRECTORY));
-        for (inode, bits) in [(named, bits & inode_bit::DIRECTORY)].into_iter().chain(of_shown) {
-            let grantable = self.grantable(inode, bits, &concerned) & dice.next_u64() as u32;
-            if grantable != 0 {
-                let handle = LockHandle(self.number());
-                self.locks.insert(handle, (inode, grantable));
-                let resource = Resource::Inode(inode, InodeBits(grantable));
-                let version = self.nodes.get(&inode).map_or(0, |node| node.version);
-                granted.push(Granted { handle, resource, mode: CacheMode::Read, version });
-            }
-        }
-        granted
-    }
-}
 
 /// A request of the cache's client on its way.
 struct InFlight {
@@ -285,11 +46,12 @@ struct InFlight {
     connection: ConnectionId,
 }
 
-/// Names, and where they lead.
-type Names = Vec<(Vec<u8>, InodeNumber)>;
+/// Names, their cookies, and where they lead.
+type Names = Vec<(Vec<u8>, u64, InodeNumber, FileKind)>;
 
 struct World {
     dice: SplitMix64,
+    is_busy: bool,
     mdt: Mdt,
     cache: InodeCache,
     requests: Vec<InFlight>,
@@ -300,6 +62,8 @@ struct World {
     cancels: Vec<LockHandle>,
     served: usize,
     listed: usize,
+    /// Changes of a name by this client after which the listing was known.
+    followed: usize,
     /// Directories whose attributes were known after a change of this client, without a question.
     brought: usize,
     /// What directories contained in each span.
@@ -310,14 +74,23 @@ struct World {
 }
 
 impl World {
+    /// A client that makes many changes, mostly alone, and gets the locks that it wants.
+    fn busy(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        world.is_busy = true;
+        world.mdt.is_generous = true;
+        world.cache.set_locks_max(64);
+        world
+    }
+
     fn new(seed: u64) -> Self {
         let mut cache = InodeCache::default();
         cache.connect(Some(CONNECTION));
-        cache.set_locks_max(10);
-        let mut mdt = Mdt::new();
-        mdt.make_directory(&mut cache);
+        cache.set_locks_max(16);
+        let mdt = Mdt::new();
         Self {
             dice: SplitMix64(seed),
+            is_busy: false,
             mdt,
             cache,
             requests: Vec::new(),
@@ -326,6 +99,7 @@ impl World {
             cancels: Vec::new(),
             served: 0,
             listed: 0,
+            followed: 0,
             brought: 0,
             spans: BTreeMap::new(),
             spanned: 0,
@@ -337,13 +111,21 @@ impl World {
         (self.dice.next_u64() % count as u64) as usize
     }
 
+    /// One of the first three.
+    fn directory(&mut self) -> InodeNumber {
+        let directories = self.mdt.directories();
+        let count = directories.len().min(3);
+        directories[self.below(count)]
+    }
+
     fn name(&mut self) -> (InodeNumber, Vec<u8>) {
-        (DIRECTORIES[self.below(2)], NAMES[self.below(3)].to_vec())
+        let name = if self.below(8) == 0 { DIRECTORY } else { NAMES[self.below(3)] };
+        (self.directory(), name.to_vec())
     }
 
     fn some_inode(&mut self) -> InodeNumber {
         if self.below(2) == 0 {
-            return DIRECTORIES[self.below(2)];
+            return self.directory();
         }
         let index = self.below(self.mdt.nodes.len());
         *self.mdt.nodes.keys().nth(index).expect("it is below their number")
@@ -352,16 +134,17 @@ impl World {
     fn change(&mut self) -> MdtRequest {
         let root = Credentials::root();
         let (parent, name) = self.name();
-        match self.below(5) {
+        match self.below(6) {
             0 => MdtRequest::SetAttributes(root, self.some_inode(), SetAttributes::default()),
-            1 => {
-                let (kind, mode, umask, layout, open) = (NodeKind::Regular, 0, 0, None, None);
+            1 | 5 => {
+                let kind = if name == DIRECTORY { NodeKind::Directory } else { NodeKind::Regular };
+                let (mode, umask, layout, open) = (0, 0, None, None);
                 MdtRequest::Create(root, Create { parent, name, kind, mode, umask, layout, open })
             }
             2 => MdtRequest::Unlink(root, Unlink { parent, name, directory: false }),
             3 => {
-                let files = self.mdt.names.values().copied().collect::<Vec<_>>();
-                let inode = files.first().copied().unwrap_or(InodeNumber(99));
+                let mut named = self.mdt.names.values().map(|(inode, _)| *inode);
+                let inode = named.find(|inode| !self.mdt.is_directory(*inode)).unwrap_or(InodeNumber(99));
                 MdtRequest::Link(root, Link { inode, parent, name })
             }
             _ => {
@@ -372,13 +155,21 @@ impl World {
         }
     }
 
+    /// Whether it fails, or concerns attributes of inodes that the client cannot name, which ends
+    /// all listings.
+    fn is_in_vain(&self, request: &MdtRequest) -> bool {
+        let changes = Question::of(request, &self.cache.names, |_| false).changes;
+        self.mdt.clone().execute(request, None).is_err() || changes.contains(&Subject::AllAttributes)
+    }
+
     fn question(&mut self) -> MdtRequest {
         match self.below(6) {
             0 | 1 => return MdtRequest::GetAttributes(self.some_inode()),
             2 => {
                 let (inode, name) = self.name();
-                let cookie = if self.below(3) == 0 { u64::from(name[0]) } else { 0 };
-                let (open, entries_max) = (OpenId(1), 1 + self.below(3) as u32);
+                let known = self.mdt.names.get(&(inode, name)).map_or(2, |(_, cookie)| *cookie);
+                let cookie = if self.below(3) == 0 { known } else { 0 };
+                let (open, entries_max) = (OpenId(1), 1 + self.below(6) as u32);
                 return MdtRequest::ReadDirectory(ReadDirectory {
                     inode,
                     open,
@@ -397,7 +188,11 @@ impl World {
     fn step(&mut self) {
         match self.below(12) {
             0..=2 if self.requests.len() < 4 => {
-                let request = if self.below(6) == 0 { self.change() } else { self.question() };
+                let changes_of = if self.is_busy { 2 } else { 6 };
+                let mut request = if self.below(changes_of) == 0 { self.change() } else { self.question() };
+                while self.is_busy && self.is_in_vain(&request) {
+                    request = self.change();
+                }
                 let pending = self.cache.ask(&request, NOW, |_| false);
                 let number = self.mdt.number();
                 let connection = self.connection;
@@ -405,7 +200,7 @@ impl World {
             }
             0..=4 => self.execute_one(),
             5..=7 => self.deliver_one(),
-            8 if self.mdt.waiting.is_none() && self.below(4) == 0 => {
+            8 if self.mdt.waiting.is_none() && self.below(if self.is_busy { 16 } else { 4 }) == 0 => {
                 let change = self.change();
                 self.mdt.waiting = Some(change);
             }
@@ -460,6 +255,10 @@ impl World {
                 beside.granted = self.mdt.grant(wanted, None, &mut self.dice);
             }
         }
+        if self.below(16) == 0 {
+            // Of an MDT that does not tell, or too many.
+            beside.names.clear();
+        }
         if self.below(8) == 0 {
             // It is repeated: nothing comes with it, and the locks are of the connection before.
             if beside.granted.is_empty() {
@@ -481,9 +280,13 @@ impl World {
         let is_change = pending.is_change();
         let answer = self.cache.answer(pending, reply);
         self.cancels.extend(answer.released.iter().map(|released| released.handle));
+        for named in beside.names.iter().filter(|_| is_change && outcome.is_ok()) {
+            let kept = self.cache.listings.all(named.directory, self.cache.epoch);
+            self.followed += usize::from(kept.is_some());
+        }
         if is_change && outcome.is_ok() {
             let known = |inode: &&InodeNumber| self.cache.attributes(**inode, |_| false).is_some();
-            self.brought += DIRECTORIES.iter().filter(known).count();
+            self.brought += self.mdt.directories().iter().filter(known).count();
         }
         for node in self.mdt.nodes.values_mut().filter(|node| node.changed_by == Some(number)) {
             node.changed_by = None;
@@ -504,7 +307,9 @@ impl World {
 
     fn check(&mut self) {
         let root = Credentials::root();
-        for (parent, name) in DIRECTORIES.iter().flat_map(|parent| NAMES.iter().map(|name| (*parent, *name))) {
+        let directories = self.mdt.directories();
+        let names = || NAMES.iter().chain([&DIRECTORY]);
+        for (parent, name) in directories.iter().flat_map(|parent| names().map(|name| (*parent, *name))) {
             let Some(served) = self.cache.lookup(&root, (parent, name), |_| false) else { continue };
             self.served += 1;
             let inode = self.mdt.find(parent, name);
@@ -513,8 +318,9 @@ impl World {
                 self.check_attributes(&found);
             }
         }
-        for directory in DIRECTORIES {
-            let names: Names = self.mdt.listing(directory).into_iter().map(|found| (found.name, found.inode)).collect();
+        for directory in directories {
+            let found = self.mdt.listing(directory).into_iter();
+            let names: Names = found.map(|found| (found.name, found.cookie, found.inode, found.kind)).collect();
             if let Some(SpanNumber(span, epoch)) = self.cache.span(directory) {
                 match self.spans.get(&(directory, span, epoch)) {
                     Some(before) => assert_eq!(*before, names, "names of {directory} in one span"),
@@ -526,7 +332,8 @@ impl World {
                 let page = self.cache.page((directory, 0), 10, with_attributes, None, |_| false);
                 let Some((page, end)) = page else { continue };
                 self.listed += 1;
-                let served: Vec<_> = page.iter().map(|(found, _)| (found.name.to_vec(), found.inode)).collect();
+                let served = |(found, _): &(Listed, _)| (found.name.to_vec(), found.cookie, found.inode, found.kind);
+                let served: Names = page.iter().map(served).collect();
                 assert_eq!((served, end), (names.clone(), true), "names of {directory}");
                 page.iter().filter_map(|(_, shown)| *shown).for_each(|shown| self.check_attributes(&shown));
             }
@@ -558,8 +365,23 @@ impl World {
 }
 
 #[test]
+fn listings_follow_the_changes_of_a_busy_client() {
+    let (mut listed, mut followed) = (0, 0);
+    for seed in 0..500 {
+        let mut world = World::busy(seed);
+        for _ in 0..400 {
+            world.step();
+        }
+        listed += world.listed;
+        followed += world.followed;
+    }
+    assert!(followed > 1_000, "only {followed} listings were known after a change of a name");
+    assert!(listed > 10_000, "only {listed} directories came from the cache");
+}
+
+#[test]
 fn what_is_served_is_what_the_mdt_would_answer() {
-    const SEEDS: u64 = 500;
+    const SEEDS: u64 = 1000;
     const STEPS: usize = 400;
     let (mut served, mut listed, mut brought, mut spanned) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
@@ -577,6 +399,9 @@ fn what_is_served_is_what_the_mdt_would_answer() {
     assert!(brought > 1_000, "only {brought} directories were known after a change");
     assert!(served > 50_000, "only {served} answers came from the cache");
 }
+
+#[path = "inode_cache_model_mdt.rs"]
+mod mdt;
 
 #[path = "inode_cache_reconnects.rs"]
 mod reconnects;

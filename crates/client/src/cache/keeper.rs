@@ -13,6 +13,7 @@ use rpc::message::{
 use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId};
 
 use super::{
+    cached_inode::LISTING_BITS,
     inode_cache::InodeCache,
     own_changes::Moment,
     question::{Asked, Question, Renamed, changes_data},
@@ -63,6 +64,7 @@ impl Keeper<'_> {
                 }
                 if created.created && created.entry.attributes.kind == FileKind::Directory {
                     self.keep_complete(created.entry.attributes.inode);
+                    self.keep_empty(created.entry.attributes.inode, *parent);
                 }
             }
             (Asked::Opened(flags), MdtReply::Opened(opened)) => {
@@ -128,6 +130,16 @@ impl Keeper<'_> {
             && self.cache.changes.attributes_hold(inode, self.asked, &self.question.changes)
         {
             self.cache.names.complete(inode);
+        }
+    }
+
+    /// The same of its listing.
+    fn keep_empty(&mut self, directory: InodeNumber, parent: InodeNumber) {
+        if self.covers(directory, LISTING_BITS)
+            && self.cache.changes.listing_holds(directory, self.asked, &self.question.changes)
+        {
+            let epoch = self.cache.epoch;
+            self.cache.listings.begin(directory, parent, epoch);
         }
     }
 
@@ -230,7 +242,7 @@ impl Keeper<'_> {
                 self.keep_entry(entry, true);
             }
         }
-        if self.covers(directory, inode_bit::DIRECTORY | inode_bit::ATTRIBUTES)
+        if self.covers(directory, LISTING_BITS)
             && self.cache.changes.listing_holds(directory, self.asked, &self.question.changes)
         {
             let (epoch, locks_max) = (self.cache.epoch, self.cache.locks_max());

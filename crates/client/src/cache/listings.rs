@@ -1,19 +1,24 @@
 //! Names of whole directories in the order in which the MDT shows them, with its cookies.
 //!
 //! A listing grows with the pages that are read, and is served once it has reached the end. Cookies
-//! grow along a directory, so pages that overlap fit together. It is dropped with the locks on the
-//! directory's names or attributes (`..` is one of these), and with every change of a name in it by
-//! this client. A listing that would take too much of the limit of locks is not kept, because
+//! grow along a directory, so pages that overlap fit together. The listing of a directory that this
+//! client makes is known from the beginning. A listing that is known to the end follows the changes
+//! of this client, whose replies tell where the names are; one that is not is dropped with the
+//! first of them. It is dropped with the locks on the directory's names or attributes (`..` is one
+//! of these). A listing that would take too much of the limit of locks is not kept, because
 //! everything else would have to be dropped for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
-use rpc::message::mdt::DirectoryEntry;
+use rpc::message::{
+    extension::ChangedName,
+    mdt::{COOKIE_PARENT, COOKIE_SELF, DirectoryEntry},
+};
 use types::{FileKind, InodeNumber};
 
 use super::cached_inode::Epoch;
 
-/// Entries that count as much as a lock, in memory.
+/// Entries that count as much as a lock, in memory. So does each listing.
 const ENTRIES_PER_LOCK: usize = 8;
 /// One listing may take this part of the limit.
 const PART_MAX: usize = 4;
@@ -28,12 +33,72 @@ pub(crate) struct Listed {
     pub cookie: u64,
 }
 
+/// Names by their cookies.
+pub(crate) type Names = BTreeMap<u64, Listed>;
+
 /// One directory.
 #[derive(Debug)]
 struct Listing {
     epoch: Epoch,
-    entries: Vec<Listed>,
+    entries: Names,
     is_complete: bool,
+}
+
+impl Listing {
+    /// Of a directory in this one that is new and empty.
+    fn of_new(directory: InodeNumber, parent: InodeNumber, epoch: Epoch) -> Self {
+        let dots = [(&b"."[..], directory, COOKIE_SELF), (b"..", parent, COOKIE_PARENT)];
+        let listed = |(name, inode, cookie): (&[u8], _, _)| {
+            (cookie, Listed { name: name.into(), inode, kind: FileKind::Directory, cookie })
+        };
+        Self { epoch, entries: dots.map(listed).into(), is_complete: true }
+    }
+
+    /// The last cookie that is known.
+    fn last(&self) -> u64 {
+        self.entries.last_key_value().map_or(0, |(cookie, _)| *cookie)
+    }
+
+    /// Entries after a cookie.
+    fn after(&self, cookie: u64) -> impl Iterator<Item = &Listed> {
+        cookie.checked_add(1).into_iter().flat_map(|from| self.entries.range(from..)).map(|(_, listed)| listed)
+    }
+
+    /// Adds entries; false if they do not fit.
+    fn extend(&mut self, page: &[DirectoryEntry]) -> bool {
+        let before = self.last();
+        for DirectoryEntry { name, inode, kind, cookie, .. } in page.iter().filter(|entry| entry.cookie > before) {
+            // No MDT sends names in another order.
+            if *cookie <= self.last() {
+                return false;
+            }
+            let (name, inode, kind, cookie) = (name.clone().into_boxed_slice(), *inode, *kind, *cookie);
+            self.entries.insert(cookie, Listed { name, inode, kind, cookie });
+        }
+        true
+    }
+
+    /// Follows a change; false if that contradicts what is known.
+    fn follow(&mut self, changed: &ChangedName) -> bool {
+        let cookie = changed.cookie;
+        match (self.entries.entry(cookie), changed.target) {
+            (Entry::Vacant(place), Some((inode, kind))) => {
+                let name = changed.name.clone().into_boxed_slice();
+                place.insert(Listed { name, inode, kind, cookie });
+                true
+            }
+            (Entry::Occupied(mut known), Some((inode, kind))) if *known.get().name == *changed.name => {
+                let listed = known.get_mut();
+                (listed.inode, listed.kind) = (inode, kind);
+                true
+            }
+            (Entry::Occupied(known), None) if *known.get().name == *changed.name => {
+                known.remove();
+                true
+            }
+            (Entry::Occupied(_), _) | (Entry::Vacant(_), None) => false,
+        }
+    }
 }
 
 /// See the module documentation.
@@ -57,29 +122,44 @@ impl Listings {
             self.forget(directory);
         }
         if cookie == 0 {
-            let new = Listing { epoch, entries: Vec::new(), is_complete: false };
+            let new = Listing { epoch, entries: Names::new(), is_complete: false };
             self.directories.entry(directory).or_insert(new);
         }
+        let Some(listing) = self.directories.get(&directory) else { return };
+        if listing.is_complete || cookie > listing.last() {
+            return;
+        }
+        self.change(directory, locks_max, |listing| {
+            let fits = listing.extend(page);
+            listing.is_complete = is_end;
+            fits
+        });
+    }
+
+    /// A directory is new and empty.
+    pub fn begin(&mut self, directory: InodeNumber, parent: InodeNumber, epoch: Epoch) {
+        self.forget(directory);
+        let new = Listing::of_new(directory, parent, epoch);
+        self.entries += new.entries.len();
+        self.directories.insert(directory, new);
+    }
+
+    /// A change of a name by this client has happened, and nothing else since.
+    pub fn follow(&mut self, changed: &ChangedName, epoch: Epoch, locks_max: usize) {
+        self.change(changed.directory, locks_max, |listing| listing.epoch == epoch && listing.follow(changed));
+    }
+
+    /// Changes a listing that is known; it is dropped if that fails, or if it is too large then.
+    fn change(&mut self, directory: InodeNumber, locks_max: usize, change: impl FnOnce(&mut Listing) -> bool) {
         let Some(listing) = self.directories.get_mut(&directory) else { return };
-        let last = listing.entries.last().map_or(0, |entry| entry.cookie);
-        if listing.is_complete || cookie > last {
-            return;
-        }
         let before = listing.entries.len();
-        for DirectoryEntry { name, inode, kind, cookie, .. } in page.iter().filter(|entry| entry.cookie > last) {
-            let (name, inode, kind, cookie) = (name.clone().into_boxed_slice(), *inode, *kind, *cookie);
-            listing.entries.push(Listed { name, inode, kind, cookie });
+        let is_known = change(listing);
+        let after = listing.entries.len();
+        assert!(self.entries >= before, "names that are kept are counted");
+        self.entries = self.entries - before + after;
+        if !is_known || after / ENTRIES_PER_LOCK > locks_max / PART_MAX {
+            self.forget(directory);
         }
-        let is_sorted = listing.entries.is_sorted_by(|one, next| one.cookie < next.cookie);
-        // No MDT sends names in another order.
-        if !is_sorted || listing.entries.len() / ENTRIES_PER_LOCK > locks_max / PART_MAX {
-            assert!(self.entries >= before, "names that are kept are counted");
-            self.entries -= before;
-            self.directories.remove(&directory);
-            return;
-        }
-        listing.is_complete = is_end;
-        self.entries += listing.entries.len() - before;
     }
 
     /// At most so many names after a cookie, and whether the directory ends after them; `None`:
@@ -90,23 +170,31 @@ impl Listings {
         cookie: u64,
         entries_max: usize,
         epoch: Epoch,
-    ) -> Option<(&[Listed], bool)> {
-        let entries = self.all(directory, epoch)?;
-        let rest = &entries[entries.partition_point(|entry| entry.cookie <= cookie)..];
-        let count = rest.len().min(entries_max);
-        Some((&rest[..count], count == rest.len()))
+    ) -> Option<(Vec<Listed>, bool)> {
+        let listing = self.complete(directory, epoch)?;
+        let mut rest = listing.after(cookie);
+        let page: Vec<Listed> = rest.by_ref().take(entries_max).cloned().collect();
+        Some((page, rest.next().is_none()))
     }
 
     /// The names of a directory after a cookie that are known so far, if its beginning is known.
-    pub fn begun(&self, directory: InodeNumber, cookie: u64, epoch: Epoch) -> Option<&[Listed]> {
+    pub fn begun(&self, directory: InodeNumber, cookie: u64, epoch: Epoch) -> Option<impl Iterator<Item = &Listed>> {
         let listing = self.directories.get(&directory).filter(|listing| listing.epoch == epoch)?;
-        Some(&listing.entries[listing.entries.partition_point(|entry| entry.cookie <= cookie)..])
+        Some(listing.after(cookie))
     }
 
-    /// All names of a directory in order, if they are known.
-    pub fn all(&self, directory: InodeNumber, epoch: Epoch) -> Option<&[Listed]> {
-        let listing = self.directories.get(&directory)?;
-        (listing.is_complete && listing.epoch == epoch).then_some(&listing.entries)
+    /// All names of a directory, if they are known.
+    pub fn all(&self, directory: InodeNumber, epoch: Epoch) -> Option<&Names> {
+        self.complete(directory, epoch).map(|listing| &listing.entries)
+    }
+
+    fn complete(&self, directory: InodeNumber, epoch: Epoch) -> Option<&Listing> {
+        self.directories.get(&directory).filter(|listing| listing.is_complete && listing.epoch == epoch)
+    }
+
+    /// Whether something is known of the names of a directory.
+    pub fn knows(&self, directory: InodeNumber) -> bool {
+        self.directories.contains_key(&directory)
     }
 
     /// Nothing is known of a directory any more.
@@ -117,9 +205,16 @@ impl Listings {
         }
     }
 
+    /// Nothing is known of a directory any more, unless all of its names are.
+    pub fn forget_begun(&mut self, directory: InodeNumber) {
+        if self.directories.get(&directory).is_some_and(|listing| !listing.is_complete) {
+            self.forget(directory);
+        }
+    }
+
     /// How much of the limit of locks they take.
     pub fn weight(&self) -> usize {
-        self.entries / ENTRIES_PER_LOCK
+        self.directories.len() + self.entries / ENTRIES_PER_LOCK
     }
 }
 
@@ -161,7 +256,7 @@ mod tests {
         assert_eq!(cookies(&listings, 0, 5), Some((vec![1, 2, 3, 4, 5], false)));
         assert_eq!(cookies(&listings, 5, 5), Some((vec![6, 7, 8], true)));
         assert_eq!(cookies(&listings, 8, 5), Some((vec![], true)));
-        assert_eq!(listings.weight(), 1);
+        assert_eq!(listings.weight(), 2);
         listings.forget(DIRECTORY);
         assert_eq!((cookies(&listings, 0, 5), listings.entries), (None, 0));
     }
@@ -186,5 +281,66 @@ mod tests {
         listings.keep((DIRECTORY, 0), (&page(1..150), false), 0, 100);
         listings.keep((DIRECTORY, 149), (&page(150..300), true), 0, 100);
         assert_eq!((listings.page(DIRECTORY, 0, 1000, 0), listings.weight()), (None, 0));
+    }
+
+    fn changed(name: &str, cookie: u64, inode: Option<u64>) -> ChangedName {
+        let target = inode.map(|inode| (InodeNumber(inode), FileKind::Regular));
+        ChangedName { directory: DIRECTORY, name: name.as_bytes().to_vec(), cookie, target }
+    }
+
+    fn listed(listings: &Listings) -> Option<Vec<(String, u64)>> {
+        let (page, is_end) = listings.page(DIRECTORY, 0, 100, 0)?;
+        assert!(is_end);
+        Some(page.iter().map(|entry| (String::from_utf8_lossy(&entry.name).into_owned(), entry.inode.0)).collect())
+    }
+
+    #[test]
+    fn a_new_directory_is_known_and_follows_changes() {
+        let mut listings = Listings::default();
+        listings.begin(DIRECTORY, InodeNumber(9), 0);
+        let names = |names: &[(&str, u64)]| {
+            let dots = [(".", 1), ("..", 9)];
+            Some(dots.iter().chain(names).map(|(name, inode)| ((*name).to_owned(), *inode)).collect::<Vec<_>>())
+        };
+        let steps: [(ChangedName, &[(&str, u64)]); 5] = [
+            (changed("b", 20, Some(4)), &[("b", 4)]),
+            (changed("a", 10, Some(3)), &[("a", 3), ("b", 4)]),
+            (changed("a", 10, Some(5)), &[("a", 5), ("b", 4)]),
+            (changed("b", 20, None), &[("a", 5)]),
+            (changed("c", 20, Some(6)), &[("a", 5), ("c", 6)]),
+        ];
+        for (change, expected) in steps {
+            listings.follow(&change, 0, 100);
+            assert_eq!(listed(&listings), names(expected));
+        }
+        assert_eq!(listings.entries, 4);
+    }
+
+    #[test]
+    fn what_contradicts_a_listing_ends_it() {
+        let contradictions = [
+            (changed("other", 10, Some(4)), 0),
+            (changed("other", 10, None), 0),
+            (changed("other", 11, None), 0),
+            (changed("other", 11, Some(4)), 1),
+        ];
+        for (change, epoch) in contradictions {
+            let mut listings = Listings::default();
+            listings.begin(DIRECTORY, InodeNumber(9), 0);
+            listings.follow(&changed("a", 10, Some(3)), 0, 100);
+            assert!(listings.knows(DIRECTORY));
+            listings.follow(&change, epoch, 100);
+            assert_eq!((listings.knows(DIRECTORY), listings.entries), (false, 0), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_listing_that_grows_too_large_is_given_up() {
+        let mut listings = Listings::default();
+        listings.begin(DIRECTORY, InodeNumber(9), 0);
+        for number in 10..300 {
+            listings.follow(&changed(&number.to_string(), number, Some(number)), 0, 100);
+        }
+        assert_eq!((listings.knows(DIRECTORY), listings.weight()), (false, 0));
     }
 }

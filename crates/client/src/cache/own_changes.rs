@@ -150,8 +150,7 @@ impl OwnChanges {
         self.under_way.is_empty() || !self.is_changing(&Subject::Name(parent, name.to_vec()), &[])
     }
 
-    /// Whether the names of a directory may be served as a whole. Which directory is above it is
-    /// one of its attributes.
+    /// Whether the names of a directory may be served as a whole, with `..`.
     pub fn listing_stable(&self, directory: InodeNumber) -> bool {
         self.under_way.is_empty() || listing(directory).iter().all(|subject| !self.is_changing(subject, &[]))
     }
@@ -188,7 +187,7 @@ impl OwnChanges {
 
 /// What a listing of a directory depends on.
 fn listing(directory: InodeNumber) -> [Subject; 3] {
-    [Subject::AllAttributes, Subject::Inode(directory), Subject::Names(directory)]
+    [Subject::AllAttributes, Subject::Above(directory), Subject::Names(directory)]
 }
 
 /// What the layout of a file depends on.

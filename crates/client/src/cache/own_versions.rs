@@ -37,7 +37,12 @@ pub(crate) struct OwnVersions {
 pub(crate) fn inodes_of(subjects: &[Subject]) -> Vec<InodeNumber> {
     let inode = |subject: &Subject| match subject {
         Subject::Inode(inode) | Subject::Times(inode) => Some(*inode),
-        Subject::AllAttributes | Subject::Layout(_) | Subject::Data(_) | Subject::Name(..) | Subject::Names(_) => None,
+        Subject::AllAttributes
+        | Subject::Layout(_)
+        | Subject::Data(_)
+        | Subject::Above(_)
+        | Subject::Name(..)
+        | Subject::Names(_) => None,
     };
     let mut inodes: Vec<_> = subjects.iter().filter_map(inode).collect();
     inodes.sort_unstable();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use layout::Layout;
+use rpc::message::mdt::DirectoryEntry;
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, access_time,
     limits::NAME_BYTES_MAX, permission,
@@ -171,7 +172,6 @@ impl InodeCache {
             None => None,
         };
         let (page, is_end) = self.listings.page(directory, cookie, entries_max, self.epoch)?;
-        let page = page.to_vec();
         self.used(directory);
         let complete = |listed: Listed| {
             let wanted = with_attributes && !matches!(&*listed.name, b"." | b"..");
@@ -196,18 +196,19 @@ impl InodeCache {
     }
 
     /// The same, if names that the MDT showed after a cookie are kept as part of the listing: then
-    /// they are those of this time. `page`: cookies and names, and whether the directory ends after
-    /// them.
-    pub fn span_of_page<'n>(
+    /// they are those of this time. `page`: the names, and whether the directory ends after them.
+    pub fn span_of_page(
         &self,
         (directory, cookie): (InodeNumber, u64),
-        (mut page, is_end): (impl Iterator<Item = (u64, &'n [u8])>, bool),
+        (page, is_end): (&[DirectoryEntry], bool),
     ) -> Option<SpanNumber> {
-        let mut kept = self.listings.begun(directory, cookie, self.epoch)?.iter();
-        let is_listed = |(cookie, name): (u64, &[u8])| {
-            kept.next().is_some_and(|listed| listed.cookie == cookie && *listed.name == *name)
+        let mut kept = self.listings.begun(directory, cookie, self.epoch)?;
+        let is_listed = |found: &DirectoryEntry| {
+            kept.next().is_some_and(|Listed { name, inode, kind, cookie }| {
+                (&**name, inode, kind, cookie) == (&*found.name, &found.inode, &found.kind, &found.cookie)
+            })
         };
-        let is_kept = page.all(is_listed) && (!is_end || kept.next().is_none());
+        let is_kept = page.iter().all(is_listed) && (!is_end || kept.next().is_none());
         self.span(directory).filter(|_| is_kept)
     }
 

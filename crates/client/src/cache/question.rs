@@ -111,6 +111,9 @@ impl Question {
             match names.find(*parent, name) {
                 Some(known) => {
                     changes.extend(known.inode().map(Subject::Inode));
+                    if matches!(asked, Asked::Renamed(_)) {
+                        changes.extend(known.inode().map(Subject::Above));
+                    }
                     removals.push((*parent, name.clone(), known));
                 }
                 None => changes.push(Subject::AllAttributes),
@@ -125,6 +128,8 @@ impl Question {
         let (inode, InodeBits(wanted)) = self.wanted?;
         let missing = match self.asked {
             // Most of it is about another inode than the one that is named.
+            // A new directory is wanted with its names.
+            Asked::Created(.., OpenFlags(0)) => wanted,
             Asked::Name(..) | Asked::Created(..) | Asked::Page(..) => wanted & !(held.0 & inode_bit::DIRECTORY),
             Asked::Nothing
             | Asked::Attributes(_)

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use types::InodeNumber;
 
-use super::listings::Listed;
+use super::listings::{Listed, Names};
 
 /// Names by which a lookup may be ahead of the one that was expected: others are known, or were
 /// removed by a filter of the program.
@@ -59,7 +59,7 @@ impl Statahead {
     pub fn step(
         &mut self,
         directory: InodeNumber,
-        entries: &[Listed],
+        entries: &Names,
         name: &[u8],
         names_max: u32,
         is_known: impl Fn(InodeNumber) -> bool,
@@ -74,8 +74,8 @@ impl Statahead {
 /// How far a program has got in a listing.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The first entry that may be unknown.
-    next: usize,
+    /// The cookie from which on entries may be unknown.
+    next: u64,
     in_order: u32,
     out_of_order: u32,
     window: u32,
@@ -84,19 +84,15 @@ struct Progress {
 impl Progress {
     /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many
     /// names.
-    fn step(
-        &mut self,
-        entries: &[Listed],
-        name: &[u8],
-        names_max: u32,
-        is_known: impl Fn(InodeNumber) -> bool,
-    ) -> Step {
+    fn step(&mut self, entries: &Names, name: &[u8], names_max: u32, is_known: impl Fn(InodeNumber) -> bool) -> Step {
         let is_passed = |entry: &Listed| matches!(&*entry.name, b"." | b"..") || is_known(entry.inode);
-        let rest = &entries[self.next.min(entries.len())..];
-        self.next += rest.iter().take(STEPS_MAX).take_while(|entry| is_passed(entry)).count();
-        let near = |from: usize| {
-            let found = entries.iter().skip(from).take(NEAR).position(|entry| *entry.name == *name);
-            found.map(|position| from + position)
+        let rest = entries.range(self.next..).take(STEPS_MAX);
+        if let Some((passed, _)) = rest.take_while(|(_, entry)| is_passed(entry)).last() {
+            self.next = passed.saturating_add(1);
+        }
+        let near = |from: u64| {
+            let mut near = entries.range(from..).take(NEAR);
+            near.find(|(_, entry)| *entry.name == *name).map(|(cookie, _)| *cookie)
         };
         let was_in_order = self.in_order >= RUN;
         match (near(self.next), near(0)) {
@@ -110,16 +106,17 @@ impl Progress {
             return Step { ahead: None, has_left_order };
         }
         self.out_of_order = 0;
-        if self.next >= entries.len() {
+        if entries.range(self.next..).next().is_none() {
             // Locks on names before may have gone.
             self.next = 0;
             return Step { ahead: None, has_left_order };
         }
         self.window = (self.window * 2).max(WINDOW_FIRST).min(names_max);
-        let count = (entries.len() - self.next).min(self.window as usize);
-        let cookie = self.next.checked_sub(1).map_or(0, |before| entries[before].cookie);
-        self.next += count;
-        Step { ahead: (count > 0).then_some(Ahead { cookie, count: count as u32 }), has_left_order }
+        let cookie = entries.range(..self.next).next_back().map_or(0, |(cookie, _)| *cookie);
+        let asked_for = entries.range(self.next..).take(self.window as usize);
+        let (count, last) = asked_for.fold((0, None), |(count, _), (cookie, _)| (count + 1, Some(*cookie)));
+        self.next = last.map_or(self.next, |last: u64| last.saturating_add(1));
+        Step { ahead: (count > 0).then_some(Ahead { cookie, count }), has_left_order }
     }
 }
 
@@ -135,7 +132,7 @@ mod tests {
 
     /// A listing of so many names, and the inodes whose attributes are known.
     struct Walk {
-        entries: Vec<Listed>,
+        entries: Names,
         known: RefCell<BTreeSet<u64>>,
         progress: Progress,
         lookups: usize,
@@ -150,10 +147,11 @@ mod tests {
                 kind: FileKind::Regular,
                 cookie: number * 10,
             };
+            let by_cookie = |entry: Listed| (entry.cookie, entry);
             let dots = [listed(".".to_owned(), 1), listed("..".to_owned(), 2)];
             let entries = dots.into_iter().chain((3..names + 3).map(|number| listed(format!("f{number}"), number)));
             let (known, progress) = (RefCell::default(), Progress::default());
-            Self { entries: entries.collect(), known, progress, lookups: 0, pages: Vec::new() }
+            Self { entries: entries.map(by_cookie).collect(), known, progress, lookups: 0, pages: Vec::new() }
         }
 
         /// Looks at a name as the client does.
@@ -165,8 +163,8 @@ mod tests {
             let known = |inode: InodeNumber| self.known.borrow().contains(&inode.0);
             let step = self.progress.step(&self.entries, name.as_bytes(), MAX, known);
             if let Some(ahead) = step.ahead {
-                let after = self.entries.iter().filter(|entry| entry.cookie > ahead.cookie);
-                self.known.borrow_mut().extend(after.take(ahead.count as usize).map(|entry| entry.inode.0));
+                let after = self.entries.range(ahead.cookie + 1..).take(ahead.count as usize);
+                self.known.borrow_mut().extend(after.map(|(_, entry)| entry.inode.0));
                 self.pages.push(ahead);
             }
             self.lookups += usize::from(self.known.borrow_mut().insert(number));

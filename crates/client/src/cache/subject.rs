@@ -15,6 +15,8 @@ pub(crate) enum Subject {
     Layout(InodeNumber),
     /// Data of a file on the MDT.
     Data(InodeNumber),
+    /// Which directory is above a directory.
+    Above(InodeNumber),
     /// Where a name in a directory leads.
     Name(InodeNumber, Vec<u8>),
     /// The names of a directory, as a whole.

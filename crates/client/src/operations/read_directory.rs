@@ -75,10 +75,9 @@ impl FileSystem {
             MdtReply::Directory(entries, end) => (entries, end),
             reply => return Err(unexpected(reply)),
         };
-        let names = entries.iter().map(|entry| (entry.cookie, entry.name.as_slice()));
         let span = self.span(inode, |cache| {
             let during = before.map(|before| before.number).filter(|before| cache.span(inode) == Some(*before));
-            during.or_else(|| cache.span_of_page((inode, cookie), (names, end)))
+            during.or_else(|| cache.span_of_page((inode, cookie), (&entries, end)))
         });
         let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
         let mut completed = self.complete_all(&known).await.into_iter();

@@ -151,7 +151,7 @@ fn load(cold: &dyn ColdStore, tables: &mut Tables, budget: usize) -> Result<()> 
         let table = Table(number);
         let mut insert = |key: &[u8], value: &[u8]| {
             if tables.bytes() >= budget {
-                tables.set_incomplete();
+                tables.set_incomplete(table);
                 return false;
             }
             tables.insert_clean(table, key, Bytes::copy_from_slice(value));

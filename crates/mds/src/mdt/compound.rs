@@ -98,9 +98,9 @@ impl Mdt {
                     Ok((reply, found))
                 });
                 outcome.map(|outcome| {
-                    let (lsn, change) = (namespace.last(), namespace.take_change());
+                    let (lsn, mut change) = (namespace.last(), namespace.take_change());
                     // The steps show inodes as they were in between.
-                    let changed = namespace.shown_beside(&context, &change, None);
+                    let changed = namespace.shown_beside(&context, &mut change, None);
                     let told = Told { change, changed, ..Told::default() };
                     (outcome, lsn, told, lengthened.map(|before| before.unwrap_or(lsn)))
                 })

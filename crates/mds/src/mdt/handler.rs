@@ -284,7 +284,7 @@ impl Mdt {
                         told.unregistered = is_open && namespace.unregister(call.client, request, &told.granted);
                         let may_keep = |data: &StoredData| namespace.may_keep_data(call.client, data.object.inode);
                         told.data = data.filter(|data| is_open && may_keep(data));
-                        told.changed = namespace.shown_beside(&context, &told.change, Some(reply));
+                        told.changed = namespace.shown_beside(&context, &mut told.change, Some(reply));
                     }
                     if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
                         namespace.volatile.recovery.client_recovered(call.client);

@@ -5,16 +5,13 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{DirectoryEntry, OpenFlags, ReadDirectory, open_flag},
+    mdt::{COOKIE_PARENT, COOKIE_SELF, DirectoryEntry, OpenFlags, ReadDirectory, open_flag},
 };
 use types::{FileKind, FsError, FsResult, limits};
 
 use super::attributes;
 use crate::{
-    tables::{
-        entry::{COOKIE_PARENT, COOKIE_SELF, Position},
-        inode::Inode,
-    },
+    tables::{entry::Position, inode::Inode},
     transaction::Transaction,
 };
 

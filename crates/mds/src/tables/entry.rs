@@ -14,6 +14,7 @@
 //! higher one does (flag 2 if its own name is gone), so that a look-up of a missing name is one
 //! read.
 
+use rpc::message::mdt::COOKIE_PARENT;
 use types::{
     Damage, FileKind, FsResult, InodeNumber,
     record::{RecordReader, RecordWriter},
@@ -27,10 +28,6 @@ const WHAT: &str = "directory entry";
 const FLAG_MORE: u8 = 1;
 const FLAG_GONE: u8 = 2;
 const NUMBER_BITS: u32 = 7;
-/// Cookie of `.`.
-pub const COOKIE_SELF: u64 = 1;
-/// Cookie of `..`.
-pub const COOKIE_PARENT: u64 = 2;
 /// Names with equal hashes that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 

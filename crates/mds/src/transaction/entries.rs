@@ -1,6 +1,7 @@
 //! Names of a directory within a transaction: one hash chain per 56-bit hash (see
 //! [`crate::tables::entry`]).
 
+use rpc::message::extension::ChangedName;
 use types::{FileKind, FsError, FsResult, InodeNumber, limits};
 
 use super::Transaction;
@@ -75,12 +76,12 @@ impl Transaction<'_> {
 
     /// Adds a name that does not exist yet.
     pub fn insert_entry(&mut self, directory: InodeNumber, target: NamedInode) -> FsResult<()> {
-        self.changes.named.push((target.inode, target.kind));
         self.insert_entry_at(directory, Position::of(&target.name), target)
     }
 
     fn insert_entry_at(&mut self, directory: InodeNumber, first: Position, target: NamedInode) -> FsResult<()> {
         let Some(head) = self.entry_record(directory, first)? else {
+            self.name_changes(directory, first, &target, true);
             self.put_entry(directory, first, EntryRecord { more: false, target: Some(target) });
             return Ok(());
         };
@@ -89,12 +90,15 @@ impl Transaction<'_> {
         if !head.more {
             self.put_entry(directory, first, EntryRecord { more: true, ..head });
         }
-        self.put_entry(directory, first.with_number(free), EntryRecord { more: false, target: Some(target) });
+        let position = first.with_number(free);
+        self.name_changes(directory, position, &target, true);
+        self.put_entry(directory, position, EntryRecord { more: false, target: Some(target) });
         Ok(())
     }
 
     /// Removes a name that exists.
     pub fn remove_entry(&mut self, directory: InodeNumber, found: &FoundEntry) -> FsResult<()> {
+        self.name_changes(directory, found.position, &found.target, false);
         let first = found.position.with_number(0);
         if found.position == first {
             let more = self.entry_record(directory, first)?.is_some_and(|head| head.more);
@@ -126,9 +130,16 @@ impl Transaction<'_> {
     ) -> FsResult<()> {
         let more = self.entry_record(directory, found.position)?.is_some_and(|record| record.more);
         let target = NamedInode { name: found.target.name.clone(), inode, kind };
-        self.changes.named.push((inode, kind));
+        self.name_changes(directory, found.position, &target, true);
         self.put_entry(directory, found.position, EntryRecord { more, target: Some(target) });
         Ok(())
+    }
+
+    /// Notes that a name leads there from now on, or does not exist any more.
+    fn name_changes(&mut self, directory: InodeNumber, position: Position, named: &NamedInode, exists: bool) {
+        let NamedInode { name, inode, kind } = named;
+        let target = exists.then_some((*inode, *kind));
+        self.changes.names.push(ChangedName { directory, name: name.clone(), cookie: position.0, target });
     }
 
     fn put_entry(&mut self, directory: InodeNumber, position: Position, record: EntryRecord) {

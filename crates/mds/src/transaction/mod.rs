@@ -24,9 +24,13 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
-use rpc::{Call, message::MdtReply, stored_reply};
+use rpc::{
+    Call,
+    message::{MdtReply, extension::ChangedName},
+    stored_reply,
+};
 use rt::Instant;
-use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
 use tracked::Tracked;
 use versions::Versions;
@@ -101,8 +105,8 @@ pub(crate) struct Changes {
     pub versions: Versions,
     /// Counters, changed or not.
     pub counters: Counters,
-    /// Inodes that a name leads to from now on, and the kind that it says.
-    pub named: Vec<(InodeNumber, FileKind)>,
+    /// Names that it makes, removes, or lets lead elsewhere.
+    pub names: Vec<ChangedName>,
     /// Work for OSTs.
     pub deferred_operations: Vec<(OstIndex, DeferredOperation)>,
     /// An open that exists once the batch does.
@@ -136,7 +140,7 @@ impl Changes {
             operations: Vec::new(),
             versions: Versions::default(),
             counters,
-            named: Vec::new(),
+            names: Vec::new(),
             deferred_operations: Vec::new(),
             open: None,
             early_opens: Vec::new(),

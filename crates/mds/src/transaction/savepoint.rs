@@ -4,7 +4,7 @@
 //! Volatile state is not restored: as with an operation alone, what it changes directly persists.
 
 use rpc::message::mdt::OpenId;
-use types::{FileKind, InodeNumber};
+use types::InodeNumber;
 
 use super::{Changes, Transaction, versions::Versions};
 use crate::{opens::OpenKey, tables::counter::Counters};
@@ -14,7 +14,7 @@ pub(crate) struct Savepoint {
     operations: usize,
     versions: Versions,
     counters: Counters,
-    named: Vec<(InodeNumber, FileKind)>,
+    names: usize,
     deferred_operations: usize,
     removed: usize,
     releases: bool,
@@ -28,7 +28,7 @@ impl Transaction<'_> {
             operations,
             versions,
             counters,
-            named,
+            names,
             deferred_operations,
             open,
             early_opens: _,
@@ -47,7 +47,7 @@ impl Transaction<'_> {
             operations: operations.len(),
             versions: versions.clone(),
             counters: *counters,
-            named: named.clone(),
+            names: names.len(),
             deferred_operations: deferred_operations.len(),
             removed: removed.len(),
             releases: *releases,
@@ -61,7 +61,7 @@ impl Transaction<'_> {
         changes.operations.truncate(savepoint.operations);
         changes.versions = savepoint.versions;
         changes.counters = savepoint.counters;
-        changes.named = savepoint.named;
+        changes.names.truncate(savepoint.names);
         changes.deferred_operations.truncate(savepoint.deferred_operations);
         changes.removed.truncate(savepoint.removed);
         changes.releases = savepoint.releases;
@@ -103,7 +103,7 @@ impl Transaction<'_> {
 #[cfg(test)]
 mod tests {
     use rpc::message::mdt::OpenFlags;
-    use types::ClientId;
+    use types::{ClientId, FileKind};
 
     use crate::{opens::OpenFile, tables::inode::tests::sample, transaction::entries::tests::with_transaction};
 

@@ -15,8 +15,11 @@
 //! together with the power-loss era does it identify one state.
 
 use kv::{Lsn, Table};
-use rpc::message::extension::{self, Chosen, InodeVersion, ReplyExtension};
-use types::{FsError, FsResult, InodeNumber, Timestamp, limits::VERSIONS_PER_CHANGE_MAX};
+use rpc::message::extension::{self, ChangedName, Chosen, InodeVersion, ReplyExtension};
+use types::{
+    FsError, FsResult, InodeNumber, Timestamp,
+    limits::{NAMES_PER_CHANGE_MAX, VERSIONS_PER_CHANGE_MAX},
+};
 
 use super::Transaction;
 use crate::tables::{ENTRIES, INODES, LINKS, XATTRS, codec::split_number, inode::Inode};
@@ -30,13 +33,18 @@ pub(crate) struct Change {
     pub inodes: Vec<InodeVersion>,
     /// Its time.
     pub time: Timestamp,
+    /// Names that it changed; none, if they are more than can be told.
+    pub names: Vec<ChangedName>,
 }
 
 impl Change {
     /// The change that became this batch.
-    pub fn applied(batch: Lsn, mut inodes: Vec<InodeVersion>, time: Timestamp) -> Self {
+    pub fn applied(batch: Lsn, mut inodes: Vec<InodeVersion>, mut names: Vec<ChangedName>, time: Timestamp) -> Self {
         inodes.truncate(VERSIONS_PER_CHANGE_MAX);
-        Self { batch: Some(batch), inodes, time }
+        if names.len() > NAMES_PER_CHANGE_MAX {
+            names.clear();
+        }
+        Self { batch: Some(batch), inodes, time, names }
     }
 
     /// As it is told to the client; `committed`: what is durable.
@@ -47,7 +55,8 @@ impl Change {
             time: Some(self.time),
         };
         let change = extension::Change { lsn: types::Lsn(batch), era, versions: self.inodes, chosen };
-        ReplyExtension { change: Some(change), committed: types::Lsn(committed.0), ..ReplyExtension::default() }
+        let (committed, names) = (types::Lsn(committed.0), self.names);
+        ReplyExtension { change: Some(change), committed, names, ..ReplyExtension::default() }
     }
 }
 
@@ -186,9 +195,21 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_tells_of_two_names_or_none() {
+        let name = |cookie| ChangedName { directory: InodeNumber(1), name: vec![b'n'], cookie, target: None };
+        let told = |count| {
+            Change::applied(Lsn(9), Vec::new(), (0..count).map(name).collect(), Timestamp::default())
+                .told(1, Lsn(8))
+                .names
+        };
+        assert_eq!(told(2), [name(0), name(1)]);
+        assert_eq!(told(3), []);
+    }
+
+    #[test]
     fn a_reply_tells_of_four_inodes() {
         let changed = |inode| InodeVersion { inode: InodeNumber(inode), before: 1, after: 2 };
-        let change = Change::applied(Lsn(9), (1..=6).map(changed).collect(), Timestamp::default());
+        let change = Change::applied(Lsn(9), (1..=6).map(changed).collect(), Vec::new(), Timestamp::default());
         assert_eq!(change.batch, Some(Lsn(9)));
         assert_eq!(change.inodes, (1..=4).map(changed).collect::<Vec<_>>());
     }

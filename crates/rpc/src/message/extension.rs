@@ -5,7 +5,7 @@
 //! grows as messages do; it is in the same frame, before the message, and under the same checksum.
 
 use serde::{Deserialize, Serialize};
-use types::{InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
+use types::{FileKind, InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
 
 use super::{
     lock::{Enqueue, Granted},
@@ -78,6 +78,25 @@ pub struct ReplyExtension {
     /// granted and not registered. A reply that is repeated says so, too, without the lock.
     #[serde(default)]
     pub unregistered: bool,
+    /// Names that the request changed, in order, in directories on whose names and attributes the
+    /// client has locks. If they are more than [`NAMES_PER_CHANGE_MAX`], none is told.
+    ///
+    /// [`NAMES_PER_CHANGE_MAX`]: types::limits::NAMES_PER_CHANGE_MAX
+    #[serde(default)]
+    pub names: Vec<ChangedName>,
+}
+
+/// What a request did to a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedName {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The name.
+    pub name: Vec<u8>,
+    /// Its position: the cookie after it in a listing. It keeps it for as long as it exists.
+    pub cookie: u64,
+    /// Where it leads from now on; `None`: it is gone.
+    pub target: Option<(InodeNumber, FileKind)>,
 }
 
 /// A change of a target, and all that is needed to make it again.
@@ -199,7 +218,12 @@ mod tests {
             changed,
             data,
             unregistered: true,
+            names: vec![changed_name(None), changed_name(Some((InodeNumber(7), FileKind::Directory)))],
         }
+    }
+
+    fn changed_name(target: Option<(InodeNumber, FileKind)>) -> ChangedName {
+        ChangedName { directory: InodeNumber(2), name: b"n".to_vec(), cookie: 300, target }
     }
 
     #[test]
@@ -215,7 +239,10 @@ mod tests {
         assert_eq!(codec::decode_extension(extension), Ok(request()));
         let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
-        assert_eq!(hex(extension), "27010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501");
+        assert_eq!(
+            hex(extension),
+            "38010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501020602016eac02000802016eac02010701"
+        );
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
     }

@@ -528,6 +528,11 @@ pub struct DirectoryEntry {
     pub version: u64,
 }
 
+/// Cookie of `.` in every directory.
+pub const COOKIE_SELF: u64 = 1;
+/// Cookie of `..` in every directory.
+pub const COOKIE_PARENT: u64 = 2;
+
 /// How [`SetXattr`] treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {

@@ -53,7 +53,10 @@ pub(super) fn keep_error(error: &FsError) -> KeptReply {
 mod tests {
     use types::{
         Attributes, FileKind, InodeNumber, LockHandle, Timestamp,
-        limits::{BLOCK_BYTES, EXTENSION_BYTES_MAX, SMALL_FILE_BYTES_MAX, VERSIONS_PER_CHANGE_MAX},
+        limits::{
+            BLOCK_BYTES, EXTENSION_BYTES_MAX, NAME_BYTES_MAX, NAMES_PER_CHANGE_MAX, SMALL_FILE_BYTES_MAX,
+            VERSIONS_PER_CHANGE_MAX,
+        },
     };
 
     use super::*;
@@ -61,7 +64,7 @@ mod tests {
         codec::opcode,
         message::{
             MdtReply, ReplyExtension,
-            extension::{Change, Chosen, InodeVersion},
+            extension::{Change, ChangedName, Chosen, InodeVersion},
             lock::{CacheMode, Granted, InodeBits, Resource, inode_bit},
             mdt::{DirectoryEntry, Entry},
             ost::ReadDone,
@@ -146,6 +149,12 @@ mod tests {
         let lsn = types::Lsn(u64::MAX);
         let resource = Resource::Inode(InodeNumber(u64::MAX), InodeBits::ALL);
         let granted = Granted { handle: LockHandle(u64::MAX), resource, mode: CacheMode::Read, version: 6 };
+        let name = ChangedName {
+            directory: InodeNumber(u64::MAX),
+            name: vec![b'n'; NAME_BYTES_MAX],
+            cookie: u64::MAX,
+            target: Some((InodeNumber(u64::MAX), FileKind::Directory)),
+        };
         let blocks = (u64::from(SMALL_FILE_BYTES_MAX) / BLOCK_BYTES) as usize;
         let extension = ReplyExtension {
             change: Some(Change { lsn, era: u64::MAX, versions, chosen: Chosen::default() }),
@@ -155,6 +164,7 @@ mod tests {
             changed: vec![largest; VERSIONS_PER_CHANGE_MAX],
             data: Some(ReadDone { checksums: vec![u32::MAX; blocks], size: u64::MAX }),
             unregistered: true,
+            names: vec![name; NAMES_PER_CHANGE_MAX],
         };
         let kept = keep(Answer { extension, ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) });
         assert!(!kept.error && usize::from(kept.body.extension_bytes) <= EXTENSION_BYTES_MAX);
