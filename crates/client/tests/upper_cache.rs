@@ -13,7 +13,7 @@ use rpc::message::{
     mdt::{OpenFlags, open_flag},
 };
 use rt::BoxFuture;
-use support::{Cluster, READ_WRITE, ROOT, create, others_run};
+use support::{Cluster, READ_WRITE, ROOT, create, log::Log, others_run};
 use tokio::sync::watch;
 use types::{Credentials, FsError, InodeNumber, MdtIndex};
 
@@ -166,4 +166,46 @@ async fn a_listing_is_read_once_until_a_name_changes() {
     let now = fs.read_directory(&directory, 0, 100, false).await.unwrap();
     assert!(now.items.iter().any(|item| item.name == b"another"));
     fs.close(file, None).await.unwrap();
+}
+
+/// Others wait for it.
+#[tokio::test]
+async fn what_holds_up_a_lock_that_the_mdt_asks_for_is_logged_after_a_second() {
+    let (log, _guard) = Log::of_this_thread();
+    let late = "locks that the MDT asks for have not been given back";
+    let ask_for_all = async |cluster: &Cluster, fs: &FileSystem, inode: InodeNumber| {
+        for lock in cluster.mdt.locks_on(fs.client_id(), inode) {
+            cluster.withdraw(fs.client_id(), lock).await;
+        }
+    };
+    // The cache above, for two seconds: it has a second of its own.
+    let (cluster, fs, inode) = with_file().await;
+    let above = Above::of(&fs, false);
+    ask_for_all(&cluster, &fs, inode).await;
+    let line = log.wait_for(&[late, "held_up_by=\"the cache above\""]).await;
+    assert!(line.contains(&format!("inode=\"{inode}\"")) && line.contains("for 2 s"), "{line}");
+    above.lets_go.send_replace(true);
+    drop(above);
+
+    // Opens of which the MDT does not know.
+    let (cluster, fs, inode) = with_file().await;
+    let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
+    let asked = fs.open(&Credentials::root(), inode, flags).await.unwrap();
+    let unasked = fs.open(&Credentials::root(), inode, flags).await.unwrap();
+    cluster.mdt.hold_answers(Some("register opens"));
+    ask_for_all(&cluster, &fs, inode).await;
+    let line = log.wait_for(&[late, "held_up_by=\"opens that the MDT has to know\""]).await;
+    assert!(line.contains(&format!("inode=\"{inode}\"")) && line.contains("locks=1"), "{line}");
+    assert!(!cluster.mdt.locks_on(fs.client_id(), inode).is_empty(), "it is given back afterwards");
+    cluster.mdt.hold_answers(None);
+    for file in [asked, unasked] {
+        fs.close(file, None).await.unwrap();
+    }
+
+    // The answer of the MDT itself.
+    let (cluster, fs, inode) = with_file().await;
+    cluster.mdt.hold_answers(Some("cancel locks"));
+    ask_for_all(&cluster, &fs, inode).await;
+    log.wait_for(&[late, "held_up_by=\"the request to the MDT\""]).await;
+    cluster.mdt.hold_answers(None);
 }

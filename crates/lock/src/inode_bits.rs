@@ -79,8 +79,39 @@ impl Not for InodeBits {
     }
 }
 
+/// Names of the bits, in order.
+const NAMES: [(u32, &str); 7] = [
+    (inode_bit::LOOKUP, "lookup"),
+    (inode_bit::ATTRIBUTES, "attributes"),
+    (inode_bit::OPEN, "open"),
+    (inode_bit::LAYOUT, "layout"),
+    (inode_bit::DIRECTORY, "directory"),
+    (inode_bit::XATTRS, "xattrs"),
+    (inode_bit::DATA, "data"),
+];
+
+/// The names of the bits, with `|` between them.
+impl fmt::Display for InodeBits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name);
+        formatter.write_str(&set.collect::<Vec<_>>().join("|"))
+    }
+}
+
 impl fmt::Debug for InodeBits {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "InodeBits({:#x})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_shown_by_their_names() {
+        assert_eq!(InodeBits(inode_bit::LOOKUP | inode_bit::DATA).to_string(), "lookup|data");
+        assert_eq!(InodeBits::ALL.to_string().split('|').count(), 7);
+        assert_eq!(NAMES.iter().fold(0, |all, (bit, _)| all | bit), InodeBits::ALL.0);
     }
 }

@@ -1,5 +1,6 @@
-//! The lock table together with clients that cache: all orders of messages of three clients, two
-//! inodes and one crash, explored exhaustively. In every state no client may serve from its cache
+//! The lock table together with clients that cache: all orders of messages of three clients and one
+//! crash, explored exhaustively, for two inodes, and for two parts of one inode, which one lock may
+//! cover. In every state no client may serve from its cache
 //! what differs from what is visible; in every state from which nothing follows no change waits.
 //! And: limits, counts, and what a lock takes.
 
@@ -14,21 +15,51 @@ use lock::{
 };
 use types::{ClientId, InodeNumber, LockHandle};
 
-const BITS: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const CLIENTS: u64 = 3;
-const INODES: usize = 2;
+/// Things that can be cached and changed.
+const PARTS: usize = 2;
+/// Two inodes, of which one part each is cached.
+const TWO_INODES: [Part; PARTS] = [(InodeNumber(1), inode_bit::ATTRIBUTES), (InodeNumber(2), inode_bit::ATTRIBUTES)];
+/// Two parts of one inode: a lock may be on both, or on one of them.
+const TWO_BITS: [Part; PARTS] = [(InodeNumber(1), inode_bit::ATTRIBUTES), (InodeNumber(1), inode_bit::LOOKUP)];
 const NO_LIMITS: LockLimits = LockLimits { per_client: 1000, total: 1000 };
 
-type Values = [u8; INODES];
+type Part = (InodeNumber, u32);
+type Values = [u8; PARTS];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Message {
-    Read { client: ClientId, inode: usize, sent: u8 },
-    ReadReply { client: ClientId, inode: usize, sent: u8, value: u8, granted: Option<LockHandle> },
-    Change { client: ClientId, inodes: Vec<usize> },
-    ChangeReply { client: ClientId, inodes: Vec<usize>, values: Values },
-    Callback { client: ClientId, handle: LockHandle },
-    Cancel { client: ClientId, handle: LockHandle },
+    /// Of all parts of an inode. `sent`: the own changes that the client knew.
+    Read {
+        client: ClientId,
+        inode: InodeNumber,
+        sent: Values,
+    },
+    ReadReply {
+        client: ClientId,
+        inode: InodeNumber,
+        sent: Values,
+        values: Values,
+        granted: Option<GrantedBits>,
+    },
+    /// Of parts, by their numbers.
+    Change {
+        client: ClientId,
+        parts: Vec<usize>,
+    },
+    ChangeReply {
+        client: ClientId,
+        parts: Vec<usize>,
+        values: Values,
+    },
+    Callback {
+        client: ClientId,
+        handle: LockHandle,
+    },
+    Cancel {
+        client: ClientId,
+        handle: LockHandle,
+    },
 }
 
 impl Message {
@@ -45,7 +76,7 @@ impl Message {
     }
 }
 
-/// What a client keeps of an inode under a lock; the value is not known while the client itself
+/// What a client keeps of a part under a lock; the value is not known while the client itself
 /// changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cached {
@@ -58,11 +89,10 @@ struct Client {
     crashed: bool,
     evicted: bool,
     cache: BTreeMap<usize, Cached>,
-    /// Changes of its own sent or answered, by inode: what was read before or meanwhile is not
-    /// kept.
-    own_changes: [u8; INODES],
+    /// Changes of its own sent or answered, by part: what was read before or meanwhile is not kept.
+    own_changes: Values,
     changing: BTreeSet<usize>,
-    reading: BTreeSet<usize>,
+    reading: BTreeSet<InodeNumber>,
     /// Locks asked back before their grant arrived.
     cancelled: BTreeSet<LockHandle>,
 }
@@ -70,12 +100,13 @@ struct Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
     client: ClientId,
-    inodes: Vec<usize>,
+    parts: Vec<usize>,
     id: ChangeId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
+    parts: [Part; PARTS],
     locks: InodeLocks,
     values: Values,
     waiting: Vec<Waiting>,
@@ -89,19 +120,12 @@ struct State {
     crashes_left: u8,
 }
 
-fn inode_number(inode: usize) -> InodeNumber {
-    InodeNumber(inode as u64 + 1)
-}
-
-fn parts(inodes: &[usize]) -> Vec<(InodeNumber, InodeBits)> {
-    inodes.iter().map(|inode| (inode_number(*inode), BITS)).collect()
-}
-
 impl State {
-    fn new(reads: u8, changes: u8, crashes: u8) -> Self {
+    fn new(parts: [Part; PARTS], reads: u8, changes: u8, crashes: u8) -> Self {
         Self {
+            parts,
             locks: InodeLocks::new(LockHandle(1), NO_LIMITS),
-            values: [0; INODES],
+            values: [0; PARTS],
             waiting: Vec::new(),
             clients: vec![Client::default(); CLIENTS as usize],
             dropping: BTreeMap::new(),
@@ -110,6 +134,12 @@ impl State {
             changes_left: changes,
             crashes_left: crashes,
         }
+    }
+
+    /// The numbers of the parts of an inode that these bits are.
+    fn numbers(&self, inode: InodeNumber, bits: InodeBits) -> Vec<usize> {
+        let is_meant = |(of, bit): Part| of == inode && bits.meets(InodeBits(bit));
+        (0..PARTS).filter(|number| is_meant(self.parts[*number])).collect()
     }
 
     fn client(&mut self, client: ClientId) -> &mut Client {
@@ -149,9 +179,10 @@ impl State {
                 }
                 continue;
             }
-            for inode in 0..INODES {
-                let is_idle = !client.reading.contains(&inode) && !client.changing.contains(&inode);
-                if self.reads_left > 0 && is_idle && !client.cache.contains_key(&inode) {
+            for inode in self.parts.iter().map(|(inode, _)| *inode).collect::<BTreeSet<_>>() {
+                let lacks = |part: &usize| !client.cache.contains_key(part) && !client.changing.contains(part);
+                let lacks_some = self.numbers(inode, InodeBits::ALL).iter().any(lacks);
+                if self.reads_left > 0 && lacks_some && !client.reading.contains(&inode) {
                     step(&|state| state.read(id, inode));
                 }
             }
@@ -166,25 +197,25 @@ impl State {
         next
     }
 
-    fn read(&mut self, id: ClientId, inode: usize) {
+    fn read(&mut self, id: ClientId, inode: InodeNumber) {
         self.reads_left -= 1;
         let client = self.client(id);
         client.reading.insert(inode);
-        let sent = client.own_changes[inode];
+        let sent = client.own_changes;
         self.messages.insert(Message::Read { client: id, inode, sent });
     }
 
-    fn change(&mut self, id: ClientId, inodes: Vec<usize>) {
+    fn change(&mut self, id: ClientId, parts: Vec<usize>) {
         self.changes_left -= 1;
         let client = self.client(id);
-        for inode in &inodes {
-            client.changing.insert(*inode);
-            client.own_changes[*inode] += 1;
-            if let Some(cached) = client.cache.get_mut(inode) {
+        for part in &parts {
+            client.changing.insert(*part);
+            client.own_changes[*part] += 1;
+            if let Some(cached) = client.cache.get_mut(part) {
                 cached.value = None;
             }
         }
-        self.messages.insert(Message::Change { client: id, inodes });
+        self.messages.insert(Message::Change { client: id, parts });
     }
 
     fn crash(&mut self, id: ClientId) {
@@ -219,9 +250,9 @@ impl State {
         self.messages.remove(message);
         match message {
             Message::Read { client, inode, sent } => self.serve_read(*client, *inode, *sent),
-            Message::Change { client, inodes } => {
+            Message::Change { client, parts } => {
                 if !self.client(*client).evicted {
-                    self.try_change(*client, inodes.clone(), None);
+                    self.try_change(*client, parts.clone(), None);
                 }
             }
             Message::Cancel { client, handle } => {
@@ -239,40 +270,49 @@ impl State {
         }
     }
 
-    fn serve_read(&mut self, client: ClientId, inode: usize, sent: u8) {
+    fn serve_read(&mut self, client: ClientId, inode: InodeNumber, sent: Values) {
         if self.client(client).evicted {
             return;
         }
-        let granted = self.locks.grant(client, inode_number(inode), BITS, &mut Vec::new());
-        let (value, granted) = (self.values[inode], granted.map(|granted| granted.handle));
-        self.messages.insert(Message::ReadReply { client, inode, sent, value, granted });
+        let all = self.parts.iter().filter(|(of, _)| *of == inode).fold(0, |all, (_, bit)| all | bit);
+        let granted = self.locks.grant(client, inode, InodeBits(all), &mut Vec::new());
+        let values = self.values;
+        self.messages.insert(Message::ReadReply { client, inode, sent, values, granted });
     }
 
     /// A message arrives at a client.
     fn tell(&mut self, id: ClientId, message: &Message) {
         let mut cancelled = None;
+        let of_granted = match message {
+            Message::ReadReply { granted: Some(granted), .. } => self.numbers(granted.inode, granted.bits),
+            _ => Vec::new(),
+        };
         let client = &mut self.clients[id.0 as usize];
         match message {
-            Message::ReadReply { inode, sent, value, granted: Some(handle), .. } => {
+            Message::ReadReply { inode, sent, values, granted: Some(GrantedBits { handle, .. }), .. } => {
                 client.reading.remove(inode);
-                let is_new = *sent == client.own_changes[*inode] && !client.changing.contains(inode);
+                let is_new = |part: &usize| sent[*part] == client.own_changes[*part] && !client.changing.contains(part);
+                let kept: Vec<usize> = of_granted.into_iter().filter(is_new).collect();
                 if client.cancelled.contains(handle) {
                     // It was given back before it came.
-                } else if is_new {
-                    client.cache.insert(*inode, Cached { handle: *handle, value: Some(*value) });
-                } else {
+                } else if kept.is_empty() {
                     cancelled = Some(*handle);
+                } else {
+                    // Of the others the client has a lock, too, and keeps nothing.
+                    let cached =
+                        kept.into_iter().map(|part| (part, Cached { handle: *handle, value: Some(values[part]) }));
+                    client.cache.extend(cached);
                 }
             }
             Message::ReadReply { inode, .. } => {
                 client.reading.remove(inode);
             }
-            Message::ChangeReply { inodes, values, .. } => {
-                for inode in inodes {
-                    client.changing.remove(inode);
-                    client.own_changes[*inode] += 1;
-                    if let Some(cached) = client.cache.get_mut(inode) {
-                        cached.value = Some(values[*inode]);
+            Message::ChangeReply { parts, values, .. } => {
+                for part in parts {
+                    client.changing.remove(part);
+                    client.own_changes[*part] += 1;
+                    if let Some(cached) = client.cache.get_mut(part) {
+                        cached.value = Some(values[*part]);
                     }
                 }
             }
@@ -293,20 +333,25 @@ impl State {
         for id in ready {
             assert!(self.locks.is_ready(id));
             let at = self.waiting.iter().position(|waiting| waiting.id == id).expect("a change that waits");
-            let Waiting { client, inodes, id } = self.waiting.remove(at);
-            self.try_change(client, inodes, Some(id));
+            let Waiting { client, parts, id } = self.waiting.remove(at);
+            self.try_change(client, parts, Some(id));
         }
     }
 
-    fn try_change(&mut self, client: ClientId, inodes: Vec<usize>, before: Option<ChangeId>) {
-        match self.locks.prepare(before, client, &parts(&inodes)) {
+    fn try_change(&mut self, client: ClientId, parts: Vec<usize>, before: Option<ChangeId>) {
+        let mut bits: BTreeMap<InodeNumber, InodeBits> = BTreeMap::new();
+        for part in &parts {
+            let (inode, bit) = self.parts[*part];
+            *bits.entry(inode).or_default() |= InodeBits(bit);
+        }
+        match self.locks.prepare(before, client, &bits.into_iter().collect::<Vec<_>>()) {
             Prepared::Ready => {
                 before.into_iter().for_each(|id| self.locks.end(id));
-                inodes.iter().for_each(|inode| self.values[*inode] += 1);
-                self.messages.insert(Message::ChangeReply { client, inodes, values: self.values });
+                parts.iter().for_each(|part| self.values[*part] += 1);
+                self.messages.insert(Message::ChangeReply { client, parts, values: self.values });
             }
             Prepared::Blocked(id, ask) => {
-                self.waiting.push(Waiting { client, inodes, id });
+                self.waiting.push(Waiting { client, parts, id });
                 let callback = |ask: Revocation| Message::Callback { client: ask.client, handle: ask.handle };
                 self.messages.extend(ask.into_iter().map(callback));
             }
@@ -316,9 +361,9 @@ impl State {
     fn check(&self) {
         self.locks.check();
         for (number, client) in self.clients.iter().enumerate() {
-            for (inode, cached) in &client.cache {
+            for (part, cached) in &client.cache {
                 if let Some(value) = cached.value {
-                    assert_eq!(value, self.values[*inode], "client {number} serves from its cache: {self:#?}");
+                    assert_eq!(value, self.values[*part], "client {number} serves from its cache: {self:#?}");
                 }
             }
         }
@@ -356,23 +401,34 @@ fn explore(start: State) -> usize {
 
 #[test]
 fn nobody_serves_what_was_changed() {
-    let states = explore(State::new(3, 1, 0));
-    assert!(states > 100_000, "{states} states");
+    for parts in [TWO_INODES, TWO_BITS] {
+        let states = explore(State::new(parts, 3, 1, 0));
+        assert!(states > 50_000, "{states} states");
+    }
 }
 
 #[test]
 fn two_changes_at_a_time_are_made() {
-    let states = explore(State::new(2, 2, 0));
-    assert!(states > 100_000, "{states} states");
+    for parts in [TWO_INODES, TWO_BITS] {
+        let states = explore(State::new(parts, 2, 2, 0));
+        assert!(states > 50_000, "{states} states");
+    }
 }
 
 #[test]
-fn a_client_that_dies_holds_up_a_change_until_its_session_ends_or_it_connects_again() {
-    let states = explore(State::new(2, 1, 1));
-    assert!(states > 1000, "{states} states");
+fn a_client_that_dies_holds_up_changes_until_its_session_ends_or_it_connects_again() {
+    for parts in [TWO_INODES, TWO_BITS] {
+        for (reads, changes) in [(3, 1), (2, 2)] {
+            let begun = std::time::Instant::now();
+            let states = explore(State::new(parts, reads, changes, 1));
+            println!("{parts:?} {reads} {changes}: {states} states, {:?}", begun.elapsed());
+            assert!(states > 100_000, "{states} states");
+        }
+    }
 }
 
 const FILE: InodeNumber = InodeNumber(7);
+const BITS: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 const LOOKUP: InodeBits = InodeBits(inode_bit::LOOKUP);
 const BOTH: InodeBits = InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES);
 
@@ -401,6 +457,7 @@ fn only_missing_bits_are_granted_and_none_in_preparation() {
     let Prepared::Blocked(id, ask) = locks.prepare(None, ClientId(2), &[(FILE, BITS)]) else { panic!("1 has it") };
     let asked = Revocation { client: ClientId(1), handle: second.handle, inode: FILE, bits: BITS };
     assert_eq!(ask, [asked]);
+    assert_eq!(locks.awaited(id), [asked]);
     assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, LOOKUP, "attributes are in preparation");
     let again = locks.prepare(Some(id), ClientId(2), &[(FILE, BITS)]);
     assert_eq!(again, Prepared::Blocked(id, vec![]), "it was asked");
@@ -408,7 +465,8 @@ fn only_missing_bits_are_granted_and_none_in_preparation() {
     locks.cancel(ClientId(3), second.handle, &mut ready);
     assert_eq!(ready, [], "not the lock of client 3");
     locks.cancel(ClientId(1), second.handle, &mut ready);
-    assert_eq!(ready, [id]);
+    assert_eq!((ready, locks.awaited(id)), (vec![id], vec![]));
+    let mut ready = Vec::new();
     assert_eq!(locks.prepare(Some(id), ClientId(2), &[(FILE, BITS)]), Prepared::Ready);
     locks.end(id);
     assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, BITS);

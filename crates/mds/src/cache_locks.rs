@@ -162,6 +162,11 @@ impl CacheLocks {
         Some(self.waiters.entry(change).or_default().clone().notified_owned())
     }
 
+    /// The locks that a change waits for.
+    pub fn awaited(&self, change: ChangeId) -> Vec<Revocation> {
+        self.locks.awaited(change)
+    }
+
     /// A client gives locks back.
     pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
         let mut ready = Vec::new();

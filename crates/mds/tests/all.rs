@@ -31,6 +31,7 @@ mod sessions;
 mod several_mdts;
 mod size_model;
 mod sizes;
+mod slow_locks;
 mod small_files;
 mod swap;
 mod unasked_opens;

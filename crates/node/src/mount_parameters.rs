@@ -56,7 +56,8 @@ impl ShownMount {
 fn kernel_cache(shown: &Shown) -> String {
     let Some(cache) = shown.kernel_cache.upgrade() else { return String::new() };
     let (inodes, names) = cache.counts();
-    let known = [("inodes_known", inodes as u64), ("names_known", names as u64)];
+    let leaving = cache.leaving().len();
+    let known = [("inodes_known", inodes as u64), ("names_known", names as u64), ("names_leaving", leaving as u64)];
     let lines = known.into_iter().chain(cache.statistics().all());
     lines.map(|(name, count)| format!("{name:<24} {count} samples\n")).collect()
 }

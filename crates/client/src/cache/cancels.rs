@@ -97,6 +97,16 @@ impl Cancels {
         self.accessed.contains_key(&handle)
     }
 
+    /// Whether the MDT asked for this lock, which it has not got back.
+    pub fn is_asked(&self, handle: LockHandle) -> bool {
+        self.asked.contains(&handle)
+    }
+
+    /// The inode of a lock that waits until the MDT knows of opens or accesses.
+    pub fn inode_of(&self, handle: LockHandle) -> Option<InodeNumber> {
+        self.opens.get(&handle).or_else(|| self.accessed.get(&handle)).copied()
+    }
+
     /// The MDT asks for a lock; `released`: if it was held until now.
     pub fn withdrawn(&mut self, handle: LockHandle, released: Option<Released>, above: bool) -> Withdrawn {
         if !self.asked.insert(handle) {

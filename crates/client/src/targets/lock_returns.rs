@@ -1,8 +1,11 @@
 //! How locks are given back to an MDT, in the background: first the cache above drops what is under
 //! them, then they are sent along with the next request, or with a request of their own
 //! (`cache::cancels`).
+//!
+//! If a lock that the MDT asked for is held up for a second, the log says by what: others may wait
+//! for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use rpc::{
     Answered, Import, ImportState,
@@ -25,6 +28,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// How long locks wait for a request that takes them along; at most twice as long. The kernel has
 /// dropped a name that it removed by then, and need not be asked to.
 const ROUND: Duration = Duration::from_millis(500);
+/// After so long, the log says what holds up locks that the MDT asked for.
+const SLOW: Duration = Duration::from_secs(1);
+/// The same of the cache above, which gives up after [`SLOW`] and says so itself.
+const ABOVE_SLOW: Duration = Duration::from_secs(2);
 
 impl TargetConnection {
     /// The MDT asks for a lock.
@@ -33,12 +40,15 @@ impl TargetConnection {
             Withdrawn::Already => return ClientReply::StillBusy,
             Withdrawn::Now(released) => released,
         };
-        match released.and_then(|released| self.above().withdraw(released.inode, released.parts)) {
-            Some(withdrawn) => {
+        let withdraw =
+            |released: Released| Some((released.inode, self.above().withdraw(released.inode, released.parts)?));
+        match released.and_then(withdraw) {
+            Some((inode, withdrawn)) => {
                 let (this, seams) = (self.clone(), seams.clone());
                 let spawn = seams.spawn.clone();
                 let work = async move {
-                    withdrawn.await;
+                    let locks = [(handle, Some(inode))];
+                    this.before_return(&*seams.clock, "the cache above", ABOVE_SLOW, &locks, withdrawn).await;
                     this.asked_back(&seams, handle);
                 };
                 spawn.spawn("lock withdrawal", Box::pin(work));
@@ -127,13 +137,15 @@ impl TargetConnection {
             let (untold, first): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, inode)| is_untold(inode));
             self.send(clock, first).await;
             if !accessed.is_empty() {
-                self.tell_accesses_or_not().await;
+                let told = self.tell_accesses_or_not();
+                self.before_return(clock, "accesses that the MDT has to know", SLOW, &accessed, told).await;
             }
             let last: Vec<_> = untold.into_iter().chain(accessed).collect();
             let untold: Vec<InodeNumber> =
                 last.iter().filter(|(_, inode)| is_untold(inode)).filter_map(|(_, inode)| *inode).collect();
             if !untold.is_empty() {
-                match at_last(clock, || self.import(), |_| self.tell_opens(&untold)).await {
+                let told = at_last(clock, || self.import(), |_| self.tell_opens(&untold));
+                match self.before_return(clock, "opens that the MDT has to know", SLOW, &last, told).await {
                     Ok(()) | Err(FsError::Evicted) => {}
                     Err(error) => self.lose_untold(&untold, &error),
                 }
@@ -142,8 +154,38 @@ impl TargetConnection {
         }
     }
 
+    /// Waits for what comes before these locks are back. If that takes longer than `slow`, and the
+    /// MDT asked for some of them, the log says so.
+    async fn before_return<T>(
+        &self,
+        clock: &dyn Clock,
+        held_up_by: &'static str,
+        slow: Duration,
+        locks: &[(LockHandle, Option<InodeNumber>)],
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        if let Some(done) = clock::timeout_at(clock, clock.now() + slow, &mut work).await {
+            return done;
+        }
+        let (asked, inode) = {
+            let cancels = self.cache().cancels();
+            let asked: Vec<_> = locks.iter().filter(|(handle, _)| cancels.is_asked(*handle)).collect();
+            let inode = asked.iter().find_map(|(handle, inode)| inode.or_else(|| cancels.inode_of(*handle)));
+            (asked.len(), inode)
+        };
+        if asked > 0 {
+            let inode = inode.map(|inode| inode.to_string());
+            tracing::warn!(
+                target = %self.import().target(), held_up_by, locks = asked, inode,
+                "locks that the MDT asks for have not been given back for {} s", slow.as_secs()
+            );
+        }
+        work.await
+    }
+
     async fn send(&self, clock: &dyn Clock, cancelled: Vec<(LockHandle, Option<InodeNumber>)>) {
-        let handles: Vec<LockHandle> = cancelled.into_iter().map(|(handle, _)| handle).collect();
+        let handles: Vec<LockHandle> = cancelled.iter().map(|(handle, _)| *handle).collect();
         if handles.is_empty() {
             return;
         }
@@ -152,7 +194,8 @@ impl TargetConnection {
             let request = MdtRequest::CancelLocks(handles.clone());
             async move { import.call(request).await.map(drop) }
         };
-        if let Err(error) = at_last(clock, || import.clone(), cancel).await {
+        let sent = at_last(clock, || import.clone(), cancel);
+        if let Err(error) = self.before_return(clock, "the request to the MDT", SLOW, &cancelled, sent).await {
             tracing::debug!(%error, "locks end with their session");
         }
         self.cache().cancels().sent(&handles);

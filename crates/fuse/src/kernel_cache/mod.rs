@@ -166,6 +166,13 @@ impl KernelCache {
         self.table.counts()
     }
 
+    /// Names that the kernel is asked to drop at this moment, with their directories, while a client
+    /// waits for it.
+    pub fn leaving(&self) -> Vec<(InodeNumber, Vec<u8>)> {
+        let names = self.session.get().map_or(Vec::new(), |session| session.names.leaving());
+        names.iter().map(|name| (InodeNumber(name.parent), name.bytes.to_vec())).collect()
+    }
+
     /// What the kernel may keep of a reply that shows an inode, with the attributes that it shows.
     /// `counts`: the kernel counts it as a lookup.
     pub fn give(

@@ -316,6 +316,14 @@ impl Names {
         overdue
     }
 
+    /// Names that a thread asks the kernel to drop at this moment, while a client waits for it.
+    pub fn leaving(&self) -> Vec<Arc<Name>> {
+        let state = self.state.lock();
+        let running = state.withdrawals.iter().filter(|((_, kind), _)| *kind == Kind::Name);
+        let waited_for = running.filter_map(|(_, directory)| directory.running.as_ref());
+        waited_for.filter(|running| running.finished.is_some()).map(|running| running.name.clone()).collect()
+    }
+
     /// Whether there are withdrawals.
     pub fn is_busy(&self) -> bool {
         !self.state.lock().withdrawals.is_empty()

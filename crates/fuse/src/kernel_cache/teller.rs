@@ -174,8 +174,7 @@ impl Teller {
                 self.tell(unknown);
                 continue;
             }
-            self.statistics.add(Count::Overdue);
-            tracing::warn!(nodes = ?unknown.nodes, "the kernel does not know inodes that it was given a second ago");
+            self.report_unknown(&unknown.nodes);
             unknown.finished.tell();
         }
         for (finished, not_before) in std::mem::take(&mut self.epochs) {
@@ -194,18 +193,38 @@ impl Teller {
             self.watches = self.table.keeps_watch();
         }
         let Overdue { names, finished, listings } = self.names.overdue(now);
-        for directory in listings {
-            self.statistics.add(Count::Overdue);
-            let directory = types::InodeNumber(directory);
-            tracing::warn!(
-                %directory,
-                "the kernel has not dropped the names of a directory for a second: a program is slow to take them; it \
-                 may see outdated names if it reads the directory again"
-            );
+        listings.into_iter().for_each(|directory| self.report_listing(directory));
+        if !finished.is_empty() {
+            self.report_names(&names);
+            self.epoch(finished);
         }
-        if finished.is_empty() {
-            return;
-        }
+    }
+
+    /// One line for all: what follows for one of them follows for the others.
+    fn report_unknown(&self, nodes: &[u64]) {
+        let Some(first) = nodes.first() else { return };
+        self.statistics.add(Count::Overdue);
+        tracing::warn!(
+            inode = %types::InodeNumber(*first),
+            inodes = nodes.len(),
+            requests = self.waiting.describe(*first),
+            "the kernel does not know inodes that it was given a second ago. The unanswered requests of the first one \
+             are listed"
+        );
+    }
+
+    fn report_listing(&self, directory: u64) {
+        self.statistics.add(Count::Overdue);
+        tracing::warn!(
+            directory = %types::InodeNumber(directory),
+            requests = self.waiting.describe(directory),
+            "the kernel has not dropped the names of a directory for a second: a program is slow to take them; it may \
+             see outdated names if it reads the directory again. The unanswered requests of the directory are listed"
+        );
+    }
+
+    /// One line for each directory.
+    fn report_names(&self, names: &[Arc<Name>]) {
         let directories: BTreeSet<u64> = names.iter().map(|name| name.parent).collect();
         for directory in directories {
             let first = names.iter().find(|name| name.parent == directory);
@@ -220,6 +239,9 @@ impl Teller {
                  requests of the directory are listed"
             );
         }
-        self.epoch(finished);
     }
 }
+
+#[cfg(test)]
+#[path = "teller_tests.rs"]
+mod tests;

@@ -2,6 +2,10 @@
 //! Any number of clients mount it.
 
 mod free;
+#[allow(dead_code, reason = "few tests hold messages")]
+pub mod gates;
+#[allow(dead_code, reason = "few tests read the log")]
+pub mod log;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,20 +20,26 @@ use layout::{FileSystemDefault, ResolvedCount};
 use mds::{Mdt, MdtOptions};
 use oss::{Ost, OstDevices, OstOptions};
 use rpc::{Endpoint, Server, ServerOptions, message::mgs::TargetRole};
-use rt::Seams;
+use rt::fault::FaultyTransport;
 use rt::memory::{MemoryDevice, MemoryTransport, SeededEntropy};
 use rt::real::{Cores, SystemClock};
+use rt::{Address, Seams};
 use types::{Credentials, MdtIndex, OstIndex};
+
+use gates::Gates;
 
 const FSNAME: &str = "stria";
 const OST_COUNT: u16 = 3;
 const LEASE: Duration = Duration::from_secs(60);
+/// Where the server listens, if clients come over a network.
+const SERVER: &str = "server:988";
 
 /// See the module documentation. Unmounts and stops when dropped.
 pub struct Cluster {
     seams: Seams,
     server: Arc<Server>,
     cores: Cores,
+    gates: Gates,
     clients: Vec<Client>,
 }
 
@@ -38,16 +48,39 @@ pub struct Client {
     mount: Option<Mount>,
     file_system: Arc<FileSystem>,
     point: tempfile::TempDir,
+    /// Its way to the server, unless it is in this process.
+    network: Option<FaultyTransport>,
 }
 
 impl Cluster {
     /// Formats, starts and mounts.
+    #[allow(dead_code, reason = "some tests need a network")]
     pub fn mounted() -> Cluster {
         Self::mounted_with("")
     }
 
     /// As [`Cluster::mounted`], with mount options as mount(8) takes them.
+    #[allow(dead_code, reason = "some tests need a network")]
     pub fn mounted_with(mount_options: &str) -> Cluster {
+        let mut cluster = Self::started();
+        cluster.add_client(mount_options, None);
+        cluster
+    }
+
+    /// The same with two clients that come over a network, which can be broken.
+    #[allow(dead_code, reason = "few tests need a network")]
+    pub fn pair_on_network() -> Cluster {
+        let mut cluster = Self::started();
+        let listening = cluster.cores.block_on(cluster.server.listen(&Address::from(SERVER)));
+        assert_eq!(listening.unwrap(), Address::from(SERVER));
+        for _ in 0..2 {
+            let network = FaultyTransport::new(&cluster.seams);
+            cluster.add_client("", Some(network));
+        }
+        cluster
+    }
+
+    fn started() -> Cluster {
         let cores = Cores::start(2).unwrap();
         let seams = Seams {
             clock: Arc::new(SystemClock),
@@ -56,32 +89,43 @@ impl Cluster {
             transport: Arc::new(MemoryTransport::new()),
             cpu: rt::Cpu::default(),
         };
-        let server = cores.block_on(start(seams.clone()));
-        let mut cluster = Cluster { seams, server, cores, clients: Vec::new() };
-        cluster.add_client(mount_options);
-        cluster
+        let gates = Gates::default();
+        let server = cores.block_on(start(seams.clone(), &gates));
+        Cluster { seams, server, cores, gates, clients: Vec::new() }
     }
 
     /// Mounts it once more, as another client.
     #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
     pub fn with_another(mut self, mount_options: &str) -> Cluster {
-        self.add_client(mount_options);
+        self.add_client(mount_options, None);
         self
     }
 
-    fn add_client(&mut self, mount_options: &str) {
-        let endpoint = Endpoint::Local(self.server.clone());
+    fn add_client(&mut self, mount_options: &str, network: Option<FaultyTransport>) {
+        let (endpoint, seams) = match &network {
+            None => (Endpoint::Local(self.server.clone()), self.seams.clone()),
+            Some(network) => {
+                let seams = Seams { transport: Arc::new(network.clone()), ..self.seams.clone() };
+                (Endpoint::Remote(SERVER.into()), seams)
+            }
+        };
         let mut targets = vec![(TargetRole::Mdt(MdtIndex(0)), endpoint.clone())];
         targets.extend((0..OST_COUNT).map(|index| (TargetRole::Ost(OstIndex(index)), endpoint.clone())));
         let principal = rpc::Principal::of_test(1 + self.clients.len() as u64, rpc::Role::Client);
         let options = client::MountOptions::fixed(FSNAME, targets, principal);
-        let file_system = self.cores.block_on(FileSystem::mount(self.seams.clone(), options)).unwrap();
+        let file_system = self.cores.block_on(FileSystem::mount(seams, options)).unwrap();
         let point = tempfile::tempdir().unwrap();
         let mut options = MountOptions::default();
         options.add(mount_options).unwrap();
         let mount =
             Mount::new(file_system.clone(), "test:0:/stria", point.path(), &options, self.cores.clone()).unwrap();
-        self.clients.push(Client { mount: Some(mount), file_system, point });
+        self.clients.push(Client { mount: Some(mount), file_system, point, network });
+    }
+
+    /// What can hold messages between clients and targets.
+    #[allow(dead_code, reason = "few tests hold messages")]
+    pub fn gates(&self) -> &Gates {
+        &self.gates
     }
 
     /// The clients, in the order in which they mounted.
@@ -119,19 +163,41 @@ impl Client {
     pub fn kernel_cache(&self) -> &Arc<KernelCache> {
         self.mount.as_ref().unwrap().kernel_cache().unwrap()
     }
+
+    /// Breaks its connections to the server, and lets it make no others.
+    pub fn disconnect(&self) {
+        let (network, server) = (self.network.as_ref().unwrap(), Address::from(SERVER));
+        network.cut(&server);
+        network.reset(&server);
+    }
+
+    /// It may connect again.
+    pub fn reconnect(&self) {
+        self.network.as_ref().unwrap().heal(&Address::from(SERVER));
+    }
+
+    /// Ends all requests of programs: for tests that failed, whose programs would hang otherwise.
+    pub fn abort(&self) {
+        if self.network.is_some() {
+            self.reconnect();
+        }
+        if let Some(connection) = self.mount.as_ref().and_then(Mount::connection) {
+            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+        }
+    }
 }
 
-async fn start(seams: Seams) -> Arc<Server> {
+async fn start(seams: Seams, gates: &Gates) -> Arc<Server> {
     let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     let endpoint = Endpoint::Local(server.clone());
     let osts: Vec<_> = (0..OST_COUNT).map(OstIndex).collect();
     for index in &osts {
         let ost = start_ost(&seams, *index).await;
-        server.add_target(ost.name(), ost.clone(), LEASE);
+        server.add_target(ost.name(), gates.before(ost.clone()), LEASE);
     }
     let mdt = start_mdt(&seams).await;
     mdt.update_map(&osts.iter().map(|index| (*index, endpoint.clone(), true)).collect::<Vec<_>>());
-    server.add_target(mdt.name(), mdt.clone(), LEASE);
+    server.add_target(mdt.name(), gates.before(mdt.clone()), LEASE);
     server
 }
 

@@ -302,6 +302,15 @@ impl InodeLocks {
         self.changes.waits_for(change).next().is_none()
     }
 
+    /// The locks that a change waits for, with all that their holders have by them.
+    pub fn awaited(&self, change: ChangeId) -> Vec<Revocation> {
+        let held = |handle: LockHandle| {
+            let Lock { client, inode } = *self.locks.get(&handle)?;
+            Some(Revocation { client, handle, inode, bits: self.held_by_lock(inode, client, handle) })
+        };
+        self.changes.waits_for(change).filter_map(held).collect()
+    }
+
     /// A change was made, or given up.
     pub fn end(&mut self, change: ChangeId) {
         self.changes.end(change);

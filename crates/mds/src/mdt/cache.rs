@@ -7,7 +7,7 @@
 //!
 //! [`Attempt::Blocked`]: crate::namespace::Attempt::Blocked
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use lock::{ChangeId, Revocation};
 use parking_lot::MutexGuard;
@@ -19,6 +19,7 @@ use rpc::{
         lock::{CacheMode, Resource},
     },
 };
+use rt::clock;
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
@@ -27,6 +28,9 @@ use crate::namespace::{Attempts, Namespace};
 
 /// Pause after a client had no slot for a callback.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// After a change has waited so long for locks, the log names one of their holders.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// An operation that is tried until it is done. When this is dropped, nothing is in preparation for
 /// it any more.
@@ -100,7 +104,26 @@ impl Mdt {
     /// stops before: clients do not reach it any more.
     pub(super) async fn locks_given_back(&self, service: Option<&'static str>, change: ChangeId) -> FsResult<()> {
         let Some(waiter) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
-        self.unless_stopped(service, waiter).await
+        let clock = &*self.seams.clock;
+        let mut given_back = pin!(self.unless_stopped(service, waiter));
+        if let Some(outcome) = clock::timeout_at(clock, clock.now() + SLOW, &mut given_back).await {
+            return outcome;
+        }
+        self.report_wait(change);
+        given_back.await
+    }
+
+    /// A change has waited for a second: one line a second says for whom.
+    fn report_wait(&self, change: ChangeId) {
+        let awaited = self.namespace().volatile.cache.awaited(change);
+        let Some(Revocation { client, inode, bits, .. }) = awaited.first().copied() else { return };
+        let Some(left_out) = self.revoker.begin_report(self.seams.clock.now()) else { return };
+        let name = self.revoker.clients().and_then(|clients| clients.name(client)).unwrap_or_default();
+        tracing::warn!(
+            target = %self.name(), %client, name, %inode, parts = %bits, locks = awaited.len(), left_out,
+            "a change has waited a second for locks; the first of them is held by this client. As many other waits \
+             were left out"
+        );
     }
 
     /// Waits until one client less of the former start is expected. Fails as

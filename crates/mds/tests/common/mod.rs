@@ -5,6 +5,7 @@
 pub mod caching;
 pub mod gate;
 pub mod holders;
+pub mod log;
 pub mod ost;
 
 use std::{
