@@ -50,6 +50,9 @@ impl DirectoryStore {
         let look = |records: &Records<'_>| records.object(object);
         let (_guard, record) = self.lock_and_look((SERVICE, Access::Shared), whole, loading, look).await?;
         let Some(record) = record.filter(|record| record.blocks > record.inline_blocks) else { return Ok(None) };
+        if self.has_device() {
+            return self.check_blocks(loading, object).await;
+        }
         let file = host_file(object);
         let length = self.device.length(&file).await;
         let length = length.map_err(|error| self.device_error("checking an object", &error))?;

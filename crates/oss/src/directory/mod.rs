@@ -58,6 +58,9 @@ mod audit;
 mod change;
 pub mod commit;
 mod counts;
+pub mod device;
+mod device_check;
+mod device_space;
 mod fence;
 mod host_file_state;
 pub mod host_files;
@@ -131,7 +134,7 @@ pub struct DirectoryStore {
     audits: bool,
     locks: RangeLocks,
     service_threads: Arc<ServiceThreads>,
-    volatile: Mutex<HostFileState>,
+    volatile: Arc<Mutex<HostFileState>>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do
     /// not.
     committing: tokio::sync::Mutex<()>,
@@ -239,7 +242,7 @@ impl DirectoryStore {
                 let mut transaction = Transaction::begin(self, object, loading);
                 let built = transaction.as_mut().map_err(|error| error.clone()).and_then(&mut build);
                 // Whatever it was built from.
-                if loading.is_given_up() { None } else { Some(built.and(transaction)?.commit()) }
+                if loading.is_given_up() { None } else { Some(built.and(transaction).and_then(Transaction::prepared)?.commit()) }
             };
             match outcome {
                 None => self.load_missed(loading).await?,
