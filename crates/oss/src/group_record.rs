@@ -42,10 +42,9 @@ pub fn decode_summary(bytes: &[u8]) -> Result<Summary, DecodeError> {
 
 /// The piece of these bytes.
 pub fn decode_piece(bytes: &[u8]) -> Result<[u8; PIECE_BYTES], DecodeError> {
-    bytes.try_into().map_err(|_| DecodeError {
-        record: "piece of a bitmap",
-        damage: types::RecordDamage::OutOfRange("length"),
-    })
+    bytes
+        .try_into()
+        .map_err(|_| DecodeError { record: "piece of a bitmap", damage: types::RecordDamage::OutOfRange("length") })
 }
 
 #[cfg(test)]

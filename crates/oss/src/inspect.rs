@@ -13,10 +13,13 @@ use crate::{
     object_record::{ObjectOrigin, ObjectRecord},
     pending_record::PendingRecord,
     replies::StoredReply,
-    superblock::{CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
+    superblock::{
+        CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals,
+    },
     tables::{
-        APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
-        parse_client_key, parse_group_key, parse_mdt_key, parse_object_key, parse_part_key, parse_piece_key, part_key,
+        APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, PENDING,
+        REPLIES, object_key, parse_client_key, parse_group_key, parse_mdt_key, parse_object_key, parse_part_key,
+        parse_piece_key, part_key,
     },
 };
 
@@ -103,7 +106,10 @@ pub use crate::directory::{host_file, parse_host_file};
 
 /// Everything stored about one object, a line each.
 pub fn describe_object_entries(kv: &Store, object: ObjectId) -> Result<Vec<String>, kv::Error> {
-    let mut lines = vec![format!("object {object}, host file {}", host_file(object))];
+    let superblock = kv.get(META, SUPERBLOCK_KEY)?.and_then(|bytes| Superblock::decode(&bytes).ok());
+    let is_on_device = superblock.is_some_and(|superblock| superblock.engine != Engine::Directory);
+    let place = if is_on_device { "on the device".to_owned() } else { format!("host file {}", host_file(object)) };
+    let mut lines = vec![format!("object {object}, {place}")];
     for table in [OBJECTS, FLUSHED, BACKLOG] {
         let key = object_key(object);
         lines.extend(kv.get(table, &key)?.map(|value| describe(table, &key, &value)));
@@ -185,7 +191,8 @@ fn describe_chunk(record: &ChunkRecord) -> String {
     };
     for run in record.states().chunk_by(|a, b| kind(a) == kind(b) && a.is_followed_by(b)) {
         let end = start + run.len();
-        let place = run[0].address().map_or(String::new(), |first| format!(" at {first}..{}", first + run.len() as u64));
+        let place =
+            run[0].address().map_or(String::new(), |first| format!(" at {first}..{}", first + run.len() as u64));
         if run[0] != BlockState::Absent {
             runs.push(format!("{start}..{end} {}{place}", kind(&run[0])));
         }

@@ -28,8 +28,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
-    ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid,
-    limits::BULK_BYTES_MAX,
+    ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid, limits::BULK_BYTES_MAX,
     record::DecodeError,
 };
 

@@ -256,7 +256,7 @@ impl DirectoryStore {
         let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
         if self.has_device() {
-            return self.allocate_on_device_only(by, &blocks, extend.then_some(end)).await;
+            return self.reserve_space_on_device(by, (offset, bytes), extend.then_some(end)).await;
         }
         let in_file = bytes >= IN_PLACE_BYTES_MIN;
         if in_file {
@@ -308,16 +308,24 @@ impl DirectoryStore {
     }
 
     /// Reserves space on the device: a number of blocks, whichever these will be.
-    async fn allocate_on_device_only(&self, by: By, blocks: &Range<u64>, extend_to: Option<u64>) -> FsResult<Changed> {
+    async fn reserve_space_on_device(
+        &self,
+        by: By,
+        (offset, bytes): (u64, u64),
+        extend_to: Option<u64>,
+    ) -> FsResult<Changed> {
         let (object, loading) = (by.object, &mut Loading::default());
+        let (blocks, reserves) = (blocks_of(offset, bytes), bytes >= IN_PLACE_BYTES_MIN);
         let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
         let access = (SERVICE_IO, Access::Exclusive);
         let (guard, ()) = self.lock_and_look(access, (object, blocks.clone()), loading, look).await?;
         let applied = self
             .update(loading, object, |transaction| {
-                transaction.make(self.seams.clock.wall());
-                transaction.originate(by.file);
-                transaction.reserve_on_device(blocks)?;
+                if reserves {
+                    transaction.make(self.seams.clock.wall());
+                    transaction.originate(by.file);
+                    transaction.reserve_on_device(&blocks)?;
+                }
                 if let Some(end) = extend_to.filter(|end| transaction.record().size < *end) {
                     transaction.extend_size(end);
                     transaction.change_by(by.file, self.seams.clock.wall());

@@ -226,8 +226,10 @@ impl DirectoryStore {
     pub(super) fn open_device_space(&self) -> FsResult<Option<DeviceSpace>> {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
-        let geometry = Geometry::new(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
-        let summaries = self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
+        let geometry =
+            Geometry::new(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
+        let summaries =
+            self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
         let reserved = match self.meta(RESERVED_KEY)? {
             None => 0,
             Some(bytes) => {

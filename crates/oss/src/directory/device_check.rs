@@ -77,11 +77,14 @@ impl DirectoryStore {
                 // What is named twice was found before.
                 let _ = expected.take(&((extent.start - start) as u32..(extent.end - start) as u32));
             }
-            let found = bitmaps.get(&group).map_or_else(|| FreeRuns::all(blocks), |map| FreeRuns::from_bitmap(map, blocks));
+            let found =
+                bitmaps.get(&group).map_or_else(|| FreeRuns::all(blocks), |map| FreeRuns::from_bitmap(map, blocks));
             if found != expected {
-                let differs = (0..blocks).find(|block| found.run_at(*block).is_some() != expected.run_at(*block).is_some());
+                let differs =
+                    (0..blocks).find(|block| found.run_at(*block).is_some() != expected.run_at(*block).is_some());
                 let block = differs.map_or(start, |block| start + u64::from(block));
-                let (says, is) = if expected.run_at((block - start) as u32).is_some() { ("used", "no") } else { ("free", "an") };
+                let (says, is) =
+                    if expected.run_at((block - start) as u32).is_some() { ("used", "no") } else { ("free", "an") };
                 problems.push(format!("block {block}: the bitmap says it is {says}, and {is} object has it"));
             }
             let summary = summaries.get(&group).copied().unwrap_or_else(|| FreeRuns::all(blocks).summary());
@@ -128,7 +131,11 @@ impl DirectoryStore {
         Ok(pieces.collect())
     }
 
-    fn bitmaps(&self, geometry: Geometry, problems: &mut Vec<String>) -> FsResult<BTreeMap<u32, Box<[u8; BITMAP_BYTES]>>> {
+    fn bitmaps(
+        &self,
+        geometry: Geometry,
+        problems: &mut Vec<String>,
+    ) -> FsResult<BTreeMap<u32, Box<[u8; BITMAP_BYTES]>>> {
         let mut groups = std::collections::BTreeSet::new();
         let scanned = self.kv.scan(BITMAPS, &[], None, &mut |key, _| {
             match parse_piece_key(key).filter(|(group, _)| *group < geometry.groups()) {

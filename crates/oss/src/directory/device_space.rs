@@ -18,7 +18,9 @@ use std::{
     ops::Range,
 };
 
-use blocks::{Allocation, Allocator, BITMAP_BYTES, FreeRuns, Geometry, Inconsistent, Policy, Refusal, Request, Summary};
+use blocks::{
+    Allocation, Allocator, BITMAP_BYTES, FreeRuns, Geometry, Inconsistent, Policy, Refusal, Request, Summary,
+};
 use bytes::Bytes;
 use kv::Batch;
 use types::ObjectId;
@@ -201,7 +203,11 @@ impl DeviceSpace {
                 };
                 let start = geometry.start_of(group);
                 let changed = if is_taken { runs.take(&piece) } else { runs.give(&piece) };
-                changed.map_err(|wrong| Inconsistent { first: start + wrong.first, last: start + wrong.last, ..wrong })?;
+                changed.map_err(|wrong| Inconsistent {
+                    first: start + wrong.first,
+                    last: start + wrong.last,
+                    ..wrong
+                })?;
                 pieces.extend(piece.start / PIECE_BLOCKS..=(piece.end - 1) / PIECE_BLOCKS);
             }
         }

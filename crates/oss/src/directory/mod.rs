@@ -242,7 +242,11 @@ impl DirectoryStore {
                 let mut transaction = Transaction::begin(self, object, loading);
                 let built = transaction.as_mut().map_err(|error| error.clone()).and_then(&mut build);
                 // Whatever it was built from.
-                if loading.is_given_up() { None } else { Some(built.and(transaction).and_then(Transaction::prepared)?.commit()) }
+                if loading.is_given_up() {
+                    None
+                } else {
+                    Some(built.and(transaction).and_then(Transaction::prepared)?.commit())
+                }
             };
             match outcome {
                 None => self.load_missed(loading).await?,

@@ -112,7 +112,8 @@ impl<'a> Records<'a> {
         let mut bitmap = Box::new([0; BITMAP_BYTES]);
         let mut wrong = None;
         self.scan(BITMAPS, &piece_key(group, 0), Some(&piece_key(group, u8::MAX)), &mut |key, value| {
-            let place = parse_piece_key(key).and_then(|(_, piece)| bitmap.as_chunks_mut::<PIECE_BYTES>().0.get_mut(usize::from(piece)));
+            let place = parse_piece_key(key)
+                .and_then(|(_, piece)| bitmap.as_chunks_mut::<PIECE_BYTES>().0.get_mut(usize::from(piece)));
             match (place, decode_piece(value)) {
                 (Some(place), Ok(piece)) => *place = piece,
                 (None, _) => wrong = Some(RecordDamage::Key(key.to_vec())),
@@ -123,7 +124,8 @@ impl<'a> Records<'a> {
         match wrong {
             None => Ok(bitmap),
             Some(damage) => {
-                Err(Damage::new(format!("bitmap of group {group} of the device of {}", self.store.target), damage).into())
+                Err(Damage::new(format!("bitmap of group {group} of the device of {}", self.store.target), damage)
+                    .into())
             }
         }
     }

@@ -368,7 +368,7 @@ mod tests {
     fn parts_fit_a_batch_however_sparse_the_blocks() {
         const BATCH: usize = 1 << 20;
         let sparse = copied((0..4096).map(|chunk| chunk * CHUNK_BLOCKS));
-        let moved_part = |copied, bytes_max| moved_part(copied, bytes_max, CHUNK_RECORD_BYTES_MAX);
+        let moved_part = |copied: &[Copied], bytes_max| moved_part(copied, bytes_max, CHUNK_RECORD_BYTES_MAX);
         let part = moved_part(&sparse, BATCH);
         assert!(part > 200 && part * (CHUNK_RECORD_BYTES_MAX + MOVED_BLOCK_BYTES) <= BATCH, "{part}");
         assert_eq!(moved_part(&copied(0..4096), BATCH), 4096);
