@@ -155,7 +155,8 @@ impl DirectoryStore {
         if state.checksum() == Some(crc32c(target)) { Ok(()) } else { Err(self.corrupt(object, block)) }
     }
 
-    /// Reads everything, chunk by chunk, and compares checksums and counts.
+    /// Reads everything, chunk by chunk, and compares checksums and counts, and on a device the
+    /// bitmaps.
     pub(super) async fn verify_object(&self, object: ObjectId) -> FsResult<()> {
         let (loading, mut next) = (&mut Loading::default(), 0);
         while let Some((chunk, _)) = self.next_chunk(loading, object, next).await? {
@@ -173,7 +174,17 @@ impl DirectoryStore {
             self.load_blocks(object, blocks, &states, &inline).await?;
             next = chunk + 1;
         }
-        self.verify_counts(object).await
+        self.verify_counts(object).await?;
+        if !self.has_device() {
+            return Ok(());
+        }
+        let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
+        let access = (SERVICE, Access::Shared);
+        let _guard = self.lock_and_look(access, whole, loading, |records| records.object(object)).await?;
+        match self.check_blocks(loading, object).await? {
+            None => Ok(()),
+            Some(problem) => Err(Damage::new(format!("free space of {}", self.target), problem).into()),
+        }
     }
 
     /// The object's counts against its chunks.
