@@ -175,7 +175,7 @@ impl DirectoryStore {
     }
 
     async fn write_back_round(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
-        let (copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
+        let (mut copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
         let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Round { moved: 0, next }) };
         let blocks = first.block..last.block + 1;
         assert!(first.block <= last.block, "blocks are copied in order");
@@ -183,7 +183,7 @@ impl DirectoryStore {
         self.durable(lsn).await?;
         let mut in_progress = InProgress::new(self);
         let addresses = if self.has_device() {
-            self.copy_to_device(object, &copied, &mut in_progress).await?
+            self.copy_to_device(object, &mut copied, &mut in_progress).await?
         } else {
             self.copy_to_file(object, &copied).await?;
             Vec::new()
@@ -203,21 +203,28 @@ impl DirectoryStore {
         self.device.flush(&file).await.map_err(|error| self.poison("flushing an object", &error))
     }
 
-    /// Writes copies to new places on the device, which are returned, and flushes it.
+    /// Writes copies to new places on the device, which are returned, and flushes it. Those for
+    /// which there are no free blocks are left out: a later round has them.
     async fn copy_to_device(
         &self,
         object: ObjectId,
-        copied: &[Copied],
+        copied: &mut Vec<Copied>,
         in_progress: &mut InProgress,
     ) -> FsResult<Vec<u64>> {
         let loading = &mut Loading::default();
         let size = self.look(loading, |records| records.object(object)).await?.map_or(0, |record| record.size);
         let mut addresses = Vec::with_capacity(copied.len());
-        for run in copied.chunk_by(|a, b| a.block + 1 == b.block) {
+        let follows = |block: u64, next: u64| block + 1 == next && !next.is_multiple_of(CHUNK_BLOCKS);
+        for run in copied.chunk_by(|a, b| follows(a.block, b.block)) {
             let blocks = run[0].block..run[0].block + run.len() as u64;
             let unplaced = Unplaced { object, blocks, size, after: addresses.last().copied() };
-            addresses.extend(self.allocate_on_device(loading, &unplaced, in_progress).await?);
+            match self.allocate_on_device(loading, &unplaced, in_progress).await {
+                Ok(places) => addresses.extend(places),
+                Err(FsError::NoSpace) if !addresses.is_empty() => break,
+                Err(error) => return Err(error),
+            }
         }
+        copied.truncate(addresses.len());
         self.write_to_device(in_progress, &addresses, |blocks| padded(&copied[blocks])).await?;
         self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
         Ok(addresses)
