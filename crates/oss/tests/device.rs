@@ -125,6 +125,42 @@ fn overwritten_data_come_back_if_the_new_ones_are_lost() {
     assert!(old > 0 && new > 0, "both happen: {old} {new}");
 }
 
+/// A flush has begun, and what is written now would be lost together with what it flushes.
+#[test]
+fn what_replaces_data_that_are_being_flushed_goes_to_the_journal() {
+    for (seed, is_begun) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        run(async {
+            let target = TestOst::on(DEVICE, seed).await;
+            fill(&target, 1, 1, 0..MIB).await;
+            target.sync().await;
+            fill(&target, 1, 2, 0..MIB).await;
+            let data = pattern(3, 0, MIB);
+            let context = &mut Context::from_waker(Waker::noop());
+            let mut sync = Box::pin(target.sync());
+            let mut write = Box::pin(target.write_with(object(1), 0, &data, false));
+            if is_begun {
+                // It has places on the device already.
+                target.probe.hold_writes(DEVICE_FILE);
+                assert!(write.as_mut().poll(context).is_pending());
+            }
+            target.probe.hold_flushes();
+            assert!(sync.as_mut().poll(context).is_pending());
+            target.probe.release_writes();
+            write.await.unwrap();
+            assert!(has_inline(&target, 1), "{}", lines(&target));
+            target.probe.release_flushes();
+            sync.await;
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+            // Others get what the first data had.
+            fill(&target, 2, 4, 0..13 * MIB).await;
+            target.sync().await;
+            let target = target.power_loss(seed).await;
+            assert!(is_filled(&target, 1, 3, 0..MIB).await);
+            assert!(is_filled(&target, 2, 4, 0..13 * MIB).await);
+        });
+    }
+}
+
 #[test]
 fn freed_blocks_are_used_again_after_the_commit_and_not_before() {
     run(async {

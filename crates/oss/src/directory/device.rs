@@ -20,7 +20,6 @@ use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYT
 
 use super::{BLOCK, DirectoryStore, device_space::DeviceSpace, host_file_state::HostFileState};
 use crate::{
-    chunk_record::BlockState,
     device_label::DeviceLabel,
     group_record::decode_summary,
     superblock::{Engine, RESERVED_KEY, Superblock},
@@ -296,8 +295,3 @@ pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks:
 
 /// Blocks of the smallest device.
 pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
-
-/// What a block's state says of where its bytes are, to writes.
-pub(super) fn may_be_replaced(state: &BlockState) -> bool {
-    matches!(state, BlockState::Absent | BlockState::OnDevice { .. })
-}

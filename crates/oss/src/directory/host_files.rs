@@ -85,6 +85,9 @@ impl DirectoryStore {
     /// Files that belong to no object. While the target itself is still removing what a crash has
     /// left, such files are not included.
     pub(crate) async fn unreferenced_files(&self) -> FsResult<Vec<UnreferencedFile>> {
+        if self.has_device() {
+            return Ok(Vec::new());
+        }
         let swept = self.swept.load(Ordering::Acquire);
         let names = self.device.list(OBJECT_DIRECTORY).await;
         let mut unreferenced = Vec::new();

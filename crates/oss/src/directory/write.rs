@@ -10,7 +10,11 @@
 //! 5. One change of the records (several for a large inline write).
 //! 6. After the lock: wait until the journal has it.
 
-use std::{collections::BTreeMap, ops::Range, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::atomic::Ordering,
+};
 
 use bytes::Bytes;
 use kv::Loading;
@@ -22,11 +26,11 @@ use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES
 
 use super::{
     BLOCK, DirectoryStore, blocks_of,
-    device::{InProgress, Unplaced, may_be_replaced},
+    device::{InProgress, Unplaced},
     host_file,
     overwrite::{OVERWRITE_ATTEMPTS, WriteSpace},
     records::{Access, Edge, Records},
-    transaction::Applied,
+    transaction::{Applied, Transaction, device::may_be_replaced},
 };
 use crate::{
     chunk_record::BlockState, object_record::ObjectOrigin, options::IN_PLACE_BYTES_MIN, replies::Origin,
@@ -168,7 +172,7 @@ impl DirectoryStore {
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
         self.write_contents_to_device(&mut in_progress, &contents).await?;
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
-        let recorded = self.record_write(loading, (object, end), &contents, use_reserve, by, &mut in_progress).await?;
+        let recorded = self.record_write(loading, (object, end), contents, use_reserve, by, &mut in_progress).await?;
         bytes_without_record.recorded();
         Ok(recorded)
     }
@@ -197,6 +201,11 @@ impl DirectoryStore {
         }
         let blocks = blocks_of(write.offset, data.len() as u64);
         let first = blocks.start;
+        let may_be_replaced = {
+            let volatile = self.volatile.lock();
+            let (flushed, present) = (volatile.flushed_epoch(write.object), volatile.epoch);
+            move |state: &BlockState| may_be_replaced(state, flushed, present)
+        };
         let wanted: Vec<u64> = blocks
             .zip(&before.states)
             .zip(pieces(write.offset, data.len()))
@@ -318,7 +327,7 @@ impl DirectoryStore {
         &self,
         loading: &mut Loading,
         (object, end): (ObjectId, u64),
-        contents: &[NewBlock],
+        mut contents: Vec<NewBlock>,
         use_reserve: bool,
         (file, origin): (ObjectOrigin, Option<Origin>),
         in_progress: &mut InProgress,
@@ -326,18 +335,22 @@ impl DirectoryStore {
         let mut outcome: Option<Applied> = None;
         let mut in_place = contents.iter().filter(|new| new.place != Place::Inline).map(|new| new.block);
         let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
-        let mut rest = contents;
-        while !rest.is_empty() {
-            let (part, later) = rest.split_at(self.part_length(rest));
-            rest = later;
+        let mut at = 0;
+        while at < contents.len() {
+            let part = &contents[at..at + self.part_length(&contents[at..])];
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
-            let begun = outcome.is_some();
+            let (begun, is_last) = (outcome.is_some(), at + part.len() == contents.len());
+            let mut being_flushed = BTreeSet::new();
             let applied = self
                 .update(loading, object, |transaction| {
                     if begun || use_reserve {
                         transaction.use_reserve();
                     }
                     transaction.need(part.iter().map(|new| new.block))?;
+                    being_flushed = Self::being_flushed(transaction, part)?;
+                    if !being_flushed.is_empty() {
+                        return Ok(());
+                    }
                     for new in part {
                         match new.place {
                             Place::Inline => transaction.put_inline(new.block, new.checksum, new.data.clone())?,
@@ -347,20 +360,38 @@ impl DirectoryStore {
                     }
                     transaction.extend_size(end.min(part_end));
                     transaction.change_by(file, self.seams.clock.wall());
-                    if rest.is_empty() {
+                    if is_last {
                         transaction.answer_write(origin, outcome.as_ref(), in_place.clone());
                     }
                     Ok(())
                 })
                 .await
                 .map_err(|error| if begun { self.torn(error) } else { error })?;
+            if !being_flushed.is_empty() {
+                let changed = contents.iter_mut().filter(|new| being_flushed.contains(&new.block));
+                changed.for_each(NewBlock::make_inline);
+                continue;
+            }
             in_progress.recorded(part.iter().filter_map(|new| new.place.address()));
+            at += part.len();
             outcome = Some(outcome.map_or(applied, |earlier| earlier.and(applied)));
         }
         if self.write_back_bytes() > self.options.lock().write_back_bytes {
             self.wanted.notify_one();
         }
         Ok(outcome.expect("a write touches at least one block"))
+    }
+
+    /// Those of these blocks that cannot go to the device after all: since they got places there,
+    /// a flush of what they replace has begun.
+    fn being_flushed(transaction: &mut Transaction<'_>, part: &[NewBlock]) -> FsResult<BTreeSet<u64>> {
+        let mut blocks = BTreeSet::new();
+        for new in part.iter().filter(|new| new.place.address().is_some()) {
+            if !transaction.may_be_replaced(new.block)? {
+                blocks.insert(new.block);
+            }
+        }
+        Ok(blocks)
     }
 
     /// The error of a write of which a part was done: `NoSpace` would say that nothing was.
@@ -396,6 +427,12 @@ impl Place {
 }
 
 impl NewBlock {
+    /// Its bytes go into the table after all.
+    fn make_inline(&mut self) {
+        self.place = Place::Inline;
+        self.data = without_zeros(std::mem::take(&mut self.data));
+    }
+
     /// A block whose bytes go into the table.
     pub fn inline(block: u64, contents: Vec<u8>) -> Self {
         assert_eq!(contents.len(), BLOCK, "the checksum of a block is that of all its bytes");

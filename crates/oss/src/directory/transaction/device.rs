@@ -4,6 +4,11 @@
 //! one while the new one is not known to be flushed: a power loss may keep the record and lose the
 //! bytes. The former blocks are free in the tables at once, but not given out again before the
 //! commit that ends the epoch.
+//!
+//! So a former place is one of the last *flushed* state, and in no other epoch than the one in which
+//! it was left. That is why a block whose flush has begun and has not ended is not replaced on the
+//! device: its former place would be older than what this flush is to make durable, and could be
+//! given out when the flush has ended. Its new contents go inline.
 
 use types::{Damage, FsError, FsResult, RecordDamage};
 
@@ -19,14 +24,33 @@ use crate::{
 /// group: a piece, and the summary of the group.
 const RUN_BYTES: usize = 160;
 
+/// Whether new contents of a block may go to the device. `flushed`: epoch up to which its object is
+/// flushed; `present`: the present one.
+pub(in crate::directory) fn may_be_replaced(state: &BlockState, flushed: u64, present: u64) -> bool {
+    match *state {
+        BlockState::Absent => true,
+        BlockState::OnDevice { epoch, .. } => epoch <= flushed || epoch == present,
+        BlockState::InPlace { .. } | BlockState::Inline { .. } => false,
+    }
+}
+
 impl Transaction<'_> {
+    /// Whether new contents of a block may go to the device.
+    pub fn may_be_replaced(&mut self, block: u64) -> FsResult<bool> {
+        let (flushed, present) = (self.volatile.flushed_epoch(self.object), self.volatile.epoch);
+        Ok(may_be_replaced(&self.state(block)?, flushed, present))
+    }
+
     /// The block's bytes were written to this block of the device, which is in progress.
     pub fn put_on_device(&mut self, block: u64, checksum: u32, address: u64) -> FsResult<()> {
         let (epoch, number) = (self.volatile.epoch, ChunkRecord::of_block(block));
         let record = &self.open_chunk(number)?.record;
         let former = match record.state(block) {
             BlockState::OnDevice { checksum, epoch: 0, address } => Some(Former { checksum, address }),
-            BlockState::OnDevice { .. } => record.former(block),
+            BlockState::OnDevice { epoch: old, .. } => {
+                assert_eq!(old, epoch, "a block that is being flushed is not replaced on the device");
+                record.former(block)
+            }
             BlockState::Absent => None,
             old @ (BlockState::InPlace { .. } | BlockState::Inline { .. }) => {
                 panic!("only absent blocks and blocks on the device are written there, not {old:?}")

@@ -22,7 +22,7 @@
 //! Downside: records are decoded under the mutex; if ranges are reserved over data, this applies to
 //! all their chunks.
 
-mod device;
+pub(super) mod device;
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
