@@ -185,20 +185,15 @@ impl DirectoryStore {
         }
     }
 
-    /// Writes the data of blocks to their places, one write for each run of them.
+    /// Writes the data of blocks that follow each other on the device.
     pub(super) async fn write_to_device(
         &self,
         in_progress: &mut InProgress,
-        addresses: &[u64],
-        data_of: impl Fn(Range<usize>) -> Vec<Bytes>,
+        address: u64,
+        pieces: Vec<Bytes>,
     ) -> FsResult<()> {
-        let mut at = 0;
-        for run in addresses.chunk_by(|a, b| a + 1 == *b) {
-            let written = in_progress.write(&*self.device, run[0], data_of(at..at + run.len())).await;
-            written.map_err(|error| self.device_error("writing an object", &error))?;
-            at += run.len();
-        }
-        Ok(())
+        let written = in_progress.write(&*self.device, address, pieces).await;
+        written.map_err(|error| self.device_error("writing an object", &error))
     }
 
     /// Bytes of blocks of the device that follow each other, unverified; after its end zeros.

@@ -170,7 +170,7 @@ impl DirectoryStore {
         let contents = self.new_contents(write, data, before, &places).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
-        self.write_contents_to_device(&mut in_progress, &contents).await?;
+        self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
         let recorded = self.record_write(loading, (object, end), contents, use_reserve, by, &mut in_progress).await?;
         bytes_without_record.recorded();
@@ -315,10 +315,21 @@ impl DirectoryStore {
     }
 
     /// Writes what goes to the device, one write for each run of its blocks.
-    async fn write_contents_to_device(&self, in_progress: &mut InProgress, contents: &[NewBlock]) -> FsResult<()> {
-        let of_device = contents.iter().filter_map(|new| Some((new.place.address()?, new.data.clone())));
-        let (addresses, data): (Vec<u64>, Vec<Bytes>) = of_device.unzip();
-        self.write_to_device(in_progress, &addresses, |blocks| data[blocks].to_vec()).await
+    async fn write_contents_to_device(
+        &self,
+        in_progress: &mut InProgress,
+        offset: u64,
+        data: &Bytes,
+        contents: &[NewBlock],
+    ) -> FsResult<()> {
+        let follows = |a: &NewBlock, b: &NewBlock| a.place.address().is_some_and(|at| b.place == Place::Device(at + 1));
+        for run in contents.chunk_by(follows) {
+            let Some(address) = run[0].place.address() else { continue };
+            let within = (run[0].block * BLOCK_BYTES - offset) as usize;
+            let piece = data.slice(within..within + run.len() * BLOCK);
+            self.write_to_device(in_progress, address, vec![piece]).await?;
+        }
+        Ok(())
     }
 
     /// Records the new blocks: all at once, or in parts if there is more inline than one batch

@@ -225,7 +225,11 @@ impl DirectoryStore {
             }
         }
         copied.truncate(addresses.len());
-        self.write_to_device(in_progress, &addresses, |blocks| padded(&copied[blocks])).await?;
+        let mut at = 0;
+        for run in addresses.chunk_by(|a, b| a + 1 == *b) {
+            self.write_to_device(in_progress, run[0], padded(&copied[at..at + run.len()])).await?;
+            at += run.len();
+        }
         self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
         Ok(addresses)
     }
