@@ -2,8 +2,8 @@
 //!
 //! [`Ost`] answers the requests of [`rpc::message::ost`]; it uses an [`ObjectStore`], at present
 //! the [`DirectoryStore`](directory::DirectoryStore): records and small data in kv, large data in
-//! one host file per object, or on a device of the target ([`Engine`]). Its rules, and the tables of
-//! states after a crash, are in [`directory`].
+//! one host file per object, or on a device of the target ([`Engine`]). Its rules, and the tables
+//! of states after a crash, are in [`directory`].
 //!
 //! Invariants: data are verified on arrival, stored with their checksums and verified when read;
 //! acknowledged changes survive the death of the process; nothing is ever torn. Life cycle:

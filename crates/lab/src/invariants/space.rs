@@ -7,8 +7,8 @@ use crate::workload::Verdict;
 ///
 /// Holds at every moment, after every fault: each batch that changes the states of blocks changes
 /// the counts of their object and the sums over all objects with them (`oss::directory`,
-/// transaction), and those of bitmaps come with the chunks that name the blocks. Of the space that the MDT was told of, what users may take is part of what is
-/// free, and that of the total.
+/// transaction), and those of bitmaps come with the chunks that name the blocks. Of the space that
+/// the MDT was told of, what users may take is part of what is free, and that of the total.
 pub(super) struct Space;
 
 impl Invariant for Space {

@@ -2,9 +2,9 @@
 //! local file system, or on a device.
 //!
 //! The record is authoritative. For each block of 4096 bytes it says: absent (zeros), inline (the
-//! bytes are in kv), in place (the bytes are in the host file at the same offset), or on the device,
-//! and where; with the block's CRC-32C. A store has either host files or a device. One file per
-//! concern:
+//! bytes are in kv), in place (the bytes are in the host file at the same offset), or on the
+//! device, and where; with the block's CRC-32C. A store has either host files or a device. One file
+//! per concern:
 //!
 //! | file | concern |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Reading: every block is verified against its checksum before a byte of it is sent.
 //!
-//! A range that is in place in one piece, as in large files that are read sequentially (on a device:
-//! one that is not scattered over it), is one device read whose buffer is the reply. Everything else is assembled block by block. Checksums of
-//! whole blocks are passed on as stored; those of a first or last piece that is not a whole block
-//! are computed.
+//! A range that is in place in one piece, as in large files that are read sequentially (on a
+//! device: one that is not scattered over it), is one device read whose buffer is the reply.
+//! Everything else is assembled block by block. Checksums of whole blocks are passed on as stored;
+//! those of a first or last piece that is not a whole block are computed.
 
 use std::ops::Range;
 

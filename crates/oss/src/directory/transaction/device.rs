@@ -5,10 +5,10 @@
 //! bytes. The former blocks are free in the tables at once, but not given out again before the
 //! commit that ends the epoch.
 //!
-//! So a former place is one of the last *flushed* state, and in no other epoch than the one in which
-//! it was left. That is why a block whose flush has begun and has not ended is not replaced on the
-//! device: its former place would be older than what this flush is to make durable, and could be
-//! given out when the flush has ended. Its new contents go inline.
+//! So a former place is one of the last *flushed* state, and in no other epoch than the one in
+//! which it was left. That is why a block whose flush has begun and has not ended is not replaced
+//! on the device: its former place would be older than what this flush is to make durable, and
+//! could be given out when the flush has ended. Its new contents go inline.
 
 use types::{Damage, FsError, FsResult, RecordDamage};
 

@@ -414,7 +414,8 @@ impl<'a> Transaction<'a> {
         self.destroyed = true;
     }
 
-    /// Applies the change, which was prepared ([`Transaction::prepared`]). `Err` of the store means that nothing was applied.
+    /// Applies the change, which was prepared ([`Transaction::prepared`]). `Err` of the store means
+    /// that nothing was applied.
     pub fn commit(mut self) -> Result<Applied, kv::Error> {
         self.put_chunks();
         let existed = self.before.is_some();
