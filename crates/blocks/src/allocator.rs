@@ -234,6 +234,11 @@ impl Allocator {
         self.windows.blocks()
     }
 
+    /// Blocks that no record names: free ones, and all that are held.
+    pub fn unrecorded_blocks(&self) -> u64 {
+        self.space.free + self.held.blocks()
+    }
+
     /// Freed blocks that may not be used again yet.
     pub fn retired_blocks(&self) -> u64 {
         self.held.blocks() - self.windows.blocks() - self.in_progress.blocks()
@@ -291,6 +296,11 @@ impl Allocator {
         }
         self.space.loaded.insert(group, Loaded { runs, used_at: self.space.changes });
         Ok(())
+    }
+
+    /// Whether a group is loaded, which one that its summary describes completely always is.
+    pub fn is_loaded(&mut self, group: u32) -> bool {
+        self.space.load_trivial(group)
     }
 
     /// Drops the groups that were not used for longest, if more than `groups_max` are loaded: half
@@ -383,6 +393,28 @@ impl Allocator {
         self.in_progress.remove(device);
         self.held.remove(device);
         Ok(())
+    }
+
+    /// A record names these free blocks, without a request for them: one that a power loss brought
+    /// back. Their groups have to be loaded.
+    pub fn claim(&mut self, device: &Range<u64>) -> Result<(), Refusal> {
+        if device.start >= device.end || device.end > self.space.geometry.blocks() {
+            return Err(Inconsistent::new(device, "not on the device").into());
+        }
+        for (group, _) in self.space.geometry.pieces(device.clone()) {
+            if !self.space.load_trivial(group) {
+                return Err(Refusal::Load(group));
+            }
+        }
+        let pieces = self.space.geometry.pieces(device.clone());
+        let is_free = |(group, piece): (u32, Range<u32>)| {
+            let free: u32 = self.space.loaded[&group].runs.within(&piece).map(|run| run.end - run.start).sum();
+            free == piece.end - piece.start
+        };
+        if !pieces.into_iter().all(is_free) {
+            return Err(Inconsistent::new(device, "not free").into());
+        }
+        Ok(self.space.change(device, FreeRuns::take)?)
     }
 
     /// No record will name these blocks, which were in progress, and nothing is written to them any

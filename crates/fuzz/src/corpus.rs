@@ -21,6 +21,11 @@ use layout::{
 };
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{DATA, REPLIES, data};
+use oss::{
+    chunk_record::{BlockState, ChunkRecord, Former},
+    device_label::DeviceLabel,
+    tables::{BITMAPS, CHUNKS, GROUPS, group_key, part_key, piece_key},
+};
 use rpc::Role;
 use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
@@ -104,7 +109,36 @@ pub(crate) fn mdt_records() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn ost_records() -> Vec<Vec<u8>> {
-    records_of("ost")
+    records_of("ost").into_iter().chain(device_records()).collect()
+}
+
+/// What an OST with a device has in its tables.
+pub(crate) fn device_records() -> Vec<Vec<u8>> {
+    let mut chunk = ChunkRecord::default();
+    for block in 0..9 {
+        let epoch = block % 3;
+        chunk.set(block, BlockState::OnDevice { checksum: 7, epoch, address: 100 + block * 2 / 3 });
+        if epoch == 2 {
+            chunk.set_former(block, Former { checksum: 8, address: 300 });
+        }
+    }
+    chunk.set(20, BlockState::Inline { checksum: 9 });
+    // A summary has a version and three numbers.
+    let summary = [&[1][..], &[0, 0x80, 0, 0], &[0, 0x40, 0, 0], &[2, 0, 0, 0]].concat();
+    let records = [
+        (CHUNKS, part_key(OBJECT, 3).to_vec(), chunk.encode()),
+        (GROUPS, group_key(1).to_vec(), summary),
+        (BITMAPS, piece_key(0, 5).to_vec(), vec![0x81; 64]),
+    ];
+    let entry =
+        |(table, key, value): (Table, Vec<u8>, Vec<u8>)| [&[table.0, key.len() as u8], &key[..], &value].concat();
+    records.into_iter().map(entry).collect()
+}
+
+pub(crate) fn device_labels() -> Vec<Vec<u8>> {
+    let label =
+        |fsname: &str, blocks| DeviceLabel { index: OstIndex(1), identity: [5; 16], fsname: fsname.to_owned(), blocks };
+    vec![label("stria", 4096).encode(), label("a", 1 << 40).encode()]
 }
 
 pub(crate) fn mgs_records() -> Vec<Vec<u8>> {

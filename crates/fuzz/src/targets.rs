@@ -33,9 +33,12 @@ use mds::{
 use mgs::inspect::MgsSchema;
 use oss::{
     chunk_record::ChunkRecord,
+    device_label::DeviceLabel,
+    device_records::DeviceRecords,
+    group_record::{decode_summary, encode_summary},
     inspect::OstSchema,
     object_record::ObjectRecord,
-    tables::{CHUNKS, OBJECTS},
+    tables::{CHUNKS, GROUPS, OBJECTS},
 };
 use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
@@ -94,6 +97,8 @@ pub fn all() -> Vec<FuzzTarget> {
         stores(),
         mdt_records(),
         ost_records(),
+        device_records(),
+        device_labels(),
         mgs_records(),
         access_lists(),
         layout_xattrs(),
@@ -322,7 +327,7 @@ fn seal_segment(input: &mut [u8]) {
 fn record(schema: &dyn Schema, input: &[u8]) -> Option<(Table, Vec<u8>, Vec<u8>)> {
     let (&[table, key_bytes], rest) = input.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(usize::from(key_bytes))?;
-    let table = Table(table % 12);
+    let table = Table(table % 14);
     let _ = inspect::describe(schema, table, key, Some(value));
     let _ = inspect::describe(schema, table, key, None);
     schema.concerns(table, key, value, 0x100);
@@ -340,12 +345,47 @@ pub fn mdt_records() -> FuzzTarget {
     })
 }
 
+/// Records of an OST's device, alone: the labels of the device belong to nothing then.
+pub fn device_records() -> FuzzTarget {
+    target("device_records", 20_000, corpus::device_records, |input| {
+        let Some((table, key, value)) = record(&OstSchema, input) else { return };
+        for blocks in [2, 40_000] {
+            let mut device = DeviceRecords::default();
+            device.note(table, &key, &value);
+            assert!(!device.problems(blocks).is_empty(), "the labels are used");
+        }
+    })
+}
+
+/// Labels of devices.
+pub fn device_labels() -> FuzzTarget {
+    let run = |input: &[u8]| {
+        if let Ok(label) = DeviceLabel::decode(input) {
+            assert_eq!(DeviceLabel::decode(&label.encode()).as_ref(), Ok(&label));
+        }
+    };
+    FuzzTarget { seal: Some(seal_label), ..target("device_labels", 20_000, corpus::device_labels, run) }
+}
+
+/// Makes the checksum of a label right.
+fn seal_label(input: &mut [u8]) {
+    if let Some(content) = input.get(..4092) {
+        let sum = crc_fast::crc32_iscsi(content);
+        put_u32(input, 4092, sum);
+    }
+}
+
 /// Records of an OST.
 pub fn ost_records() -> FuzzTarget {
     target("ost_records", 60_000, corpus::ost_records, |input| match record(&OstSchema, input) {
         Some((OBJECTS, _, value)) => {
             if let Ok(object) = ObjectRecord::decode(&value) {
                 assert_eq!(ObjectRecord::decode(&object.encode()), Ok(object));
+            }
+        }
+        Some((GROUPS, _, value)) => {
+            if let Ok(summary) = decode_summary(&value) {
+                assert_eq!(encode_summary(summary), value);
             }
         }
         Some((CHUNKS, _, value)) => {

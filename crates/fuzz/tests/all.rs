@@ -76,6 +76,8 @@ fuzz!(
     stores,
     mdt_records,
     ost_records,
+    device_records,
+    device_labels,
     mgs_records,
     access_lists,
     layout_xattrs,

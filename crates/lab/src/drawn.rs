@@ -14,7 +14,7 @@ use crate::{
     cluster::ClusterOptions,
     faults::{FaultPlan, LEASE_LONG, LeasePlan},
     seed::{Mode, SeedOptions},
-    server::Settings,
+    server::{Engines, Settings},
 };
 
 /// Every option of a run. `Display` shows all of them, one group to a line.
@@ -59,14 +59,16 @@ impl Drawn {
 impl fmt::Display for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Drawn { seed, operations, mode, faults, lease, default_layout, cluster } = self;
-        let ClusterOptions { osts, clients, settings: Settings { lease: _, import, store, ost, layout }, .. } = cluster;
+        let ClusterOptions {
+            osts, clients, settings: Settings { lease: _, import, store, ost, engines, layout }, ..
+        } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
         writeln!(f, "  leases: {lease:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
         writeln!(f, "  tables: {store:?}")?;
-        write!(f, "  OSTs: {ost:?}")
+        write!(f, "  OSTs: {engines:?}, {ost:?}")
     }
 }
 
@@ -148,5 +150,6 @@ pub fn settings(seed: u64) -> Settings {
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
-    Settings { lease: LEASE_LONG, import, store, ost, layout }
+    let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
+    Settings { lease: LEASE_LONG, import, store, ost, engines, layout }
 }

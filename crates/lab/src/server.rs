@@ -10,13 +10,13 @@ use kv::Store;
 use layout::FileSystemDefault;
 use mds::{Mdt, MdtOptions};
 use mgs::{Mgs, Registrar, Watcher, registrar};
-use oss::{Ost, OstDevices, OstOptions};
+use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE};
 use rpc::{
     Endpoint, Handler, Import, ImportOptions, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use rt::{Address, Addresses, Seams};
-use types::{Credentials, MdtIndex, OstIndex};
+use types::{Credentials, MdtIndex, OstIndex, limits::BLOCK_BYTES};
 
 use crate::device::Devices;
 
@@ -82,6 +82,31 @@ impl fmt::Display for Role {
     }
 }
 
+/// Which OSTs keep their objects on devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engines {
+    /// None: all have host files.
+    #[default]
+    HostFiles,
+    /// All.
+    Devices,
+    /// Those with odd indices.
+    Mixed,
+}
+
+/// Blocks of a device: 8 allocation groups.
+const DEVICE_BLOCKS: u64 = 1 << 18;
+
+impl Engines {
+    fn of(self, ost: OstIndex) -> Engine {
+        match self {
+            Engines::Devices => Engine::Blocks { blocks: DEVICE_BLOCKS },
+            Engines::Mixed if ost.0 % 2 == 1 => Engine::Blocks { blocks: DEVICE_BLOCKS },
+            Engines::HostFiles | Engines::Mixed => Engine::Directory,
+        }
+    }
+}
+
 /// Settings of all servers and clients of a cluster.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -93,6 +118,8 @@ pub struct Settings {
     pub store: kv::Config,
     /// Settings of OSTs.
     pub ost: OstOptions,
+    /// Where OSTs keep their objects.
+    pub engines: Engines,
     /// Layout of new files.
     pub layout: FileSystemDefault,
 }
@@ -140,7 +167,12 @@ async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings:
         }
         Role::Oss(_) => {
             let (index, store) = (ost.ok_or("an object storage server has OSTs")?, settings.store.clone());
-            let formatted = Ost::format(seams, &ost_devices(devices), FSNAME, index, store).await;
+            let engine = settings.engines.of(index);
+            if let Engine::Blocks { blocks } = engine {
+                let made = devices.objects.truncate(DEVICE_FILE, blocks * BLOCK_BYTES).await;
+                made.map_err(|error| error.to_string())?;
+            }
+            let formatted = Ost::format_with(seams, &ost_devices(devices), FSNAME, index, engine, store).await;
             formatted.map(drop).map_err(|error| error.to_string())
         }
     }

@@ -23,6 +23,7 @@ use super::{
     key_file::{self, CLIENT_KEY_FILE, SERVER_KEY_FILE},
     parameter_names, preflight, server_key,
     status::say,
+    storage::{Storage, StorageArgs},
     target,
 };
 
@@ -44,6 +45,9 @@ pub struct FormatArgs {
     /// Make this user the owner of the targets, so that it can serve them (packages use stria)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
+    /// Where the data of objects are to be
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 /// Runs `stria format`.
@@ -59,6 +63,8 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     let owner = arguments.user.as_deref().map(owner).transpose()?;
     let is_new = |target: &TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
     let new: Vec<&TargetConfig> = chosen.iter().copied().filter(|target| is_new(target)).collect();
+    let osts = new.iter().filter(|target| target.role == Role::Ost).count();
+    let storage = arguments.storage.storage(osts)?;
     preflight::check_targets(&new, &config.fsname)?;
     let new_mgs = new.iter().copied().find(|target| target.role == Role::Mgs);
     // If there is nothing to do, no key is needed.
@@ -68,7 +74,7 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
             say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             continue;
         };
-        match format_target(target, &config.fsname, key, owner) {
+        match format_target(target, &storage, &config.fsname, key, owner) {
             Err(error) if arguments.missing_only && is_formatted(&error) => {
                 say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             }
@@ -121,12 +127,18 @@ fn owner(user: &str) -> anyhow::Result<Owner> {
 
 /// Formats one target; its directory must be new, empty, or left behind by an interrupted
 /// formatting. Everything in it belongs to `owner` afterwards, if given, otherwise to the user who
-/// runs this.
-pub fn format_target(target: &TargetConfig, fsname: &str, key: &Key, owner: Option<Owner>) -> anyhow::Result<()> {
+/// runs this. `storage`: of objects, if it has any.
+pub fn format_target(
+    target: &TargetConfig,
+    storage: &Storage,
+    fsname: &str,
+    key: &Key,
+    owner: Option<Owner>,
+) -> anyhow::Result<()> {
     let identity = Identity::new(fsname, target.role, target.index, uuid());
     let _lock = Identity::begin(&target.dir)?;
     let cores = rt::real::Cores::start(1)?;
-    let made = cores.block_on(target::format(&cores, target, fsname));
+    let made = cores.block_on(target::format(&cores, target, storage, fsname));
     cores.shutdown();
     made?;
     key_file::write(&target.dir.join(SERVER_KEY_FILE), fsname, KeyKind::Server, key)?;

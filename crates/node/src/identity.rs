@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use oss::directory::device::DEVICE_FILE;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -27,7 +28,7 @@ const FILE_NAME: &str = "stria-target.toml";
 /// The identity before formatting is complete.
 pub const UNFINISHED_NAME: &str = "stria-target.tmp";
 /// What formatting makes in a target's directory.
-const PARTS: [&str; 5] = ["journal", "cold", "objects", SERVER_KEY_FILE, CLIENT_KEY_FILE];
+const PARTS: [&str; 6] = ["journal", "cold", "objects", DEVICE_FILE, SERVER_KEY_FILE, CLIENT_KEY_FILE];
 
 /// What a target is; written once by format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -35,6 +35,7 @@ mod service_manager;
 mod service_parameters;
 pub mod signals;
 mod status;
+mod storage;
 pub mod system_log;
 mod target;
 mod tuner_parameters;
@@ -69,6 +70,7 @@ use mount_parameters::ShownMount;
 use mover::Mover;
 pub use process::seams;
 use process::{client_name, host_name};
+use storage::Storage;
 use target::{OpenTarget, Threads};
 
 /// A session that sends nothing for this long is evicted.
@@ -173,7 +175,7 @@ impl NodeOptions {
             Identity::begin(&target.dir).with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
         }
         for target in &missing {
-            format::format_target(target, &self.fsname, &key, None)
+            format::format_target(target, &Storage::HostFiles, &self.fsname, &key, None)
                 .with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
         }
         Ok(missing.len())

@@ -164,6 +164,7 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::Storage;
 
     fn target(role: Role, dir: &Path) -> TargetConfig {
         TargetConfig { role, index: 0, dir: dir.to_owned() }
@@ -188,8 +189,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         for (index, role) in [Role::Mgs, Role::Mdt, Role::Ost].into_iter().enumerate() {
             let target = target(role, &place.path().join(index.to_string()));
-            super::super::format::format_target(&target, "stria", &rpc::Key::random(&rt::real::SystemEntropy), None)
-                .unwrap();
+            super::super::format::format_target(
+                &target,
+                &Storage::HostFiles,
+                "stria",
+                &rpc::Key::random(&rt::real::SystemEntropy),
+                None,
+            )
+            .unwrap();
             let bytes = bytes_below(&target.dir);
             assert!((TARGET_BYTES / 10 * 9..=TARGET_BYTES).contains(&bytes), "{role}: {bytes}");
         }

@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/stria-target.toml   identity       DIR/stria-target.lock  held while a process serves it
 //! DIR/journal/            kv journal     DIR/cold/              kv cold store (fjall)
-//! DIR/objects/            host files of an OST's objects
+//! DIR/objects/            host files of an OST's objects, or
+//! DIR/device              one file for all of them, or a link to a block device
 //! ```
 
 use std::{
@@ -16,7 +17,10 @@ use anyhow::{Context, bail};
 use kv::{FjallCold, Store, cold::fjall::FjallOptions};
 use mds::{Mdt, MdtOptions, ProcessId};
 use mgs::Mgs;
-use oss::{Ost, OstDevices, OstOptions, Throughput, directory::commit::FLUSHES_MAX};
+use oss::{
+    Ost, OstDevices, OstOptions, Throughput,
+    directory::{commit::FLUSHES_MAX, device::DEVICE_FILE},
+};
 use rpc::Keyring;
 use rt::{
     Entropy, Seams,
@@ -28,6 +32,7 @@ use types::{Credentials, DeviceId, MdtIndex, OstIndex};
 use super::{
     config::{Role, TargetConfig},
     process,
+    storage::Storage,
 };
 
 /// Threads that flush journals of this process.
@@ -94,7 +99,7 @@ fn journal(directory: &Path, threads: &Threads) -> anyhow::Result<Arc<LocalDirec
 }
 
 fn ost_devices(directory: &Path, threads: &Threads, memory_bytes: u64) -> anyhow::Result<OstDevices> {
-    // Names of host files begin with `objects/`.
+    // Names of host files begin with `objects/`; a device is `device`.
     let objects = LocalDirectory::open(directory, Execution::Pooled, Arc::clone(&threads.ost_io));
     let objects = objects.with_context(|| format!("cannot open {}", directory.display()))?;
     let throughput = threads.throughput_of(objects.identity());
@@ -107,7 +112,7 @@ fn ost_devices(directory: &Path, threads: &Threads, memory_bytes: u64) -> anyhow
 }
 
 /// Makes the tables of a new target.
-pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyhow::Result<()> {
+pub async fn format(cores: &Cores, target: &TargetConfig, storage: &Storage, fsname: &str) -> anyhow::Result<()> {
     /// Memory is not needed for a handful of records.
     const MEMORY_BYTES: u64 = 64 << 20;
     let (seams, threads) = (process::seams(cores), Threads::start()?);
@@ -126,10 +131,10 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
             Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, index, &owner).await?;
         }
         Role::Ost => {
-            let path = directory.join("objects");
-            std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+            let engine = storage.make(directory)?;
             let devices = ost_devices(directory, &threads, MEMORY_BYTES)?;
-            Ost::format(&seams, &devices, fsname, OstIndex(target.index), config(MEMORY_BYTES)).await?;
+            let (index, config) = (OstIndex(target.index), config(MEMORY_BYTES));
+            Ost::format_with(&seams, &devices, fsname, index, engine, config).await?;
         }
     }
     Ok(())
@@ -138,7 +143,9 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
 /// Refuses a target that has lost a part, which opening would make again: a directory of its own
 /// that is not mounted.
 fn expect_whole(target: &TargetConfig) -> anyhow::Result<()> {
-    let objects = (target.role == Role::Ost).then_some("objects");
+    // Whether what it leads to is there shows when it is read.
+    let has_device = target.dir.join(DEVICE_FILE).symlink_metadata().is_ok();
+    let objects = (target.role == Role::Ost && !has_device).then_some("objects");
     for part in ["journal", "cold"].into_iter().chain(objects) {
         let path = target.dir.join(part);
         if !path.is_dir() {

@@ -1,6 +1,7 @@
 //! Decodes the stored records, for `stria inspect`: read only, and tolerant of damage, which is
 //! described where it is found.
 
+use blocks::Summary;
 use kv::{Store, Table, inspect::Schema};
 use rpc::stored_reply;
 use types::{ObjectId, counted, limits::BLOCK_BYTES, record::DecodeError};
@@ -8,13 +9,17 @@ use types::{ObjectId, counted, limits::BLOCK_BYTES, record::DecodeError};
 use crate::{
     applied::AppliedRecord,
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
+    group_record::{PIECE_BLOCKS, decode_piece, decode_summary},
     object_record::{ObjectOrigin, ObjectRecord},
     pending_record::PendingRecord,
     replies::StoredReply,
-    superblock::{CLEAN_KEY, ERA_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
+    superblock::{
+        CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals,
+    },
     tables::{
-        APPLIED, BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
-        parse_client_key, parse_mdt_key, parse_object_key, parse_part_key, part_key,
+        APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, PENDING,
+        REPLIES, object_key, parse_client_key, parse_group_key, parse_mdt_key, parse_object_key, parse_part_key,
+        parse_piece_key, part_key,
     },
 };
 
@@ -36,6 +41,8 @@ impl Schema for OstSchema {
             EVICTED => parse_client_key(key).map(|client| client.to_string()),
             PENDING => number(key).map(|number| number.to_string()),
             APPLIED => parse_mdt_key(key).map(|mdt| mdt.to_string()),
+            GROUPS => parse_group_key(key).map(|group| group.to_string()),
+            BITMAPS => parse_piece_key(key).map(|(group, piece)| format!("{group} piece {piece}")),
             REPLIES => stored_reply::parse_key(key).ok().map(|(client, slot)| format!("{client} slot {}", slot.0)),
             _ => Some(format!("{key:02x?}")),
         };
@@ -55,6 +62,13 @@ impl Schema for OstSchema {
             },
             APPLIED => AppliedRecord::decode(value)
                 .map(|record| format!("through operation {} of era {}", record.sequence, record.era)),
+            GROUPS => decode_summary(value).map(|Summary { free, longest, runs }| {
+                format!("{free} blocks are free, in {}, the longest of {longest}", counted(u64::from(runs), "run"))
+            }),
+            BITMAPS => decode_piece(value).map(|piece| {
+                let used: u32 = piece.iter().map(|byte| byte.count_ones()).sum();
+                format!("{used} of {PIECE_BLOCKS} blocks are used")
+            }),
             PENDING => PendingRecord::decode(value).map(|record| format!("{} {:?}", record.object, record.blocks)),
             REPLIES => {
                 let reply: Result<(_, StoredReply), _> = stored_reply::decode(value);
@@ -92,7 +106,10 @@ pub use crate::directory::{host_file, parse_host_file};
 
 /// Everything stored about one object, a line each.
 pub fn describe_object_entries(kv: &Store, object: ObjectId) -> Result<Vec<String>, kv::Error> {
-    let mut lines = vec![format!("object {object}, host file {}", host_file(object))];
+    let superblock = kv.get(META, SUPERBLOCK_KEY)?.and_then(|bytes| Superblock::decode(&bytes).ok());
+    let is_on_device = superblock.is_some_and(|superblock| superblock.engine != Engine::Directory);
+    let place = if is_on_device { "on the device".to_owned() } else { format!("host file {}", host_file(object)) };
+    let mut lines = vec![format!("object {object}, {place}")];
     for table in [OBJECTS, FLUSHED, BACKLOG] {
         let key = object_key(object);
         lines.extend(kv.get(table, &key)?.map(|value| describe(table, &key, &value)));
@@ -110,7 +127,11 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
     Ok(match key {
         SUPERBLOCK_KEY => {
             let block = Superblock::decode(value)?;
-            format!("{} {}", block.target(), block.uuid())
+            let device = match block.engine {
+                Engine::Directory => String::new(),
+                Engine::Blocks { blocks } => format!(", on a device of {}", counted(blocks, "block")),
+            };
+            format!("{} {}{device}", block.target(), block.uuid())
         }
         MARK_KEY => format!("flushed through epoch {}", Mark::decode(value)?.epoch),
         TOTALS_KEY => {
@@ -118,6 +139,10 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             format!("{}, {}", counted(totals.objects, "object"), counted(totals.blocks, "block"))
         }
         CLEAN_KEY => "closed cleanly".to_owned(),
+        RESERVED_KEY if value.len() == 8 => {
+            let blocks = value.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+            format!("{} reserved without data", counted(blocks, "block"))
+        }
         ERA_KEY => match kv::PowerLossEra::decode(value) {
             Ok(era) => era.to_string(),
             Err(error) => error.to_string(),
@@ -161,11 +186,15 @@ fn describe_chunk(record: &ChunkRecord) -> String {
         BlockState::Inline { .. } => "inline".to_owned(),
         BlockState::InPlace { epoch: 0, .. } => "in place".to_owned(),
         BlockState::InPlace { epoch, .. } => format!("in place since epoch {epoch}"),
+        BlockState::OnDevice { epoch: 0, .. } => "on the device".to_owned(),
+        BlockState::OnDevice { epoch, .. } => format!("on the device since epoch {epoch}"),
     };
-    for run in record.states().chunk_by(|a, b| kind(a) == kind(b)) {
+    for run in record.states().chunk_by(|a, b| kind(a) == kind(b) && a.is_followed_by(b)) {
         let end = start + run.len();
+        let place =
+            run[0].address().map_or(String::new(), |first| format!(" at {first}..{}", first + run.len() as u64));
         if run[0] != BlockState::Absent {
-            runs.push(format!("{start}..{end} {}", kind(&run[0])));
+            runs.push(format!("{start}..{end} {}{place}", kind(&run[0])));
         }
         start = end;
     }

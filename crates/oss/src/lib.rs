@@ -2,8 +2,8 @@
 //!
 //! [`Ost`] answers the requests of [`rpc::message::ost`]; it uses an [`ObjectStore`], at present
 //! the [`DirectoryStore`](directory::DirectoryStore): records and small data in kv, large data in
-//! one host file per object. Its rules, and the table of states after a crash, are in
-//! [`directory`].
+//! one host file per object, or on a device of the target ([`Engine`]). Its rules, and the tables
+//! of states after a crash, are in [`directory`].
 //!
 //! Invariants: data are verified on arrival, stored with their checksums and verified when read;
 //! acknowledged changes survive the death of the process; nothing is ever torn. Life cycle:
@@ -13,9 +13,13 @@
 pub mod applied;
 pub mod chunk_record;
 mod cost;
+pub mod device_label;
+pub mod device_records;
 pub mod directory;
 mod error;
 mod evictions;
+mod format;
+pub mod group_record;
 pub mod inspect;
 pub mod object_record;
 pub mod options;
@@ -40,6 +44,6 @@ pub use rate_limit::RateLimit;
 pub use service_threads::SERVICE_IO;
 pub use statistics::{OstCounters, Statistics};
 pub use store::ObjectStore;
-pub use superblock::Superblock;
+pub use superblock::{Engine, Superblock};
 pub use target::{OpenError, Ost, OstDevices};
 pub use throughput::Throughput;

@@ -76,6 +76,11 @@ impl Reserved {
         self.empty
     }
 
+    /// Whether a block is reserved.
+    pub fn has(&self, block: u64) -> bool {
+        self.ranges().any(|range| range.contains(&block))
+    }
+
     /// Whether nothing is reserved at or after this block.
     pub fn ends_before(&self, block: u64) -> bool {
         self.ranges().all(|range| range.end <= block)
@@ -83,7 +88,7 @@ impl Reserved {
 
     /// A block begins to hold data, or holds none any more.
     pub fn note(&mut self, block: u64, held: bool, holds: bool) {
-        if held != holds && self.ranges().any(|range| range.contains(&block)) {
+        if held != holds && self.has(block) {
             // A record that says less than its chunks is damaged; the difference shows in `verify`,
             // not in a panic.
             self.empty = if holds { self.empty.saturating_sub(1) } else { self.empty + 1 };

@@ -1,5 +1,5 @@
-//! The object store: the interface between an OST and the storage of its objects. The directory
-//! store is the first implementation; the block engine will be the second.
+//! The object store: the interface between an OST and the storage of its objects. The
+//! implementation is [`crate::directory`], with host files or on a device.
 //!
 //! Contract of every implementation:
 //! - Changes of overlapping ranges of one object happen one after the other, in order of arrival,

@@ -3,12 +3,15 @@
 //! ```text
 //! key "superblock"                          key "mark"                        key "totals"
 //! offset bytes                              offset bytes                      offset bytes
-//!  0  1  version, 2                          0  1  version, 2                  0  1  version, 2
+//!  0  1  version, 2; 3 with a device         0  1  version, 2                  0  1  version, 2
 //!  1  2  OST index                           1  8  epoch: in-place blocks      1  8  objects
 //!  3  16 identity, random at format time           written up to it were       9  8  blocks that hold data
 //! 19  1  bytes of the file system's name           flushed
 //! 20  n  name
+//! ..  8  with a device: its blocks
 //! ```
+//!
+//! Key "reserved", with a device only: blocks that are reserved for objects and hold no data (8).
 //!
 //! Key "clean", with an empty value, exists while the store is closed and was closed cleanly.
 //!
@@ -31,8 +34,25 @@ pub const CLEAN_KEY: &[u8] = b"clean";
 pub const ERA_KEY: &[u8] = b"losses";
 /// Key of the totals.
 pub const TOTALS_KEY: &[u8] = b"totals";
+/// Key of the sum of what is reserved on a device and holds no data.
+pub const RESERVED_KEY: &[u8] = b"reserved";
 
 const VERSION: u8 = 2;
+/// Of superblocks that name a device.
+const VERSION_DEVICE: u8 = 3;
+
+/// Where the data of a target's objects are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// In a host file for each object.
+    #[default]
+    Directory,
+    /// On a device, or in one large file.
+    Blocks {
+        /// Blocks of the device.
+        blocks: u64,
+    },
+}
 
 /// The identity of this target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +63,8 @@ pub struct Superblock {
     pub identity: [u8; 16],
     /// File system it belongs to.
     pub fsname: String,
+    /// Where the data of its objects are.
+    pub engine: Engine,
 }
 
 impl Superblock {
@@ -59,27 +81,36 @@ impl Superblock {
 
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let version = match self.engine {
+            Engine::Directory => VERSION,
+            Engine::Blocks { .. } => VERSION_DEVICE,
+        };
+        let mut bytes = vec![version];
         bytes.extend(self.index.0.to_le_bytes());
         bytes.extend(self.identity);
         bytes.push(self.fsname.len() as u8);
         bytes.extend(self.fsname.as_bytes());
+        if let Engine::Blocks { blocks } = self.engine {
+            bytes.extend(blocks.to_le_bytes());
+        }
         bytes
     }
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = RecordReader::new("superblock", bytes, VERSION)?;
+        let has_device = bytes.first() == Some(&VERSION_DEVICE);
+        let mut reader = RecordReader::new("superblock", bytes, if has_device { VERSION_DEVICE } else { VERSION })?;
         let index = OstIndex(reader.u16()?);
         let identity = reader.array()?;
         let name_bytes = usize::from(reader.u8()?);
         let name = reader.take(name_bytes)?;
+        let engine = if has_device { Engine::Blocks { blocks: reader.u64()? } } else { Engine::Directory };
         reader.finish()?;
         let fsname = std::str::from_utf8(name).map_err(|_| reader.out_of_range("file system name"))?;
         if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX {
             return Err(reader.out_of_range("length of the file system name"));
         }
-        Ok(Self { index, identity, fsname: fsname.to_owned() })
+        Ok(Self { index, identity, fsname: fsname.to_owned(), engine })
     }
 }
 
@@ -147,7 +178,10 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let superblock = Superblock { index: OstIndex(0x1f), identity: [0xab; 16], fsname: "stria".into() };
+        let engine = Engine::Directory;
+        let superblock = Superblock { index: OstIndex(0x1f), identity: [0xab; 16], fsname: "stria".into(), engine };
+        let of_device = Superblock { engine: Engine::Blocks { blocks: 1 << 33 }, ..superblock.clone() };
+        assert_eq!(Superblock::decode(&of_device.encode()), Ok(of_device));
         assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
         assert_eq!(superblock.target(), "stria-OST001f");
         assert_eq!(superblock.uuid(), "abababab-abab-abab-abab-abababababab");
@@ -159,9 +193,11 @@ mod tests {
 
     #[test]
     fn damage_is_an_error() {
-        let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into() }.encode();
-        for length in 0..bytes.len() {
-            assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
+        for engine in [Engine::Directory, Engine::Blocks { blocks: 9 }] {
+            let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into(), engine }.encode();
+            for length in 0..bytes.len() {
+                assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
+            }
         }
         assert_eq!(
             Superblock::decode(&[9]),

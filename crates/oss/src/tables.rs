@@ -14,8 +14,9 @@
 //! | [`BACKLOG`] 8 | object | nothing: a large object with inline blocks to be written back |
 //! | [`EVICTED`] 9 | client u64 | nothing: this client is refused |
 //! | [`REPLIES`] 10 | client u64, slot u16 | the last change of the slot, see [`rpc::stored_reply`] |
-//!
 //! | [`APPLIED`] 11 | MDT u16 | [`AppliedRecord`](crate::applied::AppliedRecord): the last deferred operation of that MDT that was executed |
+//! | [`GROUPS`] 12 | allocation group u32 | summary of the group, see [`group_record`](crate::group_record) |
+//! | [`BITMAPS`] 13 | allocation group u32, piece u8 | 64 bytes of the group's bitmap |
 //!
 //! An object is its inode (u64), slot (u32) and mirror (u8): 13 bytes.
 
@@ -45,8 +46,13 @@ pub const REPLIES: Table = Table(10);
 /// How far each MDT's deferred operations were executed.
 pub const APPLIED: Table = Table(11);
 
+/// Allocation groups of a device.
+pub const GROUPS: Table = Table(12);
+/// Their bitmaps.
+pub const BITMAPS: Table = Table(13);
+
 /// All tables with their names, for tools.
-pub const NAMES: [(Table, &str); 11] = [
+pub const NAMES: [(Table, &str); 13] = [
     (META, "meta"),
     (OBJECTS, "objects"),
     (CHUNKS, "chunks"),
@@ -58,6 +64,8 @@ pub const NAMES: [(Table, &str); 11] = [
     (EVICTED, "evicted"),
     (REPLIES, "replies"),
     (APPLIED, "applied"),
+    (GROUPS, "groups"),
+    (BITMAPS, "bitmaps"),
 ];
 
 /// Length of an object's key.
@@ -118,6 +126,30 @@ pub fn parse_client_key(key: &[u8]) -> Option<ClientId> {
     Some(ClientId(u64::from_be_bytes(key.try_into().ok()?)))
 }
 
+/// Key of an allocation group.
+pub fn group_key(group: u32) -> [u8; 4] {
+    group.to_be_bytes()
+}
+
+/// The allocation group of a key, if it has the right length.
+pub fn parse_group_key(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.try_into().ok()?))
+}
+
+/// Key of a piece of a group's bitmap.
+pub fn piece_key(group: u32, piece: u8) -> [u8; 5] {
+    let mut key = [piece; 5];
+    key[..4].copy_from_slice(&group.to_be_bytes());
+    key
+}
+
+/// Group and piece of a piece's key, if it has the right length.
+pub fn parse_piece_key(key: &[u8]) -> Option<(u32, u8)> {
+    let (group, rest) = key.split_first_chunk()?;
+    let [piece] = rest.try_into().ok()?;
+    Some((u32::from_be_bytes(*group), piece))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +168,10 @@ mod tests {
             assert_eq!(parse_part_key(&part_key(id, 99)), Some((id, 99)));
         }
         assert_eq!(parse_mdt_key(&mdt_key(MdtIndex(0x102))), Some(MdtIndex(0x102)));
+        assert_eq!(parse_group_key(&group_key(0x102)), Some(0x102));
+        assert_eq!(parse_piece_key(&piece_key(0x102, 63)), Some((0x102, 63)));
+        assert!(piece_key(1, 63) < piece_key(2, 0));
+        assert_eq!((parse_group_key(b"short"), parse_piece_key(b"shor")), (None, None));
         assert_eq!(parse_object_key(b"short"), None);
         assert_eq!(parse_object_key(b"much too long."), None);
         assert_eq!(parse_part_key(b"short"), None);

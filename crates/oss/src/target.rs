@@ -28,8 +28,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
-    ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid,
-    limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
+    ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid, limits::BULK_BYTES_MAX,
     record::DecodeError,
 };
 
@@ -49,7 +48,7 @@ use crate::{
     service_threads::{SERVICE, SERVICE_IO, ServiceThreads},
     statistics::Statistics,
     store::ObjectStore,
-    superblock::{CLEAN_KEY, ERA_KEY, SUPERBLOCK_KEY, Superblock, target_name},
+    superblock::{ERA_KEY, SUPERBLOCK_KEY, Superblock, target_name},
     tables::META,
     throughput::{Direction, Throughput},
     work::Work,
@@ -96,6 +95,9 @@ pub enum OpenError {
     /// The superblock does not decode.
     #[error("the superblock is damaged: {}", .0.damage)]
     Superblock(DecodeError),
+    /// The device cannot be labelled.
+    #[error("cannot use the device: {0}")]
+    Device(String),
     /// The tables.
     #[error(transparent)]
     Tables(#[from] kv::Error),
@@ -139,35 +141,6 @@ pub struct Ost {
 }
 
 impl Ost {
-    /// Makes a new target on empty devices.
-    pub async fn format(
-        seams: &Seams,
-        devices: &OstDevices,
-        fsname: &str,
-        index: OstIndex,
-        config: kv::Config,
-    ) -> Result<Superblock, OpenError> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX || !fsname.bytes().all(good) {
-            return Err(OpenError::FsName(fsname.to_owned()));
-        }
-        let kv = open_tables(seams, devices, config).await?;
-        if let Some(bytes) = kv.get(META, SUPERBLOCK_KEY)? {
-            kv.close().await?;
-            return Err(OpenError::AlreadyFormatted(Superblock::decode(&bytes)?.target()));
-        }
-        let mut identity = [0; 16];
-        identity[..8].copy_from_slice(&seams.entropy.next_u64().to_le_bytes());
-        identity[8..].copy_from_slice(&seams.entropy.next_u64().to_le_bytes());
-        let superblock = Superblock { index, identity, fsname: fsname.to_owned() };
-        let mut batch = Batch::default();
-        batch.put(META, Bytes::from_static(SUPERBLOCK_KEY), superblock.encode());
-        batch.put(META, Bytes::from_static(CLEAN_KEY), Bytes::new());
-        kv.durable(kv.apply(batch)?).await?;
-        kv.close().await?;
-        Ok(superblock)
-    }
-
     /// Opens a target, which must be the one wanted.
     pub fn open<'a>(
         seams: Seams,
@@ -334,6 +307,12 @@ impl Ost {
     /// Unreferenced files among its host files.
     pub async fn unreferenced_files(&self) -> FsResult<Vec<UnreferencedFile>> {
         self.directory.unreferenced_files().await
+    }
+
+    /// What is wrong with the records of the device, if there is one: compares those of all objects
+    /// with the bitmaps. For a target that serves nobody.
+    pub fn check_device(&self) -> FsResult<Vec<String>> {
+        self.directory.check_device()
     }
 
     /// Removes the host file of an unknown object, durably; one that has become known is kept.
@@ -528,7 +507,7 @@ fn identify(kv: &Store, wanted: &str) -> Result<Superblock, OpenError> {
     Ok(superblock)
 }
 
-async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) -> Result<Store, kv::Error> {
+pub(crate) async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) -> Result<Store, kv::Error> {
     // What recovery needs is in the tables themselves (DIRTY, FLUSHED), whatever part of the
     // journal is left.
     let mut replay = |_, _: &Batch| {};

@@ -2,6 +2,7 @@
 //! again.
 
 mod common;
+mod device;
 mod hostile;
 mod load_first;
 mod local;

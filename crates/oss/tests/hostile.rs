@@ -5,7 +5,7 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, TestOst, object, run};
+use common::{CLIENT, TestOst, object, on_both};
 use rpc::{
     Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
@@ -44,8 +44,8 @@ fn objects(count: usize) -> Vec<ObjectId> {
 /// An object fenced at `u64::MAX` could never be read again: no layout comes to that.
 #[test]
 fn a_fence_is_no_higher_than_layouts_can_come() {
-    run(async {
-        let target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         target.write(object(1), 0, b"data").await;
         for generation in [FENCE_GENERATION_MAX + 1, u64::MAX] {
@@ -63,8 +63,8 @@ fn a_fence_is_no_higher_than_layouts_can_come() {
 
 #[test]
 fn lists_have_an_end() {
-    run(async {
-        let target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         let many = || objects(OBJECTS_PER_REQUEST_MAX + 1);
         for request in [
@@ -82,8 +82,8 @@ fn lists_have_an_end() {
 
 #[test]
 fn no_offset_or_length_overflows() {
-    run(async {
-        let target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         target.write(object(1), 0, b"data").await;
         for offset in [FILE_BYTES_MAX - 3, FILE_BYTES_MAX, u64::MAX - 4, u64::MAX - 3, u64::MAX] {

@@ -38,6 +38,7 @@ async fn open(root: &std::path::Path) -> TestOst {
         cold: MemoryCold::new(),
         options: quiet_options(),
         config: quiet_config(),
+        engine: oss::Engine::Directory,
         ost,
     }
 }

@@ -9,10 +9,11 @@ use crate::common;
 
 use std::collections::BTreeMap;
 
-use common::{MIB, TestOst, cold_config, object, pattern, quiet_options, run};
+use common::{MIB, TestOst, cold_config, object, on_both, pattern, quiet_options};
+use oss::Engine;
 use proptest::prelude::*;
 use rpc::message::{OstReply, OstRequest, ost::SpaceChange};
-use rt::memory::MemoryDevice;
+use rt::{Device, memory::MemoryDevice};
 use types::ObjectId;
 
 const BLOCK: u64 = 4096;
@@ -314,24 +315,27 @@ async fn check_history(target: TestOst, steps: Vec<Step>) {
     let both = vec![object(0), object(1)];
     world.target.done(OstRequest::Destroy(both, None)).await;
     world.target.sync().await;
-    use rt::Device;
-    let space = world.target.objects.space().await.unwrap();
-    assert_eq!(space.bytes_free, space.bytes_total, "space was not given back");
+    assert_eq!(world.target.ost.check_device(), Ok(Vec::new()), "bitmaps and extents agree");
+    let (space, labels) = match world.target.engine {
+        Engine::Directory => (world.target.objects.space().await.unwrap(), 0),
+        Engine::Blocks { .. } => (world.target.ost.space().await.unwrap(), 2 * BLOCK),
+    };
+    assert_eq!(space.bytes_free, space.bytes_total - labels, "space was not given back");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 4000, ..ProptestConfig::default() })]
     #[test]
     fn random_histories_keep_the_promises(steps in prop::collection::vec(any_step(), 1..40)) {
-        run(async { check_history(TestOst::new(1).await, steps).await });
+        on_both(async |engine| check_history(TestOst::on(engine, 1).await, steps.clone()).await);
     }
 
     /// Nearly everything is to be loaded first.
     #[test]
     fn random_histories_keep_the_promises_in_cold_tables(steps in prop::collection::vec(any_step(), 1..40)) {
-        run(async {
-            let target = TestOst::with_tables(1, MemoryDevice::new(), quiet_options(), cold_config()).await;
-            check_history(target, steps).await;
+        on_both(async |engine| {
+            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), quiet_options(), cold_config()).await;
+            check_history(target, steps.clone()).await;
         });
     }
 }

@@ -4,7 +4,7 @@
 use crate::common;
 
 use bytes::Bytes;
-use common::{CLIENT, MIB, TestOst, object, run};
+use common::{CLIENT, MIB, TestOst, object, on_both};
 use oss::{
     object_record::{ObjectOrigin, ObjectRecord},
     tables::{OBJECTS, parse_object_key},
@@ -32,8 +32,8 @@ fn record(target: &TestOst, number: u64) -> Option<ObjectRecord> {
 
 #[test]
 fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
-    run(async {
-        let target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let target = TestOst::on(engine, 1).await;
         let owner = |uid| Owner { uid, gid: 2, project: 3 };
         let of_first = ObjectOrigin { layout_generation: 4, owner: owner(1) };
         let write = |number, layout_generation, uid| {
@@ -65,8 +65,8 @@ fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
 /// An MDT repeats what it could not strike off its log.
 #[test]
 fn deferred_operations_are_executed_once_across_restarts() {
-    run(async {
-        let mut target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let mut target = TestOst::on(engine, 1).await;
         let origin = |first| Some(DeferredOrigin { source: MdtIndex(0), first, era: 1 });
         let destroy =
             |first, objects: &[u64]| OstRequest::Destroy(objects.iter().copied().map(object).collect(), origin(first));

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::{collections::BTreeSet, ops::Range};
 
-use common::{MIB, TestOst, object, pattern, run};
+use common::{MIB, TestOst, object, on_both, pattern};
 use oss::{options::IN_PLACE_BYTES_MIN, reserved::RANGES_MAX};
 use proptest::prelude::*;
 use rpc::message::{OstRequest, ost::SpaceChange};
@@ -151,9 +151,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 4000, ..ProptestConfig::default() })]
     #[test]
     fn what_is_reserved_counts_until_it_is_given_back(steps in prop::collection::vec(any_step(), 1..30)) {
-        run(async {
-            let (mut target, mut model) = (TestOst::new(1).await, Model::default());
-            for one in steps {
+        on_both(async |engine| {
+            let (mut target, mut model) = (TestOst::on(engine, 1).await, Model::default());
+            for one in steps.clone() {
                 target = step(target, &mut model, one).await;
                 // Of more, the smallest is forgotten: the test of the record has that.
                 if model.reserved_ranges() > RANGES_MAX {
@@ -169,8 +169,8 @@ proptest! {
 /// that hold no data.
 #[test]
 fn a_reservation_in_many_pieces_is_counted_as_far_as_it_is_known() {
-    run(async {
-        let target = TestOst::new(1).await;
+    on_both(async |engine| {
+        let target = TestOst::on(engine, 1).await;
         let blocks = async || target.attributes(object(1)).await.blocks * 512 / BLOCK;
         target.space(object(1), SpaceChange::Allocate { offset: 0, bytes: 4 * MIB, extend: true }).await.unwrap();
         assert_eq!(blocks().await, 1024);

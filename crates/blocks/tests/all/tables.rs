@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Request};
+use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Refusal, Request};
 
 use super::{append, object, write};
 
@@ -135,4 +135,25 @@ fn an_object_written_out_of_order_is_in_order_on_the_device() {
     assert_eq!((later.start - first.start, between.start - first.start), (512, 256));
     allocator.drop_windows(object(1)).unwrap();
     assert_eq!((allocator.window_blocks(), allocator.free_blocks()), (0, 32_768 - 768));
+}
+
+/// After a power loss records may name blocks again that they named before.
+#[test]
+fn free_blocks_that_a_record_names_again_are_used() {
+    let mut allocator = Allocator::new(Geometry::new(70_000).unwrap(), Policy::default());
+    let written = write(&mut allocator, (1, 0), 10, None);
+    assert_eq!(allocator.unrecorded_blocks(), 69_990);
+    // Across two groups.
+    let again = 32_760..32_780;
+    allocator.claim(&again).unwrap();
+    assert_eq!(allocator.unrecorded_blocks(), 69_970);
+    assert_eq!(allocator.recorded(1).unwrap().run_at(11), None);
+    for wrong in [again.clone(), 32_700..32_761, written[0].clone(), 69_999..70_001, 5..5] {
+        assert!(matches!(allocator.claim(&wrong), Err(Refusal::Inconsistent(_))), "{wrong:?}");
+    }
+    allocator.audit();
+    allocator.free(&again, 1).unwrap();
+    assert_eq!(allocator.unrecorded_blocks(), 69_990);
+    allocator.durable(1).unwrap();
+    allocator.audit();
 }

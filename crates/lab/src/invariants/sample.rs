@@ -90,6 +90,7 @@ fn sound_ost(process: ProcessId, object: ObjectId) -> OstState {
         objects: [(object, record)].into(),
         held: [(object, (STRIPE_BLOCKS, 1))].into(),
         totals: Totals { objects: 1, blocks: STRIPE_BLOCKS },
+        device: Vec::new(),
         refused: BTreeSet::new(),
     }
 }

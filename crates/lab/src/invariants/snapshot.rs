@@ -109,6 +109,8 @@ pub struct OstState {
     pub held: BTreeMap<ObjectId, (u64, u64)>,
     /// Sums over all objects, as the OST keeps them.
     pub totals: Totals,
+    /// What is wrong with the records of its device, if it has one.
+    pub device: Vec<String>,
     /// Clients that it refuses, since an MDT evicted them.
     pub refused: BTreeSet<ClientId>,
 }
@@ -288,6 +290,7 @@ impl OstState {
         })?;
         let tables = ost.table_statistics();
         let is_durable = tables.applied == tables.durable;
-        Ok(Self { process, is_durable, objects, held, totals, refused })
+        let device = ost.check_device()?;
+        Ok(Self { process, is_durable, objects, held, totals, device, refused })
     }
 }

@@ -7,8 +7,8 @@ use crate::workload::Verdict;
 ///
 /// Holds at every moment, after every fault: each batch that changes the states of blocks changes
 /// the counts of their object and the sums over all objects with them (`oss::directory`,
-/// transaction). Of the space that the MDT was told of, what users may take is part of what is
-/// free, and that of the total.
+/// transaction), and those of bitmaps come with the chunks that name the blocks. Of the space that
+/// the MDT was told of, what users may take is part of what is free, and that of the total.
 pub(super) struct Space;
 
 impl Invariant for Space {
@@ -33,6 +33,9 @@ impl Invariant for Space {
             if (state.totals.objects, state.totals.blocks) != (objects, blocks) {
                 return Err(format!("{ost} counts {:?}, but has {objects} objects with {blocks} blocks", state.totals));
             }
+            if let Some(problem) = state.device.first() {
+                return Err(format!("{ost}: {problem}"));
+            }
             if let Some(object) = state.held.keys().find(|object| !state.objects.contains_key(object)) {
                 return Err(format!("{ost} has blocks of object {object}, which does not exist"));
             }
@@ -54,6 +57,9 @@ mod tests {
 
     #[test]
     fn wrong_sums_are_found() {
+        let mut snapshot = sound();
+        ost(&mut snapshot).device.push("block 7 of the device has two owners".to_owned());
+        assert!(Space.check(&snapshot).unwrap_err().starts_with("OST0000: block 7"));
         let mut snapshot = sound();
         ost(&mut snapshot).totals.blocks += 1;
         assert!(Space.check(&snapshot).unwrap_err().starts_with("OST0000 counts Totals"));

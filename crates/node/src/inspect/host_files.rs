@@ -1,5 +1,6 @@
 //! Compares host files of an OST's objects with its tables: unreferenced files, missing files, and,
-//! for a single inode, every block with its checksum.
+//! for a single inode, every block with its checksum. Of a target with a device it compares the
+//! device's label, the bitmaps with the objects' blocks, and those of a single inode.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +12,15 @@ use std::{
 
 use kv::Table;
 use oss::{
-    chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
+    Engine, Superblock,
+    chunk_record::{CHUNK_BLOCKS, ChunkRecord},
+    device_label::DeviceLabel,
+    device_records::DeviceRecords,
+    directory::device::DEVICE_FILE,
     inspect::{host_file, parse_host_file},
     object_record::ObjectRecord,
-    tables::{CHUNKS, OBJECTS, parse_object_key, parse_part_key},
+    superblock::SUPERBLOCK_KEY,
+    tables::{CHUNKS, META, OBJECTS, parse_object_key, parse_part_key},
 };
 use rpc::checksum::crc32c;
 use types::{InodeNumber, ObjectId, counted, limits::BLOCK_BYTES};
@@ -31,17 +37,40 @@ pub struct HostFiles {
     /// Objects that have, or may have, a host file.
     records: BTreeMap<ObjectId, ObjectRecord>,
     /// Blocks that are in the host files of the inode asked for, with their checksums.
-    blocks: BTreeMap<ObjectId, Vec<(u64, u32)>>,
+    blocks: BTreeMap<ObjectId, Vec<StoredBlock>>,
+    superblock: Option<Superblock>,
+    device: DeviceRecords,
+}
+
+/// A block outside of the tables.
+#[derive(Debug)]
+struct StoredBlock {
+    /// Its number within the object.
+    block: u64,
+    checksum: u32,
+    /// Block of the device that has it; `None`: it is in the host file.
+    address: Option<u64>,
 }
 
 impl HostFiles {
     /// Of the target in `directory`; blocks of `inode` are to be verified.
     pub fn new(directory: &Path, inode: Option<InodeNumber>) -> Self {
-        Self { directory: directory.to_owned(), inode, records: BTreeMap::new(), blocks: BTreeMap::new() }
+        Self {
+            directory: directory.to_owned(),
+            inode,
+            records: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            superblock: None,
+            device: DeviceRecords::default(),
+        }
     }
 
     /// Notes an entry of the target's tables. What does not decode has been reported as such.
     pub fn note(&mut self, table: Table, key: &[u8], value: &[u8]) {
+        self.device.note(table, key, value);
+        if table == META && key == SUPERBLOCK_KEY {
+            self.superblock = Superblock::decode(value).ok();
+        }
         if table == OBJECTS
             && let (Some(object), Ok(record)) = (parse_object_key(key), ObjectRecord::decode(value))
             && record.host_file
@@ -54,16 +83,21 @@ impl HostFiles {
             && let Ok(record) = ChunkRecord::decode(value)
         {
             let numbered = (chunk.saturating_mul(CHUNK_BLOCKS)..).zip(record.states());
-            let in_place = numbered.filter_map(|(block, state)| match state {
-                BlockState::InPlace { checksum, .. } => Some((block, *checksum)),
-                BlockState::Absent | BlockState::Inline { .. } => None,
+            let in_place = numbered.filter(|(_, state)| state.is_outside_tables()).filter_map(|(block, state)| {
+                Some(StoredBlock { block, checksum: state.checksum()?, address: state.address() })
             });
             self.blocks.entry(object).or_default().extend(in_place);
         }
     }
 
-    /// Compares them with the files.
-    pub fn inspect(self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+    /// Compares them with the files, or with the device.
+    pub fn inspect(mut self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+        if let Some((superblock, blocks)) = self.superblock.take().and_then(|superblock| match superblock.engine {
+            Engine::Directory => None,
+            Engine::Blocks { blocks } => Some((superblock, blocks)),
+        }) {
+            return self.inspect_device(&superblock, blocks, report);
+        }
         let root = self.directory.join(OBJECTS_DIRECTORY);
         if !root.is_dir() {
             return report.damage(format_args!("{} is missing", root.display()));
@@ -98,6 +132,33 @@ impl HostFiles {
         self.verify(report)
     }
 
+    fn inspect_device(
+        mut self,
+        superblock: &Superblock,
+        blocks: u64,
+        report: &mut InspectionReport<'_>,
+    ) -> anyhow::Result<()> {
+        let path = self.directory.join(DEVICE_FILE);
+        report.heading(format_args!("device {}: {}", path.display(), counted(blocks, "block")))?;
+        match File::open(&path) {
+            Err(error) => report.damage(format_args!("{}: {error}", path.display()))?,
+            Ok(device) => {
+                for place in DeviceLabel::places(blocks) {
+                    let label = read_block(&device, place * BLOCK_BYTES).map_err(|error| error.to_string());
+                    match label.and_then(|block| DeviceLabel::decode(&block).map_err(|error| error.to_string())) {
+                        Ok(label) if label == DeviceLabel::of(superblock, blocks) => {}
+                        Ok(_) => report.damage(format_args!("block {place}: the label of another target"))?,
+                        Err(error) => report.damage(format_args!("block {place}: {error}"))?,
+                    }
+                }
+            }
+        }
+        for problem in std::mem::take(&mut self.device).problems(blocks) {
+            report.damage(format_args!("{problem}"))?;
+        }
+        self.verify(report)
+    }
+
     fn report_missing(&self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
         for (object, record) in &self.records {
             let in_place = record.blocks.saturating_sub(record.inline_blocks);
@@ -116,11 +177,13 @@ impl HostFiles {
     /// Reads the blocks of the inode asked for.
     fn verify(&self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
         for (object, blocks) in self.blocks.iter().filter(|(_, blocks)| !blocks.is_empty()) {
-            let Ok(file) = File::open(self.directory.join(host_file(*object))) else { continue };
+            let is_on_device = blocks.iter().any(|stored| stored.address.is_some());
+            let path = if is_on_device { DEVICE_FILE.to_owned() } else { host_file(*object) };
+            let Ok(file) = File::open(self.directory.join(path)) else { continue };
             let mut good = 0;
-            for (block, checksum) in blocks {
-                let offset = block * BLOCK_BYTES;
-                match read_block(&file, offset) {
+            for StoredBlock { block, checksum, address } in blocks {
+                let offset = block.saturating_mul(BLOCK_BYTES);
+                match read_block(&file, address.unwrap_or(*block).saturating_mul(BLOCK_BYTES)) {
                     Ok(contents) if crc32c(&contents) == *checksum => good += 1,
                     Ok(contents) => report.damage(format_args!(
                         "object {object} at byte {offset}: checksum {:08x}, recorded {checksum:08x}",

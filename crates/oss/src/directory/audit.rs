@@ -9,6 +9,7 @@
 //! | counts | blocks, inline blocks and reserved blocks without data are the sums over the chunk records |
 //! | size | every block that holds data begins before the object ends, and inline bytes end before it |
 //! | chunks | a stored chunk holds data; in-place blocks require a host file, an epoch that has begun, and a range that is not tainted |
+//! | device | blocks of a chunk are not free by the bitmaps |
 //! | DIRTY | a chunk with blocks that are not known to be flushed has a key |
 //! | INLINE | exactly the blocks whose state is inline, without zeros at their ends |
 //! | BACKLOG | exactly the large objects with inline blocks, in the table and in memory |
@@ -138,20 +139,28 @@ impl<'a> Audit<'a> {
         assert!(!chunk.is_absent(), "{self}: chunk {number} is stored and holds no data");
         let taints = self.volatile.taints.get(&self.object);
         for (block, state) in (number * CHUNK_BLOCKS..).zip(chunk.states()) {
-            let BlockState::InPlace { epoch, .. } = *state else { continue };
-            assert!(after.host_file, "{self}: block {block} is in place, and there is no host file");
+            let epoch = state.epoch();
             assert!(epoch <= self.volatile.epoch, "{self}: block {block} is of epoch {epoch}, which has not begun");
+            if !state.is_in_place() {
+                continue;
+            }
+            assert!(after.host_file, "{self}: block {block} is in place, and there is no host file");
             let is_tainted = taints.is_some_and(|taints| taints.contains_key(&block));
             assert!(!is_tainted, "{self}: block {block} is in place in a tainted range");
         }
         let last = chunk.states().iter().rposition(|state| *state != BlockState::Absent).unwrap_or(0) as u64;
+        for run in chunk.states().chunk_by(BlockState::is_followed_by) {
+            let Some((device, first)) = self.volatile.device.as_ref().zip(run[0].address()) else { continue };
+            let unused = device.first_unused(&(first..first + run.len() as u64));
+            assert_eq!(unused, None, "{self}: a block of chunk {number} is free on the device");
+        }
         let start = (number * CHUNK_BLOCKS + last) * BLOCK_BYTES;
         assert!(start < after.size, "{self}: a block begins at byte {start}, after its end at {}", after.size);
         Ok(())
     }
 
     fn assert_dirty(&self, number: u64, chunk: &ChunkRecord, flushed: u64) -> FsResult<()> {
-        let is_unflushed = |state: &BlockState| matches!(state, BlockState::InPlace { epoch, .. } if *epoch > flushed);
+        let is_unflushed = |state: &BlockState| state.epoch() > flushed;
         if chunk.states().iter().any(is_unflushed) {
             let is_noted = self.get(DIRTY, &part_key(self.object, number))?.is_some();
             assert!(is_noted, "{self}: chunk {number} has unflushed blocks, and no key in DIRTY");

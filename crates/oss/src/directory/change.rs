@@ -24,11 +24,15 @@ use crate::{
     options::IN_PLACE_BYTES_MIN,
     replies::Origin,
     service_threads::{SERVICE, SERVICE_IO},
-    tables::{CHUNKS, part_key},
+    tables::{BITMAPS, CHUNKS, part_key, piece_key},
 };
 
 /// Commits that a reservation waits for before it gives up on what others keep removing.
 const KEEP_COMMITS_MAX: usize = 3;
+
+/// Of a device, so much of a batch at a time is removed: 256 MiB, if they are in one piece. Freeing
+/// them takes milliseconds.
+const DEVICE_PART_BYTES: usize = 16 << 10;
 
 /// Answer for an object that does not exist and is not made.
 const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
@@ -202,8 +206,10 @@ impl DirectoryStore {
         let Removal { blocks, edges, work, finish } = removal;
         let mut next = Some(blocks.start);
         let mut outcome: Option<Applied> = None;
+        let bytes_max = if self.has_device() { self.batch_bytes.min(DEVICE_PART_BYTES) } else { self.batch_bytes };
         while let Some(start) = next {
             loading.forget_before(CHUNKS, &part_key(object, ChunkRecord::of_block(start)));
+            loading.forget_before(BITMAPS, &piece_key(u32::MAX, u8::MAX));
             let applied = self
                 .update(loading, object, |transaction| {
                     transaction.use_reserve();
@@ -212,7 +218,7 @@ impl DirectoryStore {
                             transaction.put_inline(edge.block, edge.checksum, edge.data.clone())?;
                         }
                     }
-                    next = transaction.remove(start..blocks.end, work, self.batch_bytes)?;
+                    next = transaction.remove(start..blocks.end, work, bytes_max)?;
                     transaction.change(self.seams.clock.wall());
                     if next.is_none() {
                         transaction.answer(origin, outcome.as_ref());
@@ -249,6 +255,9 @@ impl DirectoryStore {
     async fn allocate(&self, by: By, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
         let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
+        if self.has_device() {
+            return self.reserve_space_on_device(by, (offset, bytes), extend.then_some(end)).await;
+        }
         let in_file = bytes >= IN_PLACE_BYTES_MIN;
         if in_file {
             self.give_back_before(object, &blocks).await?;
@@ -296,6 +305,38 @@ impl DirectoryStore {
         drop(guard);
         self.written(last).await?;
         Ok(noted.map_or(last, |earlier| earlier.and(last)).changed())
+    }
+
+    /// Reserves space on the device: a number of blocks, whichever these will be.
+    async fn reserve_space_on_device(
+        &self,
+        by: By,
+        (offset, bytes): (u64, u64),
+        extend_to: Option<u64>,
+    ) -> FsResult<Changed> {
+        let (object, loading) = (by.object, &mut Loading::default());
+        let (blocks, reserves) = (blocks_of(offset, bytes), bytes >= IN_PLACE_BYTES_MIN);
+        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
+        let access = (SERVICE_IO, Access::Exclusive);
+        let (guard, ()) = self.lock_and_look(access, (object, blocks.clone()), loading, look).await?;
+        let applied = self
+            .update(loading, object, |transaction| {
+                if reserves {
+                    transaction.make(self.seams.clock.wall());
+                    transaction.originate(by.file);
+                    transaction.reserve_on_device(&blocks)?;
+                }
+                if let Some(end) = extend_to.filter(|end| transaction.record().size < *end) {
+                    transaction.extend_size(end);
+                    transaction.change_by(by.file, self.seams.clock.wall());
+                }
+                transaction.answer(by.origin, None);
+                Ok(())
+            })
+            .await?;
+        drop(guard);
+        self.written(applied).await?;
+        Ok(applied.changed())
     }
 
     pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {

@@ -4,6 +4,9 @@
 //! A commit ends the epoch, flushes every file written in it, applies the mark, makes the journal
 //! durable, and only then frees the space of blocks that were removed before it started.
 //!
+//! On a device there is one flush for all of them, and the blocks that were freed before the commit
+//! started become free.
+//!
 //! Records that the mark makes obsolete are deleted after it, in batches of bounded size: keys that
 //! a crash leaves name files that are flushed already.
 //!
@@ -28,7 +31,9 @@ use kv::{Batch, Lsn};
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
-    DirectoryStore, host_file,
+    DirectoryStore,
+    device::DEVICE_FILE,
+    host_file,
     host_file_state::{DirtyFile, HostFileState, HostWork},
     overlap::overlap,
 };
@@ -68,8 +73,9 @@ impl DirectoryStore {
             return self.durable(lsn).await;
         };
         self.flush_files(files).await?;
-        let lsn = self.mark(epoch).await?;
-        self.durable(lsn).await?;
+        let marked = self.mark(epoch).await?;
+        self.durable(marked).await?;
+        self.release_freed(lsn);
         self.finish_removals(epoch).await
     }
 
@@ -80,6 +86,10 @@ impl DirectoryStore {
             return Ok(());
         }
         let _busy = self.throughput.begin(Direction::Write, &*self.seams.clock);
+        if self.has_device() {
+            let flushed = self.device.flush(DEVICE_FILE).await;
+            return flushed.map_err(|error| self.poison("flushing the device", &error));
+        }
         let flushes = objects.into_iter().map(|object| self.device.flush(&host_file(object)));
         overlap(flushes, FLUSHES_MAX).await.map_err(|error| self.poison("flushing an object", &error))
     }

@@ -16,6 +16,7 @@ use rangemap::{RangeMap, RangeSet};
 use rt::Instant;
 use types::{ObjectId, SpaceUsage};
 
+use super::device_space::DeviceSpace;
 use crate::superblock::Totals;
 
 /// A host file written since it was last known to be flushed.
@@ -85,6 +86,8 @@ pub(super) struct HostFileState {
     pub last_space: SpaceUsage,
     /// Sums over all objects.
     pub totals: Totals,
+    /// Free space of the target's device, if it has one.
+    pub device: Option<DeviceSpace>,
     /// The last batch applied.
     pub last_lsn: Lsn,
     /// Time of the last requested change.
@@ -107,7 +110,8 @@ impl HostFileState {
 
     /// Whether there is anything for a commit beyond flushing the journal.
     pub fn has_unmarked(&self) -> bool {
-        !self.dirty.is_empty() || !self.taints.is_empty() || !self.pending.is_empty()
+        let has_retired = self.device.as_ref().is_some_and(DeviceSpace::has_retired);
+        !self.dirty.is_empty() || !self.taints.is_empty() || !self.pending.is_empty() || has_retired
     }
 
     /// Epoch up to which the in-place blocks of an object are flushed.

@@ -50,6 +50,9 @@ impl DirectoryStore {
         let look = |records: &Records<'_>| records.object(object);
         let (_guard, record) = self.lock_and_look((SERVICE, Access::Shared), whole, loading, look).await?;
         let Some(record) = record.filter(|record| record.blocks > record.inline_blocks) else { return Ok(None) };
+        if self.has_device() {
+            return self.check_blocks(loading, object).await;
+        }
         let file = host_file(object);
         let length = self.device.length(&file).await;
         let length = length.map_err(|error| self.device_error("checking an object", &error))?;
@@ -82,6 +85,9 @@ impl DirectoryStore {
     /// Files that belong to no object. While the target itself is still removing what a crash has
     /// left, such files are not included.
     pub(crate) async fn unreferenced_files(&self) -> FsResult<Vec<UnreferencedFile>> {
+        if self.has_device() {
+            return Ok(Vec::new());
+        }
         let swept = self.swept.load(Ordering::Acquire);
         let names = self.device.list(OBJECT_DIRECTORY).await;
         let mut unreferenced = Vec::new();

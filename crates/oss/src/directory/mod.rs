@@ -1,8 +1,10 @@
-//! The directory store: objects as records in kv and host files on a local file system.
+//! The store of a target's directory: objects as records in kv, and their data in host files on a
+//! local file system, or on a device.
 //!
 //! The record is authoritative. For each block of 4096 bytes it says: absent (zeros), inline (the
-//! bytes are in kv), or in place (the bytes are in the host file at the same offset); with the
-//! block's CRC-32C. One file per concern:
+//! bytes are in kv), in place (the bytes are in the host file at the same offset), or on the
+//! device, and where; with the block's CRC-32C. A store has either host files or a device. One file
+//! per concern:
 //!
 //! | file | concern |
 //! |---|---|
@@ -15,7 +17,9 @@
 //! | `write_back` | inline blocks of large objects move to their files |
 //! | `recovery` | opening, verifying the state after a crash |
 //! | `host_files` | host files that are missing, too short, or unreferenced |
-//! | `volatile`, `space` | state in memory |
+//! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
+//! | `device_check` | comparing records of objects with the free space |
+//! | `host_file_state`, `space` | state in memory |
 //!
 //! # Rules
 //!
@@ -49,7 +53,26 @@
 //! | first write of an object, before its record | an empty or useless host file, removed by the sweep after the restart | same |
 //! | a request too large for one batch | a part of its blocks, each whole; not acknowledged, the client repeats it | same |
 //!
-//! Downside: overwritten data are written twice; a file that is truncated and written again within
+//! # On a device
+//!
+//! Rules 1 and 4 are needed because a block has one place in a host file. On a device, new data get
+//! blocks that nothing refers to, so nothing is tainted. In their place:
+//!
+//! 1. A block of the device is given out only if no record, present or durable, names it, also not
+//!    as a former place.
+//! 2. The batch that begins or ceases to name a block changes the bitmaps.
+//! 3. A record of a block that was overwritten, and is not known to be flushed, has its former
+//!    place: that of the last flushed state. It is used at open if the bytes never arrived.
+//! 4. What a batch freed is given out after the commit that ends its epoch.
+//!
+//! | moment | process killed | power lost |
+//! |---|---|---|
+//! | blocks are given out and written, before the record | free by the bitmaps; not acknowledged | same |
+//! | after the record, before the flush | kept | the record may survive without bytes: verified at open; becomes what it was when it was flushed last |
+//! | blocks were freed, before the commit | free | used again, with their bytes, as their object has them |
+//! | after the commit | free, and perhaps used by others | same |
+//!
+//! Downside: overwritten data are written twice (on a device only small ones); a file that is truncated and written again within
 //! a commit interval goes through the journal until the commit that the first such write requests;
 //! bit rot in an unflushed block before a crash cannot be distinguished from bytes that never
 //! arrived.
@@ -58,6 +81,9 @@ mod audit;
 mod change;
 pub mod commit;
 mod counts;
+pub mod device;
+mod device_check;
+mod device_space;
 mod fence;
 mod host_file_state;
 pub mod host_files;
@@ -131,7 +157,7 @@ pub struct DirectoryStore {
     audits: bool,
     locks: RangeLocks,
     service_threads: Arc<ServiceThreads>,
-    volatile: Mutex<HostFileState>,
+    volatile: Arc<Mutex<HostFileState>>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do
     /// not.
     committing: tokio::sync::Mutex<()>,
@@ -239,7 +265,11 @@ impl DirectoryStore {
                 let mut transaction = Transaction::begin(self, object, loading);
                 let built = transaction.as_mut().map_err(|error| error.clone()).and_then(&mut build);
                 // Whatever it was built from.
-                if loading.is_given_up() { None } else { Some(built.and(transaction)?.commit()) }
+                if loading.is_given_up() {
+                    None
+                } else {
+                    Some(built.and(transaction).and_then(Transaction::prepared)?.commit())
+                }
             };
             match outcome {
                 None => self.load_missed(loading).await?,

@@ -1,9 +1,9 @@
 //! Reading: every block is verified against its checksum before a byte of it is sent.
 //!
-//! A range that is in place in one piece, as in large files that are read sequentially, is one
-//! device read whose buffer is the reply. Everything else is assembled block by block. Checksums of
-//! whole blocks are passed on as stored; those of a first or last piece that is not a whole block
-//! are computed.
+//! A range that is in place in one piece, as in large files that are read sequentially (on a
+//! device: one that is not scattered over it), is one device read whose buffer is the reply.
+//! Everything else is assembled block by block. Checksums of whole blocks are passed on as stored;
+//! those of a first or last piece that is not a whole block are computed.
 
 use std::ops::Range;
 
@@ -68,18 +68,18 @@ impl DirectoryStore {
     ) -> FsResult<Bytes> {
         assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be read has a state");
         assert_eq!(inline.len(), states.len(), "each block to be read has its part of table INLINE");
-        if states.iter().all(BlockState::is_in_place) {
+        let is_one_piece = states.windows(2).all(|pair| pair[0].is_followed_by(&pair[1]));
+        if is_one_piece && states.first().is_some_and(BlockState::is_outside_tables) {
             return self.load_in_place(object, blocks, states).await.map(|data| self.buffers.share(data));
         }
         let mut data = vec![0; states.len() * BLOCK];
         let mut at = 0;
-        let place = |state: &BlockState| std::mem::discriminant(state);
-        for run in states.chunk_by(|a, b| place(a) == place(b)) {
+        for run in states.chunk_by(BlockState::is_followed_by) {
             let start = blocks.start + at as u64;
             let target = &mut data[at * BLOCK..(at + run.len()) * BLOCK];
             match run[0] {
                 BlockState::Absent => {}
-                BlockState::InPlace { .. } => {
+                BlockState::InPlace { .. } | BlockState::OnDevice { .. } => {
                     let loaded = self.load_in_place(object, start..start + run.len() as u64, run).await?;
                     target.copy_from_slice(&loaded);
                 }
@@ -105,7 +105,9 @@ impl DirectoryStore {
     ) -> FsResult<Vec<u8>> {
         match state {
             BlockState::Absent => Ok(vec![0; BLOCK]),
-            BlockState::InPlace { .. } => self.load_in_place(object, block..block + 1, &[state]).await,
+            BlockState::InPlace { .. } | BlockState::OnDevice { .. } => {
+                self.load_in_place(object, block..block + 1, &[state]).await
+            }
             BlockState::Inline { .. } => {
                 let mut contents = vec![0; BLOCK];
                 self.fill_inline(object, block, (state, stored), &mut contents)?;
@@ -114,9 +116,13 @@ impl DirectoryStore {
         }
     }
 
+    /// Verified contents of blocks that follow each other in one place outside of the tables.
     async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Vec<u8>> {
         assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be verified has a state");
-        let data = self.read_host_file(object, blocks.clone()).await?;
+        let data = match states.first().and_then(BlockState::address) {
+            Some(address) => self.read_device(address, states.len()).await?,
+            None => self.read_host_file(object, blocks.clone()).await?,
+        };
         for ((block, state), contents) in blocks.zip(states).zip(data.chunks_exact(BLOCK)) {
             if state.checksum() != Some(crc32c(contents)) {
                 return Err(self.corrupt(object, block));
@@ -149,7 +155,8 @@ impl DirectoryStore {
         if state.checksum() == Some(crc32c(target)) { Ok(()) } else { Err(self.corrupt(object, block)) }
     }
 
-    /// Reads everything, chunk by chunk, and compares checksums and counts.
+    /// Reads everything, chunk by chunk, and compares checksums and counts, and on a device the
+    /// bitmaps.
     pub(super) async fn verify_object(&self, object: ObjectId) -> FsResult<()> {
         let (loading, mut next) = (&mut Loading::default(), 0);
         while let Some((chunk, _)) = self.next_chunk(loading, object, next).await? {
@@ -167,7 +174,17 @@ impl DirectoryStore {
             self.load_blocks(object, blocks, &states, &inline).await?;
             next = chunk + 1;
         }
-        self.verify_counts(object).await
+        self.verify_counts(object).await?;
+        if !self.has_device() {
+            return Ok(());
+        }
+        let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
+        let access = (SERVICE, Access::Shared);
+        let _guard = self.lock_and_look(access, whole, loading, |records| records.object(object)).await?;
+        match self.check_blocks(loading, object).await? {
+            None => Ok(()),
+            Some(problem) => Err(Damage::new(format!("free space of {}", self.target), problem).into()),
+        }
     }
 
     /// The object's counts against its chunks.

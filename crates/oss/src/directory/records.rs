@@ -18,16 +18,18 @@
 
 use std::ops::Range;
 
+use blocks::BITMAP_BYTES;
 use bytes::Bytes;
 use kv::{Loading, Reads, Table};
-use types::{FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
+use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
 
 use super::{BLOCK, DirectoryStore, blocks_of};
 use crate::{
     chunk_record::{BlockState, CHUNK_MAX, ChunkRecord},
+    group_record::{PIECE_BYTES, decode_piece},
     object_record::ObjectRecord,
     range_lock::RangeGuard,
-    tables::{CHUNKS, INLINE, OBJECTS, object_key, parse_part_key, part_key},
+    tables::{BITMAPS, CHUNKS, INLINE, OBJECTS, object_key, parse_part_key, parse_piece_key, part_key, piece_key},
 };
 
 /// The records of a store, as an attempt reads them.
@@ -103,6 +105,29 @@ impl<'a> Records<'a> {
     /// The records of several objects, which are loaded together.
     pub fn objects(&self, objects: &[ObjectId]) -> FsResult<Vec<Option<ObjectRecord>>> {
         all(objects.iter().map(|object| self.object(*object)))
+    }
+
+    /// The bitmap of an allocation group of the device.
+    pub fn bitmap(&self, group: u32) -> FsResult<Box<[u8; BITMAP_BYTES]>> {
+        let mut bitmap = Box::new([0; BITMAP_BYTES]);
+        let mut wrong = None;
+        self.scan(BITMAPS, &piece_key(group, 0), Some(&piece_key(group, u8::MAX)), &mut |key, value| {
+            let place = parse_piece_key(key)
+                .and_then(|(_, piece)| bitmap.as_chunks_mut::<PIECE_BYTES>().0.get_mut(usize::from(piece)));
+            match (place, decode_piece(value)) {
+                (Some(place), Ok(piece)) => *place = piece,
+                (None, _) => wrong = Some(RecordDamage::Key(key.to_vec())),
+                (_, Err(error)) => wrong = Some(error.damage),
+            }
+            wrong.is_none()
+        })?;
+        match wrong {
+            None => Ok(bitmap),
+            Some(damage) => {
+                Err(Damage::new(format!("bitmap of group {group} of the device of {}", self.store.target), damage)
+                    .into())
+            }
+        }
     }
 
     /// As [`Records::object`], for a request that needs the states of these blocks as well: they

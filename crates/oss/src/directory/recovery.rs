@@ -6,7 +6,8 @@
 //! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared
 //!    with their checksums. Those whose bytes arrived are written again, because an earlier failed
 //!    flush may have left them in the kernel's cache as clean; those whose bytes never arrived
-//!    become absent, their last durable state, and count as a loss.
+//!    become absent, their last durable state, and count as a loss. On a device they go back to
+//!    where they were before, if that is known: nothing else has been written there since.
 //! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered
 //!    becomes durable.
 //! 4. The task starts; after an unclean shutdown another task removes host files without a record.
@@ -29,6 +30,7 @@ use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYT
 use super::{
     BLOCK, DirectoryStore, OBJECT_DIRECTORY,
     commit::DELETES_PER_BATCH,
+    device::DEVICE_FILE,
     host_file,
     host_file_state::{DirtyFile, HostFileState, HostWork, Taint},
     parse_host_file,
@@ -107,7 +109,7 @@ impl DirectoryStore {
             audits,
             locks: Default::default(),
             service_threads,
-            volatile: Mutex::default(),
+            volatile: Arc::default(),
             committing: Default::default(),
             overwriting: Default::default(),
             wanted: Arc::new(Notify::new()),
@@ -119,8 +121,10 @@ impl DirectoryStore {
             swept: false.into(),
             has_unreferenced: false.into(),
         });
+        store.check_label().await?;
         let unclean = store.meta(CLEAN_KEY)?.is_none();
-        store.swept.store(!unclean, Ordering::Release);
+        // Without host files there is nothing to sweep.
+        store.swept.store(!unclean || store.has_device(), Ordering::Release);
         let mut recovery = Recovery { unclean, ..Recovery::default() };
         let dirty = store.rebuild(&mut recovery)?;
         let missing = store.find_missing(&dirty, &mut recovery).await?;
@@ -128,7 +132,9 @@ impl DirectoryStore {
         store.commit_recovered().await?;
         if unclean {
             tracing::info!(target = %store.target, ?recovery, "recovered after an unclean shutdown");
-            Self::start_sweep(&store);
+            if !store.has_device() {
+                Self::start_sweep(&store);
+            }
         }
         store.space_usage().await?;
         Self::start_task(&store);
@@ -153,7 +159,7 @@ impl DirectoryStore {
         self.durable(lsn.await?).await
     }
 
-    fn meta(&self, key: &'static [u8]) -> FsResult<Option<Bytes>> {
+    pub(super) fn meta(&self, key: &'static [u8]) -> FsResult<Option<Bytes>> {
         self.kv.get(META, key).map_err(|error| self.kv_error(error))
     }
 
@@ -170,7 +176,7 @@ impl DirectoryStore {
     }
 
     /// All entries of a (small) table, decoded; one that does not decode is damage.
-    fn entries<T>(&self, table: Table, decode: impl Fn(&[u8], &[u8]) -> Option<T>) -> FsResult<Vec<T>> {
+    pub(super) fn entries<T>(&self, table: Table, decode: impl Fn(&[u8], &[u8]) -> Option<T>) -> FsResult<Vec<T>> {
         let mut entries = Vec::new();
         let mut damaged = None;
         self.kv
@@ -203,14 +209,12 @@ impl DirectoryStore {
         let pending = self.entries(PENDING, |key, value| Some((number(key)?, PendingRecord::decode(value).ok()?)))?;
         let backlog = self.entries(BACKLOG, |key, _| parse_object_key(key))?;
 
+        let space = self.open_device_space()?;
+
         let mut epoch = flushed.iter().map(|(_, epoch)| *epoch).fold(mark.epoch, u64::max);
         for (object, chunk) in &dirty {
             let record = self.records(None).chunk(*object, *chunk)?.unwrap_or_default();
-            let epochs = record.states().iter().map(|state| match state {
-                BlockState::InPlace { epoch, .. } => *epoch,
-                BlockState::Absent | BlockState::Inline { .. } => 0,
-            });
-            epoch = epochs.fold(epoch, u64::max);
+            epoch = record.states().iter().map(BlockState::epoch).fold(epoch, u64::max);
         }
         if epoch > EPOCH_MAX {
             return Err(Damage::new(self.target.clone(), RecordDamage::OutOfRange("epoch")).into());
@@ -221,6 +225,7 @@ impl DirectoryStore {
             marked: mark.epoch,
             flushed: flushed.into_iter().collect(),
             totals,
+            device: space,
             last_change: self.seams.clock.now(),
             ..HostFileState::default()
         };
@@ -259,15 +264,12 @@ impl DirectoryStore {
         for &(object, chunk) in dirty {
             let Some(record) = self.records(None).chunk(object, chunk)? else { continue };
             let flushed = self.volatile.lock().flushed_epoch(object);
-            let doubtful: Vec<(u64, u32)> = (chunk * CHUNK_BLOCKS..)
-                .zip(record.states())
-                .filter_map(|(block, state)| match *state {
-                    BlockState::InPlace { checksum, epoch } if epoch > flushed => Some((block, checksum)),
-                    _ => None,
-                })
+            let doubtful: Vec<(u64, BlockState)> = (chunk * CHUNK_BLOCKS..)
+                .zip(record.states().iter().copied())
+                .filter(|(_, state)| state.epoch() > flushed)
                 .collect();
             let mut blocks = BTreeSet::new();
-            for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0) {
+            for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0 && a.1.is_followed_by(&b.1)) {
                 blocks.extend(self.write_again(object, run).await?);
             }
             recovery.blocks_verified += doubtful.len() as u64;
@@ -282,8 +284,13 @@ impl DirectoryStore {
     /// Writes those of adjacent blocks that have their checksums to where they are, so that the
     /// next flush covers them. Returns the others. What cannot be read keeps its record: reading it
     /// will say so.
-    async fn write_again(&self, object: ObjectId, run: &[(u64, u32)]) -> FsResult<Vec<u64>> {
-        let data = match self.read_host_file(object, run[0].0..run[0].0 + run.len() as u64).await {
+    async fn write_again(&self, object: ObjectId, run: &[(u64, BlockState)]) -> FsResult<Vec<u64>> {
+        let (first, state) = run[0];
+        let read = match state.address() {
+            Some(address) => self.read_device(address, run.len()).await,
+            None => self.read_host_file(object, first..first + run.len() as u64).await,
+        };
+        let data = match read {
             Ok(data) => Bytes::from(data),
             Err(error) if run.len() == 1 => {
                 tracing::error!(target = %self.target, %object, block = run[0].0, %error, "an unflushed block cannot be read");
@@ -298,7 +305,7 @@ impl DirectoryStore {
             }
         };
         let arrived: Vec<bool> =
-            run.iter().zip(data.chunks_exact(BLOCK)).map(|(new, at)| crc32c(at) == new.1).collect();
+            run.iter().zip(data.chunks_exact(BLOCK)).map(|(new, at)| Some(crc32c(at)) == new.1.checksum()).collect();
         assert_eq!(arrived.len(), run.len(), "each doubtful block is compared");
         let mut missing = Vec::new();
         let mut start = 0;
@@ -309,8 +316,11 @@ impl DirectoryStore {
                 missing.extend(blocks.iter().map(|(block, _)| *block));
                 continue;
             }
-            let offset = blocks[0].0 * BLOCK_BYTES;
-            let written = self.device.write(&host_file(object), offset, vec![data.slice(bytes)]).await;
+            let (file, block) = match blocks[0].1.address() {
+                Some(address) => (DEVICE_FILE.to_owned(), address),
+                None => (host_file(object), blocks[0].0),
+            };
+            let written = self.device.write(&file, block * BLOCK_BYTES, vec![data.slice(bytes)]).await;
             match written.map_err(|error| self.device_error("writing an object again", &error)) {
                 Ok(()) => {}
                 // The device has no room for what only seemed to have a place there.

@@ -121,6 +121,9 @@ impl DirectoryStore {
     pub(super) async fn space_usage(&self) -> FsResult<SpaceUsage> {
         let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
         let reserve = self.reserve_bytes().saturating_add(self.space.in_flight());
+        if self.has_device() {
+            return Ok(self.device_usage(space));
+        }
         let objects = self.volatile.lock().totals.objects;
         let bytes_available = space.bytes_available.saturating_sub(reserve);
         // An object may cost a host file; small ones share the tables, so free blocks bound them as
@@ -136,6 +139,27 @@ impl DirectoryStore {
         };
         self.volatile.lock().last_space = usage;
         Ok(usage)
+    }
+
+    /// Space of the target's own device, whose tables are on another one.
+    fn device_usage(&self, tables: SpaceUsage) -> SpaceUsage {
+        let mut volatile = self.volatile.lock();
+        let (backlog, objects) = (volatile.backlog_blocks, volatile.totals.objects);
+        let (blocks, available) =
+            volatile.device.as_ref().map_or((0, 0), |device| (device.blocks(), device.available(backlog)));
+        // An object is a record, and small ones share the tables.
+        let for_tables = tables.bytes_available.saturating_sub(self.reserve_bytes());
+        let inodes_free = (for_tables / BLOCK_BYTES).min(OBJECTS_MAX);
+        let usage = SpaceUsage {
+            bytes_total: blocks * BLOCK_BYTES,
+            bytes_free: available * BLOCK_BYTES,
+            bytes_available: available * BLOCK_BYTES,
+            inodes_total: objects + inodes_free,
+            inodes_free,
+            device: None,
+        };
+        volatile.last_space = usage;
+        usage
     }
 }
 

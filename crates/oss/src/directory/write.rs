@@ -6,11 +6,15 @@
 //! 2. The range lock (a request that waits for it holds no service thread), and under it the fence
 //!    and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
-//! 4. Blocks that may go in place are written to the host file.
+//! 4. Blocks that may go in place are written to the host file; on a device, to new places.
 //! 5. One change of the records (several for a large inline write).
 //! 6. After the lock: wait until the journal has it.
 
-use std::{ops::Range, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::atomic::Ordering,
+};
 
 use bytes::Bytes;
 use kv::Loading;
@@ -21,14 +25,16 @@ use rpc::{
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
 use super::{
-    BLOCK, DirectoryStore, blocks_of, host_file,
+    BLOCK, DirectoryStore, blocks_of,
+    device::{InProgress, Unplaced},
+    host_file,
     overwrite::{OVERWRITE_ATTEMPTS, WriteSpace},
     records::{Access, Edge, Records},
-    transaction::Applied,
+    transaction::{Applied, Transaction, device::may_be_replaced},
 };
 use crate::{
     chunk_record::BlockState, object_record::ObjectOrigin, options::IN_PLACE_BYTES_MIN, replies::Origin,
-    service_threads::SERVICE_IO,
+    reserved::Reserved, service_threads::SERVICE_IO,
 };
 
 /// New contents of one block.
@@ -37,7 +43,18 @@ pub(super) struct NewBlock {
     pub checksum: u32,
     /// Up to 4096 bytes; what is missing is zeros.
     pub data: Bytes,
-    pub in_place: bool,
+    pub place: Place,
+}
+
+/// Where the bytes of a new block go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Into table INLINE.
+    Inline,
+    /// Into the host file.
+    HostFile,
+    /// To this block of the device.
+    Device(u64),
 }
 
 /// `data` without the zeros at its end.
@@ -53,7 +70,7 @@ struct BytesWithoutRecord<'a>(Option<&'a DirectoryStore>);
 
 impl<'a> BytesWithoutRecord<'a> {
     fn of(store: &'a DirectoryStore, contents: &[NewBlock]) -> Self {
-        Self(contents.iter().any(|new| new.in_place).then_some(store))
+        Self(contents.iter().any(|new| new.place == Place::HostFile).then_some(store))
     }
 
     fn recorded(mut self) {
@@ -72,6 +89,10 @@ impl Drop for BytesWithoutRecord<'_> {
 /// What a write finds under its lock.
 struct Before {
     size: u64,
+    /// Blocks that are reserved for the object.
+    reserved: Reserved,
+    /// Where the block before the first one is on the device.
+    address_before: Option<u64>,
     /// Of the blocks it touches.
     states: Vec<BlockState>,
     /// The blocks it writes in part, in order.
@@ -83,6 +104,12 @@ impl Before {
     fn ends_in(&self, blocks: &Range<u64>) -> bool {
         let last = self.size / BLOCK_BYTES;
         !self.size.is_multiple_of(BLOCK_BYTES) && *blocks == (last..last + 1)
+    }
+
+    /// How many of these blocks take space that the object does not have yet.
+    fn new_blocks(&self, blocks: &Range<u64>) -> u64 {
+        let is_new = |(block, state): (u64, &BlockState)| *state == BlockState::Absent && !self.reserved.has(block);
+        blocks.clone().zip(&self.states).filter(|item| is_new(*item)).count() as u64
     }
 }
 
@@ -125,7 +152,9 @@ impl DirectoryStore {
             let record = records.permitted(object, blocks, write.layout_generation)?;
             let states = records.block_states(object, blocks.clone())?;
             let edges = records.written_in_part(object, write.offset, data.len() as u64)?;
-            Ok(Before { size: record.map_or(0, |record| record.size), states, edges })
+            let record = record.unwrap_or_default();
+            let address_before = self.address_before(records, object, blocks.start)?;
+            Ok(Before { size: record.size, reserved: record.reserved, address_before, states, edges })
         };
         let access = (SERVICE_IO, Access::Exclusive);
         let (_guard, before) = self.lock_and_look(access, (object, blocks.clone()), loading, look).await?;
@@ -135,17 +164,81 @@ impl DirectoryStore {
             WriteSpace::ToOverwrite(..) | WriteSpace::None if before.ends_in(blocks) => true,
             WriteSpace::ToOverwrite(..) | WriteSpace::None => return Err(FsError::NoSpace),
         };
-        let contents = self.new_contents(write, data, before).await?;
+        let _promise = self.promise(if use_reserve { 0 } else { before.new_blocks(blocks) })?;
+        let mut in_progress = InProgress::new(self);
+        let places = self.place_on_device(loading, write, (data, end), &before, &mut in_progress).await?;
+        let contents = self.new_contents(write, data, before, &places).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
-        let file = ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner };
-        let recorded = self.record_write(loading, (object, end), &contents, use_reserve, (file, origin)).await?;
+        self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
+        let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
+        let recorded = self.record_write(loading, (object, end), contents, use_reserve, by, &mut in_progress).await?;
         bytes_without_record.recorded();
         Ok(recorded)
     }
 
+    /// Where the block before this one is on the device.
+    fn address_before(&self, records: &Records<'_>, object: ObjectId, block: u64) -> FsResult<Option<u64>> {
+        if block == 0 || !self.has_device() {
+            return Ok(None);
+        }
+        Ok(records.block_states(object, block - 1..block)?[0].address())
+    }
+
+    /// Places on the device for the blocks that are to get new ones, by their numbers; none if it
+    /// is full.
+    async fn place_on_device(
+        &self,
+        loading: &mut Loading,
+        write: &Write,
+        (data, end): (&Bytes, u64),
+        before: &Before,
+        in_progress: &mut InProgress,
+    ) -> FsResult<BTreeMap<u64, u64>> {
+        let mut places = BTreeMap::new();
+        if !self.has_device() || (data.len() as u64) < IN_PLACE_BYTES_MIN {
+            return Ok(places);
+        }
+        let blocks = blocks_of(write.offset, data.len() as u64);
+        let first = blocks.start;
+        let may_be_replaced = {
+            let volatile = self.volatile.lock();
+            let (flushed, present) = (volatile.flushed_epoch(write.object), volatile.epoch);
+            move |state: &BlockState| may_be_replaced(state, flushed, present)
+        };
+        let wanted: Vec<u64> = blocks
+            .zip(&before.states)
+            .zip(pieces(write.offset, data.len()))
+            .filter_map(|((block, state), piece)| (piece.len() == BLOCK && may_be_replaced(state)).then_some(block))
+            .collect();
+        for run in wanted.chunk_by(|a, b| a + 1 == *b) {
+            let index = (run[0] - first) as usize;
+            let old = index.checked_sub(1).map(|index| before.states[index].address());
+            let new = run[0].checked_sub(1).and_then(|block| places.get(&block).copied());
+            let unplaced = Unplaced {
+                object: write.object,
+                blocks: run[0]..run[0] + run.len() as u64,
+                size: before.size.max(end),
+                after: new.or(old.unwrap_or(before.address_before)),
+            };
+            match self.allocate_on_device(loading, &unplaced, in_progress).await {
+                Ok(addresses) => places.extend(run.iter().copied().zip(addresses)),
+                // Retired blocks become free with the next commit.
+                Err(FsError::NoSpace) => self.wanted.notify_one(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(places)
+    }
+
     /// Contents and place of every block the write touches.
-    async fn new_contents(&self, write: &Write, data: &Bytes, before: Before) -> FsResult<Vec<NewBlock>> {
+    async fn new_contents(
+        &self,
+        write: &Write,
+        data: &Bytes,
+        before: Before,
+        places: &BTreeMap<u64, u64>,
+    ) -> FsResult<Vec<NewBlock>> {
         let (object, blocks) = (write.object, blocks_of(write.offset, data.len() as u64));
         let Before { states, edges, .. } = before;
         assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block that is written has a state");
@@ -160,11 +253,16 @@ impl DirectoryStore {
             blocks.zip(states).zip(pieces(write.offset, data.len())).zip(&write.checksums)
         {
             if piece.len() == BLOCK {
-                let free = large && state == BlockState::Absent;
-                let in_place = free && !tainted(block);
-                waits_for_commit |= free && !in_place;
-                let data = if in_place { data.slice(piece) } else { without_zeros(data.slice(piece)) };
-                contents.push(NewBlock { block, checksum: sum, data, in_place });
+                let free = large && state == BlockState::Absent && !self.has_device();
+                let place = match places.get(&block) {
+                    Some(address) => Place::Device(*address),
+                    None if free && !tainted(block) => Place::HostFile,
+                    None => Place::Inline,
+                };
+                waits_for_commit |= free && place == Place::Inline;
+                let is_inline = place == Place::Inline;
+                let data = if is_inline { without_zeros(data.slice(piece)) } else { data.slice(piece) };
+                contents.push(NewBlock { block, checksum: sum, data, place });
             } else {
                 let edge = edges.next().expect("an edge for each block that is written in part");
                 let mut merged = self.load_block(object, block, state, &edge.stored).await?;
@@ -189,7 +287,8 @@ impl DirectoryStore {
         data: &Bytes,
         contents: &[NewBlock],
     ) -> FsResult<()> {
-        let runs = || contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place);
+        let in_file = |new: &NewBlock| new.place == Place::HostFile;
+        let runs = || contents.chunk_by(|a, b| in_file(a) == in_file(b)).filter(|run| in_file(&run[0]));
         for (number, run) in runs().enumerate() {
             let start = run[0].block * BLOCK_BYTES;
             assert!(start >= offset, "only whole blocks of a write go in place");
@@ -215,53 +314,95 @@ impl DirectoryStore {
         Ok(())
     }
 
+    /// Writes what goes to the device, one write for each run of its blocks.
+    async fn write_contents_to_device(
+        &self,
+        in_progress: &mut InProgress,
+        offset: u64,
+        data: &Bytes,
+        contents: &[NewBlock],
+    ) -> FsResult<()> {
+        let follows = |a: &NewBlock, b: &NewBlock| a.place.address().is_some_and(|at| b.place == Place::Device(at + 1));
+        for run in contents.chunk_by(follows) {
+            let Some(address) = run[0].place.address() else { continue };
+            let within = (run[0].block * BLOCK_BYTES - offset) as usize;
+            let piece = data.slice(within..within + run.len() * BLOCK);
+            self.write_to_device(in_progress, address, vec![piece]).await?;
+        }
+        Ok(())
+    }
+
     /// Records the new blocks: all at once, or in parts if there is more inline than one batch
     /// takes.
     async fn record_write(
         &self,
         loading: &mut Loading,
         (object, end): (ObjectId, u64),
-        contents: &[NewBlock],
+        mut contents: Vec<NewBlock>,
         use_reserve: bool,
         (file, origin): (ObjectOrigin, Option<Origin>),
+        in_progress: &mut InProgress,
     ) -> FsResult<Applied> {
         let mut outcome: Option<Applied> = None;
-        let mut in_place = contents.iter().filter(|new| new.in_place).map(|new| new.block);
+        let mut in_place = contents.iter().filter(|new| new.place != Place::Inline).map(|new| new.block);
         let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
-        let mut rest = contents;
-        while !rest.is_empty() {
-            let (part, later) = rest.split_at(self.part_length(rest));
-            rest = later;
+        let mut at = 0;
+        while at < contents.len() {
+            let part = &contents[at..at + self.part_length(&contents[at..])];
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
-            let begun = outcome.is_some();
+            let (begun, is_last) = (outcome.is_some(), at + part.len() == contents.len());
+            let mut being_flushed = BTreeSet::new();
             let applied = self
                 .update(loading, object, |transaction| {
                     if begun || use_reserve {
                         transaction.use_reserve();
                     }
                     transaction.need(part.iter().map(|new| new.block))?;
+                    being_flushed = Self::being_flushed(transaction, part)?;
+                    if !being_flushed.is_empty() {
+                        return Ok(());
+                    }
                     for new in part {
-                        if new.in_place {
-                            transaction.put_in_place(new.block, new.checksum)?;
-                        } else {
-                            transaction.put_inline(new.block, new.checksum, new.data.clone())?;
+                        match new.place {
+                            Place::Inline => transaction.put_inline(new.block, new.checksum, new.data.clone())?,
+                            Place::HostFile => transaction.put_in_place(new.block, new.checksum)?,
+                            Place::Device(address) => transaction.put_on_device(new.block, new.checksum, address)?,
                         }
                     }
                     transaction.extend_size(end.min(part_end));
                     transaction.change_by(file, self.seams.clock.wall());
-                    if rest.is_empty() {
+                    if is_last {
                         transaction.answer_write(origin, outcome.as_ref(), in_place.clone());
                     }
                     Ok(())
                 })
                 .await
                 .map_err(|error| if begun { self.torn(error) } else { error })?;
+            if !being_flushed.is_empty() {
+                let changed = contents.iter_mut().filter(|new| being_flushed.contains(&new.block));
+                changed.for_each(NewBlock::make_inline);
+                continue;
+            }
+            in_progress.recorded(part.iter().filter_map(|new| new.place.address()));
+            at += part.len();
             outcome = Some(outcome.map_or(applied, |earlier| earlier.and(applied)));
         }
         if self.write_back_bytes() > self.options.lock().write_back_bytes {
             self.wanted.notify_one();
         }
         Ok(outcome.expect("a write touches at least one block"))
+    }
+
+    /// Those of these blocks that cannot go to the device after all: since they got places there,
+    /// a flush of what they replace has begun.
+    fn being_flushed(transaction: &mut Transaction<'_>, part: &[NewBlock]) -> FsResult<BTreeSet<u64>> {
+        let mut blocks = BTreeSet::new();
+        for new in part.iter().filter(|new| new.place.address().is_some()) {
+            if !transaction.may_be_replaced(new.block)? {
+                blocks.insert(new.block);
+            }
+        }
+        Ok(blocks)
     }
 
     /// The error of a write of which a part was done: `NoSpace` would say that nothing was.
@@ -279,19 +420,35 @@ impl DirectoryStore {
     fn part_length(&self, contents: &[NewBlock]) -> usize {
         let mut bytes = 0;
         let fits = contents.iter().take_while(|new| {
-            bytes += if new.in_place { 8 } else { new.data.len() + 64 };
+            bytes += if new.place == Place::Inline { new.data.len() + 64 } else { 8 };
             bytes <= self.batch_bytes
         });
         fits.count().max(1)
     }
 }
 
+impl Place {
+    /// The block of the device.
+    fn address(self) -> Option<u64> {
+        match self {
+            Place::Device(address) => Some(address),
+            Place::Inline | Place::HostFile => None,
+        }
+    }
+}
+
 impl NewBlock {
+    /// Its bytes go into the table after all.
+    fn make_inline(&mut self) {
+        self.place = Place::Inline;
+        self.data = without_zeros(std::mem::take(&mut self.data));
+    }
+
     /// A block whose bytes go into the table.
     pub fn inline(block: u64, contents: Vec<u8>) -> Self {
         assert_eq!(contents.len(), BLOCK, "the checksum of a block is that of all its bytes");
         let checksum = crc32c(&contents);
-        Self { block, checksum, data: without_zeros(contents.into()), in_place: false }
+        Self { block, checksum, data: without_zeros(contents.into()), place: Place::Inline }
     }
 }
 

@@ -11,6 +11,8 @@
 //! `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other.
 //! Between rounds, commits are made in time.
 //!
+//! On a device, the blocks get places that nothing refers to in step 3.
+//!
 //! A round that fails does no harm: the blocks stay inline, and the hand goes on to the next
 //! object. (The host's file system may not support files as long as the object; a record may be
 //! damaged.) A full device ends the turn.
@@ -22,10 +24,15 @@ use kv::Loading;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
-    BLOCK, DirectoryStore, host_file, host_file_state::HostFileState, records::Records, transaction::Transaction,
+    BLOCK, DirectoryStore,
+    device::{DEVICE_FILE, InProgress, Unplaced},
+    host_file,
+    host_file_state::HostFileState,
+    records::Records,
+    transaction::Transaction,
 };
 use crate::{
-    chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord},
+    chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord, DEVICE_CHUNK_RECORD_BYTES_MAX},
     tables::{INLINE, part_key},
 };
 
@@ -148,15 +155,17 @@ impl DirectoryStore {
         if self.look(loading, |records| records.object(object)).await?.is_none() {
             return Ok(Round { moved: 0, next: None });
         }
-        // First, so that from now on removed blocks are tainted.
-        self.update(loading, object, |transaction| {
-            transaction.in_background();
-            if transaction.exists() {
-                transaction.note_host_file();
-            }
-            Ok(())
-        })
-        .await?;
+        if !self.has_device() {
+            // First, so that from now on removed blocks are tainted.
+            self.update(loading, object, |transaction| {
+                transaction.in_background();
+                if transaction.exists() {
+                    transaction.note_host_file();
+                }
+                Ok(())
+            })
+            .await?;
+        }
         self.volatile.lock().writing_back = Some((object, Default::default()));
         let round = self.write_back_round(object, chunk, blocks_max).await;
         self.volatile.lock().writing_back = None;
@@ -166,25 +175,63 @@ impl DirectoryStore {
     }
 
     async fn write_back_round(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
-        let (copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
+        let (mut copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
         let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Round { moved: 0, next }) };
         let blocks = first.block..last.block + 1;
         assert!(first.block <= last.block, "blocks are copied in order");
         let lsn = self.volatile.lock().last_lsn;
         self.durable(lsn).await?;
+        let mut in_progress = InProgress::new(self);
+        let addresses = if self.has_device() {
+            self.copy_to_device(object, &mut copied, &mut in_progress).await?
+        } else {
+            self.copy_to_file(object, &copied).await?;
+            Vec::new()
+        };
+        let _guard = self.locks.exclusive(object, blocks).await;
+        let moved = self.record_moved(object, &copied, &addresses, &mut in_progress).await?;
+        Ok(Round { moved, next })
+    }
+
+    /// Writes copies to the host file, and flushes it.
+    async fn copy_to_file(&self, object: ObjectId, copied: &[Copied]) -> FsResult<()> {
         let file = host_file(object);
         for run in copied.chunk_by(|a, b| a.block + 1 == b.block) {
-            let pieces = run.iter().flat_map(|copy| {
-                let padding = Bytes::from_static(&ZEROS[copy.data.len()..]);
-                [copy.data.clone(), padding].into_iter().filter(|piece| !piece.is_empty())
-            });
-            let written = self.device.write(&file, run[0].block * BLOCK_BYTES, pieces.collect()).await;
+            let written = self.device.write(&file, run[0].block * BLOCK_BYTES, padded(run)).await;
             written.map_err(|error| self.device_error("writing an object back", &error))?;
         }
-        self.device.flush(&file).await.map_err(|error| self.poison("flushing an object", &error))?;
-        let _guard = self.locks.exclusive(object, blocks).await;
-        let moved = self.record_moved(object, &copied).await?;
-        Ok(Round { moved, next })
+        self.device.flush(&file).await.map_err(|error| self.poison("flushing an object", &error))
+    }
+
+    /// Writes copies to new places on the device, which are returned, and flushes it. Those for
+    /// which there are no free blocks are left out: a later round has them.
+    async fn copy_to_device(
+        &self,
+        object: ObjectId,
+        copied: &mut Vec<Copied>,
+        in_progress: &mut InProgress,
+    ) -> FsResult<Vec<u64>> {
+        let loading = &mut Loading::default();
+        let size = self.look(loading, |records| records.object(object)).await?.map_or(0, |record| record.size);
+        let mut addresses = Vec::with_capacity(copied.len());
+        let follows = |block: u64, next: u64| block + 1 == next && !next.is_multiple_of(CHUNK_BLOCKS);
+        for run in copied.chunk_by(|a, b| follows(a.block, b.block)) {
+            let blocks = run[0].block..run[0].block + run.len() as u64;
+            let unplaced = Unplaced { object, blocks, size, after: addresses.last().copied() };
+            match self.allocate_on_device(loading, &unplaced, in_progress).await {
+                Ok(places) => addresses.extend(places),
+                Err(FsError::NoSpace) if !addresses.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        copied.truncate(addresses.len());
+        let mut at = 0;
+        for run in addresses.chunk_by(|a, b| a + 1 == *b) {
+            self.write_to_device(in_progress, run[0], padded(&copied[at..at + run.len()])).await?;
+            at += run.len();
+        }
+        self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
+        Ok(addresses)
     }
 
     /// Contents of inline blocks that may be written to the host file, in order, and the chunk at
@@ -238,30 +285,47 @@ impl DirectoryStore {
         Ok(copied)
     }
 
-    /// Records the copies whose blocks did not change; returns how many.
-    async fn record_moved(&self, object: ObjectId, copied: &[Copied]) -> FsResult<usize> {
+    /// Records the copies whose blocks did not change; returns how many. `addresses`: their places
+    /// on the device, if there is one.
+    async fn record_moved(
+        &self,
+        object: ObjectId,
+        copied: &[Copied],
+        addresses: &[u64],
+        in_progress: &mut InProgress,
+    ) -> FsResult<usize> {
         let loading = &mut Loading::default();
         let mut moved = 0;
-        let mut rest = copied;
-        while !rest.is_empty() {
-            let (part, later) = rest.split_at(moved_part(rest, self.batch_bytes));
-            rest = later;
-            let mut moved_now = 0;
+        let mut at = 0;
+        while at < copied.len() {
+            let chunk_bytes = if self.has_device() { DEVICE_CHUNK_RECORD_BYTES_MAX } else { CHUNK_RECORD_BYTES_MAX };
+            let part = &copied[at..at + moved_part(&copied[at..], self.batch_bytes, chunk_bytes)];
+            let places = addresses.get(at..at + part.len()).unwrap_or_default();
+            at += part.len();
+            let (mut moved_now, mut named) = (0, Vec::new());
             let record = |transaction: &mut Transaction<'_>| {
                 transaction.in_background();
                 // The table gets smaller by it.
                 transaction.use_reserve();
-                moved_now = 0;
+                (moved_now, named) = (0, Vec::new());
                 transaction.need(part.iter().map(|copy| copy.block))?;
-                for copy in part {
-                    if !transaction.changed_during_write_back(copy.block) {
-                        transaction.move_in_place(copy.block, copy.checksum)?;
-                        moved_now += 1;
+                for (index, copy) in part.iter().enumerate() {
+                    if transaction.changed_during_write_back(copy.block) {
+                        continue;
                     }
+                    match places.get(index) {
+                        Some(address) => {
+                            transaction.move_to_device(copy.block, copy.checksum, *address)?;
+                            named.push(*address);
+                        }
+                        None => transaction.move_in_place(copy.block, copy.checksum)?,
+                    }
+                    moved_now += 1;
                 }
                 Ok(())
             };
             self.update(loading, object, record).await?;
+            in_progress.recorded(named.into_iter());
             moved += moved_now;
         }
         assert!(moved <= copied.len(), "only copied blocks are moved");
@@ -269,13 +333,22 @@ impl DirectoryStore {
     }
 }
 
+/// Contents of whole blocks.
+fn padded(copied: &[Copied]) -> Vec<Bytes> {
+    let pieces = copied.iter().flat_map(|copy| {
+        let padding = Bytes::from_static(&ZEROS[copy.data.len()..]);
+        [copy.data.clone(), padding].into_iter().filter(|piece| !piece.is_empty())
+    });
+    pieces.collect()
+}
+
 /// How many of these blocks are recorded by one batch, at least one: each chunk among them has its
-/// record written again.
-fn moved_part(copied: &[Copied], bytes_max: usize) -> usize {
+/// record written again, of so many bytes at most.
+fn moved_part(copied: &[Copied], bytes_max: usize, chunk_bytes_max: usize) -> usize {
     let (mut bytes, mut chunk) = (0, None);
     let fits = copied.iter().take_while(|copy| {
         let of_block = Some(ChunkRecord::of_block(copy.block));
-        bytes += MOVED_BLOCK_BYTES + if chunk == of_block { 0 } else { CHUNK_RECORD_BYTES_MAX };
+        bytes += MOVED_BLOCK_BYTES + if chunk == of_block { 0 } else { chunk_bytes_max };
         chunk = of_block;
         bytes <= bytes_max
     });
@@ -306,6 +379,7 @@ mod tests {
     fn parts_fit_a_batch_however_sparse_the_blocks() {
         const BATCH: usize = 1 << 20;
         let sparse = copied((0..4096).map(|chunk| chunk * CHUNK_BLOCKS));
+        let moved_part = |copied: &[Copied], bytes_max| moved_part(copied, bytes_max, CHUNK_RECORD_BYTES_MAX);
         let part = moved_part(&sparse, BATCH);
         assert!(part > 200 && part * (CHUNK_RECORD_BYTES_MAX + MOVED_BLOCK_BYTES) <= BATCH, "{part}");
         assert_eq!(moved_part(&copied(0..4096), BATCH), 4096);

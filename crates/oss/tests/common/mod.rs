@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use self::probe::Probe;
 use bytes::Bytes;
 use kv::{Config, MemoryCold};
-use oss::{Ost, OstDevices, OstOptions};
+use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE};
 use rpc::{
     Answer, Call, Handler,
     checksum::{checksums, verify},
@@ -19,7 +19,7 @@ use rpc::{
     },
 };
 use rt::{
-    Seams,
+    Device, Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Owner, Slot, Xid};
@@ -33,6 +33,9 @@ pub const MIB: u64 = 1024 * 1024;
 pub fn object(number: u64) -> ObjectId {
     ObjectId::new(InodeNumber(0x100 + number), 0)
 }
+
+/// Small enough that blocks are used again and again.
+pub const DEVICE: Engine = Engine::Blocks { blocks: 4096 };
 
 /// Nothing happens by itself; what is inline is written back whenever the test lets the target
 /// work.
@@ -64,6 +67,7 @@ pub struct TestOst {
     pub cold: MemoryCold,
     pub options: OstOptions,
     pub config: Config,
+    pub engine: Engine,
     pub ost: Arc<Ost>,
 }
 
@@ -72,19 +76,37 @@ impl TestOst {
         Self::with(seed, MemoryDevice::new(), quiet_options()).await
     }
 
+    /// With objects in host files, or on a device.
+    pub async fn on(engine: Engine, seed: u64) -> Self {
+        Self::with_all(engine, seed, MemoryDevice::new(), quiet_options(), quiet_config()).await
+    }
+
     pub async fn with(seed: u64, objects: MemoryDevice, options: OstOptions) -> Self {
         Self::with_tables(seed, objects, options, quiet_config()).await
     }
 
     /// With tables of this configuration.
     pub async fn with_tables(seed: u64, objects: MemoryDevice, options: OstOptions, config: Config) -> Self {
+        Self::with_all(Engine::Directory, seed, objects, options, config).await
+    }
+
+    pub async fn with_all(
+        engine: Engine,
+        seed: u64,
+        objects: MemoryDevice,
+        options: OstOptions,
+        config: Config,
+    ) -> Self {
         let seams = Seams { clock: Arc::new(HostClock { boot: 1 }), ..seams(&MemoryTransport::new(), seed) };
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
         let probe = Probe::new(objects.clone());
         let devices = devices(&probe, &journal, &cold);
-        Ost::format(&seams, &devices, "stria", INDEX, config.clone()).await.unwrap();
+        if let Engine::Blocks { blocks } = engine {
+            objects.truncate(DEVICE_FILE, blocks * 4096).await.unwrap();
+        }
+        Ost::format_with(&seams, &devices, "stria", INDEX, engine, config.clone()).await.unwrap();
         let ost = open(&seams, devices, options.clone(), config.clone()).await;
-        Self { seams, objects, probe, journal, cold, options, config, ost }
+        Self { seams, objects, probe, journal, cold, options, config, engine, ost }
     }
 
     /// The process dies; the target is opened again on what the kernel has.
@@ -112,11 +134,11 @@ impl TestOst {
 
     async fn reopen_on(self, late_outcome: impl FnOnce(&Self) -> (MemoryDevice, MemoryDevice, MemoryCold)) -> Self {
         let (objects, journal, cold) = late_outcome(&self);
-        let Self { seams, options, config, ost, .. } = self;
+        let Self { seams, options, config, engine, ost, .. } = self;
         drop(ost);
         let probe = Probe::new(objects.clone());
         let ost = open(&seams, devices(&probe, &journal, &cold), options.clone(), config.clone()).await;
-        Self { seams, objects, probe, journal, cold, options, config, ost }
+        Self { seams, objects, probe, journal, cold, options, config, engine, ost }
     }
 
     pub async fn answer(&self, client: ClientId, request: OstRequest, bulk: Bytes) -> Answer {
@@ -207,7 +229,9 @@ pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> Os
 }
 
 pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions, config: Config) -> Arc<Ost> {
-    Ost::open(seams.clone(), devices, "stria", INDEX, options, config).await.expect("the target opens")
+    let ost = Ost::open(seams.clone(), devices, "stria", INDEX, options, config).await.expect("the target opens");
+    assert_eq!(ost.check_device(), Ok(Vec::new()), "bitmaps and extents agree");
+    ost
 }
 
 /// A write of data with their checksums, and the data.
@@ -231,6 +255,14 @@ pub fn pattern(version: u64, offset: u64, bytes: u64) -> Vec<u8> {
             (mixed >> 56) as u8 | 1
         })
         .collect()
+}
+
+/// Runs a test on both kinds of stores, each in a runtime of its own.
+pub fn on_both(mut test: impl AsyncFnMut(Engine)) {
+    for engine in [Engine::Directory, DEVICE] {
+        println!("on {engine:?}");
+        run(test(engine));
+    }
 }
 
 /// Runs a test in a runtime of its own.

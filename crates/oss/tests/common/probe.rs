@@ -29,6 +29,8 @@ pub struct Probe {
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
     pub allocating: Arc<AtomicBool>,
+    /// Flushes wait, while there is one, until it has a permit.
+    held_flushes: Arc<Mutex<Option<Arc<Semaphore>>>>,
     /// Writes to these files wait until there is a permit.
     held: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
 }
@@ -43,8 +45,19 @@ impl Probe {
             unreadable: Default::default(),
             slow: Default::default(),
             allocating: Default::default(),
+            held_flushes: Default::default(),
             held: Default::default(),
         }
+    }
+
+    /// Flushes wait from now on.
+    pub fn hold_flushes(&self) {
+        *self.held_flushes.lock() = Some(Arc::new(Semaphore::new(0)));
+    }
+
+    /// No flush waits any more.
+    pub fn release_flushes(&self) {
+        self.held_flushes.lock().take().into_iter().for_each(|held| held.close());
     }
 
     /// Writes to this file wait from now on.
@@ -108,6 +121,14 @@ impl Device for Probe {
         *self.flushes.lock().entry(file.to_owned()).or_default() += 1;
         if self.fail_flushes.load(Ordering::Relaxed) {
             return Box::pin(async { Err(io::Error::other("the disk is gone")) });
+        }
+        if let Some(held) = self.held_flushes.lock().clone() {
+            let flush = self.inner.flush(file);
+            return Box::pin(async move {
+                // An error means that it is held no more.
+                let _ = held.acquire().await;
+                flush.await
+            });
         }
         self.inner.flush(file)
     }

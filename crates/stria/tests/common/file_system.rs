@@ -74,8 +74,26 @@ impl FileSystem {
             finished: false,
         };
         if transport == Transport::Tcp {
-            system.start_first_time();
+            system.start_first_time(&[]);
         }
+        system.add_clients(clients);
+        system
+    }
+
+    /// As [`FileSystem::start`] over TCP; the first OSTs keep their objects on devices, which are
+    /// made as `stria format` is asked for each: `--size 64M`, or `--device /dev/loop0`.
+    pub fn start_on_devices(devices: &[&str], clients: usize) -> Self {
+        let mut system = Self {
+            transport: Transport::Tcp,
+            clients: Vec::new(),
+            servers: Vec::new(),
+            place: Place::new(),
+            osts: OSTS,
+            mount_options: "rw".to_owned(),
+            log: None,
+            finished: false,
+        };
+        system.start_first_time(devices);
         system.add_clients(clients);
         system
     }
@@ -306,12 +324,21 @@ impl FileSystem {
     }
 
     /// Formats and serves.
-    fn start_first_time(&mut self) {
+    fn start_first_time(&mut self, devices: &[&str]) {
         for (number, name) in SERVERS.into_iter().enumerate() {
             let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
             let mgs = self.servers.first().map(|server| server.port.address());
-            std::fs::write(&config, self.configuration(name, &port.address(), mgs.as_deref())).expect("configuration");
-            Program(self.command()).arg("format").arg(&config).succeed();
+            let text = self.configuration(name, &port.address(), mgs.as_deref());
+            let osts: Vec<&str> = text.split_inclusive("[[target]]\n").collect();
+            for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
+                let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
+                std::fs::write(&config, one).expect("configuration");
+                let format = Program(self.command()).arg("format").arg(&config).args(["--engine", "blocks"]);
+                format.args(&device.split(' ').collect::<Vec<_>>()).succeed();
+            }
+            std::fs::write(&config, text).expect("configuration");
+            let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };
+            Program(self.command()).arg("format").arg(&config).args(options).succeed();
             self.servers.push(Server { config, name, port, daemon: None });
             self.start_server(number);
         }

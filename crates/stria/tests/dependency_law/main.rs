@@ -34,7 +34,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("rpc", &["types", "layout", "lock", "nrs", "tuner", "rt"]),
     ("mgs", &["types", "layout", "lock", "rt", "rpc", "kv"]),
     ("mds", &["types", "layout", "lock", "rt", "rpc", "kv"]),
-    ("oss", &["types", "layout", "lock", "rt", "rpc", "kv"]),
+    ("oss", &["types", "layout", "lock", "blocks", "rt", "rpc", "kv"]),
     ("client", &["types", "layout", "lock", "rt", "rpc"]),
     ("host", &["types", "layout", "lock", "rt", "rpc"]),
     ("fuse", &["types", "layout", "lock", "rt", "rpc", "client", "host"]),

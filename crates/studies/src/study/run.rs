@@ -16,7 +16,7 @@ use lab::{
     executor::RunLimits,
     log::EventLog,
     processors::Costs,
-    server::{Role, Serving, Settings},
+    server::{Engines, Role, Serving, Settings},
 };
 use layout::{FileSystemDefault, LayoutSpec, ResolvedCount};
 use oss::OstOptions;
@@ -359,6 +359,7 @@ fn settings() -> Settings {
         import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         ost: OstOptions::default(),
+        engines: Engines::HostFiles,
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },
     }
 }

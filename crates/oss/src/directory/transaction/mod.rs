@@ -22,6 +22,8 @@
 //! Downside: records are decoded under the mutex; if ranges are reserved over data, this applies to
 //! all their chunks.
 
+pub(super) mod device;
+
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ops::Range,
@@ -36,6 +38,7 @@ use types::{FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYT
 use super::{
     DirectoryStore,
     audit::Audit,
+    device_space::BlockChanges,
     host_file_state::{HostFileState, HostWork, Taint},
     records::Records,
 };
@@ -87,6 +90,8 @@ pub(super) struct Transaction<'a> {
     fresh_chunks: Vec<u64>,
     touched: Vec<Range<u64>>,
     taint: Option<(Range<u64>, HostWork)>,
+    /// Blocks of the device that records begin or cease to name.
+    device: BlockChanges,
     /// Deletes and marks may use the journal's reserve.
     reserved: bool,
     /// No client asked for it.
@@ -144,6 +149,7 @@ impl<'a> Transaction<'a> {
             fresh_chunks: Vec::new(),
             touched: Vec::new(),
             taint: None,
+            device: BlockChanges::default(),
             reserved: false,
             background: false,
             answers: None,
@@ -262,11 +268,15 @@ impl<'a> Transaction<'a> {
         let old = self.set_state(block, BlockState::InPlace { checksum, epoch })?;
         assert_eq!(old, BlockState::Absent, "only absent blocks are written in place");
         self.record.host_file = true;
-        let chunk = ChunkRecord::of_block(block);
+        self.note_fresh(ChunkRecord::of_block(block));
+        Ok(())
+    }
+
+    /// The chunk has blocks of the present epoch.
+    fn note_fresh(&mut self, chunk: u64) {
         if self.fresh_chunks.last() != Some(&chunk) {
             self.fresh_chunks.push(chunk);
         }
-        Ok(())
     }
 
     /// The block's bytes go into the table.
@@ -284,11 +294,15 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// The block reads as zeros. Only for blocks whose bytes never arrived: it taints nothing.
+    /// The block is as it was when its object was flushed last. Only for blocks whose bytes never
+    /// arrived: it taints nothing.
     pub fn reset(&mut self, block: u64) -> FsResult<()> {
-        let old = self.set_state(block, BlockState::Absent)?;
-        assert!(old.is_in_place(), "only bytes that go to the host file can be missing there");
-        Ok(())
+        let old = self.state(block)?;
+        assert!(old.epoch() > 0, "only bytes that were not flushed can be missing");
+        if old.address().is_some() {
+            return self.reset_on_device(block);
+        }
+        self.set_state(block, BlockState::Absent).map(drop)
     }
 
     /// Makes blocks absent, in order, until the batch has `bytes_max` or the next chunk is to be
@@ -400,7 +414,8 @@ impl<'a> Transaction<'a> {
         self.destroyed = true;
     }
 
-    /// Applies the change. `Err` of the store means that nothing was applied.
+    /// Applies the change, which was prepared ([`Transaction::prepared`]). `Err` of the store means
+    /// that nothing was applied.
     pub fn commit(mut self) -> Result<Applied, kv::Error> {
         self.put_chunks();
         let existed = self.before.is_some();
@@ -421,6 +436,7 @@ impl<'a> Transaction<'a> {
         if totals != self.volatile.totals {
             self.put(META, Bytes::from_static(TOTALS_KEY), totals.encode().into());
         }
+        let reserved_on_device = self.put_reserved_on_device(&before);
         let backlog = self.update_backlog();
         self.note_dirty_chunks();
         self.note_pending();
@@ -437,6 +453,7 @@ impl<'a> Transaction<'a> {
         let lsn = if self.reserved { self.store.kv.apply_reserved(batch)? } else { self.store.kv.apply(batch)? };
         self.volatile.totals = totals;
         self.volatile.set_backlog(self.object, backlog);
+        self.applied_on_device(reserved_on_device, lsn);
         self.applied(lsn);
         if self.store.audits {
             let DirectoryStore { kv, target, .. } = self.store;
@@ -509,8 +526,12 @@ impl<'a> Transaction<'a> {
 
     /// Changes a state and everything counted from it.
     fn set_state(&mut self, block: u64, state: BlockState) -> FsResult<BlockState> {
+        let old = self.open_chunk(ChunkRecord::of_block(block))?.record.state(block);
+        if let Some(address) = old.address() {
+            self.free_on_device(address)?;
+        }
         let chunk = self.open_chunk(ChunkRecord::of_block(block))?;
-        let old = chunk.record.set(block, state);
+        chunk.record.set(block, state);
         let first_change = !std::mem::replace(&mut chunk.changed, true);
         self.batch_bytes += if first_change { CHUNK_ENTRY_BYTES } else { 0 };
         let count = |held: bool| u64::from(held);

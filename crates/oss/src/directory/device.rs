@@ -1,0 +1,292 @@
+//! Objects on a device: where new data go, and how they get there.
+//!
+//! Data of large writes go to blocks that nothing refers to, as do blocks that are written back.
+//! These are *in progress* ([`InProgress`]) from their allocation until a record names them. If it
+//! never comes to that they are given back, but not before what was begun to be written to them has
+//! ended: a request may be given up while the device still works on it.
+//!
+//! If the device has no free blocks, data that overwrite others go inline: by this their old blocks
+//! become free with the next commit, and they are written back to some of these later.
+
+use std::{io, ops::Range, sync::Arc};
+
+use blocks::{Geometry, Refusal, Request};
+use bytes::Bytes;
+use kv::Loading;
+use parking_lot::Mutex;
+use rangemap::RangeSet;
+use rt::{BoxFuture, Device, Spawn};
+use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
+
+use super::{BLOCK, DirectoryStore, device_space::DeviceSpace, host_file_state::HostFileState};
+use crate::{
+    device_label::DeviceLabel,
+    group_record::decode_summary,
+    superblock::{Engine, RESERVED_KEY, Superblock},
+    tables::{GROUPS, parse_group_key},
+};
+
+/// Name of the device, among the files of the target: a file, or a link to a block device.
+pub const DEVICE_FILE: &str = "device";
+
+/// Objects of this many inodes, made one after the other, are kept together while they are small.
+const LOCALITY_INODES: u64 = 64;
+
+/// Blocks of the device that no record names yet. See the module documentation.
+pub(super) struct InProgress {
+    state: Arc<Mutex<HostFileState>>,
+    spawn: Arc<dyn Spawn>,
+    blocks: RangeSet<u64>,
+    /// A write to some of them that has begun.
+    under_way: Option<BoxFuture<'static, io::Result<()>>>,
+}
+
+impl InProgress {
+    /// None yet.
+    pub fn new(store: &DirectoryStore) -> Self {
+        let (state, spawn) = (store.volatile.clone(), store.seams.spawn.clone());
+        Self { state, spawn, blocks: RangeSet::new(), under_way: None }
+    }
+
+    /// Writes to some of them.
+    async fn write(&mut self, device: &dyn Device, address: u64, pieces: Vec<Bytes>) -> io::Result<()> {
+        let writing = self.under_way.insert(device.write(DEVICE_FILE, address * BLOCK_BYTES, pieces));
+        let written = writing.await;
+        self.under_way = None;
+        written
+    }
+
+    /// Records name these blocks.
+    pub fn recorded(&mut self, addresses: impl Iterator<Item = u64>) {
+        addresses.for_each(|address| self.blocks.remove(address..address + 1));
+    }
+}
+
+/// Gives blocks back.
+fn abandon(state: &Mutex<HostFileState>, blocks: &RangeSet<u64>) {
+    let mut state = state.lock();
+    let Some(device) = &mut state.device else { return };
+    if let Err(wrong) = blocks.iter().try_for_each(|blocks| device.abandon(blocks)) {
+        state.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let blocks = std::mem::take(&mut self.blocks);
+        match self.under_way.take() {
+            _ if blocks.is_empty() => {}
+            None => abandon(&self.state, &blocks),
+            Some(writing) => {
+                let state = self.state.clone();
+                let task = async move {
+                    // Whether it succeeds does not matter: nobody will read it.
+                    let _ = writing.await;
+                    abandon(&state, &blocks);
+                };
+                self.spawn.spawn("ost-abandoned-write", Box::pin(task));
+            }
+        }
+    }
+}
+
+/// Blocks of the device that a write in progress may still record.
+pub(super) struct Promise {
+    state: Arc<Mutex<HostFileState>>,
+    blocks: u64,
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(device) = &mut self.state.lock().device {
+            device.end_promise(self.blocks);
+        }
+    }
+}
+
+/// A run of blocks of an object that is to get a place.
+#[derive(Clone, Debug)]
+pub(super) struct Unplaced {
+    pub object: ObjectId,
+    /// Blocks of the object.
+    pub blocks: Range<u64>,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Where the block before them is.
+    pub after: Option<u64>,
+}
+
+impl Unplaced {
+    fn request(&self) -> Request {
+        Request {
+            object: self.object,
+            logical: self.blocks.start,
+            blocks: (self.blocks.end - self.blocks.start) as u32,
+            size: self.size.div_ceil(BLOCK_BYTES),
+            goal: self.after.map(|before| before + 1),
+            locality: self.object.inode.0 / LOCALITY_INODES,
+            may_use_reserve: true,
+        }
+    }
+}
+
+impl DirectoryStore {
+    /// Whether objects are on a device.
+    pub(super) fn has_device(&self) -> bool {
+        matches!(self.superblock.engine, Engine::Blocks { .. })
+    }
+
+    /// Promises blocks for new data, or `NoSpace`.
+    pub(super) fn promise(&self, blocks: u64) -> FsResult<Option<Promise>> {
+        let mut volatile = self.volatile.lock();
+        let backlog = volatile.backlog_blocks;
+        let Some(device) = volatile.device.as_mut().filter(|_| blocks > 0) else { return Ok(None) };
+        if blocks > device.available(backlog) {
+            return Err(FsError::NoSpace);
+        }
+        device.promise(blocks);
+        Ok(Some(Promise { state: self.volatile.clone(), blocks }))
+    }
+
+    /// Finds places for blocks, in order. `NoSpace` if there are not enough free ones.
+    pub(super) async fn allocate_on_device(
+        &self,
+        loading: &mut Loading,
+        unplaced: &Unplaced,
+        in_progress: &mut InProgress,
+    ) -> FsResult<Vec<u64>> {
+        let request = unplaced.request();
+        loop {
+            let outcome = self.try_allocate(loading, &request);
+            if outcome.is_err() && loading.is_given_up() {
+                self.load_missed(loading).await?;
+                continue;
+            }
+            let parts = outcome?;
+            parts.iter().for_each(|part| in_progress.blocks.insert(part.clone()));
+            return Ok(parts.into_iter().flatten().collect());
+        }
+    }
+
+    fn try_allocate(&self, loading: &Loading, request: &Request) -> FsResult<Vec<Range<u64>>> {
+        let mut volatile = self.volatile.lock();
+        self.check_usable(&volatile)?;
+        let device = volatile.device.as_mut().expect("only a store with a device allocates on it");
+        loop {
+            match device.allocate(request) {
+                Ok(parts) => return Ok(parts),
+                Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
+                Err(Refusal::Inconsistent(wrong)) => return Err(self.inconsistent(&wrong)),
+                Err(Refusal::Load(group)) => {
+                    let bitmap = self.records(Some(loading)).bitmap(group)?;
+                    device.load(group, &bitmap).map_err(|wrong| self.inconsistent(&wrong))?;
+                }
+            }
+        }
+    }
+
+    /// Writes the data of blocks that follow each other on the device.
+    pub(super) async fn write_to_device(
+        &self,
+        in_progress: &mut InProgress,
+        address: u64,
+        pieces: Vec<Bytes>,
+    ) -> FsResult<()> {
+        let written = in_progress.write(&*self.device, address, pieces).await;
+        written.map_err(|error| self.device_error("writing an object", &error))
+    }
+
+    /// Bytes of blocks of the device that follow each other, unverified; after its end zeros.
+    pub(super) async fn read_device(&self, address: u64, blocks: usize) -> FsResult<Vec<u8>> {
+        let bytes = blocks * BLOCK;
+        let read = self.device.read(DEVICE_FILE, address.saturating_mul(BLOCK_BYTES), self.buffers.take(bytes)).await;
+        let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
+        data.truncate(filled.min(bytes));
+        data.resize(bytes, 0);
+        Ok(data)
+    }
+
+    /// The batches up to this one are durable, and so is what they name: what they freed may be
+    /// used again.
+    pub(super) fn release_freed(&self, lsn: kv::Lsn) {
+        let mut volatile = self.volatile.lock();
+        let Some(device) = &mut volatile.device else { return };
+        if let Err(wrong) = device.durable(lsn.0) {
+            volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+        }
+    }
+
+    /// Rebuilds the free space from the tables.
+    pub(super) fn open_device_space(&self) -> FsResult<Option<DeviceSpace>> {
+        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
+        let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
+        let geometry =
+            Geometry::new(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
+        let summaries =
+            self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
+        let reserved = match self.meta(RESERVED_KEY)? {
+            None => 0,
+            Some(bytes) => {
+                let bytes = bytes[..].try_into().map_err(|_| damaged(RecordDamage::OutOfRange("reserved blocks")))?;
+                u64::from_le_bytes(bytes)
+            }
+        };
+        let space = DeviceSpace::open(geometry, &summaries.into_iter().collect(), reserved);
+        Ok(Some(space.map_err(|wrong| self.inconsistent(&wrong))?))
+    }
+
+    /// Makes sure that the device is that of this target; writes a damaged copy of its label again.
+    pub(super) async fn check_label(&self) -> FsResult<()> {
+        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(()) };
+        let wanted = DeviceLabel::of(&self.superblock, blocks);
+        let mut damaged = Vec::new();
+        let mut intact = None;
+        for place in DeviceLabel::places(blocks) {
+            match DeviceLabel::decode(&self.read_device(place, 1).await?) {
+                Ok(label) if label == wanted => intact = Some(label),
+                Ok(other) => {
+                    let detail = format!(
+                        "the device in {DEVICE_FILE} belongs to {}, a target with {} blocks",
+                        crate::superblock::target_name(&other.fsname, other.index),
+                        other.blocks
+                    );
+                    return Err(FsError::Device { target: self.target.clone(), detail });
+                }
+                Err(error) => damaged.push((place, error)),
+            }
+        }
+        if intact.is_none() {
+            let detail = match damaged.first() {
+                Some((_, error)) => format!("the device in {DEVICE_FILE}: {error}"),
+                None => format!("the device in {DEVICE_FILE} has no label"),
+            };
+            return Err(FsError::Device { target: self.target.clone(), detail });
+        }
+        for (place, error) in damaged {
+            tracing::error!(target = %self.target, %error, place, "writing a copy of the device's label again");
+            write_label(&*self.device, &wanted, place).await.map_err(|error| self.device_error("the label", &error))?;
+        }
+        Ok(())
+    }
+}
+
+async fn write_label(device: &dyn Device, label: &DeviceLabel, place: u64) -> io::Result<()> {
+    device.write(DEVICE_FILE, place * BLOCK_BYTES, vec![label.encode().into()]).await?;
+    device.flush(DEVICE_FILE).await
+}
+
+/// Labels the device of a new target, which has been made; returns the changes of the tables that
+/// go with it.
+pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks: u64) -> io::Result<kv::Batch> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    let geometry = Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN);
+    let geometry = geometry.ok_or_else(|| wrong("a device has at least 16 MiB, and less than 512 PiB"))?;
+    let label = DeviceLabel::of(superblock, blocks);
+    for place in DeviceLabel::places(blocks) {
+        write_label(device, &label, place).await?;
+    }
+    DeviceSpace::batch_of_new(geometry, &DeviceLabel::places(blocks)).map_err(io::Error::other)
+}
+
+/// Blocks of the smallest device.
+pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;

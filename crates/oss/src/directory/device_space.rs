@@ -1,0 +1,262 @@
+//! The free space of a target's device, and how it gets into the tables: the crate `blocks`, with
+//! what the store keeps of it under its mutex.
+//!
+//! A change of an object collects the blocks that its records name from now on, and those that they
+//! name no more ([`BlockChanges`]). [`DeviceSpace::records`] says what the tables GROUPS and
+//! BITMAPS must have then, for the same batch; when the batch is applied,
+//! [`DeviceSpace::applied`] follows.
+//!
+//! *Available* is what new data may still take: blocks that no record names, less those reserved
+//! for objects, those that inline blocks of large objects will move to, and those promised to
+//! writes in progress. So an overwrite frees as much as its data will take when they are written
+//! back, and never needs space that others were promised.
+//!
+//! No I/O: groups are loaded by the caller.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+use blocks::{
+    Allocation, Allocator, BITMAP_BYTES, FreeRuns, Geometry, Inconsistent, Policy, Refusal, Request, Summary,
+};
+use bytes::Bytes;
+use kv::Batch;
+use types::ObjectId;
+
+use crate::{
+    group_record::{PIECE_BLOCKS, encode_summary},
+    tables::{BITMAPS, GROUPS, group_key, piece_key},
+};
+
+/// Groups that stay loaded between commits: their runs take a few megabytes.
+const LOADED_GROUPS_MAX: usize = 4096;
+
+/// What a change of an object does to the blocks of the device.
+#[derive(Debug, Default)]
+pub(super) struct BlockChanges {
+    /// In progress before, named by a record now.
+    recorded: Vec<Range<u64>>,
+    /// Free before, named by a record again.
+    claimed: Vec<Range<u64>>,
+    /// Named no more.
+    freed: Vec<Range<u64>>,
+}
+
+fn push(ranges: &mut Vec<Range<u64>>, block: u64) -> bool {
+    match ranges.last_mut() {
+        Some(last) if last.end == block => {
+            last.end += 1;
+            false
+        }
+        _ => {
+            ranges.push(block..block + 1);
+            true
+        }
+    }
+}
+
+impl BlockChanges {
+    /// A block in progress is named by a record. Whether it begins a new run.
+    pub fn record(&mut self, block: u64) -> bool {
+        push(&mut self.recorded, block)
+    }
+
+    /// A free block is named by a record again.
+    pub fn claim(&mut self, block: u64) -> bool {
+        push(&mut self.claimed, block)
+    }
+
+    /// A block is named no more.
+    pub fn free(&mut self, block: u64) -> bool {
+        push(&mut self.freed, block)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.claimed.is_empty() && self.freed.is_empty()
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct DeviceSpace {
+    allocator: Allocator,
+    /// Blocks that writes in progress may still record.
+    promised: u64,
+    /// Blocks reserved for objects that hold no data.
+    pub reserved: u64,
+}
+
+impl DeviceSpace {
+    /// Of a device whose groups have these summaries, those that are not free as a whole.
+    pub fn open(geometry: Geometry, summaries: &BTreeMap<u32, Summary>, reserved: u64) -> Result<Self, Inconsistent> {
+        let is_of_device = |group: &u32| *group < geometry.groups();
+        if summaries.last_key_value().is_some_and(|(last, _)| !is_of_device(last)) {
+            let (first, last) = (geometry.blocks(), geometry.blocks());
+            return Err(Inconsistent { first, last, found: "after the end of the device, and described" });
+        }
+        let free = |group| {
+            let blocks = geometry.blocks_of(group);
+            Summary { free: blocks, longest: blocks, runs: 1 }
+        };
+        let all = (0..geometry.groups()).map(|group| summaries.get(&group).copied().unwrap_or_else(|| free(group)));
+        let allocator = Allocator::open(geometry, Policy::default(), all.collect())?;
+        Ok(Self { allocator, promised: 0, reserved })
+    }
+
+    /// What the tables have of a new device of which only these blocks are used.
+    pub fn batch_of_new(geometry: Geometry, used: &[u64]) -> Result<Batch, Inconsistent> {
+        let mut space = Self::open(geometry, &BTreeMap::new(), 0)?;
+        let mut changes = BlockChanges::default();
+        for block in used {
+            changes.claim(*block);
+            space.is_loaded(geometry.group_of(*block));
+        }
+        let mut batch = Batch::default();
+        space.put(&changes, &mut batch)?;
+        Ok(batch)
+    }
+
+    /// The group of a block; `None`: the device has no such block.
+    pub fn group_of(&self, block: u64) -> Option<u32> {
+        let geometry = self.allocator.geometry();
+        (block < geometry.blocks()).then(|| geometry.group_of(block))
+    }
+
+    /// Whether nothing needs to be read for changes of a group.
+    pub fn is_loaded(&mut self, group: u32) -> bool {
+        self.allocator.is_loaded(group)
+    }
+
+    /// Takes a group's bitmap from the tables.
+    pub fn load(&mut self, group: u32, bitmap: &[u8; BITMAP_BYTES]) -> Result<(), Inconsistent> {
+        self.allocator.load(group, bitmap)
+    }
+
+    /// Blocks of the device.
+    pub fn blocks(&self) -> u64 {
+        self.allocator.geometry().blocks()
+    }
+
+    /// Blocks that new data may take. `backlog`: inline blocks that will move to the device.
+    pub fn available(&self, backlog: u64) -> u64 {
+        let taken = self.reserved.saturating_add(backlog).saturating_add(self.promised);
+        self.allocator.unrecorded_blocks().saturating_sub(taken)
+    }
+
+    /// Promises blocks to a write, which gives back what it was promised when it ends.
+    pub fn promise(&mut self, blocks: u64) {
+        self.promised += blocks;
+    }
+
+    /// The write ended.
+    pub fn end_promise(&mut self, blocks: u64) {
+        assert!(blocks <= self.promised, "what is given back was promised");
+        self.promised -= blocks;
+    }
+
+    /// Whether freed blocks wait for the next commit.
+    pub fn has_retired(&self) -> bool {
+        self.allocator.retired_blocks() > 0
+    }
+
+    /// Blocks for all of a request, which are then in progress, or none.
+    pub fn allocate(&mut self, request: &Request) -> Result<Vec<Range<u64>>, Refusal> {
+        let (mut parts, mut rest): (Vec<Range<u64>>, Request) = (Vec::new(), *request);
+        while rest.blocks > 0 {
+            let Allocation { device } = match self.allocator.allocate(&rest) {
+                Ok(allocation) => allocation,
+                Err(refusal) => {
+                    parts.iter().try_for_each(|part| self.allocator.abandon(part))?;
+                    return Err(refusal);
+                }
+            };
+            let blocks = device.end - device.start;
+            rest.logical += blocks;
+            rest.blocks -= blocks as u32;
+            rest.goal = Some(device.end);
+            parts.push(device);
+        }
+        Ok(parts)
+    }
+
+    /// No record will name these blocks, which were in progress.
+    pub fn abandon(&mut self, blocks: &Range<u64>) -> Result<(), Inconsistent> {
+        self.allocator.abandon(blocks)
+    }
+
+    /// Adds to a batch what the tables have of the device after these changes. Their groups are
+    /// loaded.
+    pub fn put(&self, changes: &BlockChanges, batch: &mut Batch) -> Result<(), Inconsistent> {
+        let geometry = self.allocator.geometry();
+        let mut groups: BTreeMap<u32, (FreeRuns, BTreeSet<u32>)> = BTreeMap::new();
+        let taken = changes.recorded.iter().chain(&changes.claimed).map(|blocks| (blocks, true));
+        for (blocks, is_taken) in taken.chain(changes.freed.iter().map(|blocks| (blocks, false))) {
+            for (group, piece) in geometry.pieces(blocks.clone()) {
+                let (runs, pieces) = match groups.entry(group) {
+                    std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(place) => {
+                        let runs = self.allocator.recorded(group).ok_or_else(|| inconsistent(blocks, "not loaded"))?;
+                        place.insert((runs, BTreeSet::new()))
+                    }
+                };
+                let start = geometry.start_of(group);
+                let changed = if is_taken { runs.take(&piece) } else { runs.give(&piece) };
+                changed.map_err(|wrong| Inconsistent {
+                    first: start + wrong.first,
+                    last: start + wrong.last,
+                    ..wrong
+                })?;
+                pieces.extend(piece.start / PIECE_BLOCKS..=(piece.end - 1) / PIECE_BLOCKS);
+            }
+        }
+        for (group, (runs, pieces)) in groups {
+            let summary = encode_summary(runs.summary());
+            batch.put(GROUPS, Bytes::copy_from_slice(&group_key(group)), summary);
+            for piece in pieces {
+                let bytes = Bytes::copy_from_slice(&runs.used_piece(piece));
+                batch.put(BITMAPS, Bytes::copy_from_slice(&piece_key(group, piece as u8)), bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch with these changes was applied; it has this number.
+    pub fn applied(&mut self, changes: BlockChanges, batch: u64) -> Result<(), Refusal> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for blocks in &changes.recorded {
+            self.allocator.record(blocks)?;
+        }
+        changes.claimed.iter().try_for_each(|blocks| self.allocator.claim(blocks))?;
+        changes.freed.iter().try_for_each(|blocks| self.allocator.free(blocks, batch))
+    }
+
+    /// The batches up to this number are durable, and so are the data that they name.
+    pub fn durable(&mut self, batch: u64) -> Result<(), Inconsistent> {
+        self.allocator.durable(batch)?;
+        self.allocator.unload(LOADED_GROUPS_MAX);
+        Ok(())
+    }
+
+    /// Nothing writes to an object any more.
+    pub fn drop_windows(&mut self, object: ObjectId) -> Result<(), Inconsistent> {
+        self.allocator.drop_windows(object)
+    }
+
+    /// The first of these blocks that the tables have as free, as far as their groups are loaded.
+    pub fn first_unused(&self, blocks: &Range<u64>) -> Option<u64> {
+        let geometry = self.allocator.geometry();
+        let end = blocks.end.min(geometry.blocks());
+        geometry.pieces(blocks.start.min(end)..end).find_map(|(group, piece)| {
+            let free = self.allocator.recorded(group)?.within(&piece).next()?;
+            Some(geometry.start_of(group) + u64::from(free.start))
+        })
+    }
+}
+
+fn inconsistent(blocks: &Range<u64>, found: &'static str) -> Inconsistent {
+    Inconsistent { first: blocks.start, last: blocks.end.saturating_sub(1), found }
+}

@@ -1,0 +1,364 @@
+//! Objects on a device: what is written where, and what a power loss leaves.
+
+use crate::common;
+
+use std::task::{Context, Poll, Waker};
+
+use common::{CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, quiet_config, quiet_options, run};
+use oss::{Engine, Ost, OstOptions, directory::device::DEVICE_FILE};
+use rpc::{
+    Handler,
+    message::{OstReply, OstRequest, ost::SpaceChange},
+};
+use rt::{
+    Device,
+    memory::{MemoryDevice, SeededEntropy, Unflushed},
+};
+use types::{FsError, Slot, limits::BULK_BYTES_MAX};
+
+const BLOCK: u64 = 4096;
+
+/// Writes a pattern, in requests as large as they may be.
+async fn fill(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) {
+    for offset in range.clone().step_by(BULK_BYTES_MAX) {
+        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
+        target.write(object(number), offset, &pattern(version, offset, bytes)).await;
+    }
+}
+
+/// Whether an object has what [`fill`] wrote.
+async fn is_filled(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) -> bool {
+    for offset in range.clone().step_by(BULK_BYTES_MAX) {
+        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
+        if target.read(object(number), offset, bytes).await != pattern(version, offset, bytes) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Blocks of the device that new data may take.
+async fn free(target: &TestOst) -> u64 {
+    target.ost.space().await.unwrap().bytes_available / BLOCK
+}
+
+/// What the tables have of the first object.
+fn lines(target: &TestOst) -> String {
+    target.ost.inspect_object(object(1)).unwrap().join("\n")
+}
+
+/// Whether blocks of an object are in the tables.
+fn has_inline(target: &TestOst, number: u64) -> bool {
+    let lines = target.ost.inspect_object(object(number)).unwrap();
+    lines.iter().any(|line| line.starts_with("chunks ") && line.contains("inline"))
+}
+
+/// The first block of the device that an object's first chunk names.
+fn first_address(target: &TestOst) -> u64 {
+    let lines = lines(target);
+    let after = lines.split_once(" at ").expect("a block is on the device").1;
+    after.split_once("..").unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn large_data_are_written_once_and_to_new_places() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        assert!(lines(&target).contains("0..256 on the device since epoch"), "{}", lines(&target));
+        let (first, left) = (first_address(&target), free(&target).await);
+        target.write(object(1), 0, &pattern(2, 0, MIB)).await;
+        assert!(lines(&target).contains("0..256 on the device since epoch"), "{}", lines(&target));
+        assert_ne!(first_address(&target), first, "the old data may be all that a power loss leaves");
+        assert_eq!(free(&target).await, left, "what was overwritten is free");
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(2, 0, MIB));
+        target.sync().await;
+        target.write(object(1), 3 * BLOCK, &pattern(3, 3 * BLOCK, BLOCK)).await;
+        assert!(lines(&target).contains("3..4 inline"), "small changes go to the journal: {}", lines(&target));
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        target.ost.work().await;
+        assert!(!has_inline(&target, 1), "written back: {}", lines(&target));
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        let target = target.crash().await;
+        assert_eq!(target.read(object(1), 3 * BLOCK, BLOCK).await, pattern(3, 3 * BLOCK, BLOCK));
+        assert_eq!(target.read(object(1), 0, 3 * BLOCK).await, pattern(2, 0, 3 * BLOCK));
+    });
+}
+
+/// The records of the new data survive, and the data do not.
+#[test]
+fn overwritten_data_come_back_if_the_new_ones_are_lost() {
+    let (mut old, mut new) = (0, 0);
+    for seed in 0..12 {
+        run(async {
+            let target = TestOst::on(DEVICE, seed).await;
+            target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+            target.sync().await;
+            // Twice: the former place is that of the first ones.
+            target.write(object(1), 0, &pattern(2, 0, MIB)).await;
+            target.write(object(1), 0, &pattern(3, 0, MIB)).await;
+            // The journal becomes durable by this, and the device is not flushed.
+            target.done(OstRequest::Sync(vec![object(2)])).await;
+            let entropy = SeededEntropy::new(seed);
+            let objects = target.objects.power_loss(&entropy, Unflushed::KeptOrLost);
+            let journal = target.journal.power_loss(&entropy, Unflushed::Lost);
+            let cold = target.cold.power_loss(&entropy);
+            let probe = common::probe::Probe::new(objects.clone());
+            let devices = devices(&probe, &journal, &cold);
+            let ost = common::open(&target.seams, devices, quiet_options(), quiet_config()).await;
+            let target = TestOst { objects, probe, journal, cold, ost, ..target };
+            let found = target.read(object(1), 0, MIB).await;
+            let is_new = found == pattern(3, 0, MIB);
+            assert!(is_new || found == pattern(1, 0, MIB), "seed {seed}: all of one write");
+            assert_eq!(target.ost.recovery().blocks_reset, if is_new { 0 } else { 256 });
+            assert_eq!(target.ost.persistent_reply(CLIENT, Slot(0)).is_some(), is_new);
+            target.done(OstRequest::Verify(object(1))).await;
+            (old, new) = (old + u32::from(!is_new), new + u32::from(is_new));
+            // What came back is not given out: other data leave it alone.
+            for number in 2..5 {
+                target.write(object(number), 0, &pattern(number, 0, 3 * MIB)).await;
+                target.sync().await;
+            }
+            assert!(target.read(object(1), 0, MIB).await == found);
+        });
+    }
+    assert!(old > 0 && new > 0, "both happen: {old} {new}");
+}
+
+/// A flush has begun, and what is written now would be lost together with what it flushes.
+#[test]
+fn what_replaces_data_that_are_being_flushed_goes_to_the_journal() {
+    for (seed, is_begun) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        run(async {
+            let target = TestOst::on(DEVICE, seed).await;
+            fill(&target, 1, 1, 0..MIB).await;
+            target.sync().await;
+            fill(&target, 1, 2, 0..MIB).await;
+            let data = pattern(3, 0, MIB);
+            let context = &mut Context::from_waker(Waker::noop());
+            let mut sync = Box::pin(target.sync());
+            let mut write = Box::pin(target.write_with(object(1), 0, &data, false));
+            if is_begun {
+                // It has places on the device already.
+                target.probe.hold_writes(DEVICE_FILE);
+                assert!(write.as_mut().poll(context).is_pending());
+            }
+            target.probe.hold_flushes();
+            assert!(sync.as_mut().poll(context).is_pending());
+            target.probe.release_writes();
+            write.await.unwrap();
+            assert!(has_inline(&target, 1), "{}", lines(&target));
+            target.probe.release_flushes();
+            sync.await;
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+            // Others get what the first data had.
+            fill(&target, 2, 4, 0..13 * MIB).await;
+            target.sync().await;
+            let target = target.power_loss(seed).await;
+            assert!(is_filled(&target, 1, 3, 0..MIB).await);
+            assert!(is_filled(&target, 2, 4, 0..13 * MIB).await);
+        });
+    }
+}
+
+#[test]
+fn freed_blocks_are_used_again_after_the_commit_and_not_before() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let all = free(&target).await;
+        fill(&target, 1, 1, 0..12 * MIB).await;
+        target.sync().await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
+        assert_eq!(free(&target).await, all, "free for whom asks, at once");
+        // Less than 4 MiB are free by now; the rest of these go to the journal.
+        fill(&target, 2, 2, 0..3 * MIB).await;
+        assert!(!has_inline(&target, 2));
+        fill(&target, 2, 2, 3 * MIB..5 * MIB).await;
+        assert!(has_inline(&target, 2));
+        target.sync().await;
+        fill(&target, 3, 3, 0..8 * MIB).await;
+        assert!(!has_inline(&target, 3));
+        let target = target.power_loss(1).await;
+        target.done(OstRequest::Verify(object(2))).await;
+        target.done(OstRequest::Verify(object(3))).await;
+    });
+}
+
+#[test]
+fn a_full_device_is_filled_to_its_last_block_and_can_be_overwritten() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let (piece, blocks) = (256 * KIB, free(&target).await);
+        assert_eq!(blocks, 4096 - 2, "all but the labels");
+        let mut written = 0;
+        while target.write_with(object(1), written * piece, &pattern(1, written * piece, piece), false).await.is_ok() {
+            written += 1;
+        }
+        assert_eq!(written, blocks / 64);
+        let rest = free(&target).await * BLOCK;
+        assert_eq!(rest, 62 * BLOCK);
+        target.write(object(2), 0, &pattern(2, 0, rest)).await;
+        assert_eq!(free(&target).await, 0);
+        for (number, bytes) in [(2, 64 * KIB), (3, BLOCK)] {
+            let refused = target.write_with(object(number), rest, &pattern(1, rest, bytes), false).await;
+            assert_eq!(refused.unwrap_err(), FsError::NoSpace);
+        }
+        for version in 3..6 {
+            for number in 0..written {
+                target.write(object(1), number * piece, &pattern(version, number * piece, piece)).await;
+                if number % 8 == 0 {
+                    target.ost.work().await;
+                }
+            }
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+            for number in 0..written {
+                assert!(target.read(object(1), number * piece, piece).await == pattern(version, number * piece, piece));
+            }
+        }
+        let target = target.power_loss(1).await;
+        target.done(OstRequest::Verify(object(1))).await;
+        target.done(OstRequest::Destroy(vec![object(1), object(2)], None)).await;
+        target.sync().await;
+        assert_eq!(free(&target).await, blocks);
+    });
+}
+
+#[test]
+fn what_is_reserved_on_a_device_is_not_given_to_others() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let all = free(&target).await;
+        let allocate = |offset, bytes| SpaceChange::Allocate { offset, bytes, extend: false };
+        target.space(object(1), allocate(0, 12 * MIB)).await.unwrap();
+        assert_eq!(free(&target).await, all - 12 * 256);
+        assert_eq!(target.space(object(2), allocate(0, 5 * MIB)).await, Err(FsError::NoSpace));
+        fill(&target, 2, 2, 0..3 * MIB).await;
+        let refused = target.write_with(object(2), 3 * MIB, &pattern(2, 3 * MIB, MIB), false).await;
+        assert_eq!(refused.unwrap_err(), FsError::NoSpace);
+        let target = target.restart().await;
+        for piece in 0..6 {
+            target.write(object(1), piece * 2 * MIB, &pattern(1, piece * 2 * MIB, 2 * MIB)).await;
+        }
+        assert_eq!(free(&target).await, all - 15 * 256);
+        target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
+/// The device may still work on what a request had begun when it was given up.
+#[test]
+fn blocks_of_a_write_that_was_given_up_are_free_when_the_device_has_ended_it() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let all = free(&target).await;
+        target.probe.hold_writes(DEVICE_FILE);
+        {
+            let data = pattern(1, 0, MIB);
+            let mut write = std::pin::pin!(target.write_with(object(1), 0, &data, false));
+            assert_eq!(write.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(drop), Poll::Pending);
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        // Nothing is promised any more, and none of the blocks is used by others.
+        assert_eq!(free(&target).await, all);
+        target.probe.release_writes();
+        fill(&target, 2, 2, 0..8 * MIB).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        fill(&target, 2, 2, 8 * MIB..15 * MIB).await;
+        assert!(is_filled(&target, 2, 2, 0..15 * MIB).await);
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+    });
+}
+
+#[test]
+fn rot_on_the_device_is_an_error_with_the_objects_name() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        target.objects.flip_bit(DEVICE_FILE, (first_address(&target) + 5) * BLOCK + 17, 3);
+        let expected = FsError::Corrupt { object: object(1), ost: INDEX, offset: 5 * BLOCK };
+        assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected.clone()));
+        assert_eq!(target.ask(OstRequest::Verify(object(1))).await, Err(expected.clone()));
+        assert_eq!(target.write_with(object(1), 5 * BLOCK, b"x", false).await.unwrap_err(), expected);
+        let target = target.power_loss(1).await;
+        assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected));
+        assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK));
+        target.write(object(1), 0, &pattern(2, 0, MIB)).await;
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(2, 0, MIB));
+    });
+}
+
+#[test]
+fn a_device_is_told_by_its_label() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.ost.stop().await.unwrap();
+        let open = async |objects: &MemoryDevice| {
+            let devices = devices(&common::probe::Probe::new(objects.clone()), &target.journal, &target.cold);
+            let options = OstOptions { audits: true, ..quiet_options() };
+            let opened = Ost::open(target.seams.clone(), devices, "stria", INDEX, options, quiet_config()).await;
+            match opened {
+                Ok(ost) => ost.stop().await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        for copy in [0, 4095] {
+            target.objects.flip_bit(DEVICE_FILE, copy * BLOCK + 20, 1);
+            assert_eq!(open(&target.objects).await, Ok(()), "one copy is enough");
+            let mut block = vec![0; BLOCK as usize];
+            block = target.objects.read(DEVICE_FILE, copy * BLOCK, block).await.unwrap().0;
+            assert_eq!(&block[..8], b"StriaOST", "and the other is written again");
+        }
+        let other = TestOst::on(DEVICE, 2).await;
+        let refused = open(&other.objects).await.unwrap_err();
+        assert!(refused.contains("belongs to stria-OST0003"), "{refused}");
+        let none = open(&MemoryDevice::new()).await.unwrap_err();
+        assert!(none.contains("label of a device"), "{none}");
+    });
+}
+
+#[test]
+fn a_device_that_is_too_small_is_refused() {
+    run(async {
+        let target = TestOst::new(1).await;
+        let fresh =
+            || devices(&common::probe::Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
+        for blocks in [0, 1, 4095, 1 << 50] {
+            let engine = Engine::Blocks { blocks };
+            let refused = Ost::format_with(&target.seams, &fresh(), "stria", INDEX, engine, quiet_config()).await;
+            assert!(refused.unwrap_err().to_string().contains("at least 16 MiB"));
+        }
+    });
+}
+
+/// More than one allocation group, and tables of which next to nothing is in memory.
+#[test]
+fn an_object_across_groups_is_written_removed_and_written_again() {
+    run(async {
+        let engine = Engine::Blocks { blocks: 3 * 32_768 + 100 };
+        let (objects, options) = (MemoryDevice::new(), quiet_options());
+        let mut target = TestOst::with_all(engine, 1, objects, options, common::cold_config()).await;
+        let all = free(&target).await;
+        for round in 0..2 {
+            for piece in 0..75 {
+                let offset = piece * 4 * MIB;
+                fill(&target, 1 + piece % 2, round, offset..offset + 4 * MIB).await;
+            }
+            let checked = target.ask(OstRequest::Check(vec![object(1), object(2)])).await;
+            assert_eq!(checked, Ok(OstReply::Damage(Vec::new())));
+            target = target.restart().await;
+            for piece in 0..75 {
+                let offset = piece * 4 * MIB;
+                assert!(target.read(object(1 + piece % 2), offset, MIB).await == pattern(round, offset, MIB));
+            }
+            target.done(OstRequest::Destroy(vec![object(1), object(2)], None)).await;
+            target.sync().await;
+            assert_eq!(free(&target).await, all);
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        }
+    });
+}

@@ -1,0 +1,147 @@
+//! OSTs whose objects are on a device, or in one large file, beside OSTs with host files.
+
+mod common;
+
+use std::{fs, path::PathBuf, process::Command};
+
+use common::{
+    FileSystem, Program,
+    load::{Load, Random, compare_file},
+    programs::program,
+};
+
+/// A block device over a file.
+struct LoopDevice {
+    device: String,
+    _file: tempfile::NamedTempFile,
+}
+
+impl LoopDevice {
+    fn new(bytes: u64) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        file.as_file().set_len(bytes).expect("length");
+        let device = program("losetup").args(["--find", "--show"]).arg(file.path()).succeed();
+        Self { device: device.trim().to_owned(), _file: file }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").args(["--detach", &self.device]).status();
+        assert!(std::thread::panicking() || detached.is_ok_and(|status| status.success()), "{} stays", self.device);
+    }
+}
+
+/// What `stria inspect` says of an OST that is not served.
+fn inspect(system: &FileSystem, ost: usize) -> String {
+    system.shell(&format!("stria inspect {}", system.place().data(&format!("ost{ost}")).display())).succeed()
+}
+
+#[test]
+fn what_is_acknowledged_survives_the_death_of_the_server() {
+    let device = LoopDevice::new(512 << 20);
+    let on_device = format!("--device {}", device.device);
+    let mut system = FileSystem::start_on_devices(&["--size 512M", &on_device], 2);
+    fs::create_dir(system.root().join("wide")).expect("mkdir");
+    system.shell("lfs setstripe -c -1 -S 64k $A/wide").succeed();
+    let df = system.shell("lfs df $A").succeed();
+    let size = |ost: &str| {
+        let line = df.lines().find(|line| line.contains(ost)).expect("the OST is listed");
+        line.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok()).expect("its size in KiB")
+    };
+    assert_eq!((size("OST0000"), size("OST0001")), (512 << 10, 512 << 10), "{df}");
+    let large = Random(1).bytes(100 << 20);
+    for round in 0..2 {
+        let names = [format!("wide/{round}-0"), format!("wide/{round}-1")];
+        names.iter().for_each(|name| fs::create_dir(system.root().join(name)).expect("mkdir"));
+        let load = Load::start(system.root(), &[&names[0], &names[1]], round);
+        fs::write(system.path(1).join("wide/large"), &large).expect("write");
+        load.wait_for_progress(40);
+        system.kill_server(1);
+        for ost in 0..2 {
+            let inspected = inspect(&system, ost);
+            assert!(inspected.contains("device") && !inspected.contains("DAMAGE"), "{inspected}");
+        }
+        system.start_server(1);
+        load.wait_for_progress(40);
+        load.stop().compare(system.root());
+        compare_file(&system.root().join("wide/large"), &large);
+        system.check();
+    }
+    fs::remove_file(system.root().join("wide/large")).expect("unlink");
+    system.finish();
+}
+
+#[test]
+fn files_move_between_devices_and_host_files() {
+    let system = FileSystem::start_on_devices(&["--size 256M"], 1);
+    let path = system.root().join("file");
+    let data = Random(7).bytes((9 << 20) + 12345);
+    system.shell("lfs setstripe -c 1 -S 1M -i 0 $A/file").succeed();
+    fs::write(&path, &data).expect("write");
+    for ost in [3, 0] {
+        system.shell(&format!("lfs migrate -c 1 -S 1M -o {ost} $A/file")).succeed();
+        assert_eq!(system.shell("lfs getstripe -i $A/file").succeed().trim(), ost.to_string());
+        compare_file(&path, &data);
+    }
+    system.shell("cp $A/file $A/copy && cmp $A/file $A/copy && truncate -s 5000000 $A/file").succeed();
+    compare_file(&path, &data[..5_000_000]);
+    system.finish();
+}
+
+#[test]
+fn programs_find_what_they_wrote_on_a_device() {
+    let system = FileSystem::start_on_devices(&["--size 256M"], 1);
+    system.shell("mkdir $A/d && lfs setstripe -c 1 -i 0 $A/d").succeed();
+    let fio =
+        "fio --name=x --directory=$A/d --size=24M --ioengine=psync --verify=crc32c --verify_fatal=1 --randrepeat=1";
+    for job in ["--rw=write --bs=1M", "--rw=randwrite --bs=4k --io_size=8M", "--rw=randwrite --bsrange=1k-256k"] {
+        system.shell(&format!("{fio} {job} --end_fsync=1")).succeed();
+    }
+    // Full, and overwritten.
+    system.shell("! dd if=/dev/zero of=$A/d/fill bs=1M status=none 2>/dev/null").succeed();
+    system.shell("dd if=/dev/urandom of=$A/d/fill bs=1M count=100 conv=notrunc,fsync status=none").succeed();
+    system.shell("rm $A/d/fill && fallocate -l 100M $A/d/reserved").succeed();
+    system.finish();
+}
+
+#[test]
+fn a_device_in_use_and_one_with_data_are_refused() {
+    let device = LoopDevice::new(64 << 20);
+    let on_device = format!("--device {}", device.device);
+    let mut system = FileSystem::start_on_devices(&[&on_device], 1);
+    fs::write(system.root().join("file"), Random(3).bytes(1 << 20)).expect("write");
+    let other = system.place().data("other.toml");
+    let directory: PathBuf = system.place().data("other");
+    let text = format!(
+        "fsname = \"stria\"\nlisten = \"127.0.0.1:1\"\nmgs = \"127.0.0.1:2\"\n[[target]]\nrole = \"ost\"\nindex = 9\ndir = \"{}\"\n",
+        directory.display()
+    );
+    fs::write(&other, text).expect("configuration");
+    let format = |options: &str| -> common::Output {
+        let line: Program = system.shell(&format!("stria format {} --engine blocks {options}", other.display()));
+        line.output()
+    };
+    for (options, expected) in [
+        (on_device.as_str(), "it has the data of stria-OST0000"),
+        ("--device /dev/null", "neither a block device nor a file"),
+        ("--size 1M", "--size"),
+        ("", "needs --device DEV or --size SIZE"),
+    ] {
+        let refused = format(options);
+        assert!(refused.status != 0 && refused.stderr.contains(expected), "{options}: {}", refused.stderr);
+    }
+    // Another device in its place, as after a change of names.
+    system.kill_server(1);
+    let link = system.place().data("ost0").join("device");
+    fs::rename(&link, link.with_extension("kept")).expect("rename");
+    let server = system.shell(&format!("stria serve {}", system.place().data("oss.toml").display())).output();
+    assert!(server.status != 0 && server.stderr.contains("is missing"), "{}", server.stderr);
+    std::os::unix::fs::symlink(&other, &link).expect("link");
+    let server = system.shell(&format!("stria serve {}", system.place().data("oss.toml").display())).output();
+    assert!(server.status != 0 && server.stderr.contains("label of a device"), "{}", server.stderr);
+    fs::remove_file(&link).expect("unlink");
+    fs::rename(link.with_extension("kept"), &link).expect("rename");
+    system.start_server(1);
+    system.finish();
+}
