@@ -54,8 +54,8 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    ClientId, Credentials, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind, ObjectId, OstIndex, Owner,
-    SetAttributes, SetTime, SpaceUsage, Timestamp,
+    ClientId, Credentials, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind, ObjectId,
+    OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
