@@ -415,7 +415,7 @@ fn nobody_serves_what_was_changed() {
 
 #[test]
 fn two_changes_at_a_time_are_made() {
-    explore_all(&[(TWO_INODES, 2, 2, 0, 100_000), (TWO_BITS, 2, 2, 0, 10_000)]);
+    explore_all(&[(TWO_INODES, 2, 2, 0, 100_000), (TWO_BITS, 2, 2, 0, 100_000)]);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn a_client_that_dies_holds_up_changes_until_its_session_ends_or_it_connects_aga
         (TWO_INODES, 2, 1, 1, 200_000),
         (TWO_INODES, 1, 2, 1, 100_000),
         (TWO_BITS, 2, 1, 1, 50_000),
-        (TWO_BITS, 1, 2, 1, 20_000),
+        (TWO_BITS, 1, 2, 1, 80_000),
     ]);
 }
 
