@@ -200,7 +200,7 @@ impl Teller {
         }
     }
 
-    /// One line for all: what follows for one of them follows for the others.
+    /// One line for all of them: they came with one withdrawal.
     fn report_unknown(&self, nodes: &[u64]) {
         let Some(first) = nodes.first() else { return };
         self.statistics.add(Count::Overdue);

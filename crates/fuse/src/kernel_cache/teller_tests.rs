@@ -74,7 +74,7 @@ fn has_words(line: &str, words: &[&str]) {
 }
 
 /// A request of this thread about the inode, which is not answered.
-fn request(teller: &Teller, opcode: Opcode) -> (impl Drop, String) {
+fn request(teller: &Teller, opcode: Opcode) -> (impl Drop + use<>, String) {
     let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
     let entry = teller.waiting.enter(1, WaitingRequest { opcode, node: NODE, thread });
     let program = fs::read_to_string("/proc/thread-self/comm").unwrap();

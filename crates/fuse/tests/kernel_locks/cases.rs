@@ -69,7 +69,7 @@ fn opened_directory(ours: &Path, _: &Path) -> Option<File> {
 
 fn nothing(_: &Path) {}
 
-/// Whoever has listed the directory cannot tell any more that a name is missing.
+/// A client that knew all names of the directory has to ask again whether one exists.
 fn another_name(theirs: &Path) {
     fs::write(theirs.join("d/another"), b"").unwrap();
 }

@@ -292,9 +292,10 @@ fn hold_requests(gates: &Gates, client: &Client, choice: fn(&MdtRequest) -> bool
 /// the thread waits for a lock that the change then goes on to hold.
 #[test]
 fn a_change_that_arrives_while_the_kernel_waits_for_its_lock_ends_the_wait() {
+    type Make = (&'static str, fn(&Path) -> io::Result<()>);
     let cluster = Cluster::pair_on_network();
     let [a, b] = cluster.clients() else { panic!() };
-    let makes: [(&str, fn(&Path) -> io::Result<()>); 3] = [
+    let makes: [Make; 3] = [
         ("CREATE", |path| File::create_new(path).map(drop)),
         ("MKDIR", |path| fs::create_dir(path)),
         ("LINK", |path| fs::hard_link(path.with_file_name("file"), path)),
