@@ -5,9 +5,10 @@ mod common;
 use std::{fs, path::PathBuf, process::Command};
 
 use common::{
-    FileSystem, Program,
+    FileSystem, Program, TIMEOUT,
     load::{Load, Random, compare_file},
     programs::program,
+    wait_for,
 };
 
 /// A block device over a file.
@@ -101,7 +102,12 @@ fn programs_find_what_they_wrote_on_a_device() {
     // Full, and overwritten.
     system.shell("! dd if=/dev/zero of=$A/d/fill bs=1M status=none 2>/dev/null").succeed();
     system.shell("dd if=/dev/urandom of=$A/d/fill bs=1M count=100 conv=notrunc,fsync status=none").succeed();
-    system.shell("rm $A/d/fill && fallocate -l 100M $A/d/reserved").succeed();
+    system.shell("rm $A/d/fill").succeed();
+    // A removed file has its space until the metadata server has told the OST.
+    wait_for("space of the removed file", TIMEOUT, || {
+        let reserved = system.shell("fallocate -l 100M $A/d/reserved").output();
+        (reserved.status == 0).then_some(())
+    });
     system.finish();
 }
 

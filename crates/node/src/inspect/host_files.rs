@@ -92,10 +92,9 @@ impl HostFiles {
 
     /// Compares them with the files, or with the device.
     pub fn inspect(mut self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
-        if let Some((superblock, blocks)) = self.superblock.take().and_then(|superblock| match superblock.engine {
-            Engine::Directory => None,
-            Engine::Blocks { blocks } => Some((superblock, blocks)),
-        }) {
+        if let Some(superblock) = self.superblock.take()
+            && let Engine::Blocks { blocks } = superblock.engine
+        {
             return self.inspect_device(&superblock, blocks, report);
         }
         let root = self.directory.join(OBJECTS_DIRECTORY);

@@ -72,10 +72,10 @@
 //! | blocks were freed, before the commit | free | used again, with their bytes, as their object has them |
 //! | after the commit | free, and perhaps used by others | same |
 //!
-//! Downside: overwritten data are written twice (on a device only small ones); a file that is truncated and written again within
-//! a commit interval goes through the journal until the commit that the first such write requests;
-//! bit rot in an unflushed block before a crash cannot be distinguished from bytes that never
-//! arrived.
+//! Downside: overwritten data are written twice (on a device only small ones); a file that is
+//! truncated and written again within a commit interval goes through the journal until the commit
+//! that the first such write requests; bit rot in an unflushed block before a crash cannot be
+//! distinguished from bytes that never arrived.
 
 mod audit;
 mod change;
