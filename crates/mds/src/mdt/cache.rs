@@ -115,9 +115,10 @@ impl Mdt {
 
     /// A change has waited for a second: one line a second says for whom.
     fn report_wait(&self, change: ChangeId) {
+        // First: listing what a change waits for may take long, and the namespace is locked.
+        let Some(left_out) = self.revoker.begin_report(self.seams.clock.now()) else { return };
         let awaited = self.namespace().volatile.cache.awaited(change);
         let Some(Revocation { client, inode, bits, .. }) = awaited.first().copied() else { return };
-        let Some(left_out) = self.revoker.begin_report(self.seams.clock.now()) else { return };
         let name = self.revoker.clients().and_then(|clients| clients.name(client)).unwrap_or_default();
         tracing::warn!(
             target = %self.name(), %client, name, %inode, parts = %bits, locks = awaited.len(), left_out,

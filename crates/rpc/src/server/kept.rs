@@ -28,6 +28,7 @@ pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
     }
     let mut copy = answer.clone();
     (copy.extension.granted, copy.extension.changed) = (Vec::new(), Vec::new());
+    copy.extension.names = Vec::new();
     if copy.extension.data.take().is_some() {
         copy.bulk = Bytes::new();
     }
@@ -40,7 +41,11 @@ pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
 /// Whether an answer says something about locks, which live as long as a connection.
 fn depends_on_connection(Answer { reply, extension, .. }: &Answer) -> bool {
     let has_locks = matches!(reply, Ok(Reply::Mdt(reply)) if reply.grants_locks());
-    has_locks || !extension.granted.is_empty() || !extension.changed.is_empty() || extension.data.is_some()
+    has_locks
+        || !extension.granted.is_empty()
+        || !extension.changed.is_empty()
+        || !extension.names.is_empty()
+        || extension.data.is_some()
 }
 
 /// An error as it goes out.

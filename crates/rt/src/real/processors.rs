@@ -87,24 +87,29 @@ impl Places {
     /// Those of all threads of this process.
     fn apply(&self) -> io::Result<()> {
         for _ in 0..ROUNDS_MAX {
-            let mut has_moved = false;
+            let (mut has_moved, mut are_allowed) = (false, false);
             for entry in fs::read_dir("/proc/self/task")? {
                 let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
                 let Some(thread) = number.and_then(Pid::from_raw) else { continue };
                 let Some(wanted) = self.of(thread) else { return Ok(()) };
                 let moved = sched_getaffinity(Some(thread)).and_then(|found| {
-                    let differs = found != wanted;
-                    if differs {
+                    if found != wanted {
                         sched_setaffinity(Some(thread), &wanted)?;
                     }
-                    Ok(differs)
+                    // The host may allow fewer processors than at the start.
+                    Ok(found != wanted && sched_getaffinity(Some(thread))? != found)
                 });
                 match moved {
-                    Ok(moved) => has_moved |= moved,
+                    Ok(moved) => (has_moved, are_allowed) = (has_moved | moved, true),
                     // It has ended.
                     Err(Errno::SRCH) => {}
+                    // The host refuses: its processor is gone, or the kernel binds the thread itself.
+                    Err(Errno::INVAL) => tracing::debug!(?thread, "a thread stays on its processors"),
                     Err(error) => return Err(error.into()),
                 }
+            }
+            if !are_allowed {
+                return Err(Errno::INVAL.into());
             }
             if !has_moved {
                 return Ok(());

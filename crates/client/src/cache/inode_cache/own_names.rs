@@ -26,11 +26,12 @@ impl InodeCache {
         granted: &[LockHandle],
         reply: Option<&Reply<'_>>,
     ) {
-        let changed_nothing =
-            reply.is_some_and(|reply| matches!(reply.reply, MdtReply::Created(created) if !created.created));
-        if changed_nothing {
-            return;
-        }
+        let changed_nothing = reply.is_some_and(|reply| match reply.reply {
+            MdtReply::Created(created) => !created.created,
+            // To be asked again.
+            MdtReply::SyncFirst(_) | MdtReply::Waiting => true,
+            _ => false,
+        });
         let told = reply.map_or(&[][..], |reply| &reply.beside.names);
         for subject in &question.changes {
             let Subject::Name(directory, name) = subject else { continue };
@@ -42,6 +43,7 @@ impl InodeCache {
             let told = told.iter().rev().find(|changed| changed.directory == *directory && changed.name == *name);
             match told.filter(|_| is_known) {
                 Some(changed) => self.listings.follow(changed, self.epoch, self.locks_max),
+                None if is_known && changed_nothing => {}
                 None => self.listings.forget(*directory),
             }
         }
