@@ -79,11 +79,13 @@ fn direct_io_is_parallel() {
             format!("--rw={what} --ioengine=psync --thread --numjobs=8 --offset_increment=1m --bs=64k --size=256k");
         reaches(&system, 8, 1, &threads);
     }
-    // A file that grows: the kernel executes one such write at a time, but a large one is parallel.
+    // A file that grows: the kernel executes one such write at a time, but its parts are parallel.
     system.shell("mkdir $A/new && lfs setstripe -c 4 -S 1M $A/new").succeed();
+    let extend =
+        "--name=extend --filename=new/file --unlink=1 --rw=write --ioengine=libaio --iodepth=1 --bs=8m --size=8m
+        --direct=1 --fallocate=none --output-format=terse";
     reached_by(&system, 8, 1, "one write that extends its file", |directory, _| {
-        let write = "if=/dev/zero of=new/file bs=8M count=1 oflag=direct status=none";
-        program("dd").args(write.split_whitespace()).within(directory).succeed();
+        program("fio").args(extend.split_whitespace()).within(directory).succeed();
     });
     system.finish();
 }
