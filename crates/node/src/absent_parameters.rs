@@ -17,7 +17,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("timeouts", TIMEOUTS),
     ("at_min", TIMEOUTS),
     ("at_max", TIMEOUTS),
-    ("parallel_dio", "direct I/O is always parallel: its parts go to all stripes at once"),
+    ("parallel_dio", "direct I/O is always parallel, as far as the kernel sends requests at once"),
     ("max_ptlrpcds", RPC_THREADS),
     ("ptlrpcd_per_cpt_max", RPC_THREADS),
     ("ptlrpcd_cpts", PROCESSORS),

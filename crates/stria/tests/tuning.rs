@@ -3,7 +3,10 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use common::{FileSystem, TIMEOUT, Transport, programs::program, wait::End, wait_for};
 
@@ -17,8 +20,7 @@ fn in_flight(system: &FileSystem) -> usize {
 /// Runs fio several times at once, on one file, again and again until so many requests are in
 /// flight.
 fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str) {
-    reached_by(system, requests, programs, options, |number| {
-        let directory = system.path(0);
+    reached_by(system, requests, programs, options, |directory, number| {
         let offset = number * (8 << 20) / programs;
         program("fio")
             .arg("--name=direct")
@@ -33,15 +35,15 @@ fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str)
 
 /// Runs several programs at once, again and again until so many requests are in flight. The OSTs
 /// answer each after two seconds.
-fn reached_by(system: &FileSystem, requests: usize, programs: usize, what: &str, run: impl Fn(usize) + Sync) {
+fn reached_by(system: &FileSystem, requests: usize, programs: usize, what: &str, run: impl Fn(&Path, usize) + Sync) {
     system.ctl("set_param 'obdfilter.*.limit_latency_us=2000000'");
     let reached = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (end, reached, run) = (End(&reached), &reached, &run);
+        let (end, reached, run, directory) = (End(&reached), &reached, &run, system.path(0));
         for number in 0..programs {
             scope.spawn(move || {
                 while !reached.load(Ordering::SeqCst) {
-                    run(number);
+                    run(directory, number);
                 }
             });
         }
@@ -77,10 +79,13 @@ fn direct_io_is_parallel() {
             format!("--rw={what} --ioengine=psync --thread --numjobs=8 --offset_increment=1m --bs=64k --size=256k");
         reaches(&system, 8, 1, &threads);
     }
-    // A file that grows: the kernel executes one such write at a time, but a large one is parallel.
+    // A file that grows: the kernel executes one such write at a time, but its parts are parallel.
     system.shell("mkdir $A/new && lfs setstripe -c 4 -S 1M $A/new").succeed();
-    reached_by(&system, 8, 1, "one write that extends its file", |_| {
-        system.shell("dd if=/dev/zero of=$A/new/file bs=8M count=1 oflag=direct status=none").succeed();
+    let extend =
+        "--name=extend --filename=new/file --unlink=1 --rw=write --ioengine=libaio --iodepth=1 --bs=8m --size=8m
+        --direct=1 --fallocate=none --output-format=terse";
+    reached_by(&system, 8, 1, "one write that extends its file", |directory, _| {
+        program("fio").args(extend.split_whitespace()).within(directory).succeed();
     });
     system.finish();
 }

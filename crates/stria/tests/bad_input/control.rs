@@ -35,7 +35,6 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
         ("ost.OSS.ost_io.nrs_orr_offset_type=physical", "allowed: logical"),
         ("ost.OSS.ost_io.nrs_trr_supported=all", "expected reads, writes or reads_and_writes"),
         ("ost.OSS.ost_io.nrs_delay_pct=101", "expected a number from 0 to 100"),
-        ("ost.OSS.ost_io.nrs_tbf_rule=begin", "expected start NAME CONDITIONS rate=RATE"),
         ("ost.OSS.ost_create.threads_max=1", "an object is created by its first write"),
         ("ost.OSS.ost_io.req_history=1", "there is no 'ost.OSS.ost_io.req_history'"),
         ("cpu_pattern=all", "expected processors such as 0-3,8"),
@@ -46,6 +45,7 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
     site.ctl_refused(&["set_param", "ost.OSS.ost_io.nrs_tbf_rule=stop one"]).says(&["rules are for tbf"]);
     site.ctl(&["set_param", "ost.OSS.ost_io.nrs_policies=tbf"]);
     for (rule, expected) in [
+        ("begin one", "expected start NAME CONDITIONS rate=RATE"),
         ("start one uid={1}", "a rule has a rate"),
         ("start one uid={1} rate=0", "expected a rate from 1 to 1000000"),
         ("start one opcode={ost_nosuch} rate=1", "unknown opcode 'ost_nosuch'; allowed: "),
