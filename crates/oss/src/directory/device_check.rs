@@ -41,7 +41,8 @@ impl DirectoryStore {
         let groups = [blocks.start, blocks.end - 1].map(|block| device.group_of(block));
         for group in groups.into_iter().flatten() {
             if !device.is_loaded(group) {
-                device.load(group, &records.bitmap(group)?).map_err(|wrong| self.inconsistent(&wrong))?;
+                let bitmap = records.bitmap(group)?;
+                device.load(group, &bitmap).map_err(|wrong| self.inconsistent(&wrong))?;
             }
         }
         Ok(device.first_unused(&blocks).map(|block| format!("block {block} of the device is marked as free")))
