@@ -9,16 +9,20 @@ pub mod caches;
 mod calibrate;
 pub mod fdatasync;
 pub mod history;
+mod interval;
 mod ior;
 pub mod leftovers;
 mod mdtest;
 pub mod measurement;
+mod network;
+mod processor_quota;
 mod random;
 mod records;
 pub mod report;
 pub mod study;
 pub mod systems;
 mod target;
+pub mod threads;
 pub mod tree;
 mod workers;
 
@@ -87,6 +91,9 @@ pub enum BenchCommand {
         #[command(subcommand)]
         command: study::E1Command,
     },
+    /// `stria study service-threads live`
+    #[command(hide = true)]
+    E2(threads::LiveOptions),
     /// `stria study stripe-advice live`
     #[command(hide = true)]
     E3(study::PresetOptions),
@@ -183,6 +190,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
             false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
         },
         BenchCommand::E1 { command } => study::run_e1(&command),
+        BenchCommand::E2(options) => threads::run(&options),
         BenchCommand::E3(options) => study::run_e3(&options),
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
