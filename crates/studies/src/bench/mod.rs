@@ -5,6 +5,7 @@
 //! Results are JSON lines (one per measurement) and a table of medians. Every figure that includes
 //! durability is shown with the disk's fdatasync rate at that moment.
 
+pub mod both_ends;
 pub mod caches;
 mod calibrate;
 pub mod fdatasync;
@@ -16,6 +17,7 @@ mod mdtest;
 pub mod measurement;
 mod network;
 mod processor_quota;
+mod queues;
 mod random;
 mod records;
 pub mod report;
@@ -118,6 +120,9 @@ pub enum BenchCommand {
     },
     /// Measure what code costs in processor time on this machine, for the lab
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure the processor time that queues, request schedulers and tuners add to a create and to
+    /// a read of 4 KiB
+    Queues(queues::QueuesArgs),
     /// All of the above, with sizes for a run of a few minutes
     All {
         /// Common options.
@@ -193,6 +198,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::E2(options) => threads::run(&options),
         BenchCommand::E3(options) => study::run_e3(&options),
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
+        BenchCommand::Queues(arguments) => queues::run(&arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {
