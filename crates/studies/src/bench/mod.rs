@@ -7,7 +7,7 @@
 
 pub mod both_ends;
 pub mod caches;
-mod calibrate;
+pub mod calibrate;
 pub mod fdatasync;
 pub mod history;
 mod interval;
@@ -26,7 +26,7 @@ pub mod systems;
 mod target;
 pub mod threads;
 pub mod tree;
-mod workers;
+pub mod workers;
 
 use std::{
     fs::File,
