@@ -206,7 +206,9 @@ impl Cluster {
     }
 
     async fn format(&self, role: Role, hardware: Option<&dyn Hardware>) -> Result<(), String> {
-        let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, DiskModel::default());
+        let takes_no_time = hardware.is_some_and(|hardware| hardware.tables_take_no_time());
+        let tables = if takes_no_time { DiskModel::INSTANT } else { DiskModel::default() };
+        let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, tables);
         let mut disks: Vec<Disk> = match role {
             Role::Oss(_) => self.osts_of(role).map(|ost| disk(&format!("oss{}", ost.0))).collect(),
             Role::Mgs | Role::Mds => vec![disk(&role.host())],

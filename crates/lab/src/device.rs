@@ -39,6 +39,11 @@ pub struct DiskModel {
     pub flush: Duration,
 }
 
+impl DiskModel {
+    /// Takes no time.
+    pub const INSTANT: Self = Self { operation: Duration::ZERO, byte: Duration::ZERO, flush: Duration::ZERO };
+}
+
 impl Default for DiskModel {
     /// About a data-centre SSD behind the page cache: 1 GB/s, flushes of half a millisecond.
     fn default() -> Self {

@@ -2,7 +2,7 @@
 //! unlimited bandwidth and disks have no queues, which is sufficient to find bugs; the models are
 //! in the crate `studies`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rt::{Cpu, Device, Instant};
@@ -16,6 +16,11 @@ pub trait Links: Send + Sync {
 
     /// When a frame of so many bytes that is sent now is through; occupies the links until then.
     fn through(&self, now: Instant, from: &str, to: &str, bytes: u64) -> Instant;
+
+    /// The delay of every frame; `None`: that of every network of the lab.
+    fn delay(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// Links, disks of objects, processors.
@@ -26,6 +31,12 @@ pub trait Hardware: Send + Sync {
     /// The disks that this object storage target's objects are on. Asked for once per target; they
     /// survive its server's process.
     fn objects(&self, simulation: &Simulation, ost: u16) -> Arc<dyn Device>;
+
+    /// Whether the disks that hold the tables of servers take no time: what is appended to a page
+    /// cache is processor time.
+    fn tables_take_no_time(&self) -> bool {
+        false
+    }
 
     /// The cores of this host; without a model, processor time costs nothing. Asked for once per
     /// host.

@@ -159,6 +159,9 @@ impl Network {
     }
 
     fn link_delay(&self) -> Duration {
+        if let Some(delay) = self.links.as_ref().and_then(|links| links.delay()) {
+            return delay;
+        }
         LINK_DELAY + Duration::from_nanos(self.random.within(0..LINK_DELAY.as_nanos() as u64 / 2))
     }
 

@@ -114,6 +114,7 @@ const OF_OST: &[Leaf] = &[
     shown("kbytesavail"),
     shown("kbytesfree"),
     shown("kbytestotal"),
+    number("limit_burst_us", LIMIT_LATENCY_US),
     number("limit_latency_us", LIMIT_LATENCY_US),
     number("limit_mbps", LIMIT_MBPS),
     number("no_create", 0..=1),

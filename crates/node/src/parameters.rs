@@ -14,7 +14,7 @@ use super::{
     Node,
     parameter_names::{LOCK_AGES_MS, LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
-    tuner_parameters,
+    tuner_parameters::{self, Switch},
 };
 
 /// Tells the tuners of service threads how busy the processors are. They are off until their
@@ -198,7 +198,11 @@ fn register_tuner(
 ) -> Result<(), ParameterError> {
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let set = move |text: &str| {
-        changed.set_tuner(role, tuner_parameters::parse(text)?);
+        match tuner_parameters::parse(text)? {
+            Switch::On => changed.set_tuner(role, true),
+            Switch::From(count) => changed.tune_from(role, count),
+            Switch::Off => changed.set_tuner(role, false),
+        }
         Ok(())
     };
     let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();

@@ -10,7 +10,7 @@ use rt::{
     real::io_threads::{IO_THREADS_MAX, IoThreads},
 };
 
-use super::tuner_parameters;
+use super::tuner_parameters::{self, Switch};
 
 /// A service, and where its parameters are.
 pub struct KnownService {
@@ -139,10 +139,10 @@ fn register_threads(
 fn register_tuner(tree: &ParameterTree, prefix: &str, service: &Arc<Service>) -> Result<(), ParameterError> {
     let (shown, changed) = (service.clone(), service.clone());
     let set = move |text: &str| {
-        if tuner_parameters::parse(text)? {
-            changed.tune()
-        } else {
-            changed.stop_tuning()
+        match tuner_parameters::parse(text)? {
+            Switch::On => changed.tune(),
+            Switch::From(threads) => changed.tune_from(threads.into()),
+            Switch::Off => changed.stop_tuning(),
         }
         Ok(())
     };

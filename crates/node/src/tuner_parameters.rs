@@ -1,13 +1,26 @@
 //! What the parameters of tuners take and show.
 
 use rpc::{Mode, Tuning};
+use rt::parameters::parse_number;
 
-/// Whether a tuner is to be on.
-pub fn parse(text: &str) -> Result<bool, String> {
-    match text {
-        "on" | "1" => Ok(true),
-        "off" | "0" => Ok(false),
-        _ => Err("expected on or off".to_owned()),
+/// What becomes of a tuner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Off.
+    Off,
+    /// On, beginning with the present number.
+    On,
+    /// On, beginning with this number.
+    From(u16),
+}
+
+/// What a tuner is to do: on, off, or on:N.
+pub fn parse(text: &str) -> Result<Switch, String> {
+    match (text, text.strip_prefix("on:")) {
+        ("on" | "1", _) => Ok(Switch::On),
+        ("off" | "0", _) => Ok(Switch::Off),
+        (_, Some(number)) => parse_number(number, &(1..=u64::from(u16::MAX))).map(|number| Switch::From(number as u16)),
+        _ => Err("expected on or off, or on:N to begin with N".to_owned()),
     }
 }
 
@@ -29,4 +42,20 @@ pub fn log(tuning: &Tuning, setting: usize, most: usize, unit: &str) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuners_are_switched_by_word_and_begin_where_they_are_told_to() {
+        for (text, expected) in [("on", Switch::On), ("1", Switch::On), ("off", Switch::Off), ("on:1", Switch::From(1))]
+        {
+            assert_eq!(parse(text), Ok(expected), "{text}");
+        }
+        for text in ["", "on:", "on:0", "on:x", "on:65536", "perhaps"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 }

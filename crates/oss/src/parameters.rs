@@ -20,7 +20,7 @@ pub const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
 pub const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
 /// Limits in MiB per second: up to 1 TiB.
 pub const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
-/// Latency in microseconds: up to ten seconds.
+/// Latency, and what is saved up, in microseconds: up to ten seconds.
 pub const LIMIT_LATENCY_US: RangeInclusive<u64> = 0..=10_000_000;
 
 impl RateLimit {
@@ -45,6 +45,19 @@ impl RateLimit {
             move || get.latency().as_micros().to_string(),
             move |text| {
                 set.set_latency(Duration::from_micros(parse_number(text, &LIMIT_LATENCY_US)?));
+                Ok(())
+            },
+        )
+        .within(LIMIT_LATENCY_US)
+    }
+
+    fn burst_parameter(self: &Arc<Self>, doc: &'static str) -> Parameter {
+        let (get, set) = (self.clone(), self.clone());
+        Parameter::writable(
+            doc,
+            move || get.burst().as_micros().to_string(),
+            move |text| {
+                set.set_burst(Duration::from_micros(parse_number(text, &LIMIT_LATENCY_US)?));
                 Ok(())
             },
         )
@@ -130,7 +143,9 @@ impl Ost {
     fn limits(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
         let rate = "limit in MiB/s of this target for reads and writes, for studies; 0: none";
         let latency = "microseconds added to every read and write, for studies";
+        let burst = "microseconds that the limits of an idle target save up, for studies";
         vec![
+            ("limit_burst_us", self.limit().burst_parameter(burst)),
             ("limit_mbps", self.limit().rate_parameter(rate)),
             ("limit_latency_us", self.limit().latency_parameter(latency)),
         ]

@@ -3,9 +3,10 @@
 //! study can be run in miniature.
 //!
 //! A token bucket with a queue. A request costs `latency + bytes / rate`; requests are served in
-//! order of arrival, one at a time; a device that was idle has saved up at most [`BURST`], which
-//! absorbs the coarseness of real timers, so that the rate is met on average. Time comes from the
-//! clock's seam: in virtual time a limit is exact.
+//! order of arrival, one at a time; a device that was idle has saved up at most a burst, [`BURST`]
+//! by default, which absorbs the coarseness of real timers, so that the rate is met on average. No
+//! real device saves anything: where it matters how many requests wait, the burst is set to zero.
+//! Time comes from the clock's seam: in virtual time a limit is exact.
 //!
 //! Life cycle: off until a rate or a latency is set; settings apply to requests that start to be
 //! served after them. A request dropped while it waits leaves the queue and costs nothing.
@@ -24,13 +25,25 @@ use types::time::transfer_time;
 pub const BURST: Duration = Duration::from_millis(5);
 
 /// Limits one device, or the link of one server. Off by default.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RateLimit {
     /// 0: no limit.
     bytes_per_second: AtomicU64,
     latency_ns: AtomicU64,
+    burst_ns: AtomicU64,
     /// When the device has served everything before; the holder of the lock is being served.
     free_at: tokio::sync::Mutex<Instant>,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: AtomicU64::new(0),
+            latency_ns: AtomicU64::new(0),
+            burst_ns: AtomicU64::new(BURST.as_nanos() as u64),
+            free_at: tokio::sync::Mutex::default(),
+        }
+    }
 }
 
 impl RateLimit {
@@ -54,6 +67,16 @@ impl RateLimit {
         self.latency_ns.store(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Time that an idle device may have saved up.
+    pub fn burst(&self) -> Duration {
+        Duration::from_nanos(self.burst_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sets the time that an idle device may have saved up.
+    pub fn set_burst(&self, burst: Duration) {
+        self.burst_ns.store(u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// Time a request of so many bytes occupies the device.
     pub fn cost(&self, bytes: u64) -> Duration {
         self.latency()
@@ -68,10 +91,12 @@ impl RateLimit {
         if self.bytes_per_second() == 0 && self.latency_ns.load(Ordering::Relaxed) == 0 {
             return;
         }
+        // Before it waits for others: their late timers cost it nothing.
+        let arrived = clock.now();
         // The queue itself: tokio's mutex is granted in order of arrival, and a waiter that is
         // dropped leaves it.
         let mut free_at = self.free_at.lock().await;
-        let end = served_at(*free_at, clock.now(), self.cost(bytes));
+        let end = served_at(*free_at, arrived, self.burst(), self.cost(bytes));
         if end > clock.now() {
             clock.sleep_until(end).await;
         }
@@ -80,9 +105,10 @@ impl RateLimit {
     }
 }
 
-/// When a request that costs this much is done on a device that is free at `free_at`.
-fn served_at(free_at: Instant, now: Instant, cost: Duration) -> Instant {
-    let saved = Instant(now.0.saturating_sub(BURST.as_nanos() as u64));
+/// When a request that arrived then and costs this much is done on a device that is free at
+/// `free_at`.
+fn served_at(free_at: Instant, arrived: Instant, burst: Duration, cost: Duration) -> Instant {
+    let saved = Instant(arrived.0.saturating_sub(u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX)));
     free_at.max(saved) + cost
 }
 
@@ -94,11 +120,15 @@ mod tests {
 
     #[test]
     fn an_idle_device_has_saved_a_burst_and_a_busy_one_nothing() {
-        let cost = Duration::from_millis(20);
-        assert_eq!(served_at(Instant(0), Instant(1000 * MS), cost), Instant(1015 * MS));
-        assert_eq!(served_at(Instant(1015 * MS), Instant(1000 * MS), cost), Instant(1035 * MS));
-        let late = Instant(1017 * MS);
-        assert_eq!(served_at(Instant(1015 * MS), late, cost), Instant(1035 * MS), "a late timer costs no rate");
+        let served = |free_at, arrived| {
+            let end = served_at(Instant(free_at * MS), Instant(arrived * MS), BURST, Duration::from_millis(20));
+            end.0 / MS
+        };
+        assert_eq!(served(0, 1000), 1015);
+        assert_eq!(served(1015, 1000), 1035);
+        assert_eq!(served(1015, 1017), 1035, "a late timer costs no rate");
+        let exact = served_at(Instant(0), Instant(1000 * MS), Duration::ZERO, Duration::from_millis(20));
+        assert_eq!(exact, Instant(1020 * MS), "without a burst nothing is saved");
     }
 
     #[test]

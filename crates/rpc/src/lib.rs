@@ -21,5 +21,5 @@ pub use import::{
     Recovery, unexpected,
 };
 pub use server::{Server, ServerOptions, SessionInfo};
-pub use service::{Parked, Service, ServiceStatistics};
+pub use service::{Admission, Parked, Permit, QueueFull, Service, ServiceStatistics, Waiting};
 pub use tuning::{Mode, ProcessorUse, Tuning};

@@ -14,7 +14,9 @@ use node::{
     serve::ServeArgs,
     up::UpArgs,
 };
-use studies::{AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, StudyCommand};
+use studies::{
+    AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, PredictArgs, ServiceThreadsArgs, StudyCommand,
+};
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
@@ -151,6 +153,8 @@ pub enum LabCommand {
         #[arg(long)]
         mode: Option<lab::Mode>,
     },
+    /// Compare rates that the lab predicts for this machine with measured ones
+    Predict(PredictArgs),
     /// `stria study`, in virtual time
     #[command(hide = true)]
     E1 {

@@ -25,6 +25,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             let options = |seed| SeedOptions { seed, operations, mode, faults: None };
             run_many((first..first.saturating_add(seeds)).map(options), seeds)
         }
+        LabCommand::Predict(arguments) => studies::predict(arguments),
         LabCommand::E1 { workload, nodes_max, arguments } => studies::e1(*workload, *nodes_max, arguments),
         LabCommand::E2 { arguments } => studies::e2(arguments),
         LabCommand::E3 { arguments } => studies::e3(arguments),

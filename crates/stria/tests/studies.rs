@@ -6,7 +6,10 @@
 
 mod common;
 
-use common::{FileSystem, Place, Transport, programs::program};
+use std::{path::Path, process::Command};
+
+use common::{Daemon, FileSystem, Place, TIMEOUT, Transport, programs::program, wait_for};
+use rustix::process::Signal;
 
 /// Runs `stria bench`; the JSON lines it wrote.
 fn bench(place: &Place, arguments: &str) -> Vec<serde_json::Value> {
@@ -203,4 +206,76 @@ fn table_5_runs_in_miniature() {
     let lines = study(&place, &format!("blast live {options}"));
     assert_eq!(lines.len(), 18);
     assert!(lines.iter().all(|line| line["operations"] == 1 && line["bytes"].as_u64() > Some(700_000)), "{lines:?}");
+}
+
+/// Begins E2 live in a directory, with few and short measurements.
+fn begin_service_threads(place: &Place, directory: &Path, options: &str) -> Daemon {
+    std::fs::create_dir_all(directory).expect("mkdir");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stria"));
+    command.args("study service-threads --live --clients 2 --tasks 4 --osts 2 --threads 1,8".split(' '));
+    command.args("--in-flight 1,8 --seconds 0.2 --search 0.5".split(' ')).args(options.split_whitespace());
+    command.arg("--dir").arg(directory).arg("--json").arg(place.data("lines.json"));
+    Daemon::start("study", command, &place.data("study.log"))
+}
+
+/// Nothing of a process that is gone is left: no file, mount, namespace, control group or process.
+fn expect_nothing_left(directory: &Path, process: u32) {
+    assert_eq!(std::fs::read_dir(directory).expect("the directory").count(), 0, "files");
+    let text = |path: &str| std::fs::read_to_string(path).expect("proc");
+    let place = directory.to_str().expect("a name in UTF-8");
+    assert!(!text("/proc/self/mounts").contains(place), "mounts: {}", text("/proc/self/mounts"));
+    let name = format!("stria-study-{process}");
+    for parent in ["/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"] {
+        let Ok(entries) = std::fs::read_dir(parent) else { continue };
+        for entry in entries.flatten() {
+            assert!(!entry.file_name().to_string_lossy().starts_with(&name), "{}", entry.path().display());
+        }
+    }
+    for entry in std::fs::read_dir("/proc").expect("proc").flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(place), "{}", String::from_utf8_lossy(&line));
+    }
+}
+
+/// Every load is swept and compared with the tuner; the speed of this machine does not matter.
+#[test]
+fn service_threads_run_in_miniature_and_leave_nothing() {
+    let place = Place::new();
+    let directory = place.data("bench");
+    let options = "--loads writes,reads,processor --rounds 1 --repeat 2";
+    let mut study = begin_service_threads(&place, &directory, options);
+    let process = study.pid();
+    for _ in 0..3 {
+        study.wait_for("the tuner is within 5% of the best of the sweep");
+    }
+    assert!(study.ended().success());
+    expect_nothing_left(&directory, process);
+    let lines = std::fs::read_to_string(place.data("lines.json")).expect("JSON lines");
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |load: &'static str| lines.iter().filter(move |line| line["load"] == load);
+    for load in ["writes", "reads", "processor"] {
+        let swept = of(load).filter(|line| line["mib_per_second"].as_f64() > Some(0.0)).count();
+        let starts: Vec<_> = of(load).filter_map(|line| line["comparison"]["start"].as_u64()).collect();
+        assert_eq!((swept, starts), (4, vec![1, 8, 1, 8]), "{load}: {lines:?}");
+    }
+    // The limits hold: two targets with 2 ms for a request of 16 KiB, and what an idle one saves
+    // up.
+    let limited = of("reads").filter_map(|line| line["mib_per_second"].as_f64());
+    assert!(limited.clone().all(|rate| rate < 2.0 * 7.9 * 1.1), "{:?}", limited.collect::<Vec<_>>());
+}
+
+/// Ctrl-C in the middle of a measurement removes everything, too.
+#[test]
+fn an_interrupted_study_leaves_nothing() {
+    let place = Place::new();
+    let directory = place.data("bench");
+    let study = begin_service_threads(&place, &directory, "--rounds 1000");
+    let process = study.pid();
+    wait_for("a measurement", TIMEOUT, || {
+        let lines = std::fs::read_to_string(place.data("lines.json")).unwrap_or_default();
+        (!lines.is_empty()).then_some(())
+    });
+    let status = study.end_by(Signal::INT);
+    assert_eq!(status.code(), Some(130), "{status}");
+    expect_nothing_left(&directory, process);
 }

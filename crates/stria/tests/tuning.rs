@@ -143,6 +143,14 @@ fn tuners_work_and_explain_themselves() {
     assert!(tuners.lines().all(|mode| mode.starts_with("off")), "{tuners}");
     system.ctl("set_param ost.OSS.ost_io.tuner=on");
     assert!(explain("ost_io").succeed().contains("tuner on: 7 threads of at most 7"));
+    // A search can begin anywhere.
+    system.ctl("set_param ost.OSS.ost_io.tuner=on:3 'osc.*.tuner=on:2'");
+    assert!(explain("ost_io").succeed().contains("tuner on: 3 threads of at most 7"));
+    let tuners = system.ctl("get_param -n 'osc.*.tuner_log'");
+    assert!(
+        tuners.lines().all(|line| !line.starts_with("tuner") || line == "tuner on: 2 requests of at most 9"),
+        "{tuners}"
+    );
 
     for (command, refusal) in [
         ("set_param ost.OSS.ost_io.tuner=perhaps", "expected on or off"),

@@ -1,10 +1,14 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e3`, `lab e1`, `lab e2` and `lab e3` are other names of the same.
+//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2` and `lab e3` are other names of the
+//! same.
 
 use clap::{Args, Subcommand};
 
 use crate::{
-    bench::study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
+    bench::{
+        study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
+        threads::{self, LiveOptions},
+    },
     experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs},
 };
 
@@ -33,11 +37,12 @@ pub enum StudyCommand {
     },
     /// BLAST on 16 to 512 nodes and 128 OSTs, in virtual time only
     BlastNodes(BlastNodes),
-    /// Numbers of service threads and of requests in flight, under direct I/O, in virtual time only
+    /// Numbers of service threads and of requests in flight, under direct I/O, and the tuner that
+    /// finds them
     ServiceThreads {
         /// Where.
         #[command(subcommand)]
-        on: LabOnly<ServiceThreadsArgs>,
+        on: On<LiveOptions, ServiceThreadsArgs>,
     },
     /// Advice on stripe counts: a file per process compared with a shared file, all layouts in
     /// every cell
@@ -56,11 +61,13 @@ pub enum StudyCommand {
 
 /// What a study runs on.
 #[derive(Clone, Debug, Subcommand)]
-pub enum On<L: Args> {
-    /// Run in miniature on this machine: on targets with limited rates, or on a mounted file system
+pub enum On<L: Args, V: Args = ExperimentArgs> {
+    /// Run in miniature on this machine, on targets with limited rates
+    #[command(long_flag = "live")]
     Live(L),
     /// Run in virtual time: the shipped code on a model of the study's cluster
-    Lab(ExperimentArgs),
+    #[command(long_flag = "lab")]
+    Lab(V),
 }
 
 /// What a study without a live form runs on.
@@ -96,7 +103,8 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::BlastNodes(BlastNodes { nodes_max, arguments }) => {
             experiment::e1(E1Workload::BlastNodes, nodes_max, &arguments)
         }
-        StudyCommand::ServiceThreads { on: LabOnly::Lab(arguments) } => experiment::e2(&arguments),
+        StudyCommand::ServiceThreads { on: On::Live(options) } => threads::run(&options),
+        StudyCommand::ServiceThreads { on: On::Lab(arguments) } => experiment::e2(&arguments),
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
         StudyCommand::Ageing { on: LabOnly::Lab(arguments) } => experiment::ageing(&arguments),

@@ -8,6 +8,7 @@
 //!   crate `lab`;
 //! - `model`: disks and links on which the lab's cluster runs in `study`;
 //! - `experiment`: runs the studies and shows the results as tables, figures and JSON lines;
+//! - `predict`: the same calls live and in virtual time, side by side;
 //! - `demo`: the demonstration on real files.
 //!
 //! Nothing here is needed to use the file system. Downside: a model is only as good as its
@@ -20,9 +21,11 @@ mod demo;
 mod experiment;
 mod figure;
 mod model;
+mod predict;
 mod study;
 
 pub use bench::{BenchCommand, run as run_bench};
 pub use command::{StudyCommand, run as run_study};
 pub use demo::{DemoArgs, run as run_demo};
 pub use experiment::{AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, ageing, e1, e2, e3};
+pub use predict::{PredictArgs, run as predict};

@@ -17,6 +17,7 @@ use daemons::{Daemon, Daemons, ask_all, done_by_any};
 pub use explain::explain_service;
 use parameters::Question;
 use protocol::{CtlReply, CtlRequest, PoolChange, PoolLine, TargetLine};
+pub use run_dir::default_path as default_run_dir;
 use show::{Headings, Style};
 
 /// Runs `stria ctl`.

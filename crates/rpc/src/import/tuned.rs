@@ -56,6 +56,13 @@ impl Import {
         self.inner.tuning.switch_on(Limits::requests_in_flight(1, most.into()));
     }
 
+    /// The same, and the tuner begins with so many.
+    pub fn tune_from(&self, count: u16) {
+        self.inner.tuning.switch_off(Mode::Off);
+        self.inner.clone().apply(u32::from(count.max(1)));
+        self.tune();
+    }
+
     /// The most requests that may be outstanding with whatever the tuner chooses.
     pub fn rpcs_in_flight_limit(&self) -> u16 {
         self.inner.guarded.lock().wanted_max

@@ -56,9 +56,8 @@ async fn a_load_that_finds_a_setting_of_one_or_two_raises_it() {
         let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address.into()), principal, options, None);
         let request = || Request::Mdt(MdtRequest::StatFs);
         import.call(request()).await.unwrap();
-        import.inner.clone().apply(few);
-        import.tune();
-        assert_eq!(u32::from(import.max_rpcs_in_flight()), few);
+        import.tune_from(few);
+        assert_eq!((import.max_rpcs_in_flight(), import.tuning().mode()), (few, Mode::On));
 
         let ends = Arc::<AtomicBool>::default();
         for _ in 0..64 {
@@ -72,7 +71,7 @@ async fn a_load_that_finds_a_setting_of_one_or_two_raises_it() {
         }
         // Farther than the first trial tries.
         let rises = async {
-            while u32::from(import.max_rpcs_in_flight()) <= 2 * few {
+            while import.max_rpcs_in_flight() <= 2 * few {
                 seams.clock.sleep_until(seams.clock.now() + Duration::from_millis(1)).await;
             }
         };

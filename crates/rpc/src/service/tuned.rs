@@ -23,6 +23,13 @@ impl Service {
         self.tuning.switch_on(self.limits());
     }
 
+    /// The same, and the tuner begins with so many, within its limits.
+    pub fn tune_from(self: &Arc<Self>, threads: usize) {
+        self.tuning.switch_off(Mode::Off);
+        self.clone().apply(u32::try_from(threads).unwrap_or(u32::MAX));
+        self.tune();
+    }
+
     /// Ends the tuner's work: there are as many service threads as there may be.
     pub fn stop_tuning(self: &Arc<Self>) {
         self.tuning.switch_off(Mode::Off);

@@ -47,8 +47,8 @@ const LAW: &[(&str, &[&str])] = &[
     (
         "studies",
         &[
-            "types", "layout", "lock", "blocks", "rt", "rpc", "kv", "mgs", "mds", "oss", "client", "host", "lfs",
-            "node", "lab",
+            "types", "layout", "lock", "nrs", "blocks", "rt", "rpc", "kv", "mgs", "mds", "oss", "client", "host",
+            "lfs", "node", "lab",
         ],
     ),
     ("fuzz", &["types", "layout", "lock", "rt", "rpc", "kv", "mgs", "mds", "oss", "host", "fuse", "lfs"]),

@@ -16,7 +16,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -31,6 +31,7 @@ use super::{
     systems::{System, SystemKind},
     workers::own_cpu,
 };
+use crate::study::shape::median;
 
 /// Options of the calibration.
 #[derive(Clone, Debug, Args)]
@@ -52,6 +53,8 @@ const SMALL_WRITE_BYTES: usize = 64 << 10;
 /// What one client's calls cost, in nanoseconds of processor time each.
 struct Calls {
     stat: f64,
+    /// Nanoseconds that pass, of most stats: the median.
+    stat_passes: f64,
     /// A file is made, closed and removed.
     make: f64,
     small_write: f64,
@@ -70,18 +73,36 @@ struct Parts {
 /// Runs `stria bench calibrate`.
 pub fn run(arguments: &CalibrateArgs) -> anyhow::Result<()> {
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
-    let parts = Parts::measure(place.path())?;
-    let calls = |kind: SystemKind| {
-        let system = System::start(kind, place.path().join(kind.name()), 4)?;
-        Calls::measure(&system, arguments.operations).with_context(|| format!("on {}", kind.name()))
-    };
-    let costs = table(&parts, &calls(SystemKind::Native)?, &calls(SystemKind::TcpNative)?);
-    println!("processor time on this machine:\n{}", shown(&costs));
+    let calibrated = measure(&place, arguments.operations)?;
+    println!("processor time on this machine:\n{}", shown(&calibrated.costs));
+    println!("delay of a frame: {:.1} us", calibrated.delay.as_nanos() as f64 / 1000.0);
     Ok(())
 }
 
+/// What a machine needs, for the lab.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibrated {
+    /// Processor time.
+    pub costs: Costs,
+    /// Of a frame over TCP on this machine: time that passes without processor time being used.
+    pub delay: Duration,
+}
+
+/// Measures in a directory, with so many operations of each kind.
+pub fn measure(place: &Place, operations: u32) -> anyhow::Result<Calibrated> {
+    let parts = Parts::measure(place.path())?;
+    let calls = |kind: SystemKind| {
+        let system = System::start(kind, place.path().join(kind.name()), 4)?;
+        Calls::measure(&system, operations).with_context(|| format!("on {}", kind.name()))
+    };
+    let (here, remote) = (calls(SystemKind::Native)?, calls(SystemKind::TcpNative)?);
+    // A stat is two frames, one after the other.
+    let delay_ns = ((remote.stat_passes - remote.stat) / 2.0).max(0.0);
+    Ok(Calibrated { costs: table(&parts, &here, &remote), delay: Duration::from_nanos(delay_ns as u64) })
+}
+
 /// A line for each kind.
-fn shown(costs: &Costs) -> String {
+pub fn shown(costs: &Costs) -> String {
     let line = |kind: CpuKind| {
         let Cost { each_ns, byte_ps } = costs.0[kind as usize];
         format!("{:<16} {each_ns:>8} ns each {byte_ps:>6} ps per byte", kind.name())
@@ -117,11 +138,19 @@ fn table(parts: &Parts, here: &Calls, remote: &Calls) -> Costs {
     }))
 }
 
-/// Nanoseconds of processor time, by this clock, for each of `count` times that `work` is done.
+/// Nanoseconds of processor time, by this clock, for each of `count` times that `work` is done: the
+/// median of parts, of which some are disturbed by other load.
 fn cost(clock: impl Fn() -> Duration, count: u32, mut work: impl FnMut(u32) -> io::Result<()>) -> io::Result<f64> {
-    let before = clock();
-    (0..count).try_for_each(&mut work)?;
-    Ok(clock().saturating_sub(before).as_nanos() as f64 / f64::from(count))
+    const PARTS: u32 = 20;
+    let parts = PARTS.min(count).max(1);
+    let mut costs = Vec::new();
+    for part in 0..parts {
+        let mut numbers = count * part / parts..count * (part + 1) / parts;
+        let (before, done) = (clock(), numbers.len());
+        numbers.try_for_each(&mut work)?;
+        costs.push(clock().saturating_sub(before).as_nanos() as f64 / done as f64);
+    }
+    Ok(median(costs).unwrap_or(0.0))
 }
 
 impl Parts {
@@ -185,7 +214,14 @@ impl Calls {
         // Each stat is a request.
         target.cache_nothing()?;
         target.create("stat")?.close()?;
-        let stat = cost(cpu, count, |_| target.stat("stat").map(drop))?;
+        let mut passed = Vec::new();
+        let stat = cost(cpu, count, |_| {
+            let begun = Instant::now();
+            target.stat("stat")?;
+            passed.push(begun.elapsed().as_nanos() as f64);
+            Ok(())
+        })?;
+        let stat_passes = median(passed).unwrap_or(stat);
         let make = cost(cpu, count, |number| {
             let name = format!("made.{number}");
             target.create(&name)?.close()?;
@@ -202,7 +238,7 @@ impl Calls {
         let large_write = cost(cpu, count / 10, |number| file.write_at(&data, u64::from(number) << 20))?;
         file.close()?;
         target.unlink("large")?;
-        Ok(Self { stat, make, small_write, large_write })
+        Ok(Self { stat, stat_passes, make, small_write, large_write })
     }
 }
 
@@ -213,7 +249,8 @@ mod tests {
     #[test]
     fn a_table_explains_the_calls_that_it_was_made_from() {
         let parts = Parts { copy_byte: 0.1, checksum_byte: 0.2, wake_up: 4000.0, append: 2000.0, append_byte: 0.25 };
-        let here = Calls { stat: 3000.0, make: 30_000.0, small_write: 60_000.0, large_write: 900_000.0 };
+        let here =
+            Calls { stat: 3000.0, stat_passes: 3000.0, make: 30_000.0, small_write: 60_000.0, large_write: 900_000.0 };
         let bulk = 2.0 * 0.3 * MIB as f64;
         let remote = Calls { stat: 3000.0 + 36_000.0, large_write: 936_000.0 + bulk, ..here };
         let costs = table(&parts, &here, &remote);
@@ -226,7 +263,7 @@ mod tests {
         assert_eq!(of(CpuKind::JournalAppend), Cost { each_ns: 2000, byte_ps: 250 });
         assert!(shown(&costs).lines().count() == CpuKind::ALL.len() && shown(&costs).contains("frame_in"));
         // What was measured too small does not become a cost below nothing.
-        let nothing = Calls { stat: 0.0, make: 0.0, small_write: 0.0, large_write: 0.0 };
+        let nothing = Calls { stat: 0.0, stat_passes: 0.0, make: 0.0, small_write: 0.0, large_write: 0.0 };
         assert_eq!(table(&parts, &nothing, &nothing).0[CpuKind::ObjectIo as usize], Cost::default());
     }
 

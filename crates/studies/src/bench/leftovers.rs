@@ -1,7 +1,7 @@
-//! What a benchmark or the demo must not leave behind, however it ends: running servers, and their
-//! directory.
+//! What a benchmark or the demo must not leave behind, however it ends: running servers, their
+//! directory, their control groups and network namespaces.
 //!
-//! Both are listed here as long as they exist. Dropping them stops and removes them; a signal
+//! All are listed here as long as they exist. Dropping them stops and removes them; a signal
 //! (Ctrl-C, SIGTERM, the end of the terminal) does so for all, and ends the process. One lock
 //! covers each creation and each removal: the signal handler finds everything that was created, and
 //! code that cleans up at the same moment waits instead of ending the process in the middle.
@@ -10,7 +10,7 @@
 //! which would end them without unmounting; the kernel tells them to stop if this process is
 //! killed.
 //!
-//! Downside: only in that case the directory remains.
+//! Downside: only in that case the rest remains.
 
 use std::{
     ffi::c_int,
@@ -29,10 +29,12 @@ use signal_hook::{consts::SIGHUP, iterator::Signals};
 use node::signals;
 
 /// Everything there is, in the order in which it was made.
-static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers { servers: Vec::new(), places: Vec::new() });
+static LEFTOVERS: Mutex<Leftovers> =
+    Mutex::new(Leftovers { servers: Vec::new(), kernel_objects: Vec::new(), places: Vec::new() });
 
 struct Leftovers {
     servers: Vec<Pid>,
+    kernel_objects: Vec<KernelObject>,
     places: Vec<PathBuf>,
 }
 
@@ -42,6 +44,11 @@ impl Leftovers {
         for server in self.servers.iter().rev() {
             let _ = kill_process(*server, Signal::TERM);
             let _ = waitpid(Some(*server), WaitOptions::empty());
+        }
+        for object in self.kernel_objects.iter().rev() {
+            if let Err(error) = object.remove() {
+                eprintln!("cannot remove {object:?}: {error}");
+            }
         }
         for place in &self.places {
             if let Err(error) = remove(place) {
@@ -79,6 +86,75 @@ impl Drop for Place {
         leftovers.places.retain(|place| *place != self.0);
         if let Err(error) = remove(&self.0) {
             eprintln!("cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Something of the kernel that exists until it is removed, and that processes are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelObject {
+    /// A control group, by its directory.
+    ControlGroup(PathBuf),
+    /// A network namespace, by the name that `ip netns` gives it.
+    NetworkNamespace(String),
+}
+
+impl KernelObject {
+    fn make(&self) -> io::Result<()> {
+        match self {
+            KernelObject::ControlGroup(directory) => std::fs::create_dir(directory),
+            KernelObject::NetworkNamespace(name) => ip(&["netns", "add", name]),
+        }
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match self {
+            KernelObject::ControlGroup(directory) => std::fs::remove_dir(directory),
+            KernelObject::NetworkNamespace(name) => ip(&["netns", "delete", name]),
+        }
+    }
+}
+
+/// Runs `ip`.
+pub fn ip(arguments: &[&str]) -> io::Result<()> {
+    let run = Command::new("ip").args(arguments).output();
+    let output = run.map_err(|error| io::Error::new(error.kind(), format!("cannot run ip (iproute2): {error}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("ip {}: {}", arguments.join(" "), said.trim_end())))
+        }
+    }
+}
+
+/// A [`KernelObject`], removed when dropped: after the processes in it have ended.
+pub struct Kept(KernelObject);
+
+impl Kept {
+    /// Makes it.
+    pub fn new(object: KernelObject) -> io::Result<Self> {
+        clean_up_on_signals()?;
+        let mut leftovers = LEFTOVERS.lock();
+        object.make()?;
+        leftovers.kernel_objects.push(object.clone());
+        Ok(Self(object))
+    }
+
+    /// Removes what a process that was killed has left.
+    pub fn remove_stale(object: &KernelObject) {
+        if let Err(error) = object.remove() {
+            eprintln!("cannot remove {object:?}, which an earlier run left: {error}");
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut leftovers = LEFTOVERS.lock();
+        leftovers.kernel_objects.retain(|object| *object != self.0);
+        if let Err(error) = self.0.remove() {
+            eprintln!("cannot remove {:?}: {error}", self.0);
         }
     }
 }

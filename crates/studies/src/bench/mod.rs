@@ -5,22 +5,28 @@
 //! Results are JSON lines (one per measurement) and a table of medians. Every figure that includes
 //! durability is shown with the disk's fdatasync rate at that moment.
 
+pub mod both_ends;
 pub mod caches;
-mod calibrate;
+pub mod calibrate;
 pub mod fdatasync;
 pub mod history;
+mod interval;
 mod ior;
 pub mod leftovers;
 mod mdtest;
 pub mod measurement;
+mod network;
+mod processor_quota;
+mod queues;
 mod random;
 mod records;
 pub mod report;
 pub mod study;
 pub mod systems;
 mod target;
+pub mod threads;
 pub mod tree;
-mod workers;
+pub mod workers;
 
 use std::{
     fs::File,
@@ -87,6 +93,9 @@ pub enum BenchCommand {
         #[command(subcommand)]
         command: study::E1Command,
     },
+    /// `stria study service-threads live`
+    #[command(hide = true)]
+    E2(threads::LiveOptions),
     /// `stria study stripe-advice live`
     #[command(hide = true)]
     E3(study::PresetOptions),
@@ -111,6 +120,9 @@ pub enum BenchCommand {
     },
     /// Measure what code costs in processor time on this machine, for the lab
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure the processor time that queues, request schedulers and tuners add to a create and to
+    /// a read of 4 KiB
+    Queues(queues::QueuesArgs),
     /// All of the above, with sizes for a run of a few minutes
     All {
         /// Common options.
@@ -183,8 +195,10 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
             false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
         },
         BenchCommand::E1 { command } => study::run_e1(&command),
+        BenchCommand::E2(options) => threads::run(&options),
         BenchCommand::E3(options) => study::run_e3(&options),
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
+        BenchCommand::Queues(arguments) => queues::run(&arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {

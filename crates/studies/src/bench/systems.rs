@@ -76,7 +76,7 @@ impl System {
                 Ok(Self::mounted(kind, mount, vec![child], place))
             }
             SystemKind::TcpMount => {
-                let (server, address) = serve(&place, osts)?;
+                let (server, address) = serve(&place, osts, "127.0.0.1:0", |_| Ok(()))?;
                 let mount = place.join("mnt");
                 std::fs::create_dir(&mount)?;
                 let mut command = own_command()?;
@@ -95,7 +95,7 @@ impl System {
                 Ok(Self { kind, target, directory: None, children: Vec::new(), node: Some((node, cores)), place })
             }
             SystemKind::TcpNative => {
-                let (server, address) = serve(&place, osts)?;
+                let (server, address) = serve(&place, osts, "127.0.0.1:0", |_| Ok(()))?;
                 let cores = Cores::start_all()?;
                 let keys =
                     key_file::read(&place.join("mgs0").join(key_file::CLIENT_KEY_FILE), "stria", KeyKind::Client)?;
@@ -142,7 +142,8 @@ impl Drop for System {
     }
 }
 
-fn own_command() -> anyhow::Result<Command> {
+/// This program.
+pub(super) fn own_command() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's executable")?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).env("STRIA_LOG", "warn");
     Ok(command)
@@ -158,10 +159,15 @@ fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::R
     Ok(start(command, "mounted")?.0)
 }
 
-/// Servers of all roles in one process of their own, on a loopback port; returns the address of the
-/// MGS.
-fn serve(place: &Path, osts: u16) -> anyhow::Result<(Server, String)> {
-    let mut config = format!("fsname = \"stria\"\nlisten = \"127.0.0.1:0\"\nrun_dir = {:?}\n", place.join("run"));
+/// Servers of all roles in one process of their own, which listen there, after `prepare` has said
+/// where the process runs; returns the address of the MGS.
+pub(super) fn serve(
+    place: &Path,
+    osts: u16,
+    listen: &str,
+    prepare: impl FnOnce(&mut Command) -> anyhow::Result<()>,
+) -> anyhow::Result<(Server, String)> {
+    let mut config = format!("fsname = \"stria\"\nlisten = {listen:?}\nrun_dir = {:?}\n", place.join("run"));
     for (role, count) in [("mgs", 1), ("mdt", 1), ("ost", osts)] {
         for index in 0..count {
             let dir = place.join(format!("{role}{index}"));
@@ -177,6 +183,7 @@ fn serve(place: &Path, osts: u16) -> anyhow::Result<(Server, String)> {
     }
     let mut command = own_command()?;
     command.arg("serve").arg(&path);
+    prepare(&mut command)?;
     let (child, line) = start(command, "serving ")?;
     let address = line.split_once(" at ").and_then(|(_, rest)| rest.split(';').next());
     let address = address.with_context(|| format!("no address in '{}'", line.trim_end()))?.trim().to_owned();
@@ -184,7 +191,7 @@ fn serve(place: &Path, osts: u16) -> anyhow::Result<(Server, String)> {
 }
 
 /// Starts a daemon and waits until a line of its output contains `ready`; also that line.
-fn start(mut command: Command, ready: &str) -> anyhow::Result<(Server, String)> {
+pub(super) fn start(mut command: Command, ready: &str) -> anyhow::Result<(Server, String)> {
     let started = Server::start(&mut command);
     let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
     let mut output = BufReader::new(child.take_output().context("the child's output is not piped")?);

@@ -43,11 +43,37 @@ pub fn own_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Processor time used so far by another process; zero if it is gone.
+/// Processor time used so far by another process, all threads, also those that have ended; zero if
+/// it is gone.
 pub fn cpu_of(process: u32) -> Duration {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return Duration::ZERO };
-    let Some((_, fields)) = text.rsplit_once(") ") else { return Duration::ZERO };
-    let mut times = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0));
-    let ticks = times.next().unwrap_or(0) + times.next().unwrap_or(0);
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    /// Of a clock that counts what the scheduler gave all threads of a process (Linux,
+    /// `CPUCLOCK_SCHED`).
+    const SCHEDULED: libc::clockid_t = 2;
+    let Ok(process) = libc::clockid_t::try_from(process) else { return Duration::ZERO };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // As clock_getcpuclockid(3) composes it.
+    let clock = (!process << 3) | SCHEDULED;
+    // SAFETY: the kernel writes a timespec, or fails.
+    match unsafe { libc::clock_gettime(clock, &raw mut time) } {
+        0 => Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)),
+        _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_time_of_another_process_grows_until_it_is_gone() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        while cpu_of(child.id()) < Duration::from_millis(5) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(cpu_of(child.id()), Duration::ZERO);
+        let own = own_cpu();
+        assert!(cpu_of(std::process::id()) >= own && !own.is_zero());
+    }
 }

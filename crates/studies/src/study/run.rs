@@ -154,7 +154,7 @@ impl Testbed {
 }
 
 /// Bounds that only a hang reaches.
-const LIMITS: RunLimits = RunLimits { virtual_time: Duration::from_secs(100 * 3600), steps: u64::MAX / 2 };
+pub(crate) const LIMITS: RunLimits = RunLimits { virtual_time: Duration::from_secs(100 * 3600), steps: u64::MAX / 2 };
 
 /// Runs one job; the log of a run that fails is of no use here, its reason is.
 pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
@@ -253,7 +253,7 @@ where
 
 /// Waits until the MDT has learned of every OST: a file made before has fewer stripes than asked
 /// for.
-async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
+pub(crate) async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
     let known = || {
         let reported = |serving: &Serving| {
             let views = serving.mdt.iter().flat_map(|mdt| mdt.osts());
@@ -352,7 +352,7 @@ async fn set_length(cluster: &Cluster, inode: InodeNumber, bytes: u64) -> Result
 
 /// Settings as shipped, but for timeouts: a queue of modelled disks may be longer than any real
 /// one.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let timeout = Duration::from_secs(100_000);
     Settings {
         lease: timeout,

@@ -24,6 +24,7 @@ use comfy_table::{CellAlignment, Table};
 use host::progress;
 use serde::Serialize;
 
+pub use self::job::io_error;
 use self::{
     job::Files,
     segments::{Described, Segments},
