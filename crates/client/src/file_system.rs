@@ -209,6 +209,12 @@ impl FileSystem {
         self.targets.set_tuner(role, on);
     }
 
+    /// Switches the tuner of the requests to one target on; it begins with this number. For
+    /// experiments.
+    pub fn tune_from(&self, role: TargetRole, count: u16) {
+        self.targets.tune_from(role, count);
+    }
+
     /// A new name for an open.
     pub(crate) fn next_open_id(&self) -> OpenId {
         OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))

@@ -146,6 +146,13 @@ impl TargetTable {
         }
     }
 
+    /// Switches the tuner of requests to a target on; it begins with this number.
+    pub fn tune_from(&self, role: TargetRole, count: u16) {
+        if let Some(target) = self.by_role.read().get(&role) {
+            target.import().tune_from(count);
+        }
+    }
+
     fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
         let connector = &self.connector;
         let principal = connector.client_state.principal();

@@ -56,6 +56,17 @@ impl Import {
         self.inner.tuning.switch_on(Limits::requests_in_flight(1, most.into()));
     }
 
+    /// As [`Import::tune`], but the search begins with this number, and anew. For experiments.
+    pub fn tune_from(&self, count: u16) {
+        self.inner.tuning.switch_off(Mode::Off);
+        {
+            let mut guarded = self.inner.guarded.lock();
+            guarded.wanted = count.clamp(1, guarded.wanted_max);
+        }
+        self.inner.adjust_permits();
+        self.tune();
+    }
+
     /// The most requests that may be outstanding with whatever the tuner chooses.
     pub fn rpcs_in_flight_limit(&self) -> u16 {
         self.inner.guarded.lock().wanted_max

@@ -23,6 +23,17 @@ impl Service {
         self.tuning.switch_on(self.limits());
     }
 
+    /// As [`Service::tune`], but the search begins with this number, and anew. For experiments.
+    pub fn tune_from(self: &Arc<Self>, threads: usize) {
+        self.tuning.switch_off(Mode::Off);
+        {
+            let mut state = self.state.lock();
+            state.threads = threads.clamp(1, state.threads_max);
+        }
+        self.tune();
+        self.start_waiting();
+    }
+
     /// Ends the tuner's work: there are as many service threads as there may be.
     pub fn stop_tuning(self: &Arc<Self>) {
         self.tuning.switch_off(Mode::Off);
