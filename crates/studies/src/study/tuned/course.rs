@@ -92,6 +92,7 @@ pub struct Course {
     /// Numbers at the end of each second: service threads, and requests in flight of the first
     /// client to the first OST.
     pub numbers: Vec<(u16, u16)>,
+    pub fine: Vec<u64>,
     /// What the tuners decided, for people.
     pub decisions: Vec<String>,
 }
@@ -156,7 +157,13 @@ impl Plan {
         let mut course = Course::default();
         let mut before = vec![0; usize::from(clients)];
         for second in 1..=programs.plan.seconds() {
-            programs.simulation.sleep_until(programs.begun + Duration::from_secs(second as u64)).await;
+            for part in 1..=20u64 {
+                programs
+                    .simulation
+                    .sleep_until(programs.begun + Duration::from_millis((second as u64 - 1) * 1000 + part * 50))
+                    .await;
+                course.fine.push(programs.moved.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>());
+            }
             if let Some(failure) = programs.failure.lock().take() {
                 return Err(format!("after {second} s: {failure}"));
             }
@@ -339,6 +346,24 @@ mod tests {
                         fives.iter().map(|x| x.round() as i64).collect::<Vec<_>>(),
                         begun.elapsed().as_secs_f64()
                     );
+                    if !s.starts_with('t') {
+                        let fine = &course.fine[100..];
+                        let mut text = String::new();
+                        for scale in [1usize, 2, 4, 8, 16, 20, 32, 40, 64, 80] {
+                            let rates: Vec<f64> = fine
+                                .iter()
+                                .step_by(scale)
+                                .collect::<Vec<_>>()
+                                .windows(2)
+                                .map(|w| (w[1] - w[0]) as f64)
+                                .collect();
+                            let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+                            let var = rates.windows(2).map(|w| ((w[0] - w[1]) / mean).powi(2) / 2.0).sum::<f64>()
+                                / (rates.len() - 1) as f64;
+                            text += &format!(" {}ms:{:.1}%", scale * 50, var.sqrt() * 100.0);
+                        }
+                        println!("   sd{text}");
+                    }
                     if s.starts_with('t') || c.starts_with('t') {
                         println!("  numbers {:?}", course.numbers.iter().step_by(5).collect::<Vec<_>>());
                         if get("LOG", "") != "" {
