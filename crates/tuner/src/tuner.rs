@@ -23,7 +23,8 @@ const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.05];
 /// Of these, the one of the first trial, ...
 const FACTOR_FIRST: usize = 1;
 /// ... and the one that follows a success upwards where windows are long: there is time for few
-/// trials. Downwards it would cost too much to find out that so few are too few.
+/// trials. Downwards steps do not grow there: it would cost too much to find out that so few are
+/// too few.
 const FACTOR_FAR: usize = 0;
 /// The first one of later rounds: trials must not make means over some seconds differ. A load that
 /// wants much more or much less shows that here, too.
@@ -158,10 +159,13 @@ impl Search {
     }
 
     /// The setting was changed from this one: the next trial goes in the same direction, and farther.
-    /// `is_slow`: windows are so long that there is time for few trials.
+    /// `is_slow`: windows are lengthened, and there is time for few trials.
     fn succeeded(&mut self, from: u32, is_slow: bool) {
-        let first = if is_slow && self.up { FACTOR_FAR } else { FACTOR_FIRST };
-        self.factor = self.factor.saturating_sub(1).max(first);
+        self.factor = match (is_slow, self.up) {
+            (true, true) => self.factor.saturating_sub(1).max(FACTOR_FAR),
+            (true, false) => self.factor,
+            (false, _) => self.factor.saturating_sub(1).max(FACTOR_FIRST),
+        };
         self.other_failed = true;
         self.failed.clear();
         self.failed.insert(from);
@@ -444,7 +448,7 @@ impl Tuner {
         };
         if is_taken {
             self.setting = tried;
-            self.search.succeeded(from, comparison.window_ns > LONG_WINDOW_NS);
+            self.search.succeeded(from, self.lengthened > 1);
         }
         self.note(comparison, outcome, measured);
         self.adapt_windows(comparison.trial.deviation(&self.noise));

@@ -74,9 +74,12 @@ fn bursts_of_a_device_with_a_cache_do_not_hide_the_best() {
         for start in [2, 12, 64] {
             let (means, world) = with_cache(World::server_alone(*plant, start));
             let log: Vec<String> = world.server.tuner().log().map(ToString::to_string).collect();
-            assert!(mean(&means) >= 0.95 * best, "{name} from {start}: {}: {means:.0?} of {best:.0}", log.join("\n"));
-            // With so much noise the first round takes 45 s.
-            assert_good(&means[5..], best, &format!("{name} from {start}: {}", log.join("\n")));
+            let log = log.join("\n");
+            let found = plant(f64::from(world.server.tuner().setting()), 0.0);
+            let most = (1..=64).map(|threads| plant(f64::from(threads), 0.0)).fold(0.0, f64::max);
+            assert!(found >= 0.95 * most, "{name} from {start}: {log}: {found:.0} of {most:.0}");
+            // With so much noise the first round takes 45 s, and trials cost more.
+            assert!(mean(&means[5..]) >= 0.93 * best, "{name} from {start}: {log}: {means:.0?} of {best:.0}");
         }
     }
 }
