@@ -52,7 +52,7 @@ const SATURATION: f64 = 800e6 / MIB as f64;
 const NEARLY: f64 = 0.10;
 
 /// Clients, and threads on each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Load(pub u16, pub u16);
 
 /// What is tuned.
