@@ -22,9 +22,9 @@ const SECOND: u64 = 1000 * MS;
 const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.05];
 /// Of these, the one of the first trial, ...
 const FACTOR_FIRST: usize = 1;
-/// ... and the one that follows a success upwards where windows are long: there is time for few
-/// trials. Downwards steps do not grow there: it would cost too much to find out that so few are
-/// too few.
+/// ... and the one that follows a success upwards, if the search must be fast: of service threads,
+/// since clients wait meanwhile, or where windows were lengthened, so that there is time for few
+/// trials. Downwards it would cost too much to find out that so few are too few.
 const FACTOR_FAR: usize = 0;
 /// The first one of later rounds: trials must not make means over some seconds differ. A load that
 /// wants much more or much less shows that here, too.
@@ -43,7 +43,7 @@ const WINDOW_LENGTHENED_MAX_NS: u64 = 2 * SECOND;
 /// Deviation that lengthened windows are to have, ...
 const LENGTHENED_NOISE: f64 = 0.04;
 /// ... and by what factor they are lengthened at most at a time.
-const LENGTHEN_MAX: u64 = 16;
+const LENGTHEN_MAX: u64 = 8;
 /// Windows whose rates deviate by less are as good if they are half as long.
 const QUIET: f64 = 0.02;
 /// A trial takes so long at most, unless it needs that for two pairs: the search must end in time.
@@ -64,6 +64,8 @@ const LOOK_MAX_NS: u64 = 4 * SECOND;
 /// shows no other rate with this one, is found after the rest.
 const REST_MIN_NS: u64 = 4 * SECOND;
 const REST_MAX_NS: u64 = 10 * SECOND;
+/// After a trial that was abandoned.
+const REST_ABANDONED_NS: u64 = SECOND / 2;
 /// Windows in a rest: trials take little of the time.
 const REST_WINDOWS: u64 = 20;
 /// The load is another one if the rate differs by so much, twice in a row.
@@ -158,14 +160,14 @@ impl Search {
         }
     }
 
-    /// The setting was changed from this one: the next trial goes in the same direction, and farther.
-    /// `is_slow`: windows are lengthened, and there is time for few trials.
-    fn succeeded(&mut self, from: u32, is_slow: bool) {
-        self.factor = match (is_slow, self.up) {
-            (true, true) => self.factor.saturating_sub(1).max(FACTOR_FAR),
-            (true, false) => self.factor,
-            (false, _) => self.factor.saturating_sub(1).max(FACTOR_FIRST),
-        };
+    /// The setting was changed from this one: the next trial goes in the same direction, and
+    /// farther. `goes_far`: upwards by the largest factor. `is_slow`: windows are lengthened, and
+    /// what a trial costs lasts.
+    fn succeeded(&mut self, from: u32, goes_far: bool, is_slow: bool) {
+        let first = if self.up && goes_far { FACTOR_FAR } else { FACTOR_FIRST };
+        if self.up || !is_slow {
+            self.factor = self.factor.saturating_sub(1).max(first);
+        }
         self.other_failed = true;
         self.failed.clear();
         self.failed.insert(from);
@@ -434,7 +436,7 @@ impl Tuner {
         self.abandoned = !self.abandoned;
         let Search { rest_ns, window_ns, .. } = self.search;
         self.search = Search { rest_ns, window_ns, ..Search::new() };
-        let until_ns = measured.now_ns + SECOND;
+        let until_ns = measured.now_ns + REST_ABANDONED_NS;
         self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, measured.now_ns)
     }
 
@@ -448,7 +450,9 @@ impl Tuner {
         };
         if is_taken {
             self.setting = tried;
-            self.search.succeeded(from, self.lengthened > 1);
+            let is_slow = self.lengthened > 1;
+            // What clients send waits at the server: they have time.
+            self.search.succeeded(from, is_slow || !self.limits.prefers_larger(), is_slow);
         }
         self.note(comparison, outcome, measured);
         self.adapt_windows(comparison.trial.deviation(&self.noise));
