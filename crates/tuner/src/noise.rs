@@ -37,7 +37,7 @@ impl Noise {
     /// afterwards, so the deviation of its rate falls as the windows grow; if it does not, the next
     /// windows show that.
     pub fn lengthen(&mut self, factor: f64) {
-        self.variance = (self.variance / (factor * factor)).min(FIRST * FIRST).max(LEAST * LEAST);
+        self.variance = (self.variance / (factor * factor)).clamp(LEAST * LEAST, FIRST * FIRST);
     }
 
     /// Standard error of the mean relative difference of so many pairs of windows, each with at

@@ -123,3 +123,25 @@ fn draw(arguments: &ExperimentArgs, courses: &Courses) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs themselves take minutes; those of some loads are tests of `study::tuned`.
+    #[test]
+    fn a_load_that_does_not_exist_and_an_interrupted_run_are_refused() {
+        let arguments = ExperimentArgs {
+            scale: 1,
+            seed: 1,
+            figures: None,
+            json: None,
+            only: Some("9x9 write".to_owned()),
+            resume: false,
+            threads: None,
+        };
+        let refused = |arguments: &ExperimentArgs| tuned(arguments).unwrap_err().to_string();
+        assert_eq!(refused(&arguments), "no configuration matches --only");
+        assert_eq!(refused(&ExperimentArgs { resume: true, ..arguments }), "runs with tuners cannot be resumed");
+    }
+}
