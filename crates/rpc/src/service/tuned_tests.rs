@@ -62,10 +62,8 @@ fn the_number_of_threads_becomes_the_best() {
     for start in [2, 64] {
         let mut plant = Plant::new(64);
         plant.service.set_threads_min(2);
-        plant.service.tune();
-        if start != 64 {
-            plant.service.state.lock().threads = start;
-        }
+        plant.service.tune_from(start);
+        assert_eq!(plant.service.threads(), start);
         plant.run(20);
         let rate = plant.run(20);
         assert!(rate >= 0.95 * Plant::rate(8), "from {start}: {rate}: {:#?}", plant.service.tuning().log());
