@@ -215,7 +215,7 @@ pub fn default_is_kept(what: &str, rows: &[Row]) -> Finding {
     let from_default: Vec<&Row> = rows.iter().filter(|row| row.from_default).collect();
     Finding {
         sentence: format!(
-            "{what}: from the defaults, the first minute with the search is not worse than the defaults by more than 3%"
+            "{what}: from the defaults, the whole run with the search is not worse than the defaults by more than 3%"
         ),
         holds: !from_default.is_empty() && from_default.iter().all(|row| row.whole >= OF_DEFAULT),
         results: from_default.iter().map(|row| format!("{:.1}%", row.whole * 100.0)).collect::<Vec<_>>().join(", "),

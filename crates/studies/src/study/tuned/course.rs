@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// The sweep of this load: 92 MiB/s with 2 threads, 420 with 8, 491 with 32, 535 with 64. After
-    /// 20 s 94% are reached, not the 95% of the contract (docs/experiments.md): the drives' caches
+    /// 20 s 90 to 94% are reached, not the 95% of the contract (docs/experiments.md): the drives' caches
     /// let the rates of 100 ms differ by 60%, so each trial takes seconds.
     #[test]
     fn the_tuner_of_a_server_finds_a_good_number_within_20_seconds() {
