@@ -19,12 +19,15 @@
 //! ends gives its core to the next. Downside: cores are equal, tasks do not return to the core
 //! whose cache they know, and a suspended process (SIGSTOP) keeps the cores that its tasks had.
 
+mod recent;
+
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rt::{BoxFuture, CpuKind, Instant};
 use tokio::sync::oneshot;
 
+pub use self::recent::RecentUse;
 use crate::Simulation;
 
 /// What one kind costs.
@@ -136,6 +139,12 @@ impl NodeProcessors {
     /// What they did so far.
     pub fn used(&self) -> ProcessorUse {
         self.0.state.lock().used
+    }
+
+    /// Time that they were busy so far, all together.
+    fn busy_time(&self) -> Duration {
+        let ProcessorUse { worked, switching, .. } = self.used();
+        worked + switching
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod ageing;
 mod runner;
+mod tuned;
 
 use std::{num::NonZero, path::PathBuf};
 
@@ -71,6 +72,11 @@ pub struct ServiceThreadsArgs {
     /// Sweep 1 to 64 service threads and requests in flight, with one stripe
     #[arg(long)]
     fine: bool,
+    /// Let tuners of the server, of the clients, and of both find the numbers, under loads that
+    /// last. Takes about 7 minutes of processor time for each load; `--only '8x1 write'` runs one.
+    /// Nothing is scaled
+    #[arg(long, conflicts_with = "fine")]
+    tuner: bool,
     /// Arguments of all experiments.
     #[command(flatten)]
     arguments: ExperimentArgs,
@@ -220,7 +226,10 @@ const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 /// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that
 /// begin where stripes do, with clients that send out of order, and without write caches in the
 /// drives.
-pub fn e2(ServiceThreadsArgs { fine, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
+pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
+    if *tuner {
+        return tuned::tuned(arguments);
+    }
     if *fine {
         return e2_fine(arguments);
     }

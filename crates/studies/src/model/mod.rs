@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use lab::{
     Simulation,
     hardware::Hardware,
-    processors::{NodeProcessors, ProcessorModel, ProcessorUse},
+    processors::{NodeProcessors, ProcessorModel, ProcessorUse, RecentUse},
 };
 use parking_lot::Mutex;
 use rt::{Cpu, Device};
@@ -79,6 +79,13 @@ impl ModelledHardware {
     /// What the cores of a host did so far, if they are modelled.
     pub fn cores(&self, host: &str) -> Option<ProcessorUse> {
         self.nodes.lock().get(host).map(NodeProcessors::used)
+    }
+
+    /// What tells the share of a host's processor time that was used recently, if its cores are
+    /// modelled.
+    pub fn recent_use(&self, host: &str) -> Option<rpc::ProcessorUse> {
+        let recent = RecentUse::new(self.nodes.lock().get(host)?.clone());
+        Some(Arc::new(move || recent.used()))
     }
 
     /// The memory of the machine that a target is part of.

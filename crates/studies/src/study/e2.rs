@@ -34,7 +34,7 @@ const SERVICE_THREADS: [u16; 3] = [4, 8, 12];
 /// ... and requests in flight from a client.
 const IN_FLIGHT: [u16; 3] = [4, 8, 20];
 /// Numbers of the finer sweep, for both.
-const FINE: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
+pub const FINE: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 const STRIPES: [u32; 4] = [1, 2, 3, 4];
 /// Clients, and threads on each.
 const LOADS: [Load; 6] = [Load(1, 1), Load(1, 8), Load(1, 16), Load(8, 1), Load(8, 8), Load(8, 16)];
@@ -52,8 +52,8 @@ const SATURATION: f64 = 800e6 / MIB as f64;
 const NEARLY: f64 = 0.10;
 
 /// Clients, and threads on each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load(u16, u16);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Load(pub u16, pub u16);
 
 /// What is tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +81,17 @@ impl Load {
         self.0
     }
 
+    /// Threads of each client.
+    pub fn threads(self) -> u16 {
+        self.1
+    }
+
     fn tasks(self) -> u32 {
         u32::from(self.0) * u32::from(self.1)
     }
 
-    fn name(self) -> String {
+    /// Its name: `8x16`.
+    pub fn name(self) -> String {
         format!("{}x{}", self.0, self.1)
     }
 }

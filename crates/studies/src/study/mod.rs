@@ -17,6 +17,7 @@ pub mod netflow;
 pub mod run;
 pub mod service_threads;
 pub mod shape;
+pub mod tuned;
 
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
 

@@ -172,14 +172,15 @@ pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, Strin
 }
 
 /// Runs `work` in a world of its own, in which every task of the job has its file open.
-pub(super) fn in_world<F>(
+pub(super) fn in_world<F, T>(
     job: &Job,
     testbed: Testbed,
     seed: u64,
     work: impl FnOnce(World) -> F + Send + 'static,
-) -> Result<Vec<Outcome>, String>
+) -> Result<T, String>
 where
-    F: Future<Output = Result<Vec<Outcome>, String>> + Send,
+    F: Future<Output = Result<T, String>> + Send,
+    T: Send + 'static,
 {
     let job = job.clone();
     on_cluster(testbed, seed, move |cluster, hardware| async move {
@@ -189,13 +190,14 @@ where
 }
 
 /// Runs `work` on a cluster of its own, which is ready.
-pub(super) fn on_cluster<F>(
+pub(super) fn on_cluster<F, T>(
     testbed: Testbed,
     seed: u64,
     work: impl FnOnce(Cluster, Arc<ModelledHardware>) -> F + Send + 'static,
-) -> Result<Vec<Outcome>, String>
+) -> Result<T, String>
 where
-    F: Future<Output = Result<Vec<Outcome>, String>> + Send,
+    F: Future<Output = Result<T, String>> + Send,
+    T: Send + 'static,
 {
     let simulation = Simulation::new(seed);
     let inner = simulation.clone();
@@ -235,6 +237,16 @@ impl World {
         let work = |(rank, task): (usize, &Task)| (task.client, work(task.clone(), rank as u32));
         let took = all_at_once(&self.cluster, self.tasks.iter().enumerate().map(work)).await;
         took.map_err(|error| format!("{} {phase}: {error}", self.job.name))
+    }
+
+    /// Lets all tasks begin; nothing waits for them.
+    pub(super) fn begin<F>(&self, work: impl Fn(Task, u32) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for (rank, task) in self.tasks.iter().enumerate() {
+            drop(self.cluster.begin_on_client(task.client, work(task.clone(), rank as u32)));
+        }
     }
 }
 

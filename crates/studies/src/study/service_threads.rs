@@ -99,7 +99,7 @@ fn set(world: &World, cell: Cell) -> Result<(), String> {
 /// The order in which requests of a call leave, if it is not that of their offsets: as if as many
 /// threads as may have a request in flight took them in turn, and each ran when its time came.
 #[derive(Clone, Copy)]
-struct Order {
+pub(super) struct Order {
     seed: u64,
     group: u16,
 }
@@ -117,7 +117,12 @@ impl Order {
 }
 
 /// Writes a task's block, or reads it.
-async fn transfer(task: Task, (job, rank): (Arc<Job>, u32), phase: &'static str, order: Option<Order>) -> FsResult<()> {
+pub(super) async fn transfer(
+    task: Task,
+    (job, rank): (Arc<Job>, u32),
+    phase: &'static str,
+    order: Option<Order>,
+) -> FsResult<()> {
     for (offset, bytes) in job.transfers(rank) {
         let mut requests: Vec<u64> = (offset..offset + bytes).step_by(REQUEST_BYTES as usize).collect();
         if let Some(order) = order {
@@ -137,14 +142,14 @@ async fn transfer(task: Task, (job, rank): (Arc<Job>, u32), phase: &'static str,
     if phase == "write" { task.file_system.fsync(&task.file, false).await } else { Ok(()) }
 }
 
-async fn write(task: Task, offset: u64, bytes: u64) -> FsResult<()> {
+pub(super) async fn write(task: Task, offset: u64, bytes: u64) -> FsResult<()> {
     let data = zeros(bytes as usize);
     let written = task.file_system.write(&task.file, offset, data, WriteOptions::default()).await?;
     if written as u64 == bytes { Ok(()) } else { Err(FsError::NoSpace) }
 }
 
 /// Begins all work in order; done when all of it is, or one has failed.
-async fn all(mut work: Vec<Option<BoxFuture<'static, FsResult<()>>>>) -> FsResult<()> {
+pub(super) async fn all(mut work: Vec<Option<BoxFuture<'static, FsResult<()>>>>) -> FsResult<()> {
     poll_fn(|context| {
         let mut is_done = true;
         for slot in &mut work {

@@ -157,7 +157,7 @@ struct Shared {
 pub struct Raid(Arc<Shared>);
 
 /// Bytes of the array for each file: more than any experiment writes to one.
-const FILE_BYTES_MAX: u64 = 1 << 36;
+const FILE_BYTES_MAX: u64 = 1 << 40;
 /// Space of a target, as it shows.
 const CAPACITY_BYTES: u64 = 1 << 46;
 /// Objects a target may hold, as it shows.
