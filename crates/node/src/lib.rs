@@ -98,12 +98,13 @@ pub struct NodeOptions {
 
 impl NodeOptions {
     /// A whole file system below `directory`: for `up`, benchmarks and the demo.
-    pub fn up(directory: PathBuf, osts: u16) -> Self {
+    pub fn up(directory: PathBuf, mdts: u16, osts: u16) -> Self {
         let target = |role: Role, index: u16| {
             let name = if role == Role::Mgs { "mgs".to_owned() } else { format!("{role}{index}") };
             TargetConfig { role, index, dir: directory.join(name) }
         };
-        let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
+        let mut targets = vec![target(Role::Mgs, 0)];
+        targets.extend((0..mdts).map(|index| target(Role::Mdt, index)));
         targets.extend((0..osts).map(|index| target(Role::Ost, index)));
         Self {
             fsname: "stria".to_owned(),

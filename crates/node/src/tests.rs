@@ -8,7 +8,7 @@ use super::*;
 #[test]
 fn a_stopped_process_has_let_go_of_its_directories_although_somebody_has_its_client() {
     let place = tempfile::tempdir().unwrap();
-    let options = NodeOptions::up(place.path().join("data"), 1);
+    let options = NodeOptions::up(place.path().join("data"), 1, 1);
     options.format_missing().unwrap();
     let cores = Cores::start(2).unwrap();
     let mut clients = Vec::new();

@@ -33,7 +33,7 @@ use rt::{Clock, real::Cores};
 use serde::Serialize;
 use types::{Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
 
-use crate::{Node, NodeOptions, key_file, reachability::tell_while_any, signals, up};
+use crate::{Node, NodeOptions, config, key_file, reachability::tell_while_any, signals, up};
 pub use arguments::FsckArgs;
 use objects::ObjectCheck;
 use progress::Progress;
@@ -197,14 +197,14 @@ fn options(arguments: &FsckArgs) -> anyhow::Result<NodeOptions> {
         return Ok(NodeOptions::client(&mgs, &fsname, role, keys));
     }
     let directory = Path::new(source);
-    let osts = up::existing_osts(directory)?;
-    if osts == 0 {
+    let (mdts, osts) = (up::existing(directory, config::Role::Mdt)?, up::existing(directory, config::Role::Ost)?);
+    if mdts == 0 || osts == 0 {
         bail!(
             "{} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME",
             directory.display()
         );
     }
-    let mut options = NodeOptions::up(directory.to_owned(), osts);
+    let mut options = NodeOptions::up(directory.to_owned(), mdts, osts);
     options.fsname = crate::identity::Identity::load(&directory.join("mgs"))?.fsname;
     Ok(options)
 }

@@ -28,7 +28,8 @@ pub struct FileSystem {
     clients: Vec<Client>,
     servers: Vec<Server>,
     place: Place,
-    /// OSTs that `up` is started with.
+    /// MDTs and OSTs that `up` is started with.
+    mdts: u16,
     osts: u16,
     /// Options of mounts over TCP, as after `-o`.
     mount_options: String,
@@ -68,6 +69,7 @@ impl FileSystem {
             clients: Vec::new(),
             servers: Vec::new(),
             place,
+            mdts: 1,
             osts: OSTS,
             mount_options: "rw".to_owned(),
             log: None,
@@ -88,6 +90,11 @@ impl FileSystem {
             self.clients.push(Client { point, daemon: None });
             self.mount(client);
         }
+    }
+
+    /// From its next start on, `up` has that many MDTs.
+    pub fn set_mdts(&mut self, mdts: u16) {
+        self.mdts = mdts;
     }
 
     /// From its next start on, `up` has that many OSTs.
@@ -144,7 +151,7 @@ impl FileSystem {
         let mut command = self.daemon_command();
         match self.transport {
             Transport::InProcess => {
-                command.arg("up").args(["--osts", &self.osts.to_string()]);
+                command.arg("up").args(["--mdts", &self.mdts.to_string(), "--osts", &self.osts.to_string()]);
                 command.arg("--dir").arg(self.place.data("up")).arg("--mount").arg(point);
             }
             Transport::Tcp => {
