@@ -500,8 +500,8 @@ impl Node {
         self.registrars = registrars;
     }
 
-    /// Tells the metadata targets where the object storage targets are, now and whenever it
-    /// changes.
+    /// Tells the metadata targets where the object storage targets and the other metadata targets
+    /// are, now and whenever it changes.
     fn follow_map(&self) -> watch::Receiver<u64> {
         let (applied, versions) = watch::channel(0);
         let (mut maps, mdts, resolve) = (
@@ -517,9 +517,11 @@ impl Node {
                     // Version 0 says that nothing is known yet, not that there are no OSTs.
                     if map.version > 0 {
                         let osts = ost_endpoints(&map, &resolve);
+                        let others = mdt_endpoints(&map, &resolve);
                         for mdt in &mdts {
                             mdt.update_pools(&map.pools);
                             mdt.update_map(&osts);
+                            mdt.update_mdts(&others);
                         }
                     }
                     applied.send_replace(map.version);
@@ -605,6 +607,16 @@ fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoin
         .filter_map(|target| match target.role {
             TargetRole::Ost(index) => Some((index, resolve(target), target.state == TargetState::Active)),
             TargetRole::Mdt(_) => None,
+        })
+        .collect()
+}
+
+fn mdt_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(MdtIndex, Endpoint, bool)> {
+    map.targets
+        .iter()
+        .filter_map(|target| match target.role {
+            TargetRole::Mdt(index) => Some((index, resolve(target), target.state == TargetState::Active)),
+            TargetRole::Ost(_) => None,
         })
         .collect()
 }

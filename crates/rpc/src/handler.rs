@@ -8,6 +8,7 @@ use rt::{BoxFuture, Instant, frame::class};
 use types::{ClientId, FsError, FsResult, Slot, Xid};
 
 use crate::{
+    auth::Role,
     message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension},
     service::Parked,
 };
@@ -144,6 +145,8 @@ pub enum SessionEvent {
         resumed: bool,
         /// The client lives in the server's process, and ends with it.
         in_process: bool,
+        /// What the client is.
+        role: Role,
     },
     /// The lease expired (or an administrator asked): nothing of this client may stay open or
     /// locked.

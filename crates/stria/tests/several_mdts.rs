@@ -40,3 +40,44 @@ fn up_takes_further_mdts() {
     system.shell("sync -f $A/new").succeed();
     system.finish();
 }
+
+/// A script with a directory on each metadata target, as programs use them.
+#[test]
+fn directories_on_several_mdts_are_like_others() {
+    let mut system = FileSystem::start(Transport::InProcess, 1);
+    system.unmount(0);
+    system.set_mdts(4);
+    system.mount(0);
+    let show = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    show("for i in 1 2 3; do lfs mkdir -i $i d$i; done; lfs mkdir -i 0 d1/back; mkdir plain; lfs mkdir plain/same");
+    assert_eq!(show("lfs getdirstripe d1"), "lmv_stripe_count: 0 lmv_stripe_offset: 1 lmv_hash_type: none\n");
+    assert_eq!(show("lfs getdirstripe -i . d1 d2 d3 d1/back plain/same").replace('\n', " "), "0 1 2 3 0 0 ");
+    show("mkdir d1/sub; for i in 1 2 3; do for f in a b c; do echo $i$f > d$i/$f; done; done; echo x > d1/sub/x");
+    assert_eq!(show("lfs getdirstripe -i d1/sub; lfs getstripe -m d1/sub/x").replace('\n', " "), "1 1 ");
+    assert_eq!(show("cat d?/?"), "1a\n1b\n1c\n2a\n2b\n2c\n3a\n3b\n3c\n");
+    assert_eq!(show("find . -type f | wc -l; find . -type d | wc -l; stat -c %h . d1"), "10\n8\n6\n4\n");
+    assert_eq!(show("cd d1/sub && pwd -P && cd ../back && pwd -P").lines().count(), 2);
+    assert_eq!(show("lfs fid2path . $(lfs path2fid d1/sub/x)"), "d1/sub/x\n");
+    // A rename within a directory on another target is one; between them programs copy.
+    show("mv d2/a d2/renamed; mv d2/renamed d3/; mv d1/sub d2/; cp -r d3 copy");
+    assert_eq!(show("cat d3/renamed d2/sub/x copy/a; ls d1"), "2a\nx\n3a\na\nb\nback\nc\n");
+    let refused = system.shell("cd $A && ln d1/b d2/link").output();
+    assert!(refused.status != 0 && refused.stderr.contains("Invalid cross-device link"), "{}", refused.stderr);
+    for (line, status, said) in [
+        ("lfs mkdir -i 9 none", libc::ENODEV, "dirstripe error on 'none': No such device"),
+        ("lfs mkdir -i 1 d1", libc::EEXIST, "dirstripe error on 'd1': stripe already set"),
+        ("lfs mkdir -c 2 none", libc::EOPNOTSUPP, "not supported yet"),
+        ("rmdir d1", 1, "Directory not empty"),
+    ] {
+        let refused = system.shell(&format!("cd $A && {line}")).output();
+        assert!(refused.status == status && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    // Everything is there after the death of all targets at once, and nothing is left in doubt.
+    system.kill_client(0);
+    system.mount(0);
+    let show = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    assert_eq!(show("cat d3/renamed d2/sub/x copy/a; find . | wc -l"), "2a\nx\n3a\n23\n");
+    show("rm -r d1 copy && rmdir plain/same && lfs mkdir -i 3 d1 && echo again > d1/file");
+    assert_eq!(show("cat d1/file; lfs getdirstripe -m d1; stat -c %h ."), "again\n3\n6\n");
+    system.finish();
+}

@@ -124,7 +124,12 @@ impl FileSystem {
         let inode = from.inode();
         let size = self.get_attributes(inode, Some(from)).await?.size;
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE | open_flag::EXCLUSIVE);
-        let unnamed = self.create_unnamed(credentials, InodeNumber::ROOT, 0o600, 0, flags).await?.file;
+        // Layouts are swapped within an MDT.
+        let directory = match inode.mdt() == InodeNumber::ROOT.mdt() {
+            true => InodeNumber::ROOT,
+            false => self.lookup(credentials, inode, b"..").await?.inode,
+        };
+        let unnamed = self.create_unnamed(credentials, directory, 0o600, 0, flags).await?.file;
         let second = unnamed.inode();
         let moved = async {
             self.begin_layout(credentials, second, spec, inode).await?;

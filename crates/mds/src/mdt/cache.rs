@@ -19,7 +19,6 @@ use rpc::{
         lock::{CacheMode, Resource},
     },
 };
-use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::{Mdt, check::yield_now};
@@ -103,20 +102,19 @@ impl Mdt {
         self.unless_stopped(service, waiter).await
     }
 
-    /// Waits until one client less of the former start is expected. Fails as
+    /// Waits for clients, or for other MDTs, as none of the threads of its service. Fails as
     /// [`Mdt::locks_given_back`].
-    pub(super) async fn client_back(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
-        self.unless_stopped(service, progress).await
-    }
-
-    /// Waits for clients, as none of the threads of its service.
-    async fn unless_stopped(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        service: Option<&'static str>,
+        progress: impl Future<Output = T>,
+    ) -> FsResult<T> {
         let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
         let _parked = service.and_then(|service| clients.park(service));
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
             biased;
-            () = progress => Ok(()),
+            done = progress => Ok(done),
             _ = stopping.wait_for(|stopping| *stopping) => Err(FsError::NoDevice),
             () = clients.stopped() => Err(FsError::NoDevice),
         }

@@ -1,7 +1,8 @@
 //! The metadata target: a request handler around a [`Namespace`], and its background tasks.
 //!
 //! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs,
-//! again whenever the map changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
+//! again whenever the map changes, and [`Mdt::update_mdts`] with the MDTs;
+//! served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
 //! is equivalent to a crash.
 //!
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
@@ -16,9 +17,11 @@ mod inspection;
 mod layout_fences;
 mod life_cycle;
 mod lock_deadlines;
+mod mdt_proxy;
 mod moves;
 mod notices;
 mod ost_proxy;
+mod peers;
 mod recovery;
 mod removed;
 mod revoker;
@@ -37,9 +40,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rpc::{Principal, message::mgs::Pool};
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
-use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
+use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
-use self::{ost_proxy::OstProxy, revoker::Revoker};
+use self::{mdt_proxy::MdtProxy, ost_proxy::OstProxy, peers::OtherMdt, revoker::Revoker};
 use crate::{
     error::store_error,
     namespace::{Attempt, Attempts, Namespace, Obstacle},
@@ -70,11 +73,14 @@ pub struct Mdt {
     parameters: Mutex<Parameters>,
     statistics: Statistics,
     ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
+    mdt_proxies: Mutex<BTreeMap<MdtIndex, Arc<MdtProxy>>>,
+    /// The other MDTs of the map; `None`: none was ever in it.
+    other_mdts: watch::Sender<Option<Vec<OtherMdt>>>,
     /// How clients are reached, and those that are asked for locks.
     revoker: Revoker,
     /// For tasks that begin where only a reference is at hand.
     me: Weak<Mdt>,
-    /// This MDT as a client of OSTs.
+    /// This MDT as a client of OSTs and other MDTs.
     pub(crate) principal: Principal,
     /// Rung when a client finished its recovery, or the map is known.
     pub(crate) recovery_wakeup: Notify,
@@ -263,7 +269,9 @@ impl Mdt {
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
                 Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(service, change).await?,
-                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.client_back(service, progress).await?,
+                Attempt::Blocked(Obstacle::FormerClients(progress) | Obstacle::Peers(progress)) => {
+                    self.unless_stopped(service, progress).await?;
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use rpc::message::{
     MdtReply,
     mdt::{Rename, RenameMode, SourceData, SyncFirst},
 };
-use types::{Credentials, FileKind, FsError, FsResult, limits, permission};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
 use super::unlink::may_remove;
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
     transaction::{
         Transaction,
         entries::{FoundEntry, is_dots},
+        inodes::Ancestry,
     },
 };
 
@@ -85,6 +86,9 @@ impl Plan<'_> {
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
     let from = txn.searchable(who, request.parent)?;
+    if !txn.is_here(request.new_parent) {
+        return Err(FsError::CrossDevice);
+    }
     let same = request.parent == request.new_parent;
     let to = if same { None } else { Some(txn.searchable(who, request.new_parent)?) };
     if is_dots(&request.name) || is_dots(&request.new_name) {
@@ -96,6 +100,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
         (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
         (RenameMode::Exchange, None) => return Err(FsError::NotFound),
         _ => {}
+    }
+    if let Some(done) = with_other_mdts(txn, &source_entry, target_entry.as_ref()) {
+        return done;
     }
     let source = txn.inode(source_entry.target.inode)?;
     let target = target_entry.map(|entry| txn.inode(entry.target.inode).map(|inode| (inode, entry))).transpose()?;
@@ -120,19 +127,51 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     Ok(MdtReply::Done)
 }
 
+/// A rename of what is on another MDT, or to its place: programs copy instead. (The same name needs
+/// no change.)
+fn with_other_mdts(
+    txn: &Transaction<'_>,
+    source: &FoundEntry,
+    target: Option<&FoundEntry>,
+) -> Option<FsResult<MdtReply>> {
+    let source = source.target.inode;
+    match target.map(|target| target.target.inode) {
+        Some(target) if target == source && !txn.is_here(source) => Some(Ok(MdtReply::Done)),
+        Some(target) if !txn.is_here(target) => Some(Err(FsError::CrossDevice)),
+        _ if !txn.is_here(source) => Some(Err(FsError::CrossDevice)),
+        _ => None,
+    }
+}
+
 /// No directory may become its own descendant.
 fn check_circles(txn: &Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
     if plan.to.is_none() {
         return Ok(());
     }
-    if plan.source.is_directory() && txn.is_ancestor(plan.source.number(), plan.request.new_parent)? {
+    let (from, to) = (plan.request.parent, plan.request.new_parent);
+    if plan.source.is_directory() && is_above(txn, &plan.source, from, to)? {
         return Err(FsError::Invalid);
     }
     let Some(target) = plan.target_directory() else { return Ok(()) };
-    if txn.is_ancestor(target.number(), plan.request.parent)? {
+    if is_above(txn, target, to, from)? {
         return Err(if plan.exchanges() { FsError::Invalid } else { FsError::NotEmpty });
     }
     Ok(())
+}
+
+/// Whether a directory, which `parent` has, is above another one. The way to the root may lead over
+/// other MDTs: what comes before that is known here. If both directories are below the same one
+/// whose name is on another MDT, the rest of the way is the same, so it does not pass through
+/// either; otherwise it is not known.
+fn is_above(txn: &Transaction<'_>, directory: &Inode, parent: InodeNumber, other: InodeNumber) -> FsResult<bool> {
+    match txn.ancestry(directory.number(), other)? {
+        Ancestry::Above => Ok(true),
+        Ancestry::NotAbove => Ok(false),
+        Ancestry::NotBelow(top) => match txn.ancestry(top, parent)? {
+            Ancestry::Above => Ok(false),
+            Ancestry::NotAbove | Ancestry::NotBelow(_) => Err(FsError::CrossDevice),
+        },
+    }
 }
 
 fn check_permission(txn: &Transaction<'_>, who: &Credentials, plan: &Plan<'_>) -> FsResult<()> {

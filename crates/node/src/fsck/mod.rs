@@ -6,6 +6,7 @@
 //! before it is reported.
 
 mod arguments;
+mod names;
 mod objects;
 mod progress;
 mod verdict;
@@ -354,6 +355,10 @@ async fn check_targets(
         summary.findings.extend(findings);
         progress.begin(format!("{role}: reading inodes"), None);
         scan(mdt, summary, &mut objects, progress).await?;
+    }
+    if targets.mdts.len() > 1 {
+        progress.begin("comparing names with directories on other MDTs".to_owned(), None);
+        summary.findings.extend(names::check(targets, clock).await?);
     }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);

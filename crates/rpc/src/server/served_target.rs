@@ -261,7 +261,8 @@ impl ServedTarget {
             sessions.insert(connect.client, cell.clone());
         }
         tracing::info!(target = %self.name, client = %cell.client, name = cell.client_name, resumed, "session opened");
-        self.tell(SessionEvent::Opened { client: cell.client, resumed, in_process }).await;
+        let (client, role) = (cell.client, connect.role);
+        self.tell(SessionEvent::Opened { client, resumed, in_process, role }).await;
         cell.with(Session::opened);
         cell.notify();
         Ok(())
