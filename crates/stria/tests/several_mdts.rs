@@ -44,10 +44,7 @@ fn up_takes_further_mdts() {
 /// A script with a directory on each metadata target, as programs use them.
 #[test]
 fn directories_on_several_mdts_are_like_others() {
-    let mut system = FileSystem::start(Transport::InProcess, 1);
-    system.unmount(0);
-    system.set_mdts(4);
-    system.mount(0);
+    let mut system = FileSystem::start_with_mdts(Transport::InProcess, 1, 4);
     let show = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
     show("for i in 1 2 3; do lfs mkdir -i $i d$i; done; lfs mkdir -i 0 d1/back; mkdir plain; lfs mkdir plain/same");
     assert_eq!(show("lfs getdirstripe d1"), "lmv_stripe_count: 0 lmv_stripe_offset: 1 lmv_hash_type: none\n");
@@ -79,5 +76,43 @@ fn directories_on_several_mdts_are_like_others() {
     assert_eq!(show("cat d3/renamed d2/sub/x copy/a; find . | wc -l"), "2a\nx\n3a\n23\n");
     show("rm -r d1 copy && rmdir plain/same && lfs mkdir -i 3 d1 && echo again > d1/file");
     assert_eq!(show("cat d1/file; lfs getdirstripe -m d1; stat -c %h ."), "again\n3\n6\n");
+    system.finish();
+}
+
+/// Two processes with an MDT each. What does not need the one that is down goes on, the rest waits.
+#[test]
+fn what_needs_an_mdt_that_is_down_waits_for_it() {
+    const MDS: usize = 0;
+    const OTHER: usize = 1;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 2, 2);
+    system
+        .shell("cd $A && lfs mkdir -i 1 far && mkdir near && lfs mkdir -i 0 far/back && echo text > far/file")
+        .succeed();
+    assert_eq!(system.shell("cat $B/far/file && ls $B/far").succeed(), "text\nback\nfile\n");
+    system.kill_server(OTHER);
+    system.shell("cd $A && mkdir near/new && mv near/new near/moved && ls near").succeed();
+    let begin = |line: &str| {
+        let program = system.shell(line);
+        std::thread::spawn(move || program.succeed())
+    };
+    let read = begin("cat $A/far/file");
+    let made = begin("lfs mkdir -i 1 $A/far2 && lfs getdirstripe -m $A/far2");
+    let below = begin("mkdir $B/far/below && ls $B/far");
+    system.shell("cd $A && mkdir near/second && rmdir near/moved").succeed();
+    assert!(!read.is_finished() && !made.is_finished() && !below.is_finished(), "they wait");
+    system.start_server(OTHER);
+    assert_eq!(read.join().expect("no panic"), "text\n");
+    assert_eq!(made.join().expect("no panic"), "1\n");
+    assert_eq!(below.join().expect("no panic"), "back\nbelow\nfile\n");
+    // Then the one that has the names, in the end both.
+    system.kill_server(MDS);
+    system.start_server(MDS);
+    system.shell("cd $B && rm -r far/below far/back && lfs mkdir -i 0 far/again && rmdir far2").succeed();
+    [MDS, OTHER].into_iter().for_each(|server| system.kill_server(server));
+    [MDS, OTHER].into_iter().for_each(|server| system.start_server(server));
+    assert_eq!(
+        system.shell("cd $A && ls . far && lfs getdirstripe -m far/again").succeed(),
+        ".:\nfar\nnear\n\nfar:\nagain\nfile\n0\n"
+    );
     system.finish();
 }

@@ -63,13 +63,23 @@ impl FileSystem {
 
     /// As [`FileSystem::start`], in a place that was prepared: what `up` has there is in `up`.
     pub fn start_in(place: Place, transport: Transport, clients: usize) -> Self {
+        Self::start_with(place, transport, clients, 1)
+    }
+
+    /// As [`FileSystem::start`], with several MDTs; over TCP the first one is a process of its own,
+    /// and the others are with the OSTs.
+    pub fn start_with_mdts(transport: Transport, clients: usize, mdts: u16) -> Self {
+        Self::start_with(Place::new(), transport, clients, mdts)
+    }
+
+    fn start_with(place: Place, transport: Transport, clients: usize, mdts: u16) -> Self {
         assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
         let mut system = Self {
             transport,
             clients: Vec::new(),
             servers: Vec::new(),
             place,
-            mdts: 1,
+            mdts,
             osts: OSTS,
             mount_options: "rw".to_owned(),
             log: None,
@@ -332,7 +342,10 @@ impl FileSystem {
         };
         match name {
             "mds" => ["mgs", "mdt"].into_iter().for_each(|role| target(role, 0)),
-            _ => (0..OSTS).for_each(|index| target("ost", index)),
+            _ => {
+                (1..self.mdts).for_each(|index| target("mdt", index));
+                (0..OSTS).for_each(|index| target("ost", index));
+            }
         }
         text
     }
