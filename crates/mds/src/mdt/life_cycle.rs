@@ -112,6 +112,7 @@ impl Mdt {
             ost_proxies: Mutex::default(),
             mdt_proxies: Mutex::default(),
             other_mdts: watch::Sender::new(None),
+            mdts_known: watch::Sender::new(false),
             recovery_wakeup: Notify::new(),
             map_known: watch::Sender::new(false),
             stopping: watch::Sender::new(false),

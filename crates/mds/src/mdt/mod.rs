@@ -76,6 +76,8 @@ pub struct Mdt {
     mdt_proxies: Mutex<BTreeMap<MdtIndex, Arc<MdtProxy>>>,
     /// The other MDTs of the map; `None`: none was ever in it.
     other_mdts: watch::Sender<Option<Vec<OtherMdt>>>,
+    /// Whether this start can ask the other MDTs, or knows that there are none.
+    mdts_known: watch::Sender<bool>,
     /// How clients are reached, and those that are asked for locks.
     revoker: Revoker,
     /// For tasks that begin where only a reference is at hand.

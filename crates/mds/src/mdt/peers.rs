@@ -47,6 +47,7 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
             }
         }
         update(&mdt, &others);
+        mdt.mdts_known.send_replace(true);
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -96,6 +97,7 @@ impl Mdt {
         let others: Vec<OtherMdt> = mdts.iter().filter(|(mdt, ..)| *mdt != self.options.index).cloned().collect();
         let is_new = self.other_mdts.borrow().is_none();
         if is_new && others.is_empty() && !self.namespace().volatile.peers.is_early() {
+            self.mdts_known.send_replace(true);
             return;
         }
         self.other_mdts.send_replace(Some(others));
@@ -129,6 +131,10 @@ impl Mdt {
         part: Part,
         service: &'static str,
     ) -> FsResult<PreparedOperation> {
+        let mut known = self.mdts_known.subscribe();
+        // The sender lives in `self`: waiting cannot fail.
+        let map = async { drop(known.wait_for(|known| *known).await) };
+        self.unless_stopped(Some(service), map).await?;
         let proxy = self.mdt_proxy(peer)?;
         let operation = self.namespace().volatile.peers.run(self.options.index);
         match self.unless_stopped(Some(service), proxy.prepare(operation, part.clone())).await {
