@@ -10,14 +10,7 @@
 //! this start joins ([`Join`]); until the answer this MDT does not know what the other one may have
 //! decided.
 
-use std::{
-    ops::RangeInclusive,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rpc::{
     Endpoint, Import,
@@ -54,8 +47,20 @@ pub(crate) struct MdtProxy {
     wakeup: Arc<Notify>,
     /// Whether the map says that the MDT is in use; `None` once the proxy is to end.
     active: watch::Sender<Option<bool>>,
-    /// The other MDT has answered this start.
-    has_joined: AtomicBool,
+}
+
+/// What the proxy has done since this start.
+struct State {
+    /// The last decision before this start.
+    of_former_starts: u64,
+    joining: Joining,
+}
+
+enum Joining {
+    No,
+    /// The other MDT has answered; decisions of it may be on their way.
+    Answered(Joined),
+    Done,
 }
 
 /// What the next request says.
@@ -71,8 +76,8 @@ impl MdtProxy {
         let options = mdt.options.import.clone();
         let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.principal.clone(), options, None);
         let wakeup = mdt.namespace().peer_wakeup(peer);
-        let (active, has_joined) = (watch::Sender::new(Some(active)), AtomicBool::new(false));
-        let proxy = Arc::new(MdtProxy { mdt: peer, import, wakeup, active, has_joined });
+        let active = watch::Sender::new(Some(active));
+        let proxy = Arc::new(MdtProxy { mdt: peer, import, wakeup, active });
         mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
         proxy
     }
@@ -110,21 +115,22 @@ impl MdtProxy {
     }
 
     async fn run(self: Arc<Self>, mdt: Arc<Mdt>) {
-        let mut of_former_starts = None;
+        let mut state = None;
         while !self.ended() {
-            let step = async {
-                if !self.is_active() {
-                    return Ok(false);
-                }
-                let last = match of_former_starts {
-                    Some(last) => last,
-                    None => *of_former_starts.insert(self.last_decision(&mdt).await?),
-                };
-                self.deliver_or_join(&mdt, last).await
-            };
-            match self.unless_ended(step).await {
+            let progress = mdt.namespace().volatile.peers.progress();
+            match self.unless_ended(self.step(&mdt, &mut state)).await {
                 None | Some(Ok(true)) => {}
-                Some(Ok(false)) => drop(self.unless_ended(self.wakeup.notified()).await),
+                Some(Ok(false)) => {
+                    let awaits_decisions = matches!(&state, Some(State { joining: Joining::Answered(_), .. }));
+                    let reason = async {
+                        tokio::select! {
+                            biased;
+                            () = self.wakeup.notified() => {}
+                            () = progress, if awaits_decisions => {}
+                        }
+                    };
+                    self.unless_ended(reason).await;
+                }
                 Some(Err(error)) => {
                     tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
                     self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
@@ -133,24 +139,36 @@ impl MdtProxy {
         }
     }
 
+    /// At most one request; false if there is nothing to do. Decisions of this start do not wait for
+    /// the other MDT to have joined, which may wait for them itself.
+    async fn step(&self, mdt: &Mdt, state: &mut Option<State>) -> FsResult<bool> {
+        if !self.is_active() {
+            return Ok(false);
+        }
+        let state = match state {
+            Some(state) => state,
+            None => state.insert(State { of_former_starts: self.last_decision(mdt).await?, joining: Joining::No }),
+        };
+        if let Joining::Answered(answer) = &state.joining
+            && mdt.transact(mdt.principal.client(), |txn| ops::peers::joined(txn, self.mdt, answer)).await?
+        {
+            tracing::info!(target = %mdt.name(), peer = %self.mdt, "joined another MDT");
+            state.joining = Joining::Done;
+        }
+        let parcel = self.next_parcel(mdt).await?;
+        let is_of_former_start = parcel.as_ref().is_some_and(|parcel| *parcel.places.start() <= state.of_former_starts);
+        if matches!(state.joining, Joining::No) && !is_of_former_start {
+            state.joining = Joining::Answered(self.join(mdt).await?);
+            return Ok(true);
+        }
+        let Some(parcel) = parcel else { return Ok(false) };
+        self.deliver(mdt, parcel).await?;
+        Ok(true)
+    }
+
     /// Sequence number of the last decision for this MDT; 0: there is none to deliver.
     async fn last_decision(&self, mdt: &Mdt) -> FsResult<u64> {
         mdt.look(mdt.principal.client(), |txn| ops::peers::last_decision(txn, self.mdt)).await
-    }
-
-    /// One request; false if there is nothing to tell. `of_former_starts`: the last decision before
-    /// this start.
-    async fn deliver_or_join(&self, mdt: &Mdt, of_former_starts: u64) -> FsResult<bool> {
-        let parcel = self.next_parcel(mdt).await?;
-        let has_joined = self.has_joined.load(Ordering::Acquire);
-        match parcel {
-            Some(parcel) if has_joined || *parcel.places.start() <= of_former_starts => {
-                self.deliver(mdt, parcel).await?;
-            }
-            _ if !has_joined => self.join(mdt).await?,
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     /// The first decisions for this MDT that fit one request.
@@ -199,7 +217,7 @@ impl MdtProxy {
     }
 
     /// Tells of this start. Nothing of the former ones is on its way any more.
-    async fn join(&self, mdt: &Mdt) -> FsResult<()> {
+    async fn join(&self, mdt: &Mdt) -> FsResult<Joined> {
         // What this start has found must not be lost after others have answered it.
         mdt.durable().await?;
         let (source, start, promised) = {
@@ -207,24 +225,10 @@ impl MdtProxy {
             let peers = &namespace.volatile.peers;
             (mdt.options.index, peers.start(), peers.promised_to(self.mdt).collect())
         };
-        let answer = match self.call(MdtRequest::Join(Join { source, start, promised })).await? {
-            MdtReply::Joined(answer) => answer,
-            reply => return Err(unexpected(reply)),
-        };
-        while !self.note_answer(mdt, &answer).await? {}
-        self.has_joined.store(true, Ordering::Release);
-        tracing::info!(target = %mdt.name(), peer = %self.mdt, start, "joined another MDT");
-        Ok(())
-    }
-
-    /// True once the decisions that were on their way are carried out; else waits for some.
-    async fn note_answer(&self, mdt: &Mdt, answer: &Joined) -> FsResult<bool> {
-        let progress = mdt.namespace().volatile.peers.progress();
-        let is_complete = mdt.transact(mdt.principal.client(), |txn| ops::peers::joined(txn, self.mdt, answer)).await?;
-        if !is_complete {
-            progress.await;
+        match self.call(MdtRequest::Join(Join { source, start, promised })).await? {
+            MdtReply::Joined(answer) => Ok(answer),
+            reply => Err(unexpected(reply)),
         }
-        Ok(is_complete)
     }
 
     /// Has the MDT prepare a part.
