@@ -433,7 +433,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         MdtReply::Remote(INODE),
         MdtReply::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
         MdtReply::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
-        MdtReply::Joined(Joined { last: 7, ended: vec![operation()] }),
+        MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
         MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),
         MdtReply::Findings(vec![finding]),
         MdtReply::Names(vec![vec![7; 9]]),

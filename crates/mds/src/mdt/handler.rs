@@ -288,12 +288,14 @@ impl Mdt {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 self.attempt(call, request, row, (wanted, prepared.as_ref()), namespace, attempts)
             };
-            let attempted = self.load_and_run(Some(row.service), Some(data_bytes), transact).await?;
-            self.written(attempted.lsn).await?;
+            let attempted = match self.load_and_run(Some(row.service), Some(data_bytes), transact).await {
+                Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
+                Err(error) => Err(error),
+            };
             if let Some(unused) = prepared.take() {
                 self.give_up(unused.operation, unused.peer);
             }
-            let Attempted { outcome, told: news, lacks_osts, lengthened, needs, .. } = attempted;
+            let Attempted { outcome, told: news, lacks_osts, lengthened, needs, .. } = attempted?;
             if let Some((peer, part)) = needs {
                 preparations += 1;
                 if preparations > PREPARATIONS {

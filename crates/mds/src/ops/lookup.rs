@@ -3,8 +3,9 @@
 //! `.` and `..` are not used to walk a path: clients resolve these themselves, after a lookup that
 //! needed search permission. They look them up to get back to an inode of which they know only the
 //! number, from a file handle (open_by_handle_at, NFS). So `.` is accepted for every kind of inode,
-//! and neither needs a permission: the code that decodes handles has already checked it. `..` of a
-//! file is a directory that has a name of it.
+//! and neither needs a permission: the code that decodes handles has already checked it.
+//!
+//! Of a directory on another MDT only the number is known here.
 
 use rpc::message::{MdtReply, mdt::Lookup};
 use types::{Credentials, Damage, FsError, FsResult, InodeNumber};
@@ -32,12 +33,12 @@ fn entry(txn: &Transaction<'_>, inode: &Inode) -> MdtReply {
     MdtReply::Entry(attributes::entry(txn, inode))
 }
 
-/// The directory that has the name of an inode; of a file the first one.
-fn parent(txn: &Transaction<'_>, inode: InodeNumber) -> FsResult<InodeNumber> {
-    match txn.inode(inode)? {
+/// The directory that has the name of another one.
+fn parent(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<InodeNumber> {
+    match txn.directory(directory)? {
         // Its parent may be gone too.
-        inode if inode.attributes.links == 0 => Err(FsError::Stale),
-        inode => Ok(txn.parent_of(&inode)),
+        directory if directory.attributes.links == 0 => Err(FsError::Stale),
+        directory => Ok(txn.parent_of(&directory)),
     }
 }
 

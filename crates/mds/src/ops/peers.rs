@@ -161,7 +161,7 @@ pub(crate) fn join(txn: &mut Transaction<'_>, request: &Join) -> FsResult<MdtRep
     let peers = &txn.volatile.peers;
     let is_over = |operation: &&OperationId| operation.coordinator != txn.mdt || !peers.is_running(**operation);
     let ended = request.promised.iter().filter(is_over).copied().collect();
-    Ok(MdtReply::Joined(Joined { last, ended }))
+    Ok(MdtReply::Joined(Joined { start: peers.start(), last, ended }))
 }
 
 /// Sequence number of the last decision for another MDT; 0: none is on its way.
@@ -182,6 +182,7 @@ pub(crate) fn joined(txn: &mut Transaction<'_>, mdt: MdtIndex, answer: &Joined) 
     for operation in &answer.ended {
         release(txn, *operation)?;
     }
+    txn.change_peers(PeerChange::Started(mdt, answer.start));
     txn.change_peers(PeerChange::Heard(mdt));
     Ok(true)
 }

@@ -401,7 +401,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Remote(INODE),
         R::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
         R::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
-        R::Joined(Joined { last: 300, ended: vec![operation()] }),
+        R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
     ]
 }

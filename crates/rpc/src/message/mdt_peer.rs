@@ -93,6 +93,8 @@ pub struct Join {
 /// Answer to [`Join`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
+    /// The start of the MDT that answers.
+    pub start: u64,
     /// Sequence number of the last decision for the MDT that has joined; 0: none is on its way.
     pub last: u64,
     /// Those of the promised operations that do not exist any more, once the decisions up to `last`
