@@ -21,7 +21,7 @@ use rpc::{
 };
 use types::{ClientId, FsError, FsResult, LockHandle};
 
-use super::{Mdt, check::yield_now};
+use super::{Mdt, check::yield_now, waiter::Waiter};
 use crate::namespace::{Attempts, Namespace};
 
 /// Pause after a client had no slot for a callback.
@@ -97,20 +97,20 @@ impl Mdt {
     /// Waits until a change waits for no lock any more: clients that do not give theirs back are
     /// evicted (module [`super::lock_deadlines`]). Fails with `NoDevice` if the MDT or its server
     /// stops before: clients do not reach it any more.
-    pub(super) async fn locks_given_back(&self, service: Option<&'static str>, change: ChangeId) -> FsResult<()> {
-        let Some(waiter) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
-        self.unless_stopped(service, waiter).await
+    pub(super) async fn locks_given_back(&self, waiter: Option<Waiter>, change: ChangeId) -> FsResult<()> {
+        let Some(given_back) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
+        self.unless_stopped(waiter, given_back).await
     }
 
     /// Waits for clients, or for other MDTs, as none of the threads of its service. Fails as
     /// [`Mdt::locks_given_back`].
     pub(super) async fn unless_stopped<T>(
         &self,
-        service: Option<&'static str>,
+        waiter: Option<Waiter>,
         progress: impl Future<Output = T>,
     ) -> FsResult<T> {
         let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
-        let _parked = service.and_then(|service| clients.park(service));
+        let _parked = waiter.and_then(|waiter| clients.park(waiter.service));
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
             biased;
@@ -118,6 +118,25 @@ impl Mdt {
             _ = stopping.wait_for(|stopping| *stopping) => Err(FsError::NoDevice),
             () = clients.stopped() => Err(FsError::NoDevice),
         }
+    }
+
+    /// The same for what may take as long as another MDT is down: not longer than somebody waits
+    /// for the answer. `NoDevice` then, too: the client sends the request again, if it lives.
+    pub(super) async fn unless_left<T>(
+        &self,
+        waiter: Option<Waiter>,
+        progress: impl Future<Output = T>,
+    ) -> FsResult<T> {
+        let Some(Waiter { client, .. }) = waiter else { return self.unless_stopped(waiter, progress).await };
+        let left = self.revoker.clients().ok_or(FsError::NoDevice)?.left(client);
+        let unless_left = async {
+            tokio::select! {
+                biased;
+                done = progress => Ok(done),
+                () = left => Err(FsError::NoDevice),
+            }
+        };
+        self.unless_stopped(waiter, unless_left).await?
     }
 
     /// A client gives locks back.

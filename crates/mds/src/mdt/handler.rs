@@ -22,6 +22,7 @@ use types::{ClientId, FsError, FsResult, MdtIndex, ProtocolError, Slot, Xid};
 use super::{
     Mdt, check,
     recovery::{self, Ending},
+    waiter::Waiter,
 };
 use crate::{
     data::StoredData,
@@ -288,10 +289,11 @@ impl Mdt {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 self.attempt(call, request, row, (wanted, prepared.as_ref()), namespace, attempts)
             };
-            let attempted = match self.load_and_run(Some(row.service), Some(data_bytes), transact).await {
-                Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
-                Err(error) => Err(error),
-            };
+            let attempted =
+                match self.load_and_run(Some(Waiter::of(call, row.service)), Some(data_bytes), transact).await {
+                    Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
+                    Err(error) => Err(error),
+                };
             if let Some(unused) = prepared.take() {
                 self.give_up(unused.operation, unused.peer);
             }
@@ -301,7 +303,7 @@ impl Mdt {
                 if preparations > PREPARATIONS {
                     return Err(FsError::Busy);
                 }
-                prepared = Some(self.prepare_at(peer, part, row.service).await?);
+                prepared = Some(self.prepare_at(peer, part, Waiter::of(call, row.service)).await?);
                 continue;
             }
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {

@@ -27,6 +27,7 @@ mod removed;
 mod revoker;
 mod silent_clients;
 mod space;
+mod waiter;
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +43,7 @@ use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
-use self::{mdt_proxy::MdtProxy, ost_proxy::OstProxy, peers::OtherMdt, revoker::Revoker};
+use self::{mdt_proxy::MdtProxy, ost_proxy::OstProxy, peers::OtherMdt, revoker::Revoker, waiter::Waiter};
 use crate::{
     error::store_error,
     namespace::{Attempt, Attempts, Namespace, Obstacle},
@@ -243,10 +244,10 @@ impl Mdt {
     /// Runs an operation on the namespace, with room for its batch if it has `data_bytes`. It ends
     /// an attempt when it needs what is not in memory, which is then loaded, or when clients cache
     /// what it changes, which are then asked to give their locks back; both without the mutex. Then
-    /// it is tried again. `service`: the one whose thread it has.
+    /// it is tried again. `waiter`: the request whose operation it is.
     pub(crate) async fn load_and_run<T>(
         &self,
-        service: Option<&'static str>,
+        waiter: Option<Waiter>,
         data_bytes: Option<u64>,
         mut attempt: impl FnMut(&mut Namespace, &mut Attempts) -> Attempt<T>,
     ) -> FsResult<T> {
@@ -270,10 +271,9 @@ impl Mdt {
                     let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
-                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(service, change).await?,
-                Attempt::Blocked(Obstacle::FormerClients(progress) | Obstacle::Peers(progress)) => {
-                    self.unless_stopped(service, progress).await?;
-                }
+                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(waiter, change).await?,
+                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.unless_stopped(waiter, progress).await?,
+                Attempt::Blocked(Obstacle::Peers(progress)) => self.unless_left(waiter, progress).await?,
             }
         }
     }

@@ -9,7 +9,7 @@ use rpc::{
 };
 use types::{FsError, FsResult, MdtIndex};
 
-use super::{Mdt, mdt_proxy::MdtProxy};
+use super::{Mdt, mdt_proxy::MdtProxy, waiter::Waiter};
 use crate::{
     peers::PreparedOperation,
     tables::{COUNTERS, DECISIONS, counter},
@@ -122,22 +122,16 @@ impl Mdt {
         self.mdt_proxies.lock().get(&peer).cloned().ok_or(FsError::NoDeviceOrAddress)
     }
 
-    /// Begins an operation of which another MDT has to prepare a part. `service`: the one whose
-    /// thread the request has; it waits as none of them. `NoDeviceOrAddress`: there is no such MDT;
-    /// `NoDevice`: this one stops.
-    pub(super) async fn prepare_at(
-        &self,
-        peer: MdtIndex,
-        part: Part,
-        service: &'static str,
-    ) -> FsResult<PreparedOperation> {
+    /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there is
+    /// no such MDT; `NoDevice`: this one stops, or nobody waits for the answer.
+    pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let mut known = self.mdts_known.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let map = async { drop(known.wait_for(|known| *known).await) };
-        self.unless_stopped(Some(service), map).await?;
+        self.unless_left(Some(waiter), map).await?;
         let proxy = self.mdt_proxy(peer)?;
         let operation = self.namespace().volatile.peers.run(self.options.index);
-        match self.unless_stopped(Some(service), proxy.prepare(operation, part.clone())).await {
+        match self.unless_left(Some(waiter), proxy.prepare(operation, part.clone())).await {
             Ok(Ok(prepared)) => Ok(PreparedOperation { operation, peer, part, prepared }),
             Ok(Err(error)) | Err(error) => {
                 self.give_up(operation, peer);

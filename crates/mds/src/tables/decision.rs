@@ -48,6 +48,9 @@ pub struct Decision {
     pub part: DecidedPart,
 }
 
+/// Names and values of extended attributes.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What is to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecidedPart {
@@ -56,7 +59,7 @@ pub enum DecidedPart {
         /// Value of INODES.
         record: Vec<u8>,
         /// Its extended attributes.
-        xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+        xattrs: Xattrs,
     },
     /// The directory is removed, which had this name.
     Remove(Link),

@@ -14,7 +14,10 @@ use types::{
 use super::Transaction;
 use crate::{
     known_size,
-    tables::inode::{Inode, InodeData, Link},
+    tables::{
+        decision::Xattrs,
+        inode::{Inode, InodeData, Link},
+    },
 };
 
 /// What stat shows as the size of a directory, in bytes, and as its space.
@@ -67,7 +70,7 @@ impl Transaction<'_> {
         directory: &Inode,
         new: &NewInode<'_>,
         number: InodeNumber,
-    ) -> FsResult<(Inode, Vec<(Vec<u8>, Vec<u8>)>)> {
+    ) -> FsResult<(Inode, Xattrs)> {
         assert_eq!(new.kind, &NodeKind::Directory, "only directories are made on other MDTs");
         let inherited = self.inherited(directory, new)?;
         let data = InodeData::Directory(self.stored_default(directory)?);

@@ -1,11 +1,13 @@
-//! Several MDTs in one process, each on devices in memory and with a server of its own.
+//! Several MDTs, each on devices in memory and as if in a process of its own, which can end at any
+//! moment.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::resume_unwind, sync::Arc, time::Duration};
 
 use kv::MemoryCold;
 use mds::{Mdt, MdtOptions};
+use parking_lot::Mutex;
 use rpc::{
-    Endpoint, Handler, Import, ImportOptions, Principal, Recovery, Role, Server, ServerOptions,
+    Endpoint, Import, ImportOptions, Principal, Recovery, Role, Server, ServerOptions,
     message::{
         MdtReply, MdtRequest,
         mdt::{Entry, Lookup, Reclaim, Unlink},
@@ -13,19 +15,59 @@ use rpc::{
     },
 };
 use rt::{
-    BoxFuture, Seams,
+    Address, BoxFuture, Seams, Spawn,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
+use tokio::task::JoinSet;
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
 
 use super::{absent_osts, create_request, created, entry, root};
 
 const LEASE: Duration = Duration::from_secs(600);
 
+/// Tasks of a process.
+struct Process {
+    /// `None`: it has ended.
+    tasks: Mutex<Option<JoinSet<()>>>,
+}
+
+impl Process {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { tasks: Mutex::new(Some(JoinSet::new())) })
+    }
+
+    /// All tasks end where they are.
+    async fn kill(&self) {
+        let Some(mut tasks) = self.tasks.lock().take() else { return };
+        tasks.abort_all();
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                resume_unwind(error.into_panic());
+            }
+        }
+    }
+}
+
+impl Spawn for Process {
+    fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) {
+        if let Some(tasks) = &mut *self.tasks.lock() {
+            tasks.spawn(future);
+        }
+    }
+
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// One of them.
 pub struct Node {
     index: MdtIndex,
+    /// Those of the clients; an MDT has others.
     seams: Seams,
+    process: Arc<Process>,
     boot: u64,
     device: MemoryDevice,
     cold: MemoryCold,
@@ -34,6 +76,9 @@ pub struct Node {
     server: Arc<Server>,
     /// As a client.
     pub import: Import,
+    /// As fsck. Its session does not end: after a power loss an MDT might not know of the end, and
+    /// wait for it.
+    tool: Import,
 }
 
 fn target(index: MdtIndex) -> String {
@@ -51,19 +96,33 @@ impl Recovery for ComesBack {
     }
 }
 
-fn import(seams: &Seams, index: MdtIndex, server: &Arc<Server>, principal: Principal) -> Import {
-    let (endpoint, options) = (Endpoint::Local(server.clone()), ImportOptions::default());
-    let recovery: Option<Arc<dyn Recovery>> = (principal.role() == Role::Client).then(|| Arc::new(ComesBack) as _);
-    Import::new(seams.clone(), &target(index), endpoint, principal, options, recovery)
+fn endpoint(index: MdtIndex) -> Endpoint {
+    Endpoint::Remote(address(index).into())
+}
+
+fn address(index: MdtIndex) -> Address {
+    Address::from(format!("{index}:1").as_str())
+}
+
+/// An MDT that died is back at once.
+fn import_options() -> ImportOptions {
+    ImportOptions { backoff_min: Duration::from_millis(1), backoff_max: Duration::from_millis(5), ..Default::default() }
+}
+
+fn connect(seams: &Seams, index: MdtIndex, principal: Principal) -> Import {
+    // Sessions of MDTs end with a restart.
+    let recovery: Option<Arc<dyn Recovery>> = (principal.role() != Role::Mdt).then(|| Arc::new(ComesBack) as _);
+    Import::new(seams.clone(), &target(index), endpoint(index), principal, import_options(), recovery)
 }
 
 impl Node {
     async fn new(network: &MemoryTransport, index: MdtIndex) -> Self {
         let boot = 1;
-        let seams = Seams { clock: Arc::new(HostClock { boot }), ..seams(network, 7 + u64::from(index.0)) };
+        let seams = seams(network, 7 + u64::from(index.0));
         let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("test", index);
         options.keys = rpc::Keyring::of_test();
+        options.import = import_options();
         options.store = kv::Config::small();
         // Only what is waited for is durable.
         options.store.commit_interval = Duration::from_secs(3600);
@@ -73,36 +132,32 @@ impl Node {
         let (journal, tables) = (Arc::new(device.clone()), Arc::new(cold.clone()));
         let (config, owner) = (options.store.clone(), Credentials::root());
         Mdt::format(&seams, journal, tables, config, "test", index, &owner).await.expect("an empty store is formatted");
-        let (mdt, server) = open(&seams, &device, &cold, &options).await;
-        let import = import(&seams, index, &server, Principal::of_test(1, Role::Client));
-        Self { index, seams, boot, device, cold, options, mdt, server, import }
+        let process = Process::new();
+        let (mdt, server) = open(&seams, &process, boot, (&device, &cold), &options).await;
+        let import = connect(&seams, index, Principal::of_test(1, Role::Client));
+        let tool = connect(&seams, index, Principal::of_test(9, Role::Tool));
+        Self { index, seams, process, boot, device, cold, options, mdt, server, import, tool }
     }
 
     /// The process dies; it is started again by [`Node::start`].
     pub async fn crash(&mut self) {
-        self.end().await;
+        self.process.kill().await;
         (self.device, self.cold) = (self.device.crash(), self.cold.crash());
-    }
-
-    /// Nothing is answered any more, nor changed.
-    async fn end(&self) {
-        self.server.stop().await;
-        self.mdt.halt();
     }
 
     /// The host loses power: everything since the last flush is gone.
     pub async fn lose_power(&mut self) {
-        self.end().await;
+        self.process.kill().await;
         let entropy = SeededEntropy::new(self.boot);
         self.boot += 1;
-        self.seams.clock = Arc::new(HostClock { boot: self.boot });
         (self.device, self.cold) = (self.device.power_loss(&entropy, Unflushed::Lost), self.cold.power_loss(&entropy));
     }
 
     /// Starts after the end of the process.
     pub async fn start(&mut self) {
-        (self.mdt, self.server) = open(&self.seams, &self.device, &self.cold, &self.options).await;
-        self.import.set_address(Endpoint::Local(self.server.clone()));
+        self.process = Process::new();
+        let stored = (&self.device, &self.cold);
+        (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, &self.options).await;
     }
 
     /// A request of a client; once more if it has to begin a session.
@@ -112,7 +167,7 @@ impl Node {
 
     /// Another caller.
     pub fn connect(&self, number: u64, role: Role) -> Import {
-        import(&self.seams, self.index, &self.server, Principal::of_test(number, role))
+        connect(&self.seams, self.index, Principal::of_test(number, role))
     }
 
     pub async fn stat(&self, inode: InodeNumber) -> FsResult<Entry> {
@@ -146,13 +201,11 @@ impl Node {
     }
 
     async fn remote_names(&self, of_names: bool) -> Vec<RemoteName> {
-        let tool = self.connect(9, Role::Tool);
         let request = MdtRequest::RemoteNames(root(), RemoteNamesAfter { of_names, key: None });
-        let mut found = match call(&tool, request).await.expect("tools may ask") {
+        let mut found = match call(&self.tool, request).await.expect("tools may ask") {
             MdtReply::RemoteNames(answer) => answer.found,
             other => panic!("{other:?}"),
         };
-        tool.close().await;
         found.sort();
         found
     }
@@ -179,15 +232,18 @@ pub async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
 
 async fn open(
     seams: &Seams,
-    device: &MemoryDevice,
-    cold: &MemoryCold,
+    process: &Arc<Process>,
+    boot: u64,
+    (device, cold): (&MemoryDevice, &MemoryCold),
     options: &MdtOptions,
 ) -> (Arc<Mdt>, Arc<Server>) {
+    let seams = Seams { clock: Arc::new(HostClock { boot }), spawn: process.clone(), ..seams.clone() };
     let (device, cold) = (Arc::new(device.clone()), Arc::new(cold.clone()));
     let mdt = Mdt::open(seams.clone(), device, cold, options.clone()).await.expect("a formatted store opens");
     mdt.update_map(&absent_osts(1));
-    let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
+    let server = Server::new(seams, ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(&target(options.index), mdt.clone(), LEASE);
+    server.listen(&address(options.index)).await.expect("the address is free after the end of the process");
     (mdt, server)
 }
 
@@ -209,7 +265,7 @@ impl Cluster {
     /// Tells all of them where the others are.
     pub fn update_map(&self) {
         let mdts: Vec<(MdtIndex, Endpoint, bool)> =
-            self.0.iter().map(|node| (node.index, Endpoint::Local(node.server.clone()), true)).collect();
+            self.0.iter().map(|node| (node.index, endpoint(node.index), true)).collect();
         self.0.iter().for_each(|node| node.mdt.update_mdts(&mdts));
     }
 
@@ -237,7 +293,8 @@ impl Cluster {
                 names.extend(node.remote_names(true).await);
                 inodes.extend(node.remote_names(false).await);
             }
-            (names.sort(), inodes.sort());
+            names.sort();
+            inodes.sort();
             let pending: usize = self.0.iter().map(|node| node.mdt.pending_of_several()).sum();
             if names == inodes && pending == 0 {
                 return names;

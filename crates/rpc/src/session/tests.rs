@@ -70,8 +70,10 @@ fn a_reconnection_waits_for_running_requests_and_drops_the_old_connection_at_onc
     let again = connect(2, true, HERE);
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Wait);
     assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1), None), Arrival::Ignore);
+    assert!(session.is_waited_for());
     assert!(session.finish(Slot(0), Xid(1), None), "the last running request ends the drain");
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Ready { resumed: true });
+    assert!(!session.is_waited_for());
     assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1), None), Arrival::Execute);
 }
 
