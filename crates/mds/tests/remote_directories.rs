@@ -18,7 +18,7 @@ use types::{Accounted, Attributes, FileKind, FsError, FsResult, InodeNumber, Mdt
 
 use super::common::{
     ROOT, created, root,
-    several::{Cluster, call, make_directory, remove},
+    several::{Cluster, call, make_directory, remove, second_endpoint},
     user,
 };
 
@@ -288,6 +288,24 @@ async fn what_is_in_doubt_waits_until_it_is_decided_also_after_a_restart() {
     assert_eq!(call(&test.caller, MdtRequest::Abort(test.operation(1))).await, Ok(MdtReply::Done));
     create.await.unwrap();
     assert_eq!(test.prepare(3, removal).await, Err(FsError::NotEmpty));
+}
+
+/// A new connection waits for running requests, and the message that ends the wait of one of them
+/// comes through it.
+#[tokio::test]
+async fn a_request_that_waits_for_its_own_client_does_not_keep_its_next_connection_out() {
+    let test = Coordinator::new().await;
+    let remote = test.cluster.0[0].make_directory(ROOT, "remote", 1).await.unwrap();
+    test.cluster.at_rest().await;
+    let removal = test.removal(remote, "remote").await;
+    test.prepare(1, removal.clone()).await.unwrap();
+    let mut second = Box::pin(test.prepare(2, removal.clone()));
+    assert!(waits(&mut second).await);
+    test.caller.set_address(second_endpoint(MdtIndex(1)));
+    assert_eq!(call(&test.caller, MdtRequest::Abort(test.operation(1))).await, Ok(MdtReply::Done));
+    assert_eq!(second.await.unwrap().inode, remote, "it was sent again");
+    assert_eq!(call(&test.caller, MdtRequest::Abort(test.operation(2))).await, Ok(MdtReply::Done));
+    assert_eq!(test.cluster.0[1].stat(remote).await.unwrap().attributes.links, 2);
 }
 
 #[tokio::test]

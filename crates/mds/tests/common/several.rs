@@ -97,11 +97,16 @@ impl Recovery for ComesBack {
 }
 
 fn endpoint(index: MdtIndex) -> Endpoint {
-    Endpoint::Remote(address(index).into())
+    Endpoint::Remote(address(index, 1).into())
 }
 
-fn address(index: MdtIndex) -> Address {
-    Address::from(format!("{index}:1").as_str())
+/// Another address of an MDT.
+pub fn second_endpoint(index: MdtIndex) -> Endpoint {
+    Endpoint::Remote(address(index, 2).into())
+}
+
+fn address(index: MdtIndex, port: u16) -> Address {
+    Address::from(format!("{index}:{port}").as_str())
 }
 
 /// An MDT that died is back at once.
@@ -243,7 +248,9 @@ async fn open(
     mdt.update_map(&absent_osts(1));
     let server = Server::new(seams, ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(&target(options.index), mdt.clone(), LEASE);
-    server.listen(&address(options.index)).await.expect("the address is free after the end of the process");
+    for port in [1, 2] {
+        server.listen(&address(options.index, port)).await.expect("the address is free after the end of the process");
+    }
     (mdt, server)
 }
 
