@@ -39,7 +39,7 @@ use rpc::{
         },
         mdt_peer::{
             Decisions, Join, Joined, MakeDirectory, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
-            RemoteNamesAfter, RemoveDirectory,
+            RemoteNamesAfter, RemoveDirectory, RenameDirectory,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -312,6 +312,8 @@ fn between_mdts() -> [MdtRequest; 7] {
     let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
     let parent = Attributes::zeroed(INODE, FileKind::Directory);
     let remove = RemoveDirectory { inode: INODE, parent, name: name.clone(), who: who.clone() };
+    let (new_parent, new_name) = (INODE, name.clone());
+    let rename = RenameDirectory { inode: INODE, parent, name: name.clone(), new_parent, new_name, who: who.clone() };
     [
         MdtRequest::MakeDirectory(
             who.clone(),
@@ -319,6 +321,7 @@ fn between_mdts() -> [MdtRequest; 7] {
         ),
         MdtRequest::Prepare(Prepare { operation: operation(), part: Part::MakeDirectory }),
         MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(remove) }),
+        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RenameDirectory(rename) }),
         MdtRequest::Abort(operation()),
         MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
         MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),

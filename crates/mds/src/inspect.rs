@@ -22,8 +22,9 @@ use crate::{
         decision::{self, DecidedPart, Decision},
         deferred_log::{self, DeferredOperation},
         entry::EntryRecord,
-        inode::{Inode, InodeData},
-        link, orphan, prepared,
+        inode::{Inode, InodeData, Link},
+        link, orphan,
+        prepared::{self, Promise},
         session::SessionRecord,
         xattr,
     },
@@ -57,7 +58,7 @@ impl Schema for MdtSchema {
                 let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
                 leads(key) || target.is_some_and(|target| target.inode.0 == inode)
             }
-            PREPARED => prepared::decode(value).is_ok_and(|prepared| prepared.0 == inode),
+            PREPARED => prepared::decode(value).is_ok_and(|(_, prepared)| prepared.0 == inode),
             DECISIONS => Decision::decode(value).is_ok_and(|decision| decision.inode.0 == inode),
             DEFERRED_LOG => {
                 matches!(DeferredOperation::decode(value), Ok(DeferredOperation::Destroy(object)) if object.inode.0 == inode)
@@ -159,7 +160,10 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         COUNTERS if counter::parse_decided_key(key).is_some() => {
             format!("through decision {}", counter::decode_number(value)?)
         }
-        PREPARED => format!("remove directory {}", fid(prepared::decode(value)?)),
+        PREPARED => match prepared::decode(value)? {
+            (Promise::Remove, inode) => format!("remove directory {}", fid(inode)),
+            (Promise::Rename, inode) => format!("rename directory {}", fid(inode)),
+        },
         DECISIONS => describe_decision(&Decision::decode(value)?)?,
         APPLIED => format!("through decision {}", applied::decode(value)?),
         _ => format!("{value:02x?}"),
@@ -168,6 +172,10 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
 
 fn operation(OperationId { coordinator, start, number }: OperationId) -> String {
     format!("{coordinator} start {start:#x} operation {number}")
+}
+
+fn describe_link(link: &Link) -> String {
+    format!("'{}' in {}", link.name.escape_ascii(), fid(link.parent))
 }
 
 fn describe_decision(decision: &Decision) -> FsResult<String> {
@@ -180,8 +188,10 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
             )
         }
         DecidedPart::Remove(link) => {
-            let (name, parent) = (link.name.escape_ascii(), fid(link.parent));
-            format!("remove directory {}, '{name}' in {parent}", fid(decision.inode))
+            format!("remove directory {}, {}", fid(decision.inode), describe_link(link))
+        }
+        DecidedPart::Rename(old, new) => {
+            format!("rename directory {}, {}, to {}", fid(decision.inode), describe_link(old), describe_link(new))
         }
     };
     Ok(format!("{}: {what}", operation(decision.operation)))

@@ -141,7 +141,7 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, PREPARED, |key, value| {
-            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?);
+            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?.1);
             Ok(())
         })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {

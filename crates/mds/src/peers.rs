@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use rpc::message::mdt_peer::{OperationId, Part, Prepared};
+use rpc::message::mdt_peer::{OperationId, Part, Prepared, RenameDirectory};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{InodeNumber, MdtIndex};
 
@@ -48,7 +48,12 @@ impl PreparedOperation {
             (Part::RemoveDirectory(one), Part::RemoveDirectory(other)) => {
                 (one.inode, one.parent.inode, &one.name) == (other.inode, other.parent.inode, &other.name)
             }
-            (Part::MakeDirectory, _) | (Part::RemoveDirectory(_), _) => false,
+            (Part::RenameDirectory(one), Part::RenameDirectory(other)) => {
+                let names = |part: &RenameDirectory| (part.name.clone(), part.new_name.clone());
+                (one.inode, one.parent.inode, one.new_parent, names(one))
+                    == (other.inode, other.parent.inode, other.new_parent, names(other))
+            }
+            (Part::MakeDirectory, _) | (Part::RemoveDirectory(_), _) | (Part::RenameDirectory(_), _) => false,
         };
         self.peer == peer && is_same
     }

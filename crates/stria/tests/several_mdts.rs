@@ -57,6 +57,8 @@ fn directories_on_several_mdts_are_like_others() {
     assert_eq!(show("lfs fid2path . $(lfs path2fid d1/sub/x)"), "d1/sub/x\n");
     // A rename within a directory on another target is one; between them programs copy.
     show("mv d2/a d2/renamed; mv d2/renamed d3/; mv d1/sub d2/; cp -r d3 copy");
+    let before = show("stat -c %i d3 d3/b");
+    assert_eq!(show("mv d3 new; mv -T new plain/moved; stat -c %i plain/moved plain/moved/b; mv plain/moved d3"), before);
     assert_eq!(show("cat d3/renamed d2/sub/x copy/a; ls d1"), "2a\nx\n3a\na\nb\nback\nc\n");
     let refused = system.shell("cd $A && ln d1/b d2/link").output();
     assert!(refused.status != 0 && refused.stderr.contains("Invalid cross-device link"), "{}", refused.stderr);

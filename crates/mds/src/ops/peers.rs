@@ -4,9 +4,11 @@
 use lock::InodeBits;
 use rpc::message::{
     MdtReply,
-    mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared, RemoveDirectory},
+    mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
 };
-use types::{FsError, FsResult, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, permission};
+use types::{
+    Attributes, Credentials, FsError, FsResult, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, permission,
+};
 
 use crate::{
     peers::PeerChange,
@@ -15,7 +17,7 @@ use crate::{
         APPLIED, DECISIONS, PREPARED, applied,
         decision::{self, DecidedPart, Decision},
         inode::{Inode, Link},
-        prepared,
+        prepared::{self, Promise},
     },
     transaction::Transaction,
 };
@@ -38,36 +40,56 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             inode
         }
         (None, Part::RemoveDirectory(remove)) => {
-            promise_removal(txn, operation, remove)?;
+            let victim = with_name(txn, &remove.who, remove.inode, (&remove.parent, &remove.name))?;
+            if !txn.is_empty_directory(victim.number())? {
+                return Err(FsError::NotEmpty);
+            }
+            promise(txn, operation, Promise::Remove, remove.inode)?;
             remove.inode
+        }
+        (None, Part::RenameDirectory(rename)) => {
+            let directory = with_name(txn, &rename.who, rename.inode, (&rename.parent, &rename.name))?;
+            // One that gets another parent is written to: its `..` changes.
+            if rename.new_parent != rename.parent.inode {
+                txn.require(&rename.who, &directory, permission::WRITE)?;
+            }
+            promise(txn, operation, Promise::Rename, rename.inode)?;
+            rename.inode
         }
     };
     Ok(MdtReply::Prepared(Prepared { inode, start }))
 }
 
-/// From now on nothing of the directory is shown or changed: no client keeps any of it.
-fn promise_removal(txn: &mut Transaction<'_>, operation: OperationId, remove: &RemoveDirectory) -> FsResult<()> {
-    let victim = txn.inode(remove.inode)?;
-    if permission::sticky_forbids(&remove.who, &remove.parent, &victim.attributes) {
+/// A directory of which its name in a directory on another MDT may be taken.
+fn with_name(
+    txn: &Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    (parent, name): (&Attributes, &[u8]),
+) -> FsResult<Inode> {
+    let directory = txn.inode(inode)?;
+    if permission::sticky_forbids(who, parent, &directory.attributes) {
         return Err(FsError::NotPermitted);
     }
-    protection::check_change(&victim.attributes)?;
-    if !victim.is_directory() {
+    protection::check_change(&directory.attributes)?;
+    if !directory.is_directory() {
         return Err(FsError::NotDirectory);
     }
-    if victim.first_link.as_ref() != Some(&Link { parent: remove.parent.inode, name: remove.name.clone() }) {
+    if directory.first_link.as_ref() != Some(&Link { parent: parent.inode, name: name.to_vec() }) {
         return Err(FsError::Stale);
     }
-    if !txn.is_empty_directory(victim.number())? {
-        return Err(FsError::NotEmpty);
-    }
+    Ok(directory)
+}
+
+/// From now on nothing of the directory is shown or changed: no client keeps any of it.
+fn promise(txn: &mut Transaction<'_>, operation: OperationId, promise: Promise, inode: InodeNumber) -> FsResult<()> {
     if txn.volatile.peers.promised_to(operation.coordinator).count() >= PREPARED_PER_MDT_MAX {
         return Err(FsError::Busy);
     }
     txn.release_space();
-    txn.put(PREPARED, prepared::key(operation), prepared::encode(victim.number()));
-    txn.withdraw(victim.number(), InodeBits::ALL);
-    txn.change_peers(PeerChange::Promise(operation, victim.number()));
+    txn.put(PREPARED, prepared::key(operation), prepared::encode(promise, inode));
+    txn.withdraw(inode, InodeBits::ALL);
+    txn.change_peers(PeerChange::Promise(operation, inode));
     Ok(())
 }
 
@@ -129,6 +151,7 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
             }
         }
         DecidedPart::Remove(name) => remove(txn, inode, &name)?,
+        DecidedPart::Rename(old, new) => rename(txn, inode, &old, new)?,
     }
     release(txn, operation)
 }
@@ -149,6 +172,18 @@ fn remove(txn: &mut Transaction<'_>, inode: InodeNumber, name: &Link) -> FsResul
         return Ok(());
     }
     txn.drop_link(&mut victim, name)
+}
+
+fn rename(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
+    let Some(mut directory) = txn.find_inode(inode)? else { return Ok(()) };
+    if directory.first_link.as_ref() != Some(old) {
+        tracing::error!(%inode, "a directory that was to be renamed does not have the name; it keeps its own");
+        return Ok(());
+    }
+    directory.first_link = Some(new);
+    directory.change(txn.now());
+    txn.put_inode(&directory);
+    Ok(())
 }
 
 /// Another MDT has started: what its former starts have not decided is not decided any more.

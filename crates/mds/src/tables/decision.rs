@@ -5,7 +5,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 remove a directory |
+//! | 1 | 1 | 1 make a directory, 2 remove a directory, 3 rename a directory |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
 //! | 20 | 8 | inode |
 //! | 28 | .. | by kind |
@@ -23,6 +23,15 @@
 //! |---|---|
 //! | 8 | the directory that had its name |
 //! | 2+n | the name |
+//!
+//! Rename a directory:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | the directory that had its name |
+//! | 2+n | the name |
+//! | 8 | the directory that has the new name |
+//! | 2+n | the new name |
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
@@ -36,6 +45,7 @@ const VERSION: u8 = 1;
 const WHAT: &str = "decision";
 const MAKE_DIRECTORY: u8 = 1;
 const REMOVE_DIRECTORY: u8 = 2;
+const RENAME_DIRECTORY: u8 = 3;
 
 /// A decision of one MDT, as far as it concerns another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +73,8 @@ pub enum DecidedPart {
     },
     /// The directory is removed, which had this name.
     Remove(Link),
+    /// The directory, which had the first name, has the second one.
+    Rename(Link, Link),
 }
 
 /// The key.
@@ -90,6 +102,15 @@ fn long_bytes<'a>(reader: &mut RecordReader<'a>) -> Result<&'a [u8], DecodeError
     reader.take(bytes as usize)
 }
 
+fn write_link(writer: &mut RecordWriter, Link { parent, name }: &Link) {
+    writer.u64(parent.0).short_bytes(name);
+}
+
+fn read_link(reader: &mut RecordReader<'_>) -> Result<Link, DecodeError> {
+    let parent = InodeNumber(reader.u64()?);
+    Ok(Link { parent, name: reader.short_bytes()?.to_vec() })
+}
+
 impl Decision {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
@@ -97,6 +118,7 @@ impl Decision {
         let kind = match part {
             DecidedPart::Make { .. } => MAKE_DIRECTORY,
             DecidedPart::Remove(_) => REMOVE_DIRECTORY,
+            DecidedPart::Rename(..) => RENAME_DIRECTORY,
         };
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
@@ -107,8 +129,10 @@ impl Decision {
                     writer.short_bytes(name).u32(value.len() as u32).rest(value);
                 }
             }
-            DecidedPart::Remove(Link { parent, name }) => {
-                writer.u64(parent.0).short_bytes(name);
+            DecidedPart::Remove(name) => write_link(&mut writer, name),
+            DecidedPart::Rename(old, new) => {
+                write_link(&mut writer, old);
+                write_link(&mut writer, new);
             }
         }
         writer.finish()
@@ -130,10 +154,8 @@ impl Decision {
                 }
                 DecidedPart::Make { record, xattrs }
             }
-            REMOVE_DIRECTORY => {
-                let parent = InodeNumber(reader.u64()?);
-                DecidedPart::Remove(Link { parent, name: reader.short_bytes()?.to_vec() })
-            }
+            REMOVE_DIRECTORY => DecidedPart::Remove(read_link(&mut reader)?),
+            RENAME_DIRECTORY => DecidedPart::Rename(read_link(&mut reader)?, read_link(&mut reader)?),
             _ => return Err(reader.invalid("unknown kind of decision").into()),
         };
         reader.finish()?;
@@ -153,15 +175,16 @@ mod tests {
         let operation = OperationId { coordinator: MdtIndex(2), start: 1 << 40, number: 3 };
         let xattrs = vec![(b"system.a".to_vec(), vec![1; 300]), (b"system.b".to_vec(), Vec::new())];
         let make = DecidedPart::Make { record: vec![3, 2, 1], xattrs };
-        let remove = DecidedPart::Remove(Link { parent: InodeNumber(1), name: b"name".to_vec() });
-        for part in [make, remove] {
+        let link = |name: &[u8]| Link { parent: InodeNumber(1), name: name.to_vec() };
+        let (remove, rename) = (DecidedPart::Remove(link(b"name")), DecidedPart::Rename(link(b"old"), link(b"new")));
+        for part in [make, remove, rename] {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
             value.pop();
             assert!(Decision::decode(&value).is_err());
         }
-        let mut unknown = vec![1, 3];
+        let mut unknown = vec![1, 4];
         unknown.extend([0; 26]);
         assert!(Decision::decode(&unknown).is_err());
     }

@@ -4,7 +4,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 removal of a directory |
+//! | 1 | 1 | 1 removal of a directory, 2 another name for one |
 //! | 2 | 8 | inode |
 
 use rpc::message::mdt_peer::OperationId;
@@ -16,6 +16,16 @@ use types::{
 const VERSION: u8 = 1;
 const WHAT: &str = "prepared operation";
 const REMOVE_DIRECTORY: u8 = 1;
+const RENAME_DIRECTORY: u8 = 2;
+
+/// What is promised of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// It can be removed.
+    Remove,
+    /// It can get another name.
+    Rename,
+}
 
 /// The key.
 pub fn key(operation: OperationId) -> Vec<u8> {
@@ -33,21 +43,27 @@ pub fn decode_key(key: &[u8]) -> FsResult<OperationId> {
     Ok(OperationId { coordinator: MdtIndex(u16::from_be_bytes(*coordinator)), start, number })
 }
 
-/// The value: the removal of this directory is promised.
-pub fn encode(inode: InodeNumber) -> Vec<u8> {
-    RecordWriter::new(VERSION).u8(REMOVE_DIRECTORY).u64(inode.0).finish()
+/// The value.
+pub fn encode(promise: Promise, inode: InodeNumber) -> Vec<u8> {
+    let kind = match promise {
+        Promise::Remove => REMOVE_DIRECTORY,
+        Promise::Rename => RENAME_DIRECTORY,
+    };
+    RecordWriter::new(VERSION).u8(kind).u64(inode.0).finish()
 }
 
 /// From the value.
-pub fn decode(value: &[u8]) -> FsResult<InodeNumber> {
+pub fn decode(value: &[u8]) -> FsResult<(Promise, InodeNumber)> {
     let mut reader = RecordReader::new(WHAT, value, VERSION)?;
     let kind = reader.u8()?;
     let inode = InodeNumber(reader.u64()?);
-    if kind != REMOVE_DIRECTORY {
-        return Err(reader.invalid("unknown kind of part").into());
-    }
+    let promise = match kind {
+        REMOVE_DIRECTORY => Promise::Remove,
+        RENAME_DIRECTORY => Promise::Rename,
+        _ => return Err(reader.invalid("unknown kind of part").into()),
+    };
     reader.finish()?;
-    Ok(inode)
+    Ok((promise, inode))
 }
 
 #[cfg(test)]
@@ -59,8 +75,10 @@ mod tests {
         let operation = OperationId { coordinator: MdtIndex(513), start: 1 << 40, number: 3 };
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
-        assert_eq!(decode(&encode(InodeNumber(1 << 50))), Ok(InodeNumber(1 << 50)));
-        assert!(decode(&[1, 2, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        for promise in [Promise::Remove, Promise::Rename] {
+            assert_eq!(decode(&encode(promise, InodeNumber(1 << 50))), Ok((promise, InodeNumber(1 << 50))));
+        }
+        assert!(decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

@@ -227,6 +227,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
             MakeDirectory { parent: INODE, name: name(), mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
         ),
         R::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(removal()) }),
+        R::Prepare(Prepare { operation: operation(), part: Part::RenameDirectory(renaming()) }),
         R::Abort(operation()),
         R::Decisions(Decisions { source: MdtIndex(1), first: 300, records: vec![vec![1; 200]; 2] }),
         R::Join(Join { source: MdtIndex(1), start: 1 << 32, promised: vec![operation()] }),
@@ -241,6 +242,11 @@ fn operation() -> OperationId {
 fn removal() -> RemoveDirectory {
     let parent = Attributes::zeroed(INODE, FileKind::Directory);
     RemoveDirectory { inode: INODE, parent, name: b"name".to_vec(), who: root() }
+}
+
+fn renaming() -> RenameDirectory {
+    let RemoveDirectory { inode, parent, name, who } = removal();
+    RenameDirectory { inode, parent, name, new_parent: INODE, new_name: b"new".to_vec(), who }
 }
 
 /// Numbers whose requests were removed.

@@ -85,6 +85,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         R::Prepare(prepare) => match &prepare.part {
             Part::MakeDirectory => Ok(()),
             Part::RemoveDirectory(remove) => check_groups(&remove.who),
+            Part::RenameDirectory(rename) => check_groups(&rename.who),
         },
         R::Decisions(Decisions { first, .. }) if *first > SEQUENCE_MAX => Err(FsError::Overflow),
         R::Decisions(decisions) => within("decisions", decisions.records.len(), DECISIONS_PER_MESSAGE_MAX),

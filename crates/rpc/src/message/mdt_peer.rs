@@ -29,6 +29,9 @@ pub enum Part {
     /// The removal of a directory, which must be empty. Until the decision nothing is created in
     /// it, also after a restart.
     RemoveDirectory(RemoveDirectory),
+    /// Another name for a directory. Until the decision nobody sees or changes it, also after a
+    /// restart.
+    RenameDirectory(RenameDirectory),
 }
 
 /// See [`Part::RemoveDirectory`].
@@ -40,6 +43,23 @@ pub struct RemoveDirectory {
     pub parent: Attributes,
     /// The name.
     pub name: Vec<u8>,
+    /// The caller.
+    pub who: Credentials,
+}
+
+/// See [`Part::RenameDirectory`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameDirectory {
+    /// The directory to be renamed.
+    pub inode: InodeNumber,
+    /// The directory that has its name.
+    pub parent: Attributes,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The directory that is to have it, on the same MDT.
+    pub new_parent: InodeNumber,
+    /// The new name.
+    pub new_name: Vec<u8>,
     /// The caller.
     pub who: Credentials,
 }
