@@ -125,8 +125,8 @@ pub trait Clients: Send + Sync {
     fn lease_end(&self, client: ClientId) -> Option<Instant>;
 
     /// Completes when nobody waits for the answers of requests of this client that run: it connects
-    /// again, which waits for their end, its session ends, or it has been silent for longer than its
-    /// lease. Never where connections are not known.
+    /// again, which waits for their end, its session ends, or it has been silent for longer than
+    /// its lease. Never where connections are not known.
     fn left(&self, client: ClientId) -> BoxFuture<'static, ()> {
         let _ = client;
         Box::pin(std::future::pending())

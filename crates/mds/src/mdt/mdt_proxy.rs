@@ -139,8 +139,8 @@ impl MdtProxy {
         }
     }
 
-    /// At most one request; false if there is nothing to do. Decisions of this start do not wait for
-    /// the other MDT to have joined, which may wait for them itself.
+    /// At most one request; false if there is nothing to do. Decisions of this start do not wait
+    /// for the other MDT to have joined, which may wait for them itself.
     async fn step(&self, mdt: &Mdt, state: &mut Option<State>) -> FsResult<bool> {
         if !self.is_active() {
             return Ok(false);

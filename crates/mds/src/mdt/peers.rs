@@ -122,8 +122,8 @@ impl Mdt {
         self.mdt_proxies.lock().get(&peer).cloned().ok_or(FsError::NoDeviceOrAddress)
     }
 
-    /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there is
-    /// no such MDT; `NoDevice`: this one stops, or nobody waits for the answer.
+    /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there
+    /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer.
     pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let mut known = self.mdts_known.subscribe();
         // The sender lives in `self`: waiting cannot fail.
