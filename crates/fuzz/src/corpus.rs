@@ -308,7 +308,7 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn between_mdts() -> [MdtRequest; 7] {
+fn between_mdts() -> [MdtRequest; 8] {
     let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
     let parent = Attributes::zeroed(INODE, FileKind::Directory);
     let remove = RemoveDirectory { inode: INODE, parent, name: name.clone(), who: who.clone() };
