@@ -5,6 +5,7 @@ use rpc::message::{
     MdtRequest,
     control::{ControlReply, ControlRequest, Subject},
     mdt::{LayoutInfo, OpenId},
+    mdt_peer::MakeDirectory,
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
@@ -81,6 +82,10 @@ impl FileSystem {
             ControlRequest::TakeLayout { of, version } => {
                 self.swap_layouts(credentials, (of, version, true), (inode, None)).await?;
                 Ok(ControlReply::Done)
+            }
+            ControlRequest::MakeDirectory { name, mode, umask, mdt } => {
+                let make = MakeDirectory { parent: inode, name, mode, umask, mdt: mdt.unwrap_or(inode.mdt()) };
+                Ok(ControlReply::Created(self.make_directory(credentials, make).await?))
             }
             ControlRequest::SyncAll => {
                 self.sync_all().await?;

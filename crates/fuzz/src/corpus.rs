@@ -42,6 +42,10 @@ use rpc::{
             Lookup, NotedAccess, Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RegisterOpens, Rename, RenameMode,
             SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
+        mdt_peer::{
+            Decisions, Join, Joined, MakeDirectory, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
+            RemoteNamesAfter, RemoveDirectory, RenameDirectory,
+        },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
         session::{Claim, Connect, Connected},
@@ -54,8 +58,8 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    ClientId, Credentials, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind, ObjectId,
-    OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Timestamp,
+    Attributes, ClientId, Credentials, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind,
+    ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
@@ -329,6 +333,34 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::ClaimLocks(ClaimLocks { era: 1, locks: vec![claim; 2] }),
         MdtRequest::NoteAccesses(vec![Access { inode: INODE, lock: LockHandle(5), time: Timestamp::default() }; 2]),
     ]
+    .into_iter()
+    .chain(between_mdts())
+    .collect()
+}
+
+fn operation() -> OperationId {
+    OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
+}
+
+fn between_mdts() -> [MdtRequest; 8] {
+    let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
+    let parent = Attributes::zeroed(INODE, FileKind::Directory);
+    let remove = RemoveDirectory { inode: INODE, parent, name: name.clone(), who: who.clone() };
+    let (new_parent, new_name) = (INODE, name.clone());
+    let rename = RenameDirectory { inode: INODE, parent, name: name.clone(), new_parent, new_name, who: who.clone() };
+    [
+        MdtRequest::MakeDirectory(
+            who.clone(),
+            MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
+        ),
+        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::MakeDirectory }),
+        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(remove) }),
+        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RenameDirectory(rename) }),
+        MdtRequest::Abort(operation()),
+        MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
+        MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),
+        MdtRequest::RemoteNames(who, RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
+    ]
 }
 
 fn compound() -> Compound {
@@ -433,7 +465,13 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let read = StepReply::Read(ReadDone { checksums: vec![1, 2], size: 9 });
     let replies = vec![StepReply::Done, StepReply::Target(b"target".to_vec()), read, StepReply::Waiting];
     let compound = CompoundReply { replies, error: Some(FsError::NotFound) };
+    let found = RemoteName { inode: INODE, parent: InodeNumber(1), name: b"name".to_vec(), kind: FileKind::Directory };
     let further = [
+        MdtReply::Remote(INODE),
+        MdtReply::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
+        MdtReply::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
+        MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
+        MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),
         MdtReply::Findings(vec![finding]),
         MdtReply::Names(vec![vec![7; 9]]),
         MdtReply::Compound(compound),

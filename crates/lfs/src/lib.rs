@@ -14,6 +14,7 @@ mod components;
 pub mod definition;
 mod df;
 mod df_json;
+mod dirstripe;
 pub mod explain;
 mod fid;
 mod file_state;
@@ -87,6 +88,14 @@ const COMMANDS: &[Command] = &[
         "move the data of files to another layout",
     ),
     command("swap_layouts", swap_layouts::run, &[], "swap the layouts and data of two files"),
+    command("mkdir", dirstripe::mkdir, &[dirstripe::MAKE_OPTIONS], "create directories on a metadata target"),
+    command("setdirstripe", dirstripe::setdirstripe, &[dirstripe::MAKE_OPTIONS], "the same as mkdir"),
+    command(
+        "getdirstripe",
+        dirstripe::getdirstripe,
+        &[dirstripe::SHOW_OPTIONS],
+        "show on which metadata target directories are",
+    ),
     command("df", df::run, &[df::OPTIONS], "show space or inodes of every target"),
     command(
         "pool_list",
@@ -131,9 +140,6 @@ const COMMANDS: &[Command] = &[
 /// Lustre's commands that are understood but cannot be done yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
     ("mirror", "files have no mirrors"),
-    ("mkdir", "a directory's metadata server cannot be chosen"),
-    ("setdirstripe", "a directory's metadata server cannot be chosen"),
-    ("getdirstripe", "a directory's metadata server cannot be chosen"),
     ("quota", "there are no quotas"),
     ("setquota", "there are no quotas"),
     ("project", "there are no project quotas"),

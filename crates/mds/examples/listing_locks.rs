@@ -12,7 +12,7 @@ use bytes::Bytes;
 use kv::MemoryCold;
 use mds::{Mdt, MdtOptions};
 use rpc::{
-    Call, Clients, Handler, Parked, SessionEvent,
+    Call, Clients, Handler, Parked, Role, SessionEvent,
     message::{
         ClientReply, ClientRequest, MdtReply, MdtRequest, Reply, Request, RequestExtension,
         lock::{CacheMode, Enqueue, InodeBits, Resource, inode_bit},
@@ -101,7 +101,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mdt = Mdt::open(seams, device, cold, options).await?;
     mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("127.0.0.1:9".into()), true)]);
     mdt.served(Arc::new(Quiet));
-    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: false };
+    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: false, role: Role::Client };
     mdt.clone().session_event(opened).await;
     let mut driver = Driver { mdt: mdt.clone(), xid: 0 };
     for file in 0..files {

@@ -98,7 +98,8 @@ impl CachedParts {
         Ok(parts)
     }
 
-    fn add(&mut self, inode: InodeNumber, bits: InodeBits) {
+    /// These parts, too.
+    pub fn add(&mut self, inode: InodeNumber, bits: InodeBits) {
         if !bits.is_empty() {
             *self.changed.entry(inode).or_default() |= bits;
         }

@@ -5,20 +5,26 @@ use kv::{Table, inspect::Schema};
 use layout::{
     Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
 };
-use rpc::{message::MdtReply, stored_reply};
+use rpc::{
+    message::{MdtReply, mdt_peer::OperationId},
+    stored_reply,
+};
 use types::{Damage, Fid, FileKind, FsResult, InodeNumber, Timestamp, attributes::file_flag, counted};
 
 use crate::{
     known_size,
     tables::{
-        ALL, COUNTERS, DATA, DEFERRED_LOG, ENTRIES, INODES, LINKS, ORPHANS, REPLIES, SESSIONS, XATTRS,
+        ALL, APPLIED, COUNTERS, DATA, DECISIONS, DEFERRED_LOG, ENTRIES, INODES, LINKS, ORPHANS, PREPARED, REPLIES,
+        SESSIONS, XATTRS, applied,
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
+        decision::{self, DecidedPart, Decision},
         deferred_log::{self, DeferredOperation},
         entry::EntryRecord,
-        inode::{Inode, InodeData},
+        inode::{Inode, InodeData, Link},
         link, orphan,
+        prepared::{self, Promise},
         session::SessionRecord,
         xattr,
     },
@@ -52,6 +58,8 @@ impl Schema for MdtSchema {
                 let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
                 leads(key) || target.is_some_and(|target| target.inode.0 == inode)
             }
+            PREPARED => prepared::decode(value).is_ok_and(|(_, prepared)| prepared.0 == inode),
+            DECISIONS => Decision::decode(value).is_ok_and(|decision| decision.inode.0 == inode),
             DEFERRED_LOG => {
                 matches!(DeferredOperation::decode(value), Ok(DeferredOperation::Destroy(object)) if object.inode.0 == inode)
             }
@@ -95,6 +103,16 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
         COUNTERS if counter::parse_delivered_key(key).is_some() => {
             counter::parse_delivered_key(key).map_or(String::new(), |ost| format!("delivered to {ost}"))
         }
+        COUNTERS if key == counter::START => "start".to_owned(),
+        COUNTERS if counter::parse_decided_key(key).is_some() => {
+            counter::parse_decided_key(key).map_or(String::new(), |mdt| format!("delivered to {mdt}"))
+        }
+        PREPARED => operation(prepared::decode_key(key)?),
+        DECISIONS => {
+            let (mdt, sequence) = decision::decode_key(key)?;
+            format!("{mdt} number {sequence}")
+        }
+        APPLIED => applied::decode_key(key)?.to_string(),
         _ => format!("{key:02x?}"),
     })
 }
@@ -136,10 +154,47 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             era.map_err(|error| Damage::new("era", error.to_string()))?.to_string()
         }
         COUNTERS if counter::parse_delivered_key(key).is_some() => {
-            format!("through operation {}", counter::decode_delivered(value)?)
+            format!("through operation {}", counter::decode_number(value)?)
         }
+        COUNTERS if key == counter::START => format!("number {:#x}", counter::decode_number(value)?),
+        COUNTERS if counter::parse_decided_key(key).is_some() => {
+            format!("through decision {}", counter::decode_number(value)?)
+        }
+        PREPARED => match prepared::decode(value)? {
+            (Promise::Remove, inode) => format!("remove directory {}", fid(inode)),
+            (Promise::Rename, inode) => format!("rename directory {}", fid(inode)),
+        },
+        DECISIONS => describe_decision(&Decision::decode(value)?)?,
+        APPLIED => format!("through decision {}", applied::decode(value)?),
         _ => format!("{value:02x?}"),
     })
+}
+
+fn operation(OperationId { coordinator, start, number }: OperationId) -> String {
+    format!("{coordinator} start {start:#x} operation {number}")
+}
+
+fn describe_link(link: &Link) -> String {
+    format!("'{}' in {}", link.name.escape_ascii(), fid(link.parent))
+}
+
+fn describe_decision(decision: &Decision) -> FsResult<String> {
+    let what = match &decision.part {
+        DecidedPart::Make { record, .. } => {
+            format!(
+                "make directory {}: {}",
+                fid(decision.inode),
+                describe_inode(&Inode::decode(decision.inode, record)?)
+            )
+        }
+        DecidedPart::Remove(link) => {
+            format!("remove directory {}, {}", fid(decision.inode), describe_link(link))
+        }
+        DecidedPart::Rename(old, new) => {
+            format!("rename directory {}, {}, to {}", fid(decision.inode), describe_link(old), describe_link(new))
+        }
+    };
+    Ok(format!("{}: {what}", operation(decision.operation)))
 }
 
 fn describe_data(key: &[u8], value: &[u8]) -> FsResult<String> {

@@ -8,9 +8,10 @@
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
 //!   tests.
 //! - `data`: bytes of files that are stored on this MDT.
+//! - `peers`: operations on names and inodes of several MDTs, as far as they are in memory.
 //! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
-//!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them. Nothing outside of
-//!   `mdt` names `Mdt`.
+//!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them; `mdt_proxy`, `peers`:
+//!   the same with other MDTs. Nothing outside of `mdt` names `Mdt`.
 //!
 //! Invariants: an operation happens whole or not at all; the batch of a mutation contains its
 //! reply, so that a repetition has no second effect even after a crash; no reply shows anything
@@ -39,6 +40,7 @@ mod opens;
 mod ops;
 mod options;
 pub mod pace;
+mod peers;
 mod placement;
 mod pools;
 mod presumed_opens;

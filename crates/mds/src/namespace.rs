@@ -30,11 +30,13 @@ use crate::{
     options::ProcessId,
     shown_changes,
     tables::{
-        COUNTERS, DEFERRED_LOG, INODES, REPLIES, SESSIONS,
+        COUNTERS, DECISIONS, DEFERRED_LOG, INODES, PREPARED, REPLIES, SESSIONS,
         codec::client_of_key,
         counter::{self, Counters},
+        decision,
         deferred_log::{self, DeferredOperation},
         inode::{Brief, Inode},
+        prepared,
         session::SessionRecord,
     },
     transaction::{Changes, Context, Transaction, versions::Change},
@@ -51,6 +53,8 @@ pub(crate) struct Namespace {
     counters: Counters,
     deferred_log_next: BTreeMap<OstIndex, u64>,
     wakeups: BTreeMap<OstIndex, Arc<Notify>>,
+    decisions_next: BTreeMap<MdtIndex, u64>,
+    peer_wakeups: BTreeMap<MdtIndex, Arc<Notify>>,
     audits: bool,
     last: Lsn,
     change: Change,
@@ -75,6 +79,9 @@ pub(crate) enum Obstacle {
     /// Clients of the former start that did not come back yet: it is not known what they cache.
     /// This tells when there is one less.
     FormerClients(OwnedNotified),
+    /// What another MDT decides, or what it has decided and this one does not know yet. This tells
+    /// when something of that has become known.
+    Peers(OwnedNotified),
 }
 
 impl<T> Attempt<T> {
@@ -117,11 +124,24 @@ impl Namespace {
     ) -> FsResult<Self> {
         let error = |error: kv::Error| store_error(&target, &error);
         let counters = Counters::found(store.get(COUNTERS, counter::COUNTERS).map_err(error)?)?;
-        let mut deferred_log_next = BTreeMap::new();
+        let (mut deferred_log_next, mut decisions_next) = (BTreeMap::new(), BTreeMap::new());
         scan(&store, &target, COUNTERS, |key, value| {
             if let Some(ost) = counter::parse_delivered_key(key) {
-                deferred_log_next.insert(ost, counter::decode_delivered(value)?.saturating_add(1));
+                deferred_log_next.insert(ost, counter::decode_number(value)?.saturating_add(1));
+            } else if let Some(mdt) = counter::parse_decided_key(key) {
+                decisions_next.insert(mdt, counter::decode_number(value)?.saturating_add(1));
+            } else if key == counter::START {
+                volatile.peers.began_before();
             }
+            Ok(())
+        })?;
+        scan(&store, &target, DECISIONS, |key, _| {
+            let (mdt, sequence) = decision::decode_key(key)?;
+            decisions_next.insert(mdt, sequence.saturating_add(1));
+            Ok(())
+        })?;
+        scan(&store, &target, PREPARED, |key, value| {
+            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?.1);
             Ok(())
         })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {
@@ -157,6 +177,8 @@ impl Namespace {
             counters,
             deferred_log_next,
             wakeups: BTreeMap::new(),
+            decisions_next,
+            peer_wakeups: BTreeMap::new(),
             audits: false,
             last,
             change: Change::default(),
@@ -248,6 +270,11 @@ impl Namespace {
         self.wakeups.entry(ost).or_default().clone()
     }
 
+    /// Signalled when there is something to tell another MDT.
+    pub fn peer_wakeup(&mut self, mdt: MdtIndex) -> Arc<Notify> {
+        self.peer_wakeups.entry(mdt).or_default().clone()
+    }
+
     /// Refuses a client that was evicted while it had a connection.
     pub fn check_session(&self, client: ClientId) -> FsResult<()> {
         if self.volatile.recovery.evicted.contains(&client) { Err(FsError::Evicted) } else { Ok(()) }
@@ -292,6 +319,10 @@ impl Namespace {
             debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
             debug_assert!(!txn.has_touched(), "an attempt that changed something goes on");
             return Attempt::GivenUp;
+        }
+        if txn.awaits_peers() {
+            debug_assert!(outcome.is_err(), "what waits for other MDTs is no answer");
+            return Attempt::Blocked(Obstacle::Peers(txn.volatile.peers.progress()));
         }
         let mut changes = txn.into_changes();
         self.change = Change::default();
@@ -394,7 +425,9 @@ impl Namespace {
         let stored = |table: kv::Table, key: &[u8]| {
             self.store.get(table, key).map_err(|error| store_error(&self.target, &error))
         };
-        CachedParts::changed_by(&changes.operations, stored, is_cached)
+        let mut parts = CachedParts::changed_by(&changes.operations, stored, is_cached)?;
+        changes.withdrawn.iter().for_each(|(inode, bits)| parts.add(*inode, *bits));
+        Ok(parts)
     }
 
     /// An operation is done: what it prepared to change can be granted again.
@@ -408,10 +441,16 @@ impl Namespace {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
         let Changes { operations, versions, names, counters, deferred_operations, .. } = changes;
         let Changes { open, mut early_opens, truncated, removed, releases, lengthened, .. } = changes;
+        let Changes { decisions, peers, .. } = changes;
         let mut batch = Batch { operations };
         for (ost, deferred_operation) in &deferred_operations {
             let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
             batch.put(DEFERRED_LOG, deferred_log::key(*ost, *sequence), deferred_operation.encode());
+            *sequence += 1;
+        }
+        for (mdt, decision) in &decisions {
+            let sequence = self.decisions_next.entry(*mdt).or_insert(1);
+            batch.put(DECISIONS, decision::key(*mdt, *sequence), decision.encode());
             *sequence += 1;
         }
         if counters != self.counters {
@@ -425,6 +464,9 @@ impl Namespace {
                     // These numbers were not used: the sequence of an OST has no gaps.
                     for (ost, _) in &deferred_operations {
                         *self.deferred_log_next.get_mut(ost).expect("just counted up") -= 1;
+                    }
+                    for (mdt, _) in &decisions {
+                        *self.decisions_next.get_mut(mdt).expect("just counted up") -= 1;
                     }
                     self.take_back(&mut early_opens);
                     return Err(store_error(&self.target, &error));
@@ -441,6 +483,10 @@ impl Namespace {
         for (ost, _) in deferred_operations {
             self.wakeup(ost).notify_one();
         }
+        for (mdt, _) in decisions {
+            self.peer_wakeup(mdt).notify_one();
+        }
+        peers.into_iter().for_each(|change| self.volatile.peers.apply(change));
         if let Some((key, file)) = open {
             self.volatile.opens.insert(key, file);
         }

@@ -21,6 +21,7 @@ use crate::{
     invitations::Invitations,
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
+    peers::Peers,
     placement::Targets,
     presumed_opens::Until,
     removed::Removed,
@@ -213,6 +214,8 @@ pub(crate) struct Volatile {
     /// would be back when the component grows there again. (New objects need no such care: a lost
     /// one's slot is never given again.)
     pub lengthened: BTreeMap<InodeNumber, Lsn>,
+    /// Operations on names and inodes of several MDTs.
+    pub peers: Peers,
 }
 
 impl Volatile {
@@ -234,6 +237,7 @@ impl Volatile {
             moves: Moves::default(),
             history: History::default(),
             lengthened: BTreeMap::new(),
+            peers: Peers::default(),
         }
     }
 

@@ -24,6 +24,7 @@ mod namespace;
 mod notices;
 mod panics;
 mod permissions;
+mod remote_directories;
 mod removal;
 mod replacement;
 mod services;

@@ -101,12 +101,13 @@ pub struct NodeOptions {
 
 impl NodeOptions {
     /// A whole file system below `directory`: for `up`, benchmarks and the demo.
-    pub fn up(directory: PathBuf, osts: u16) -> Self {
+    pub fn up(directory: PathBuf, mdts: u16, osts: u16) -> Self {
         let target = |role: Role, index: u16| {
             let name = if role == Role::Mgs { "mgs".to_owned() } else { format!("{role}{index}") };
             TargetConfig { role, index, dir: directory.join(name) }
         };
-        let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
+        let mut targets = vec![target(Role::Mgs, 0)];
+        targets.extend((0..mdts).map(|index| target(Role::Mdt, index)));
         targets.extend((0..osts).map(|index| target(Role::Ost, index)));
         Self {
             fsname: "stria".to_owned(),
@@ -502,8 +503,8 @@ impl Node {
         self.registrars = registrars;
     }
 
-    /// Tells the metadata targets where the object storage targets are, now and whenever it
-    /// changes.
+    /// Tells the metadata targets where the object storage targets and the other metadata targets
+    /// are, now and whenever it changes.
     fn follow_map(&self) -> watch::Receiver<u64> {
         let (applied, versions) = watch::channel(0);
         let (mut maps, mdts, resolve) = (
@@ -519,9 +520,11 @@ impl Node {
                     // Version 0 says that nothing is known yet, not that there are no OSTs.
                     if map.version > 0 {
                         let osts = ost_endpoints(&map, &resolve);
+                        let others = mdt_endpoints(&map, &resolve);
                         for mdt in &mdts {
                             mdt.update_pools(&map.pools);
                             mdt.update_map(&osts);
+                            mdt.update_mdts(&others);
                         }
                     }
                     applied.send_replace(map.version);
@@ -607,6 +610,16 @@ fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoin
         .filter_map(|target| match target.role {
             TargetRole::Ost(index) => Some((index, resolve(target), target.state == TargetState::Active)),
             TargetRole::Mdt(_) => None,
+        })
+        .collect()
+}
+
+fn mdt_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(MdtIndex, Endpoint, bool)> {
+    map.targets
+        .iter()
+        .filter_map(|target| match target.role {
+            TargetRole::Mdt(index) => Some((index, resolve(target), target.state == TargetState::Active)),
+            TargetRole::Ost(_) => None,
         })
         .collect()
 }

@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_process_has_the_names_that_are_expected() {
         let place = tempfile::tempdir().unwrap();
-        let options = NodeOptions::up(place.path().join("data"), 2);
+        let options = NodeOptions::up(place.path().join("data"), 2, 2);
         options.format_missing().unwrap();
         let cores = Cores::start(2).unwrap();
         let node = cores.block_on(Node::start(cores.clone(), options.clone())).unwrap();
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn wrong_names_are_refused_before_there_is_anything() {
-        let targets = NodeOptions::up("/nonexistent".into(), 2).targets;
+        let targets = NodeOptions::up("/nonexistent".into(), 1, 2).targets;
         let refusal = |assignment: &str, has_client: bool| {
             let refused = check(&[assignment.to_owned()], &targets, "stria", has_client);
             refused.map_err(|error| format!("{error:#}"))

@@ -1,6 +1,11 @@
 //! The life cycle of a whole process, within the process of the test.
 
+use bytes::Bytes;
+use client::{NewFile, NewNode};
 use kv::{FjallCold, cold::fjall::FjallOptions};
+use layout::LayoutSpec;
+use rpc::message::mdt_peer::MakeDirectory;
+use types::{Credentials, InodeNumber, NodeKind};
 
 use super::*;
 
@@ -8,7 +13,7 @@ use super::*;
 #[test]
 fn a_stopped_process_has_let_go_of_its_directories_although_somebody_has_its_client() {
     let place = tempfile::tempdir().unwrap();
-    let options = NodeOptions::up(place.path().join("data"), 1);
+    let options = NodeOptions::up(place.path().join("data"), 1, 1);
     options.format_missing().unwrap();
     let cores = Cores::start(2).unwrap();
     let mut clients = Vec::new();
@@ -43,4 +48,63 @@ fn targets_that_went_are_missed_wherever_their_process_was() {
     let map = ClusterMap { version: 1, fsname: "stria".to_owned(), targets, parameters: Vec::new(), pools: Vec::new() };
     let own = BTreeSet::from([TargetRole::Ost(OstIndex(0))]);
     assert_eq!(missing_targets(&map, &own, &here), ["stria-OST0001", "stria-OST0002"]);
+}
+
+/// What the client's own interface can do works over several metadata targets, too.
+#[test]
+fn a_client_goes_from_mdt_to_mdt() {
+    let place = tempfile::tempdir().unwrap();
+    let options = NodeOptions::up(place.path().join("data"), 3, 2);
+    options.format_missing().unwrap();
+    let cores = Cores::start(2).unwrap();
+    let node = cores.block_on(Node::start(cores.clone(), options)).unwrap();
+    cores.block_on(async {
+        let (client, root) = (node.mount_client().await.unwrap(), Credentials::root());
+        let one = make_directory(&client, InodeNumber::ROOT, "one", 1).await;
+        let two = make_directory(&client, one, "two", 2).await;
+        assert_eq!((one.mdt(), two.mdt()), (MdtIndex(1), MdtIndex(2)));
+        let file = NewFile { parent: two, name: b"file".to_vec(), mode: 0o644, umask: 0 };
+        client.create_with_data(&root, file, Bytes::from_static(b"text")).await.unwrap();
+        let path: [&[u8]; 3] = [b"one", b"two", b"file"];
+        let found = client.walk(&root, InodeNumber::ROOT, &path).await.unwrap();
+        assert_eq!((found.inode.mdt(), found.size), (MdtIndex(2), 4));
+        let (_, data) = client.open_and_read(&root, InodeNumber::ROOT, &path, 100).await.unwrap();
+        assert_eq!(data.into_bytes(), "text");
+        assert_eq!(client.paths(&root, found.inode).await.unwrap(), [b"one/two/file".to_vec()]);
+        assert_eq!(client.paths(&root, two).await.unwrap(), [b"one/two".to_vec()]);
+        client.link(&root, found.inode, two, b"link").await.unwrap();
+        let mut paths = client.paths(&root, found.inode).await.unwrap();
+        paths.sort();
+        assert_eq!(paths, [b"one/two/file".to_vec(), b"one/two/link".to_vec()]);
+        assert_eq!(client.link(&root, found.inode, one, b"link").await, Err(FsError::CrossDevice));
+        client.migrate(&root, found.inode, LayoutSpec::Automatic, false, None).await.unwrap();
+        let (_, data) = client.open_and_read(&root, two, &[b"link"], 100).await.unwrap();
+        assert_eq!(data.into_bytes(), "text", "also after it was moved to another layout");
+        // Names are seen at once, in a directory of which this client knows all names, too.
+        let new = client.create(&root, new_directory(one, "new")).await.unwrap().inode;
+        assert_eq!(client.lookup(&root, new, b"below").await, Err(FsError::NotFound));
+        let below = make_directory(&client, new, "below", 0).await;
+        assert_eq!(client.lookup(&root, new, b"below").await.unwrap().inode, below);
+        let other = node.mount_client().await.unwrap();
+        assert_eq!(other.lookup(&root, new, b"below").await.unwrap().links, 2);
+        other.remove_directory(&root, new, b"below").await.unwrap();
+        assert_eq!(client.lookup(&root, new, b"below").await, Err(FsError::NotFound));
+        assert!(client.get_attributes(below, None).await.is_err(), "cached as it may have been");
+        assert_eq!(client.get_attributes(new, None).await.unwrap().links, 2);
+        let none = MakeDirectory { parent: one, name: b"x".to_vec(), mode: 0o755, umask: 0, mdt: MdtIndex(9) };
+        assert_eq!(client.make_directory(&root, none).await, Err(FsError::NoDevice));
+    });
+    cores.block_on(node.stop()).unwrap();
+    cores.shutdown();
+}
+
+async fn make_directory(client: &FileSystem, parent: InodeNumber, name: &str, mdt: u16) -> InodeNumber {
+    let (name, mdt) = (name.as_bytes().to_vec(), MdtIndex(mdt));
+    let make = MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt };
+    client.make_directory(&Credentials::root(), make).await.unwrap()
+}
+
+fn new_directory(parent: InodeNumber, name: &str) -> NewNode {
+    let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
+    NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None }
 }

@@ -33,7 +33,8 @@ use super::{
     target::{self, OpenTarget, Threads},
 };
 
-/// Number of OSTs of a new file system by default.
+/// Numbers of targets of a new file system by default.
+const MDTS_DEFAULT: u16 = 1;
 const OSTS_DEFAULT: u16 = 4;
 
 /// Arguments of `stria up`.
@@ -45,9 +46,9 @@ pub struct UpArgs {
     /// Number of object storage targets (of a new file system; later runs may add more)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
     pub osts: Option<u16>,
-    /// Number of metadata targets; only one for now
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
-    pub mdts: u16,
+    /// Number of metadata targets (of a new file system; later runs may add more)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub mdts: Option<u16>,
     /// Mount point [default: DIR/mnt]
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
@@ -229,8 +230,13 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
         );
     }
     arguments.parameters.iter().try_for_each(|assignment| parameter_names::split_assignment(assignment).map(drop))?;
-    let (osts, is_new) = osts(&arguments.dir, arguments.osts)?;
-    let mut options = NodeOptions::up(arguments.dir.clone(), osts);
+    let (mdts, osts) = (
+        Wanted { role: Role::Mdt, count: arguments.mdts, default: MDTS_DEFAULT },
+        Wanted { role: Role::Ost, count: arguments.osts, default: OSTS_DEFAULT },
+    );
+    let is_new = existing(&arguments.dir, Role::Ost)? == 0;
+    let mut options =
+        NodeOptions::up(arguments.dir.clone(), mdts.in_directory(&arguments.dir)?, osts.in_directory(&arguments.dir)?);
     if is_new {
         refuse_foreign_directory(arguments)?;
     }
@@ -249,48 +255,56 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     Ok(options)
 }
 
-/// How many OSTs to serve, and whether there are none yet. A start that was interrupted while it
-/// formatted targets is completed.
-fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
-    let (existing, begun) = (existing_osts(directory)?, begun_osts(directory));
-    let osts = match wanted {
-        None if existing.max(begun) == 0 => OSTS_DEFAULT,
-        None => existing.max(begun),
-        Some(wanted) if wanted < existing => {
-            bail!(
-                "{} has {} that hold files; --osts {wanted} would lose some",
-                directory.display(),
-                counted(existing, "OST")
-            )
-        }
-        Some(wanted) => wanted,
-    };
-    Ok((osts, existing == 0))
+/// How many targets of a role were asked for.
+struct Wanted {
+    role: Role,
+    count: Option<u16>,
+    default: u16,
 }
 
-fn ost(directory: &Path, index: u16) -> PathBuf {
-    directory.join(format!("{}{index}", Role::Ost))
+impl Wanted {
+    /// How many to serve. A start that was interrupted while it formatted targets is completed.
+    fn in_directory(&self, directory: &Path) -> anyhow::Result<u16> {
+        let (existing, begun) = (existing(directory, self.role)?, begun(directory, self.role));
+        match self.count {
+            None if existing.max(begun) == 0 => Ok(self.default),
+            None => Ok(existing.max(begun)),
+            Some(wanted) if wanted < existing => {
+                let kind = self.role.to_string();
+                bail!(
+                    "{} has {} that hold files; --{kind}s {wanted} would lose some",
+                    directory.display(),
+                    counted(existing, &kind.to_uppercase())
+                )
+            }
+            Some(wanted) => Ok(wanted),
+        }
+    }
+}
+
+fn place(directory: &Path, role: Role, index: u16) -> PathBuf {
+    directory.join(format!("{role}{index}"))
 }
 
 /// The numbers in the names of directories `ost0`, `ost1` and so on, whatever is in them.
-fn ost_numbers(directory: &Path) -> impl Iterator<Item = u16> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok())
+fn numbers(directory: &Path, role: Role) -> impl Iterator<Item = u16> {
+    let (entries, prefix) = (std::fs::read_dir(directory).into_iter().flatten().flatten(), role.to_string());
+    entries.filter_map(move |entry| entry.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok())
 }
 
-/// The intended number of OSTs when formatting was interrupted; 0 if it was not.
-fn begun_osts(directory: &Path) -> u16 {
-    let begun = ost_numbers(directory).filter(|index| Identity::is_unfinished(&ost(directory, *index)));
+/// The intended number of targets of a role when formatting was interrupted; 0 if it was not.
+fn begun(directory: &Path, role: Role) -> u16 {
+    let begun = numbers(directory, role).filter(|index| Identity::is_unfinished(&place(directory, role, *index)));
     begun.max().map_or(0, |highest| highest.saturating_add(1))
 }
 
-/// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be
-/// missing.
-pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
-    let is_target = |index: &u16| format::is_target(&ost(directory, *index));
+/// How many targets of a role there are, from their directories `ost0`, `ost1` and so on, none of
+/// which may be missing.
+pub fn existing(directory: &Path, role: Role) -> anyhow::Result<u16> {
+    let is_target = |index: &u16| format::is_target(&place(directory, role, *index));
     let count = (0..u16::MAX).take_while(is_target).count() as u16;
-    if let Some(higher) = ost_numbers(directory).filter(|index| *index > count && is_target(index)).min() {
-        let (missing, there) = (ost(directory, count), ost(directory, higher));
+    if let Some(higher) = numbers(directory, role).filter(|index| *index > count && is_target(index)).min() {
+        let (missing, there) = (place(directory, role, count), place(directory, role, higher));
         bail!(
             "{} is missing, but {} exists: put the missing directory back; both hold files",
             missing.display(),
@@ -351,24 +365,51 @@ mod tests {
         Identity::new("stria", role, index, "u".into()).store(directory).unwrap();
     }
 
+    fn osts(directory: &Path, count: Option<u16>) -> anyhow::Result<u16> {
+        Wanted { role: Role::Ost, count, default: OSTS_DEFAULT }.in_directory(directory)
+    }
+
+    fn mdts(directory: &Path, count: Option<u16>) -> anyhow::Result<u16> {
+        Wanted { role: Role::Mdt, count, default: MDTS_DEFAULT }.in_directory(directory)
+    }
+
+    fn ost(directory: &Path, index: u16) -> PathBuf {
+        place(directory, Role::Ost, index)
+    }
+
     #[test]
     fn an_interrupted_start_is_completed_with_as_many_osts_as_it_was_to_have() {
         let place = tempfile::tempdir().unwrap();
-        assert_eq!(osts(place.path(), None).unwrap(), (OSTS_DEFAULT, true));
+        assert_eq!(osts(place.path(), None).unwrap(), OSTS_DEFAULT);
         // Interrupted as early as can be: the last one was begun, nothing else.
         drop(Identity::begin(&ost(place.path(), 5)).unwrap());
-        assert_eq!(osts(place.path(), None).unwrap(), (6, true));
+        assert_eq!(osts(place.path(), None).unwrap(), 6);
+        assert_eq!(existing(place.path(), Role::Ost).unwrap(), 0);
         (0..2).for_each(|index| make(&ost(place.path(), index), Role::Ost, index));
-        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
-        assert_eq!(osts(place.path(), Some(8)).unwrap(), (8, false));
+        assert_eq!(osts(place.path(), None).unwrap(), 6);
+        assert_eq!(osts(place.path(), Some(8)).unwrap(), 8);
         osts(place.path(), Some(1)).unwrap_err();
-        let options = NodeOptions::up(place.path().to_owned(), 6);
+        let options = NodeOptions::up(place.path().to_owned(), 1, 6);
         std::fs::create_dir(ost(place.path(), 5).join("objects")).unwrap();
         assert_eq!(options.format_missing().unwrap(), 6, "the MGS, the MDT and four OSTs");
-        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
+        assert_eq!(osts(place.path(), None).unwrap(), 6);
         assert_eq!(options.format_missing().unwrap(), 0);
         std::fs::remove_dir_all(ost(place.path(), 4)).unwrap();
         let refused = osts(place.path(), None).unwrap_err().to_string();
         assert!(refused.contains("ost4 is missing"), "{refused}");
+    }
+
+    #[test]
+    fn mdts_are_added_and_none_is_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |index| super::place(place.path(), Role::Mdt, index);
+        assert_eq!(mdts(place.path(), None).unwrap(), MDTS_DEFAULT);
+        (0..2).for_each(|index| make(&at(index), Role::Mdt, index));
+        assert_eq!((mdts(place.path(), None).unwrap(), mdts(place.path(), Some(3)).unwrap()), (2, 3));
+        let refused = mdts(place.path(), Some(1)).unwrap_err().to_string();
+        assert!(refused.contains("has 2 MDTs that hold files; --mdts 1 would lose some"), "{refused}");
+        make(&at(3), Role::Mdt, 3);
+        let refused = mdts(place.path(), None).unwrap_err().to_string();
+        assert!(refused.contains("mdt2 is missing"), "{refused}");
     }
 }

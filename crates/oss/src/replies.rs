@@ -150,7 +150,7 @@ impl Replies {
         let mut over: BTreeSet<ClientId> =
             state.absent.extract_if(.., |_, since| now.since(*since) > ABSENT_MAX).map(|(client, _)| client).collect();
         match event {
-            SessionEvent::Opened { client, resumed, in_process } => {
+            SessionEvent::Opened { client, resumed, in_process, .. } => {
                 state.absent.remove(&client);
                 if in_process {
                     state.in_process.insert(client);
@@ -216,7 +216,7 @@ mod tests {
     use types::Owner;
 
     use rpc::{
-        Handler,
+        Handler, Role,
         checksum::checksums,
         message::{OstRequest, Request, ost::Write},
     };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn opened(client: ClientId, in_process: bool) -> SessionEvent {
-        SessionEvent::Opened { client, resumed: true, in_process }
+        SessionEvent::Opened { client, resumed: true, in_process, role: Role::Client }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use rt::{BoxFuture, Instant, frame::class};
 use types::{ClientId, FsError, FsResult, Slot, Xid};
 
 use crate::{
+    auth::Role,
     message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension},
     service::Parked,
 };
@@ -123,6 +124,14 @@ pub trait Clients: Send + Sync {
     /// nothing under it. `None`: there is nothing to wait for.
     fn lease_end(&self, client: ClientId) -> Option<Instant>;
 
+    /// Completes when nobody waits for the answers of requests of this client that run: it connects
+    /// again, which waits for their end, its session ends, or it has been silent for longer than
+    /// its lease. Never where connections are not known.
+    fn left(&self, client: ClientId) -> BoxFuture<'static, ()> {
+        let _ = client;
+        Box::pin(std::future::pending())
+    }
+
     /// Completes when the server serves this target no more: no client reaches it then.
     fn stopped(&self) -> BoxFuture<'static, ()>;
 
@@ -144,6 +153,8 @@ pub enum SessionEvent {
         resumed: bool,
         /// The client lives in the server's process, and ends with it.
         in_process: bool,
+        /// What the client is.
+        role: Role,
     },
     /// The lease expired (or an administrator asked): nothing of this client may stay open or
     /// locked.

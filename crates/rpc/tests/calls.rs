@@ -53,7 +53,7 @@ async fn ordinary_life(seams: &rt::Seams, endpoint: Endpoint, handler: &Arc<Coun
     import.close().await;
     assert_eq!(import.state(), ImportState::Closed);
     assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
-    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process };
+    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process, role: ROLE };
     assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT)]);
 }
 
@@ -162,7 +162,10 @@ async fn an_import_of_a_stopped_server_goes_on_with_its_successor() {
     let second = server(&seams, &handler, LONG_LEASE);
     import.set_address(Endpoint::Local(second));
     assert_eq!(waiting.await.unwrap(), Ok(done()));
-    assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true, in_process: true }]);
+    assert_eq!(
+        handler.events(),
+        [SessionEvent::Opened { client: CLIENT, resumed: true, in_process: true, role: ROLE }]
+    );
     assert_eq!(*disk.effects.lock(), [(1, 1), (2, 1)].into());
 }
 

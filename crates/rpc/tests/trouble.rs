@@ -376,7 +376,10 @@ async fn after_a_restart_the_hook_goes_first() {
             assert_eq!(task.await.unwrap(), Ok(done()));
         }
         assert_eq!(hook.recovered.load(Ordering::SeqCst), 1, "{:?}", hook.results.lock());
-        assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true, in_process: local }]);
+        assert_eq!(
+            handler.events(),
+            [SessionEvent::Opened { client: CLIENT, resumed: true, in_process: local, role: ROLE }]
+        );
         let expected = (1..20).chain([1000]).map(|number| (number, 1)).collect();
         assert_eq!(*disk.effects.lock(), expected);
         assert_eq!(hook.evicted.load(Ordering::SeqCst), 0);
@@ -454,7 +457,7 @@ async fn an_eviction_ends_outstanding_calls_and_a_new_session_follows() {
         assert_eq!(call(&import, effect(3)).await, Ok(done()));
         assert_eq!(hook.evicted.load(Ordering::SeqCst), 1);
         assert_eq!(hook.recovered.load(Ordering::SeqCst), 0);
-        let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: local };
+        let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: local, role: ROLE };
         assert_eq!(handler.events(), [opened, SessionEvent::Evicted(CLIENT), opened]);
         assert_eq!(import.statistics().evictions, 1);
     }
@@ -471,7 +474,7 @@ async fn a_handler_may_evict_by_its_answer() {
         let import = import(&seams, endpoint, quick());
         assert_eq!(call(&import, Request::Mdt(MdtRequest::Commit)).await, Err(FsError::Evicted));
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
-        let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: local };
+        let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: local, role: ROLE };
         assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT), opened]);
     }
 }

@@ -92,6 +92,11 @@ pub const OPENS_PER_CLIENT_MAX: usize = 1 << 20;
 pub const EXCLUSIVES_PER_CLIENT_MAX: usize = 1 << 14;
 /// Opens or locks in one message of a client that claims what it had before a restart.
 pub const RECLAIM_ENTRIES_MAX: usize = 4096;
+/// Decisions of one MDT in one message to another; fewer if they are large.
+pub const DECISIONS_PER_MESSAGE_MAX: usize = 256;
+/// Operations of one MDT for which another one may have prepared something that lasts: more than
+/// clients have slots. All are named in one message after a restart.
+pub const PREPARED_PER_MDT_MAX: usize = 1 << 14;
 /// Files whose size one client was invited to report at a time; of more, the oldest are forgotten.
 /// Two full pages of a directory.
 pub const SIZE_INVITATIONS_MAX: usize = 8192;
@@ -141,6 +146,8 @@ const _: () = assert!(
 const _: () = assert!(RECLAIM_ENTRIES_MAX * HELD_LOCK_BYTES < BODY_BYTES_MAX, "a batch of a claim fits a message");
 const _: () =
     assert!(EXCLUSIVES_PER_CLIENT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "exclusive locks are claimed in one message");
+const _: () =
+    assert!(PREPARED_PER_MDT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "prepared operations are named in one message");
 const _: () = assert!(GROUPS_MAX * 5 < BODY_BYTES_MAX / 2, "the groups of a caller leave room for its request");
 const _: () = assert!(FENCE_GENERATION_MAX <= LAYOUT_GENERATION_MAX / 2, "a layout can pass any fence and change on");
 const _: () = assert!(LOCK_PARTIES_PER_FILE_MAX <= LOCKS_PER_CLIENT_MAX, "one client cannot have more than it may");

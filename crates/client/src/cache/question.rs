@@ -202,7 +202,9 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
             let (from, to) = ((rename.parent, rename.name.clone()), (rename.new_parent, rename.new_name.clone()));
             (Asked::Renamed(Renamed { gone, moved: moved.filter(|_| !exchanges), from, to }), None)
         }
-        R::Access(..)
+        // Of a directory on another MDT this one grants nothing.
+        R::MakeDirectory(..)
+        | R::Access(..)
         | R::CreateUnnamed(..)
         | R::Close(_)
         | R::ReportSize(_)
@@ -235,6 +237,11 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::RegisterOpens(_)
         | R::NoteAccesses(_)
         | R::ClaimLocks(_)
+        | R::Prepare(_)
+        | R::Abort(_)
+        | R::Decisions(_)
+        | R::Join(_)
+        | R::RemoteNames(..)
         // Others of this client are not shown the layout before the next step.
         | R::LeaveFullOst(LeaveFullOst { step: LeaveStep::Fence(_), .. }) => (Asked::Nothing, None),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
@@ -250,6 +257,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         R::ReadDirectory(read) if read.cookie == 0 => vec![Subject::Times(read.inode)],
         R::Open(_, open) => vec![opened(open.inode, open.flags)],
         R::Create(_, create) => created(create, names),
+        R::MakeDirectory(_, make) => named(make.parent, &make.name),
         R::Compound(compound) => compound_changes::changed(&compound.steps, names),
         R::Unlink(_, unlink) => named(unlink.parent, &unlink.name),
         R::Rename(_, rename) => {
@@ -303,7 +311,12 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
         | R::NoteAccesses(_)
-        | R::ClaimLocks(_) => Vec::new(),
+        | R::ClaimLocks(_)
+        | R::Prepare(_)
+        | R::Abort(_)
+        | R::Decisions(_)
+        | R::Join(_)
+        | R::RemoteNames(..) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }

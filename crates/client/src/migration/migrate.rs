@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use layout::{LayoutSpec, Location};
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, clock};
-use types::{Credentials, FsError, FsResult, InodeNumber, OstIndex};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, OstIndex};
 
 use crate::{FileSystem, OpenFile, SeekTarget, WriteOptions, migration::throttle::Throttle};
 
@@ -124,7 +124,8 @@ impl FileSystem {
         let inode = from.inode();
         let size = self.get_attributes(inode, Some(from)).await?.size;
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE | open_flag::EXCLUSIVE);
-        let unnamed = self.create_unnamed(credentials, InodeNumber::ROOT, 0o600, 0, flags).await?.file;
+        let directory = self.directory_beside(credentials, inode).await?;
+        let unnamed = self.create_unnamed(credentials, directory, 0o600, 0, flags).await?.file;
         let second = unnamed.inode();
         let moved = async {
             self.begin_layout(credentials, second, spec, inode).await?;
@@ -138,6 +139,26 @@ impl FileSystem {
         .await;
         let closed = self.close(unnamed, None).await;
         moved.and_then(|bytes| closed.map(|()| bytes))
+    }
+
+    /// A directory on the MDT of a file: layouts are swapped within an MDT. `Busy` if its names
+    /// change meanwhile.
+    async fn directory_beside(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<InodeNumber> {
+        if inode.mdt() == InodeNumber::ROOT.mdt() {
+            return Ok(InodeNumber::ROOT);
+        }
+        for path in self.paths(credentials, inode).await? {
+            let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+            names.pop();
+            match self.walk(credentials, InodeNumber::ROOT, &names).await {
+                Ok(found) if found.kind == FileKind::Directory && found.inode.mdt() == inode.mdt() => {
+                    return Ok(found.inode);
+                }
+                Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FsError::Busy)
     }
 
     /// Copies the data, not the holes.

@@ -4,6 +4,7 @@
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
+    mdt_peer::MakeDirectory,
 };
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
@@ -16,6 +17,11 @@ use crate::{
     statistics::Operation,
     targets::connection::{done, entry, unexpected},
 };
+
+/// How often a name is looked up whose directory on another MDT is gone each time.
+const LOOKUPS: usize = 16;
+/// How often MDTs are asked for parts of paths.
+const PATHS_ASKED: usize = 4096;
 
 impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
@@ -35,8 +41,21 @@ impl FileSystem {
             return found;
         }
         let lookup = Lookup { parent, name: name.to_vec() };
-        let entry = self.call(parent, MdtRequest::Lookup(credentials.clone(), lookup)).await.and_then(entry)?;
-        self.complete(&entry).await
+        for _ in 0..LOOKUPS {
+            let request = MdtRequest::Lookup(credentials.clone(), lookup.clone());
+            let remote = match self.call(parent, request).await?.reply {
+                MdtReply::Entry(entry) => return self.complete(&entry).await,
+                MdtReply::Remote(remote) => remote,
+                reply => return Err(unexpected(reply)),
+            };
+            match self.get_attributes(remote, None).await {
+                // It was removed after its name was looked up.
+                Err(FsError::Stale) => {}
+                Ok(attributes) if attributes.links == 0 => {}
+                found => return found,
+            }
+        }
+        Err(FsError::Stale)
     }
 
     /// Attributes of an inode; `Stale` if it was reached through an open file whose session is
@@ -117,6 +136,18 @@ impl FileSystem {
         let create = Create { parent, name, kind, mode, umask, layout, open: None };
         match self.ask_open(parent, MdtRequest::Create(credentials.clone(), create)).await? {
             MdtReply::Created(created) => self.complete(&created.entry).await,
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Makes a directory on an MDT of the caller's choice.
+    pub async fn make_directory(&self, credentials: &Credentials, make: MakeDirectory) -> FsResult<InodeNumber> {
+        self.count(Operation::Mkdir);
+        let parent = make.parent;
+        // `NoDevice` if there is no such MDT.
+        self.targets.mdt(make.mdt)?;
+        match self.call(parent, MdtRequest::MakeDirectory(credentials.clone(), make)).await?.reply {
+            MdtReply::Created(created) => Ok(created.entry.attributes.inode),
             reply => Err(unexpected(reply)),
         }
     }
@@ -287,9 +318,28 @@ impl FileSystem {
 
     /// All paths of an inode, relative to the root, without a leading slash.
     pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
-        match self.call(inode, MdtRequest::InodePaths(credentials.clone(), inode)).await?.reply {
-            MdtReply::Paths(paths) => Ok(paths),
-            reply => Err(unexpected(reply)),
+        let mut paths = Vec::new();
+        // Directories on the way whose name is on another MDT, and what comes below them.
+        let mut below = vec![(inode, None)];
+        for _ in 0..PATHS_ASKED {
+            let Some((at, rest)) = below.pop() else { break };
+            let joined = |path: Vec<u8>| match &rest {
+                Some(rest) => [path, Vec::clone(rest)].join(&b'/'),
+                None => path,
+            };
+            match self.call(at, MdtRequest::InodePaths(credentials.clone(), at)).await?.reply {
+                MdtReply::Paths(found) => paths.extend(found.into_iter().map(joined)),
+                MdtReply::PathsBelow(found) => {
+                    for (top, path) in found {
+                        match top {
+                            InodeNumber::ROOT => paths.push(joined(path)),
+                            top => below.push((top, Some(joined(path)))),
+                        }
+                    }
+                }
+                reply => return Err(unexpected(reply)),
+            }
         }
+        if below.is_empty() { Ok(paths) } else { Err(FsError::NameTooLong) }
     }
 }

@@ -163,7 +163,8 @@ impl FileSystem {
     }
 
     /// Attributes of what a path leads to from a directory, in one request for each
-    /// [`COMPOUND_STEPS_MAX`] names. Symbolic links are not followed.
+    /// [`COMPOUND_STEPS_MAX`] names, or for each name if the path leads over several MDTs. Symbolic
+    /// links are not followed.
     ///
     /// ```
     /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
@@ -187,6 +188,27 @@ impl FileSystem {
     /// # });
     /// ```
     pub async fn walk(&self, credentials: &Credentials, from: InodeNumber, path: &[&[u8]]) -> FsResult<Attributes> {
+        match self.walk_on_one_mdt(credentials, from, path).await {
+            Err(FsError::CrossDevice) => {}
+            found => return found,
+        }
+        let mut at = from;
+        let mut found = None;
+        for name in path {
+            let attributes = self.lookup(credentials, at, name).await?;
+            at = attributes.inode;
+            found = Some(attributes);
+        }
+        found.ok_or(FsError::Invalid)
+    }
+
+    /// `CrossDevice` if the path comes to a directory on another MDT.
+    async fn walk_on_one_mdt(
+        &self,
+        credentials: &Credentials,
+        from: InodeNumber,
+        path: &[&[u8]],
+    ) -> FsResult<Attributes> {
         let mut at = from;
         let mut found = None;
         for names in path.chunks(COMPOUND_STEPS_MAX) {
@@ -227,7 +249,11 @@ impl FileSystem {
             [] => from,
             far => self.walk(credentials, from, far).await?.inode,
         };
-        let (inode, file) = match self.read_on_mdt(credentials, from, near, bytes_max).await? {
+        let found = match self.read_on_mdt(credentials, from, near, bytes_max).await {
+            Err(FsError::CrossDevice) => Whole::Elsewhere(self.walk(credentials, from, near).await?.inode, None),
+            found => found?,
+        };
+        let (inode, file) = match found {
             Whole::Read(attributes, data) => {
                 self.count(Operation::Open);
                 self.statistics.count_bytes(Operation::ReadBytes, data.len());

@@ -78,7 +78,13 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::CancelLocks(_)
         | R::RegisterOpens(_)
         | R::NoteAccesses(_)
-        | R::ClaimLocks(_) => Vec::new(),
+        | R::ClaimLocks(_)
+        | R::MakeDirectory(..)
+        | R::Prepare(_)
+        | R::Abort(_)
+        | R::Decisions(_)
+        | R::Join(_)
+        | R::RemoteNames(..) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }

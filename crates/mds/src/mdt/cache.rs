@@ -20,10 +20,9 @@ use rpc::{
     },
 };
 use rt::clock;
-use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
-use super::{Mdt, check::yield_now};
+use super::{Mdt, check::yield_now, waiter::Waiter};
 use crate::namespace::{Attempts, Namespace};
 
 /// Pause after a client had no slot for a callback.
@@ -102,10 +101,10 @@ impl Mdt {
     /// Waits until a change waits for no lock any more: clients that do not give theirs back are
     /// evicted (module [`super::lock_deadlines`]). Fails with `NoDevice` if the MDT or its server
     /// stops before: clients do not reach it any more.
-    pub(super) async fn locks_given_back(&self, service: Option<&'static str>, change: ChangeId) -> FsResult<()> {
-        let Some(waiter) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
+    pub(super) async fn locks_given_back(&self, waiter: Option<Waiter>, change: ChangeId) -> FsResult<()> {
+        let Some(given_back) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
         let clock = &*self.seams.clock;
-        let mut given_back = pin!(self.unless_stopped(service, waiter));
+        let mut given_back = pin!(self.unless_stopped(waiter, given_back));
         if let Some(outcome) = clock::timeout_at(clock, clock.now() + SLOW, &mut given_back).await {
             return outcome;
         }
@@ -127,29 +126,47 @@ impl Mdt {
         );
     }
 
-    /// Waits until one client less of the former start is expected. Fails as
-    /// [`Mdt::locks_given_back`].
-    pub(super) async fn client_back(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
-        self.unless_stopped(service, progress).await
-    }
-
     /// A request of this service waits for clients or OSTs: it counts as none of the service's
     /// threads until the answer is dropped.
     pub(super) fn park(&self, service: &'static str) -> Option<Parked> {
         self.revoker.clients()?.park(service)
     }
 
-    /// Waits for clients, as none of the threads of its service.
-    async fn unless_stopped(&self, service: Option<&'static str>, progress: OwnedNotified) -> FsResult<()> {
+    /// Waits for clients, or for other MDTs, as none of the threads of its service. Fails as
+    /// [`Mdt::locks_given_back`].
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        waiter: Option<Waiter>,
+        progress: impl Future<Output = T>,
+    ) -> FsResult<T> {
         let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
-        let _parked = service.and_then(|service| clients.park(service));
+        let _parked = waiter.and_then(|waiter| clients.park(waiter.service));
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
             biased;
-            () = progress => Ok(()),
+            done = progress => Ok(done),
             _ = stopping.wait_for(|stopping| *stopping) => Err(FsError::NoDevice),
             () = clients.stopped() => Err(FsError::NoDevice),
         }
+    }
+
+    /// The same for what may take as long as another MDT is down: not longer than somebody waits
+    /// for the answer. `NoDevice` then, too: the client sends the request again, if it lives.
+    pub(super) async fn unless_left<T>(
+        &self,
+        waiter: Option<Waiter>,
+        progress: impl Future<Output = T>,
+    ) -> FsResult<T> {
+        let Some(Waiter { client, .. }) = waiter else { return self.unless_stopped(waiter, progress).await };
+        let left = self.revoker.clients().ok_or(FsError::NoDevice)?.left(client);
+        let unless_left = async {
+            tokio::select! {
+                biased;
+                done = progress => Ok(done),
+                () = left => Err(FsError::NoDevice),
+            }
+        };
+        self.unless_stopped(waiter, unless_left).await?
     }
 
     /// A client gives locks back.

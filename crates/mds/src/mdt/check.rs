@@ -6,7 +6,7 @@ use std::{future::poll_fn, task::Poll};
 use rpc::message::mdt::Finding;
 use types::{FsError, FsResult};
 
-use super::Mdt;
+use super::{Mdt, waiter::Waiter};
 use crate::{
     ops::check::{self, CheckReport, Pass},
     transaction::Transaction,
@@ -15,8 +15,8 @@ use crate::{
 /// Records per transaction.
 const PAGE: usize = 256;
 
-/// Runs all passes, for a request of `service`.
-pub(super) async fn run(mdt: &Mdt, service: &'static str, repair: bool) -> FsResult<Vec<Finding>> {
+/// Runs all passes, for a request.
+pub(super) async fn run(mdt: &Mdt, waiter: Waiter, repair: bool) -> FsResult<Vec<Finding>> {
     let mut report = CheckReport::new(repair);
     for (table, pass) in check::PASSES {
         let mut after: Option<Vec<u8>> = None;
@@ -25,7 +25,7 @@ pub(super) async fn run(mdt: &Mdt, service: &'static str, repair: bool) -> FsRes
             let Some((last, _)) = keys.last() else { break };
             after = Some(last.clone());
             for (key, _) in &keys {
-                check_one(mdt, service, (table, key), pass, &mut report).await?;
+                check_one(mdt, waiter, (table, key), pass, &mut report).await?;
             }
             yield_now().await;
         }
@@ -36,14 +36,14 @@ pub(super) async fn run(mdt: &Mdt, service: &'static str, repair: bool) -> FsRes
 /// One record in one transaction: as it is now, not as the page showed it.
 async fn check_one(
     mdt: &Mdt,
-    service: &'static str,
+    waiter: Waiter,
     (table, key): (kv::Table, &[u8]),
     pass: Pass,
     report: &mut CheckReport,
 ) -> FsResult<()> {
     let check = |txn: &mut Transaction<'_>| check::record(txn, report, table, key, pass);
     // A repair waits for the locks of clients that have cached what it changes.
-    let checked = mdt.transact_for(Some(service), mdt.principal.client(), check).await;
+    let checked = mdt.transact_for(Some(waiter), mdt.principal.client(), check).await;
     match checked {
         Err(FsError::Damaged(damage)) => {
             report.damaged(key, damage.to_string());

@@ -8,7 +8,7 @@ use rpc::{
 };
 use types::{FsError, FsResult, MdtIndex, ProtocolError, limits::COMPOUND_REPLY_BYTES_MAX};
 
-use super::{Mdt, handler::Told};
+use super::{Mdt, handler::Told, waiter::Waiter};
 use crate::{
     data::{NewData, StoredData},
     namespace::{Attempts, Namespace},
@@ -105,8 +105,9 @@ impl Mdt {
                     (outcome, lsn, told, lengthened.map(|before| before.unwrap_or(lsn)))
                 })
             };
-            let (outcome, lsn, news, lengthened) =
-                self.load_and_run(Some(row.service), Some(self.bytes_limit(compound)), transact).await?;
+            let (outcome, lsn, news, lengthened) = self
+                .load_and_run(Some(Waiter::of(call, row.service)), Some(self.bytes_limit(compound)), transact)
+                .await?;
             self.written(lsn).await?;
             if lacks_osts {
                 refreshed = true;

@@ -12,7 +12,7 @@ use rpc::{
 };
 use types::{FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
-use super::{Mdt, handler::Told};
+use super::{Mdt, handler::Told, waiter::Waiter};
 use crate::{
     data::NewData,
     error::store_error,
@@ -74,7 +74,7 @@ impl Mdt {
                     let context = self.context(call.client);
                     namespace.attempt(&context, Some(attempts), execute)
                 };
-                self.load_and_run(Some(self.service(&call.request)), Some(bytes), attempt)
+                self.load_and_run(Some(Waiter::of(call, self.service(&call.request))), Some(bytes), attempt)
                     .await
                     .and_then(|outcome| outcome)
             }

@@ -4,30 +4,34 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kv::Lsn;
 use rpc::{
-    Answer, Call, Clients, Handler, SessionEvent,
+    Answer, Call, Clients, Handler, Role, SessionEvent,
     message::{
         MdtReply, MdtRequest, Reply, ReplyExtension, Request,
         kind::Effect,
         lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
+        mdt_peer::Part,
     },
     stored_reply,
 };
 use rt::{BoxFuture, CpuKind};
-use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
+use types::{ClientId, FsError, FsResult, MdtIndex, ProtocolError, Slot, Xid};
 
 use super::{
     Mdt, check,
     recovery::{self, Ending},
+    waiter::Waiter,
 };
 use crate::{
     data::StoredData,
-    namespace::{Attempts, Namespace},
+    namespace::{Attempt, Attempts, Namespace},
     ops::{
         self,
         row::{Answering, MdtRow, SERVICE, row},
     },
+    peers::PreparedOperation,
     tables::REPLIES,
     transaction::versions::Change,
 };
@@ -126,7 +130,9 @@ impl Handler for Mdt {
                     self.locks_ended(client);
                     tracing::info!(target = %self.target, %client, "client reconnected");
                 }
-                SessionEvent::Opened { client, resumed: false, in_process } => {
+                // Its requests may be repeated, and it keeps nothing here.
+                SessionEvent::Opened { role: Role::Mdt, .. } => {}
+                SessionEvent::Opened { client, resumed: false, in_process, .. } => {
                     self.drop_cache_locks(client);
                     // What was open is gone.
                     self.forget_presumptions(client).await;
@@ -171,6 +177,20 @@ pub(super) struct Served {
     told: Told,
 }
 
+/// What an attempt of a request has come to.
+struct Attempted {
+    outcome: FsResult<MdtReply>,
+    /// The last change that its answer may show.
+    lsn: Lsn,
+    told: Told,
+    /// Placement found too few OSTs with room.
+    lacks_osts: bool,
+    /// What must be durable before the answer.
+    lengthened: Option<Lsn>,
+    /// What another MDT has to prepare first: then the outcome is no answer.
+    needs: Option<(MdtIndex, Part)>,
+}
+
 impl From<MdtReply> for Served {
     fn from(reply: MdtReply) -> Self {
         Self { reply, bulk: Bytes::new(), told: Told::default() }
@@ -207,7 +227,7 @@ impl Mdt {
             }
             Answering::Check(who, repair) => {
                 ops::require_root(who)?;
-                MdtReply::Findings(check::run(self, row.service, repair).await?)
+                MdtReply::Findings(check::run(self, Waiter::of(call, row.service), repair).await?)
             }
             Answering::CancelLocks(handles) => {
                 self.cancel_locks(call.client, handles);
@@ -249,54 +269,40 @@ impl Mdt {
     }
 
     /// Runs a request in the namespace; and once more, with fresh reports, if no OST seems to have
-    /// space. `told`: what its client is told with the reply.
+    /// space; and once more, when another MDT has prepared its part. `told`: what its client is
+    /// told with the reply.
     async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
+        /// Each time but the first, the name led elsewhere than before, or the other MDT has
+        /// started again.
+        const PREPARATIONS: usize = 16;
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let wanted = self.wanted(call);
-        let mut refreshed = false;
+        let (mut refreshed, mut preparations) = (false, 0);
+        let mut prepared: Option<PreparedOperation> = None;
         loop {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
-                let context = self.context(call.client);
-                let (mut lacks_osts, mut lengthened, mut data) = (false, None, None);
-                let outcome = namespace.attempt(&context, Some(attempts), |txn| {
-                    data = ops::data::beside_open(txn, request, wanted)?;
-                    let reply = ops::run(txn, request);
-                    lacks_osts = txn.lacks_osts();
-                    let reply = reply?;
-                    if row.stored {
-                        txn.keep_reply(call, &reply)?;
-                    }
-                    lengthened = txn.lengthened();
-                    Ok(reply)
-                });
-                outcome.map(|mut outcome| {
-                    let mut told = Told { change: namespace.take_change(), ..Told::default() };
-                    if let Ok(reply) = &mut outcome {
-                        namespace.volatile.invitations.note(call.client, reply);
-                        told.granted = wanted.map_or(Vec::new(), |wanted| {
-                            let wanted = if data.is_some() { wanted } else { without_data(wanted) };
-                            namespace.grant(call.client, wanted, request, reply)
-                        });
-                        let is_open = matches!(reply, MdtReply::Opened(_));
-                        told.unregistered = is_open && namespace.unregister(call.client, request, &told.granted);
-                        let may_keep = |data: &StoredData| namespace.may_keep_data(call.client, data.object.inode);
-                        told.data = data.filter(|data| is_open && may_keep(data));
-                        told.changed = namespace.shown_beside(&context, &mut told.change, Some(reply));
-                    }
-                    if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
-                        namespace.volatile.recovery.client_recovered(call.client);
-                    }
-                    let lsn = namespace.last();
-                    let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
-                    (outcome, lsn, told, lacks_osts, lengthened)
-                })
+                self.attempt(call, request, row, (wanted, prepared.as_ref()), namespace, attempts)
             };
-            let (outcome, lsn, news, lacks_osts, lengthened) =
-                self.load_and_run(Some(row.service), Some(data_bytes), transact).await?;
-            self.written(lsn).await?;
+            let attempted =
+                match self.load_and_run(Some(Waiter::of(call, row.service)), Some(data_bytes), transact).await {
+                    Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
+                    Err(error) => Err(error),
+                };
+            if let Some(unused) = prepared.take() {
+                self.give_up(unused.operation, unused.peer);
+            }
+            let Attempted { outcome, told: news, lacks_osts, lengthened, needs, .. } = attempted?;
+            if let Some((peer, part)) = needs {
+                preparations += 1;
+                if preparations > PREPARATIONS {
+                    return Err(FsError::Busy);
+                }
+                prepared = Some(self.prepare_at(peer, part, Waiter::of(call, row.service)).await?);
+                continue;
+            }
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
                 self.refresh_all_space(row.service).await;
@@ -318,6 +324,54 @@ impl Mdt {
             }
             return Ok(reply);
         }
+    }
+
+    /// One attempt of a request. `wanted`: locks; then what another MDT has prepared for it.
+    fn attempt(
+        &self,
+        call: &Call,
+        request: &MdtRequest,
+        row: &MdtRow<'_>,
+        (wanted, prepared): (Option<Enqueue>, Option<&PreparedOperation>),
+        namespace: &mut Namespace,
+        attempts: &mut Attempts,
+    ) -> Attempt<Attempted> {
+        let context = self.context(call.client);
+        let (mut lacks_osts, mut lengthened, mut data, mut needs) = (false, None, None, None);
+        let outcome = namespace.attempt(&context, Some(attempts), |txn| {
+            txn.set_prepared(prepared);
+            data = ops::data::beside_open(txn, request, wanted)?;
+            let reply = ops::run(txn, request);
+            lacks_osts = txn.lacks_osts();
+            needs = txn.take_needs();
+            let reply = reply?;
+            if row.stored {
+                txn.keep_reply(call, &reply)?;
+            }
+            lengthened = txn.lengthened();
+            Ok(reply)
+        });
+        outcome.map(|mut outcome| {
+            let mut told = Told { change: namespace.take_change(), ..Told::default() };
+            if let Ok(reply) = &mut outcome {
+                namespace.volatile.invitations.note(call.client, reply);
+                told.granted = wanted.map_or(Vec::new(), |wanted| {
+                    let wanted = if data.is_some() { wanted } else { without_data(wanted) };
+                    namespace.grant(call.client, wanted, request, reply)
+                });
+                let is_open = matches!(reply, MdtReply::Opened(_));
+                told.unregistered = is_open && namespace.unregister(call.client, request, &told.granted);
+                let may_keep = |data: &StoredData| namespace.may_keep_data(call.client, data.object.inode);
+                told.data = data.filter(|data| is_open && may_keep(data));
+                told.changed = namespace.shown_beside(&context, &mut told.change, Some(reply));
+            }
+            if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
+                namespace.volatile.recovery.client_recovered(call.client);
+            }
+            let lsn = namespace.last();
+            let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
+            Attempted { outcome, lsn, told, lacks_osts, lengthened, needs }
+        })
     }
 
     /// The locks that a client wants with a reply, as far as this MDT grants any.

@@ -110,6 +110,9 @@ impl Mdt {
             namespace: Mutex::new(namespace),
             statistics: Statistics::default(),
             ost_proxies: Mutex::default(),
+            mdt_proxies: Mutex::default(),
+            other_mdts: watch::Sender::new(None),
+            mdts_known: watch::Sender::new(false),
             recovery_wakeup: Notify::new(),
             map_known: watch::Sender::new(false),
             stopping: watch::Sender::new(false),
@@ -167,6 +170,10 @@ impl Mdt {
         let ost_proxies: Vec<Arc<OstProxy>> = std::mem::take(&mut *self.ost_proxies.lock()).into_values().collect();
         for ost_proxy in ost_proxies {
             ost_proxy.stop().await;
+        }
+        let mdt_proxies = std::mem::take(&mut *self.mdt_proxies.lock());
+        for mdt_proxy in mdt_proxies.into_values() {
+            mdt_proxy.stop().await;
         }
         let mut tasks = self.tasks.subscribe();
         // The sender lives in `self`: waiting cannot fail.

@@ -1,7 +1,8 @@
 //! The metadata target: a request handler around a [`Namespace`], and its background tasks.
 //!
 //! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs,
-//! again whenever the map changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
+//! again whenever the map changes, and [`Mdt::update_mdts`] with the MDTs;
+//! served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
 //! is equivalent to a crash.
 //!
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
@@ -16,14 +17,17 @@ mod inspection;
 mod layout_fences;
 mod life_cycle;
 mod lock_deadlines;
+mod mdt_proxy;
 mod moves;
 mod notices;
 mod ost_proxy;
+mod peers;
 mod recovery;
 mod removed;
 mod revoker;
 mod silent_clients;
 mod space;
+mod waiter;
 
 use std::{
     collections::BTreeMap,
@@ -37,9 +41,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rpc::{Principal, message::mgs::Pool};
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
-use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
+use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
-use self::{ost_proxy::OstProxy, revoker::Revoker};
+use self::{mdt_proxy::MdtProxy, ost_proxy::OstProxy, peers::OtherMdt, revoker::Revoker, waiter::Waiter};
 use crate::{
     error::store_error,
     namespace::{Attempt, Attempts, Namespace, Obstacle},
@@ -70,11 +74,16 @@ pub struct Mdt {
     parameters: Mutex<Parameters>,
     statistics: Statistics,
     ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
+    mdt_proxies: Mutex<BTreeMap<MdtIndex, Arc<MdtProxy>>>,
+    /// The other MDTs of the map; `None`: none was ever in it.
+    other_mdts: watch::Sender<Option<Vec<OtherMdt>>>,
+    /// Whether this start can ask the other MDTs, or knows that there are none.
+    mdts_known: watch::Sender<bool>,
     /// How clients are reached, and those that are asked for locks.
     revoker: Revoker,
     /// For tasks that begin where only a reference is at hand.
     me: Weak<Mdt>,
-    /// This MDT as a client of OSTs.
+    /// This MDT as a client of OSTs and other MDTs.
     pub(crate) principal: Principal,
     /// Rung when a client finished its recovery, or the map is known.
     pub(crate) recovery_wakeup: Notify,
@@ -235,10 +244,10 @@ impl Mdt {
     /// Runs an operation on the namespace, with room for its batch if it has `data_bytes`. It ends
     /// an attempt when it needs what is not in memory, which is then loaded, or when clients cache
     /// what it changes, which are then asked to give their locks back; both without the mutex. Then
-    /// it is tried again. `service`: the one whose thread it has.
+    /// it is tried again. `waiter`: the request whose operation it is.
     pub(crate) async fn load_and_run<T>(
         &self,
-        service: Option<&'static str>,
+        waiter: Option<Waiter>,
         data_bytes: Option<u64>,
         mut attempt: impl FnMut(&mut Namespace, &mut Attempts) -> Attempt<T>,
     ) -> FsResult<T> {
@@ -262,8 +271,9 @@ impl Mdt {
                     let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
-                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(service, change).await?,
-                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.client_back(service, progress).await?,
+                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(waiter, change).await?,
+                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.unless_stopped(waiter, progress).await?,
+                Attempt::Blocked(Obstacle::Peers(progress)) => self.unless_left(waiter, progress).await?,
             }
         }
     }
@@ -296,14 +306,14 @@ impl Mdt {
         self.transact_for(None, client, operate).await
     }
 
-    /// The same for a request, which has a thread of `service`.
+    /// The same for a request.
     pub(crate) async fn transact_for<T>(
         &self,
-        service: Option<&'static str>,
+        waiter: Option<Waiter>,
         client: ClientId,
         operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_with_space(service, client, Some(0), operate).await
+        self.transact_with_space(waiter, client, Some(0), operate).await
     }
 
     /// As [`Mdt::transact`], for an operation that changes little or nothing, and waits for no
@@ -318,7 +328,7 @@ impl Mdt {
 
     async fn transact_with_space<T>(
         &self,
-        service: Option<&'static str>,
+        waiter: Option<Waiter>,
         client: ClientId,
         data_bytes: Option<u64>,
         mut operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
@@ -328,7 +338,7 @@ impl Mdt {
             let outcome = namespace.attempt(&context, Some(attempts), &mut operate);
             outcome.map(|outcome| (outcome, namespace.last()))
         };
-        let (outcome, lsn) = self.load_and_run(service, data_bytes, transact).await?;
+        let (outcome, lsn) = self.load_and_run(waiter, data_bytes, transact).await?;
         self.written(lsn).await?;
         outcome
     }

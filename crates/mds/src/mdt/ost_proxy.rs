@@ -182,7 +182,7 @@ impl OstProxy {
         mdt.transact(mdt.principal.client(), |txn| {
             txn.release_space();
             places.clone().for_each(|sequence| txn.delete(DEFERRED_LOG, deferred_log::key(self.ost, sequence)));
-            txn.put(COUNTERS, counter::delivered_key(self.ost), counter::encode_delivered(last));
+            txn.put(COUNTERS, counter::delivered_key(self.ost), counter::encode_number(last));
             Ok(())
         })
         .await?;

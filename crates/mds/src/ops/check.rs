@@ -118,6 +118,10 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     if !parent.as_ref().is_some_and(Inode::is_directory) {
         return drop_entry(txn, report, directory, &found, format!("name '{name}' in a directory that does not exist"));
     }
+    if !txn.is_here(found.target.inode) {
+        // Which fsck compares with what the other MDT has.
+        return Ok(());
+    }
     let Some(mut inode) = txn.find_inode(found.target.inode)? else {
         let problem = format!("name '{name}' in directory {directory} refers to an inode that does not exist");
         return drop_entry(txn, report, directory, &found, problem);
@@ -203,14 +207,15 @@ fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     Ok(())
 }
 
-/// Names that lead to the inode; those that do not are forgotten.
+/// Names that lead to the inode; those that do not are forgotten. Names on other MDTs are believed:
+/// fsck compares them.
 fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<u32> {
     let number = inode.number();
     let mut names = txn.further_links(number, usize::MAX)?;
     names.extend(inode.first_link.clone());
     let mut count = 0;
     for named in names {
-        if leads_to(txn, &named, number)? {
+        if !txn.is_here(named.parent) || leads_to(txn, &named, number)? {
             count += 1;
             continue;
         }
@@ -255,8 +260,9 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &m
         }
         return Ok(());
     }
-    report.add(number, format!("{} links, but no name refers to it", inode.attributes.links), report.repair);
-    if report.repair {
+    let repair = report.repair && can_rescue(txn);
+    report.add(number, format!("{} links, but no name refers to it", inode.attributes.links), repair);
+    if repair {
         inode.first_link = None;
         inode.attributes.links = if inode.is_directory() { inode.attributes.links } else { 1 };
         rescue(txn, inode)?;
@@ -275,10 +281,11 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &m
 fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
     let number = inode.number();
     let (mut way, mut at) = (vec![number], txn.parent_of(inode));
-    while at != InodeNumber::ROOT && !report.anchored.contains(&at) {
+    while at != InodeNumber::ROOT && txn.is_here(at) && !report.anchored.contains(&at) {
         if way.contains(&at) {
-            report.add(number, format!("is in a cycle of {} directories", way.len()), report.repair);
-            if report.repair {
+            let repair = report.repair && can_rescue(txn);
+            report.add(number, format!("is in a cycle of {} directories", way.len()), repair);
+            if repair {
                 cut_circle(txn, inode)?;
             }
             return Ok(());
@@ -307,6 +314,11 @@ fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
         txn.put_inode(&parent);
     }
     rescue(txn, inode)
+}
+
+/// `lost+found` is in the root directory, and takes what is on the same MDT.
+fn can_rescue(txn: &Transaction<'_>) -> bool {
+    txn.is_here(InodeNumber::ROOT)
 }
 
 /// Gives a nameless inode a name in `lost+found`, which is made if need be. The caller stores the

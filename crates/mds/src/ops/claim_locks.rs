@@ -46,6 +46,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
 fn is_grantable(txn: &Transaction<'_>, claim: &LockClaim) -> bool {
     // One that is damaged or missing must not fail the others.
     let Ok(Some(inode)) = txn.find_inode(claim.inode) else { return false };
+    if txn.volatile.peers.is_locked(claim.inode) {
+        return false;
+    }
     let client = txn.context.client;
     let is_switched_off = claim.bits.meets(OPEN) && !txn.context.parameters.open_locks;
     let writes = txn.volatile.opens.of_inode(claim.inode, client).writers > 0;

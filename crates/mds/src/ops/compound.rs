@@ -120,7 +120,11 @@ impl Execution<'_> {
             return Err(FsError::Invalid);
         }
         let reply = match step {
-            Step::Lookup { name, .. } => lookup::run(txn, who, &Lookup { parent: inode, name: name.clone() }),
+            Step::Lookup { name, .. } => match lookup::run(txn, who, &Lookup { parent: inode, name: name.clone() }) {
+                // Its client looks the name up alone, and goes on at the other MDT.
+                Ok(MdtReply::Remote(_)) => Err(FsError::CrossDevice),
+                found => found,
+            },
             Step::GetAttributes { .. } => attributes::get(txn, inode),
             Step::SetAttributes { set, .. } => setattr::run(txn, who, inode, set),
             Step::Access { mask, .. } => attributes::access(txn, who, inode, *mask),

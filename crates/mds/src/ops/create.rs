@@ -4,15 +4,20 @@
 use rpc::message::{
     MdtReply,
     mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
+    mdt_peer::{MakeDirectory, Part},
 };
 use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
 
-use super::open::{self, Opening};
+use super::{
+    open::{self, Opening},
+    require_root,
+};
 use crate::{
     known_size,
     opens::{OpenFile, OpenKey},
     tables::{
         ORPHANS,
+        decision::{DecidedPart, Decision},
         entry::NamedInode,
         inode::{Inode, Link},
         orphan,
@@ -64,6 +69,39 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
     txn.put_inode(&inode);
     let entry = opened.as_ref().map_or_else(|| inode.entry(), |opened| opened.entry.clone());
     Ok(MdtReply::Created(Created { entry, created: true, opened }))
+}
+
+/// Makes a directory on an MDT of the caller's choice. Its name is here: this MDT decides.
+pub(crate) fn make_directory(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    request: &MakeDirectory,
+) -> FsResult<MdtReply> {
+    let MakeDirectory { parent, name, mode, umask, mdt } = request.clone();
+    if mdt == txn.mdt {
+        let create = Create { parent, name, kind: NodeKind::Directory, mode, umask, layout: None, open: None };
+        return run(txn, who, &create);
+    }
+    let mut directory = txn.searchable(who, parent)?;
+    if is_dots(&name) || txn.find_entry(parent, &name)?.is_some() {
+        return Err(FsError::Exists);
+    }
+    if directory.attributes.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    require_root(who)?;
+    txn.count_subdirectory(&mut directory)?;
+    let (operation, number) = txn.prepared(mdt, Part::MakeDirectory)?;
+    let link = Some(Link { parent, name: name.clone() });
+    let new = NewInode { who, kind: &NodeKind::Directory, mode, umask, layout: None, link };
+    let (inode, xattrs) = txn.make_elsewhere(&directory, &new, number)?;
+    txn.insert_entry(parent, NamedInode { name, inode: number, kind: FileKind::Directory })?;
+    txn.touch_directory(&mut directory);
+    txn.put_inode(&directory);
+    let part = DecidedPart::Make { record: inode.encode_at(1), xattrs };
+    txn.decide(mdt, Decision { operation, inode: number, part });
+    Ok(MdtReply::Created(Created { entry: inode.entry(), created: true, opened: None }))
 }
 
 /// The name exists: an error, or an open of what is there.

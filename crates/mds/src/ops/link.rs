@@ -11,6 +11,9 @@ use crate::{
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::Link) -> FsResult<MdtReply> {
     let mut directory = txn.searchable(who, request.parent)?;
+    if !txn.is_here(request.inode) {
+        return Err(FsError::CrossDevice);
+    }
     let mut inode = txn.inode(request.inode)?;
     if is_dots(&request.name) || txn.find_entry(request.parent, &request.name)?.is_some() {
         return Err(FsError::Exists);

@@ -4,6 +4,8 @@
 //! needed search permission. They look them up to get back to an inode of which they know only the
 //! number, from a file handle (open_by_handle_at, NFS). So `.` is accepted for every kind of inode,
 //! and neither needs a permission: the code that decodes handles has already checked it.
+//!
+//! Of a directory on another MDT only the number is known here.
 
 use rpc::message::{MdtReply, mdt::Lookup};
 use types::{Credentials, Damage, FsError, FsResult, InodeNumber};
@@ -12,25 +14,32 @@ use super::attributes;
 use crate::{tables::inode::Inode, transaction::Transaction};
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
-    find(txn, who, request.parent, &request.name).map(|inode| MdtReply::Entry(attributes::entry(txn, &inode)))
-}
-
-/// The inode that a name in a directory leads to.
-pub(crate) fn find(txn: &Transaction<'_>, who: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Inode> {
-    let number = match name {
-        b"." => return by_number(txn, parent),
-        b".." => match txn.directory(parent)? {
-            // Its parent may be gone too.
-            directory if directory.attributes.links == 0 => return Err(FsError::Stale),
-            directory => txn.parent_of(&directory),
-        },
+    let number = match &request.name[..] {
+        b"." => return Ok(entry(txn, &by_number(txn, request.parent)?)),
+        b".." => parent(txn, request.parent)?,
         name => {
-            txn.searchable(who, parent)?;
-            txn.entry(parent, name)?.target.inode
+            txn.searchable(who, request.parent)?;
+            txn.entry(request.parent, name)?.target.inode
         }
     };
-    let missing = || Damage::MissingInode { directory: parent, inode: number }.into();
-    txn.find_inode(number)?.ok_or_else(missing)
+    if !txn.is_here(number) {
+        return Ok(MdtReply::Remote(number));
+    }
+    let missing = || FsError::from(Damage::MissingInode { directory: request.parent, inode: number });
+    Ok(entry(txn, &txn.find_inode(number)?.ok_or_else(missing)?))
+}
+
+fn entry(txn: &Transaction<'_>, inode: &Inode) -> MdtReply {
+    MdtReply::Entry(attributes::entry(txn, inode))
+}
+
+/// The directory that has the name of another one.
+fn parent(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<InodeNumber> {
+    match txn.directory(directory)? {
+        // Its parent may be gone too.
+        directory if directory.attributes.links == 0 => Err(FsError::Stale),
+        directory => Ok(txn.parent_of(&directory)),
+    }
 }
 
 /// An inode that has a name or is open. One that was just unlinked is stale, although

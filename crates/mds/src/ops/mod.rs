@@ -21,8 +21,10 @@ pub(crate) mod lookup;
 mod note_accesses;
 pub(crate) mod open;
 pub(crate) mod paths;
+pub(crate) mod peers;
 pub(crate) mod readdir;
 mod register_opens;
+mod remote_names;
 pub(crate) mod rename;
 pub(crate) mod row;
 pub(crate) mod scan;
@@ -83,6 +85,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
+        MdtRequest::RemoteNames(who, after) => remote_names::run(txn, who, after),
+        MdtRequest::MakeDirectory(who, make) => create::make_directory(txn, who, make),
+        MdtRequest::Prepare(prepare) => peers::prepare(txn, prepare),
+        MdtRequest::Abort(operation) => peers::abort(txn, *operation),
+        MdtRequest::Decisions(decisions) => peers::apply(txn, decisions),
+        MdtRequest::Join(join) => peers::join(txn, join),
         MdtRequest::PlaceElsewhere(removed) | MdtRequest::RenewLayout(removed) | MdtRequest::LeaveOut(removed) => {
             removed.never()
         }

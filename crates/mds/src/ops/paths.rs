@@ -1,4 +1,5 @@
-//! All paths of an inode (fid2path).
+//! All paths of an inode (fid2path). One that comes from a directory whose name is on another MDT
+//! is told up to there: the client asks the other MDT for the rest.
 
 use rpc::message::MdtReply;
 use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits, permission};
@@ -22,23 +23,33 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
     if inode.number() == InodeNumber::ROOT {
         return Ok(MdtReply::Paths(vec![Vec::new()]));
     }
-    paths(txn, who, &inode, PATHS_MAX).map(MdtReply::Paths)
+    let paths = paths(txn, who, &inode, PATHS_MAX)?;
+    Ok(match paths.iter().all(|path| path.top == InodeNumber::ROOT) {
+        true => MdtReply::Paths(paths.into_iter().map(|path| path.names).collect()),
+        false => MdtReply::PathsBelow(paths.into_iter().map(|path| (path.top, path.names)).collect()),
+    })
 }
 
-/// Fails unless `who` may come to this inode by a path.
+/// A path from a directory on: the root, or one whose name is on another MDT.
+struct Path {
+    top: InodeNumber,
+    names: Vec<u8>,
+}
+
+/// Fails unless `who` may come to this inode by a path, as far as this MDT knows.
 pub(crate) fn require_path(txn: &Transaction<'_>, who: &Credentials, inode: &Inode) -> FsResult<()> {
     if who.is_root() { Ok(()) } else { paths(txn, who, inode, 1).map(drop) }
 }
 
 /// Some of the paths that `who` may see, at least one and at most `count`.
-fn paths(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, count: usize) -> FsResult<Vec<Vec<u8>>> {
+fn paths(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, count: usize) -> FsResult<Vec<Path>> {
     let first = inode.first_link.clone().ok_or(FsError::NotFound)?;
     let further = txn.further_links(inode.number(), PATHS_MAX - 1)?;
     let (mut paths, mut bytes, mut refused) = (Vec::new(), 0, None);
     for link in std::iter::once(first).chain(further) {
         match path_of(txn, who, link) {
             Ok(path) => {
-                bytes += path.len();
+                bytes += path.names.len();
                 paths.push(path);
             }
             Err(error @ (FsError::AccessDenied | FsError::GroupsNeeded)) => refused = Some(error),
@@ -55,23 +66,22 @@ fn paths(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, count: usize) 
     }
 }
 
-fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Vec<u8>> {
+fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Path> {
     let mut names = vec![link.name];
     let mut at = link.parent;
     for _ in 0..DEPTH_MAX {
-        let directory = txn.directory(at)?;
-        txn.require(who, &directory, permission::EXECUTE)?;
-        match directory.first_link {
-            _ if at == InodeNumber::ROOT => {
-                names.reverse();
-                return Ok(names.join(&b'/'));
-            }
-            Some(link) => {
+        if txn.is_here(at) {
+            let directory = txn.directory(at)?;
+            txn.require(who, &directory, permission::EXECUTE)?;
+            if at != InodeNumber::ROOT {
+                let link = directory.first_link.ok_or(FsError::NotFound)?;
                 names.push(link.name);
                 at = link.parent;
+                continue;
             }
-            None => return Err(FsError::NotFound),
         }
+        names.reverse();
+        return Ok(Path { top: at, names: names.join(&b'/') });
     }
     Err(Damage::Cycle(at).into())
 }

@@ -76,10 +76,11 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
 
 /// Inodes of names after the cookie are loaded together.
 fn need_inodes(txn: &Transaction<'_>, request: &ReadDirectory, count: usize) -> FsResult<()> {
-    let mut inodes = Vec::new();
+    let (mut inodes, mut names) = (Vec::new(), 0);
     txn.visit_entries(request.inode, Position(request.cookie.max(COOKIE_PARENT)), &mut |found| {
-        inodes.push(found.target.inode);
-        Ok(inodes.len() < count)
+        inodes.extend(Some(found.target.inode).filter(|inode| txn.is_here(*inode)));
+        names += 1;
+        Ok(names < count)
     })?;
     txn.need_inodes(inodes.into_iter())
 }
@@ -101,7 +102,8 @@ fn names(
             return Ok(false);
         }
         let target = found.target;
-        let inode = if request.attributes { txn.find_inode(target.inode)? } else { None };
+        let shown = request.attributes && txn.is_here(target.inode);
+        let inode = if shown { txn.find_inode(target.inode)? } else { None };
         let version = inode.as_ref().map_or(0, |inode| inode.version);
         let entry = inode.map(|inode| attributes::entry(txn, &inode));
         bytes += target.name.len() + ENTRY_BYTES;

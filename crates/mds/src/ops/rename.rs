@@ -16,19 +16,22 @@ use layout::{Layout, Location};
 use rpc::message::{
     MdtReply,
     mdt::{Rename, RenameMode, SourceData, SyncFirst},
+    mdt_peer::{Part, RenameDirectory},
 };
-use types::{Credentials, FileKind, FsError, FsResult, limits, permission};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
 use super::unlink::may_remove;
 use crate::{
-    known_size,
+    known_size, protection,
     tables::{
+        decision::{DecidedPart, Decision},
         entry::NamedInode,
         inode::{Inode, Link},
     },
     transaction::{
         Transaction,
         entries::{FoundEntry, is_dots},
+        inodes::Ancestry,
     },
 };
 
@@ -85,6 +88,9 @@ impl Plan<'_> {
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
     let from = txn.searchable(who, request.parent)?;
+    if !txn.is_here(request.new_parent) {
+        return Err(FsError::CrossDevice);
+    }
     let same = request.parent == request.new_parent;
     let to = if same { None } else { Some(txn.searchable(who, request.new_parent)?) };
     if is_dots(&request.name) || is_dots(&request.new_name) {
@@ -96,6 +102,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
         (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
         (RenameMode::Exchange, None) => return Err(FsError::NotFound),
         _ => {}
+    }
+    if let Some(done) = with_other_mdts(txn, who, request, (&source_entry, target_entry.as_ref())) {
+        return done;
     }
     let source = txn.inode(source_entry.target.inode)?;
     let target = target_entry.map(|entry| txn.inode(entry.target.inode).map(|inode| (inode, entry))).transpose()?;
@@ -120,19 +129,88 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     Ok(MdtReply::Done)
 }
 
+/// A rename of what is on another MDT, or to its place. (The same name needs no change.) Of a
+/// directory there its name is changed, if nothing has the new one; else programs copy instead.
+fn with_other_mdts(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    request: &Rename,
+    (source, target): (&FoundEntry, Option<&FoundEntry>),
+) -> Option<FsResult<MdtReply>> {
+    let inode = source.target.inode;
+    match target.map(|target| target.target.inode) {
+        Some(target) if target == inode && !txn.is_here(inode) => Some(Ok(MdtReply::Done)),
+        Some(target) if !txn.is_here(target) || !txn.is_here(inode) => Some(Err(FsError::CrossDevice)),
+        None if !txn.is_here(inode) => Some(rename_elsewhere(txn, who, request, source)),
+        _ => None,
+    }
+}
+
+/// Renames a directory on another MDT, which has to promise that it keeps its name until then. Both
+/// names are here: this MDT decides.
+fn rename_elsewhere(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    request: &Rename,
+    source: &FoundEntry,
+) -> FsResult<MdtReply> {
+    let (inode, parent, new_parent) = (source.target.inode, request.parent, request.new_parent);
+    let mut from = txn.directory(parent)?;
+    let mut to = if parent == new_parent { None } else { Some(txn.directory(new_parent)?) };
+    if to.is_some() && is_above(txn, inode, parent, new_parent)? {
+        return Err(FsError::Invalid);
+    }
+    let write = permission::WRITE | permission::EXECUTE;
+    txn.require(who, &from, write)?;
+    protection::check_change(&from.attributes)?;
+    if let Some(to) = &mut to {
+        if to.attributes.links == 0 {
+            return Err(FsError::NotFound);
+        }
+        txn.require(who, to, write)?;
+        txn.count_subdirectory(to)?;
+        from.attributes.links = from.attributes.links.saturating_sub(1);
+    }
+    let (name, new_name) = (request.name.clone(), request.new_name.clone());
+    let (old, new) = (Link { parent, name: name.clone() }, Link { parent: new_parent, name: new_name.clone() });
+    let part = RenameDirectory { inode, parent: from.attributes, name, new_parent, new_name, who: who.clone() };
+    let (operation, _) = txn.prepared(inode.mdt(), Part::RenameDirectory(part))?;
+    txn.remove_entry(parent, source)?;
+    txn.insert_entry(new_parent, NamedInode { name: new.name.clone(), inode, kind: source.target.kind })?;
+    put_directories(txn, from, to);
+    txn.decide(inode.mdt(), Decision { operation, inode, part: DecidedPart::Rename(old, new) });
+    Ok(MdtReply::Done)
+}
+
 /// No directory may become its own descendant.
 fn check_circles(txn: &Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
     if plan.to.is_none() {
         return Ok(());
     }
-    if plan.source.is_directory() && txn.is_ancestor(plan.source.number(), plan.request.new_parent)? {
+    let (from, to) = (plan.request.parent, plan.request.new_parent);
+    if plan.source.is_directory() && is_above(txn, plan.source.number(), from, to)? {
         return Err(FsError::Invalid);
     }
     let Some(target) = plan.target_directory() else { return Ok(()) };
-    if txn.is_ancestor(target.number(), plan.request.parent)? {
+    if is_above(txn, target.number(), to, from)? {
         return Err(if plan.exchanges() { FsError::Invalid } else { FsError::NotEmpty });
     }
     Ok(())
+}
+
+/// Whether a directory, which `parent` has, is above another one. The way to the root may lead over
+/// other MDTs: what comes before that is known here. If both directories are below the same one
+/// whose name is on another MDT, the rest of the way is the same, so it does not pass through
+/// either; otherwise it is not known.
+fn is_above(txn: &Transaction<'_>, directory: InodeNumber, parent: InodeNumber, other: InodeNumber) -> FsResult<bool> {
+    match txn.ancestry(directory, other)? {
+        Ancestry::Above => Ok(true),
+        Ancestry::NotAbove => Ok(false),
+        Ancestry::NotBelow(top) => match txn.ancestry(top, parent)? {
+            Ancestry::Above => Ok(false),
+            Ancestry::NotAbove | Ancestry::NotBelow(_) => Err(FsError::CrossDevice),
+        },
+    }
 }
 
 fn check_permission(txn: &Transaction<'_>, who: &Credentials, plan: &Plan<'_>) -> FsResult<()> {

@@ -5,6 +5,7 @@ use rpc::message::{
     Compound, LeaveFullOst, MdtRequest, OstRequest, Step,
     kind::Effect,
     mdt::{ExclusivePurpose, OpenFlags, OpenId, Reclaim, SetLock},
+    mdt_peer::Part,
 };
 use types::{Credentials, LockHandle, NodeKind, OstIndex};
 
@@ -17,7 +18,7 @@ pub(crate) const SERVICE: &str = "mdt";
 const PAGE_SERVICE: &str = "mdt_readpage";
 /// The service of requests with data.
 const DATA_SERVICE: &str = "mdt_io";
-/// The service of clients that come back: others wait for them.
+/// The service of clients that come back, and of other MDTs: others wait for them.
 const RECOVERY_SERVICE: &str = "mdt_recovery";
 
 /// How a request is answered.
@@ -206,6 +207,14 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::RegisterOpens(register) => MdtRow { registers_all_opens: register.complete, ..row(C::Open) },
         R::NoteAccesses(_) => row(C::NoteAccesses),
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
+        R::MakeDirectory(..) => row(C::Mkdir),
+        R::Prepare(prepare) => {
+            let lasts = !matches!(prepare.part, Part::MakeDirectory);
+            MdtRow { durable: lasts, ..row(C::Session) }
+        }
+        R::Abort(_) | R::Join(_) => row(C::Session).served_by(RECOVERY_SERVICE),
+        R::Decisions(_) => row(C::Session).served_by(RECOVERY_SERVICE).durable(),
+        R::RemoteNames(..) => row(C::Check).served_by(PAGE_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }

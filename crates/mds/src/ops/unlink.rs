@@ -1,12 +1,22 @@
 //! Unlink and rmdir.
 
-use rpc::message::{MdtReply, mdt::Unlink};
+use rpc::message::{
+    MdtReply,
+    mdt::Unlink,
+    mdt_peer::{Part, RemoveDirectory},
+};
 use types::{Credentials, FsError, FsResult, permission};
 
 use crate::{
     protection,
-    tables::inode::{Inode, Link},
-    transaction::{Transaction, entries::is_dots},
+    tables::{
+        decision::{DecidedPart, Decision},
+        inode::{Inode, Link},
+    },
+    transaction::{
+        Transaction,
+        entries::{FoundEntry, is_dots},
+    },
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink) -> FsResult<MdtReply> {
@@ -19,6 +29,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
         });
     }
     let found = txn.entry(request.parent, &request.name)?;
+    if !txn.is_here(found.target.inode) {
+        return remove_elsewhere(txn, who, request, directory, &found);
+    }
     let mut victim = txn.inode(found.target.inode)?;
     may_remove(txn, who, &directory, &victim, request.directory)?;
     if request.directory {
@@ -31,6 +44,32 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
     txn.drop_link(&mut victim, &Link { parent: request.parent, name: request.name.clone() })?;
+    Ok(MdtReply::Done)
+}
+
+/// Removes a directory on another MDT, which has to promise that it stays empty. Its name is here:
+/// this MDT decides.
+fn remove_elsewhere(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    request: &Unlink,
+    mut directory: Inode,
+    found: &FoundEntry,
+) -> FsResult<MdtReply> {
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    protection::check_change(&directory.attributes)?;
+    if !request.directory {
+        return Err(FsError::IsDirectory);
+    }
+    let (inode, name) = (found.target.inode, request.name.clone());
+    let part = RemoveDirectory { inode, parent: directory.attributes, name: name.clone(), who: who.clone() };
+    let (operation, _) = txn.prepared(inode.mdt(), Part::RemoveDirectory(part))?;
+    directory.attributes.links = directory.attributes.links.saturating_sub(1);
+    txn.remove_entry(request.parent, found)?;
+    txn.touch_directory(&mut directory);
+    txn.put_inode(&directory);
+    let part = DecidedPart::Remove(Link { parent: request.parent, name });
+    txn.decide(inode.mdt(), Decision { operation, inode, part });
     Ok(MdtReply::Done)
 }
 

@@ -1,5 +1,5 @@
 //! COUNTERS: identity and counters of this MDT. Key: which (1): 1 identity, 2 counters, 3 era, 4
-//! with an OST (2): deferred operations. Values, version 1:
+//! with an OST (2): deferred operations, 5 start, 6 with an MDT (2): decisions. Values, version 1:
 //!
 //! | key | value |
 //! |---|---|
@@ -7,6 +7,8 @@
 //! | 2 | version (1), counter of the next inode (8), inodes in use (8) |
 //! | 3 | how often unsynced changes may have been lost: [`kv::era`] |
 //! | 4, OST | version (1), sequence number of the last deferred operation that the OST has answered (8) |
+//! | 5 | version (1), number of the last start that knew of other MDTs (8): power-loss era in the upper 4 bytes |
+//! | 6, MDT | version (1), sequence number of the last decision that the MDT has answered (8) |
 
 use bytes::Bytes;
 use types::{
@@ -22,8 +24,26 @@ pub const COUNTERS: &[u8] = &[2];
 /// Key of the power-loss era.
 pub const ERA: &[u8] = &[3];
 
+/// Key of the number of the start.
+pub const START: &[u8] = &[5];
+
 /// First byte of the keys of delivered operations.
 const DELIVERED: u8 = 4;
+/// First byte of the keys of delivered decisions.
+const DECIDED: u8 = 6;
+
+/// The key of what an MDT has answered.
+pub fn decided_key(mdt: MdtIndex) -> Vec<u8> {
+    [&[DECIDED][..], &mdt.0.to_be_bytes()].concat()
+}
+
+/// The MDT, if it is such a key.
+pub fn parse_decided_key(key: &[u8]) -> Option<MdtIndex> {
+    match key {
+        [DECIDED, mdt @ ..] => Some(MdtIndex(u16::from_be_bytes(mdt.try_into().ok()?))),
+        _ => None,
+    }
+}
 
 /// The key of what an OST has answered.
 pub fn delivered_key(ost: OstIndex) -> Vec<u8> {
@@ -38,13 +58,14 @@ pub fn parse_delivered_key(key: &[u8]) -> Option<OstIndex> {
     }
 }
 
-/// The value: sequence number of the last operation that the OST has answered.
-pub fn encode_delivered(sequence: u64) -> Vec<u8> {
+/// The value: sequence number of the last operation that the OST has answered, or decision that
+/// the MDT has; or a number of a start.
+pub fn encode_number(sequence: u64) -> Vec<u8> {
     RecordWriter::new(VERSION).u64(sequence).finish()
 }
 
 /// From the value.
-pub fn decode_delivered(value: &[u8]) -> FsResult<u64> {
+pub fn decode_number(value: &[u8]) -> FsResult<u64> {
     let mut reader = RecordReader::new("delivered operations", value, VERSION)?;
     let sequence = reader.u64()?;
     reader.finish()?;
@@ -114,10 +135,12 @@ mod tests {
         assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
         let counters = Counters { next_inode: 1 << 40, inodes: 12 };
         assert_eq!(Counters::decode(&counters.encode()), Ok(counters));
-        assert_eq!(decode_delivered(&encode_delivered(1 << 40)), Ok(1 << 40));
-        assert!(decode_delivered(&[1, 0]).is_err());
+        assert_eq!(decode_number(&encode_number(1 << 40)), Ok(1 << 40));
+        assert!(decode_number(&[1, 0]).is_err());
         assert_eq!(parse_delivered_key(&delivered_key(OstIndex(513))), Some(OstIndex(513)));
         assert_eq!([IDENTITY, COUNTERS, ERA, &[DELIVERED, 0]].map(parse_delivered_key), [None; 4]);
+        assert_eq!(parse_decided_key(&decided_key(MdtIndex(513))), Some(MdtIndex(513)));
+        assert_eq!([START, &delivered_key(OstIndex(513)), &[DECIDED, 0]].map(parse_decided_key), [None; 3]);
         assert!(Identity::decode(&[1, 0]).is_err());
         assert!(Identity::decode(&[1, 0, 0, 255]).is_err());
         assert!(Counters::decode(&[1, 0]).is_err());

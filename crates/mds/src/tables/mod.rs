@@ -19,16 +19,22 @@
 //! | COUNTERS | which | identity, next inode, inodes in use ([`counter`]) |
 //! | DATA | inode, slot | size, blocks and time of an object on this MDT ([`data`]) |
 //! | DATA | inode, slot, block | checksum and bytes of a block of it ([`data`]) |
+//! | PREPARED | operation of another MDT | what is promised for it ([`prepared`]) |
+//! | DECISIONS | MDT, sequence | what it is to carry out ([`decision`]) |
+//! | APPLIED | MDT | how far its decisions are carried out here ([`applied`]) |
 
+pub mod applied;
 pub mod codec;
 pub mod counter;
 pub mod data;
+pub mod decision;
 pub mod deferred_log;
 pub mod entry;
 pub mod inode;
 mod layout;
 pub mod link;
 pub mod orphan;
+pub mod prepared;
 pub mod session;
 pub mod xattr;
 
@@ -54,8 +60,14 @@ pub const DEFERRED_LOG: Table = Table(8);
 pub const COUNTERS: Table = Table(9);
 /// Data of files: objects on this MDT and their blocks.
 pub const DATA: Table = Table(10);
+/// Promises for operations of other MDTs.
+pub const PREPARED: Table = Table(11);
+/// Decisions for other MDTs.
+pub const DECISIONS: Table = Table(12);
+/// Decisions of other MDTs that were carried out.
+pub const APPLIED: Table = Table(13);
 /// All of them, with their names, for tools that decode a store.
-pub const ALL: [(Table, &str); 10] = [
+pub const ALL: [(Table, &str); 13] = [
     (INODES, "inodes"),
     (ENTRIES, "entries"),
     (LINKS, "links"),
@@ -66,6 +78,9 @@ pub const ALL: [(Table, &str); 10] = [
     (DEFERRED_LOG, "deferred_log"),
     (COUNTERS, "counters"),
     (DATA, "data"),
+    (PREPARED, "prepared"),
+    (DECISIONS, "decisions"),
+    (APPLIED, "applied"),
 ];
 
 /// The first key after all keys that start with `prefix`; `None` if there is none.

@@ -4,7 +4,7 @@
 use layout::LayoutSpec;
 use types::{
     Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind,
-    access_list::DEFAULT_NAME,
+    access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
     attributes::file_flag,
     limits,
     mode::{PERMISSIONS, S_ISGID, S_ISVTX},
@@ -14,7 +14,10 @@ use types::{
 use super::Transaction;
 use crate::{
     known_size,
-    tables::inode::{Inode, InodeData, Link},
+    tables::{
+        decision::Xattrs,
+        inode::{Inode, InodeData, Link},
+    },
 };
 
 /// What stat shows as the size of a directory, in bytes, and as its space.
@@ -37,12 +40,51 @@ pub(crate) struct NewInode<'a> {
     pub link: Option<Link>,
 }
 
+/// What a new inode gets by the rules of its directory.
+struct Inherited {
+    gid: u32,
+    mode: u32,
+    list: Option<AccessList>,
+    defaults: Option<AccessList>,
+}
+
 impl Transaction<'_> {
     /// Makes an inode by the rules of `directory` and stores its access lists. Inode and name are
     /// the caller's to store.
     pub fn make_inode(&mut self, directory: &Inode, new: NewInode<'_>) -> FsResult<Inode> {
+        let inherited = self.inherited(directory, &new)?;
+        let data = self.new_data(directory, &new)?;
+        let number = self.new_number();
+        let mut inode = self.blank_inode(directory, &new, number, &inherited, data);
+        self.put_access_list(&mut inode, inherited.list.as_ref());
+        if inode.is_directory() {
+            self.put_default_list(&mut inode, inherited.defaults.as_ref());
+        }
+        Ok(inode)
+    }
+
+    /// The same of a directory that another MDT is to have, under this number: with its extended
+    /// attributes, and with a default layout that holds without the root directory.
+    pub fn make_elsewhere(
+        &self,
+        directory: &Inode,
+        new: &NewInode<'_>,
+        number: InodeNumber,
+    ) -> FsResult<(Inode, Xattrs)> {
+        assert_eq!(new.kind, &NodeKind::Directory, "only directories are made on other MDTs");
+        let inherited = self.inherited(directory, new)?;
+        let data = InodeData::Directory(self.stored_default(directory)?);
+        let mut inode = self.blank_inode(directory, new, number, &inherited, data);
+        let list = inherited.list.filter(|list| !list.is_minimal());
+        (inode.access_list, inode.default_list) = (list.is_some(), inherited.defaults.is_some());
+        let lists = [(ACCESS_NAME, list), (DEFAULT_NAME, inherited.defaults)];
+        let xattrs = lists.into_iter().filter_map(|(name, list)| Some((name.to_vec(), list?.encode())));
+        Ok((inode, xattrs.collect()))
+    }
+
+    fn inherited(&self, directory: &Inode, new: &NewInode<'_>) -> FsResult<Inherited> {
         let kind = new.kind.file_kind();
-        let (gid, mode) = group_and_mode(directory, &new)?;
+        let (gid, mode) = group_and_mode(directory, new)?;
         let defaults = if directory.default_list && kind != FileKind::Symlink {
             self.stored_list(directory.number(), DEFAULT_NAME)?
         } else {
@@ -56,14 +98,7 @@ impl Transaction<'_> {
             None if kind == FileKind::Symlink => (None, mode),
             None => (None, mode & !(new.umask & 0o777)),
         };
-        let data = self.new_data(directory, &new)?;
-        let mut inode = self.blank_inode(&new, gid, mode, data);
-        inherit_project(directory, &mut inode);
-        self.put_access_list(&mut inode, list.as_ref());
-        if kind == FileKind::Directory {
-            self.put_default_list(&mut inode, defaults.as_ref());
-        }
-        Ok(inode)
+        Ok(Inherited { gid, mode, list, defaults })
     }
 
     fn new_data(&mut self, directory: &Inode, new: &NewInode<'_>) -> FsResult<InodeData> {
@@ -110,7 +145,15 @@ impl Transaction<'_> {
         }
     }
 
-    fn blank_inode(&mut self, new: &NewInode<'_>, gid: u32, mode: u32, data: InodeData) -> Inode {
+    fn blank_inode(
+        &self,
+        directory: &Inode,
+        new: &NewInode<'_>,
+        number: InodeNumber,
+        inherited: &Inherited,
+        data: InodeData,
+    ) -> Inode {
+        let Inherited { gid, mode, .. } = *inherited;
         let now = self.now();
         let kind = new.kind.file_kind();
         let size = match (&data, kind) {
@@ -123,9 +166,9 @@ impl Transaction<'_> {
             (_, Some(_)) => 1,
             (_, None) => 0,
         };
-        Inode {
+        let mut inode = Inode {
             attributes: Attributes {
-                inode: self.new_number(),
+                inode: number,
                 kind,
                 mode,
                 links,
@@ -152,7 +195,9 @@ impl Transaction<'_> {
             not_linkable: false,
             first_link: new.link.clone(),
             data,
-        }
+        };
+        inherit_project(directory, &mut inode);
+        inode
     }
 }
 

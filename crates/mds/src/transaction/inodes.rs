@@ -32,9 +32,22 @@ impl Transaction<'_> {
         Ok(inode)
     }
 
-    /// An inode that the caller looked up earlier: if it is gone, the answer is `Stale`.
+    /// An inode that the caller looked up earlier: if it is gone, the answer is `Stale`. Waits if
+    /// other MDTs have in doubt whether it exists.
     pub fn inode(&self, number: InodeNumber) -> FsResult<Inode> {
-        self.find_inode(number)?.ok_or(FsError::Stale)
+        if self.volatile.peers.is_locked(number) {
+            return self.wait_for_peers();
+        }
+        match self.find_inode(number)? {
+            Some(inode) => Ok(inode),
+            None if self.volatile.peers.may_come() && number.mdt() == self.mdt => self.wait_for_peers(),
+            None => Err(FsError::Stale),
+        }
+    }
+
+    /// Whether this MDT has an inode, if it exists.
+    pub fn is_here(&self, number: InodeNumber) -> bool {
+        number.mdt() == self.mdt
     }
 
     /// A directory.
@@ -216,19 +229,20 @@ impl Transaction<'_> {
         directory.change_contents(self.now());
     }
 
-    /// Whether `ancestor` is `directory` or above it.
-    pub fn is_ancestor(&self, ancestor: InodeNumber, directory: InodeNumber) -> FsResult<bool> {
+    /// Whether `ancestor` is `directory` or above it, as far as this MDT knows.
+    pub fn ancestry(&self, ancestor: InodeNumber, directory: InodeNumber) -> FsResult<Ancestry> {
         let mut at = directory;
         for _ in 0..DEPTH_MAX {
             if at == ancestor {
-                return Ok(true);
+                return Ok(Ancestry::Above);
             }
             if at == InodeNumber::ROOT {
-                return Ok(false);
+                return Ok(Ancestry::NotAbove);
             }
             match self.directory(at)?.first_link {
-                Some(link) => at = link.parent,
-                None => return Ok(false),
+                Some(link) if self.is_here(link.parent) => at = link.parent,
+                Some(_) => return Ok(Ancestry::NotBelow(at)),
+                None => return Ok(Ancestry::NotAbove),
             }
         }
         Err(Damage::Cycle(directory).into())
@@ -255,6 +269,17 @@ impl Transaction<'_> {
         let page = self.page(tables::ORPHANS, after, count)?;
         page.iter().map(|(key, _)| orphan::decode_key(key)).collect()
     }
+}
+
+/// What is known of a directory and what is above another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ancestry {
+    /// It is that directory, or above it.
+    Above,
+    /// It is not.
+    NotAbove,
+    /// It is not between that directory and this one above it, whose name is on another MDT.
+    NotBelow(InodeNumber),
 }
 
 /// Directories above each other before a cycle is suspected: more than any path the kernel can

@@ -13,8 +13,9 @@
 pub(crate) mod creation;
 mod data;
 pub(crate) mod entries;
-mod inodes;
+pub(crate) mod inodes;
 mod layouts;
+mod peers;
 pub(crate) mod savepoint;
 mod tracked;
 pub(crate) mod versions;
@@ -24,9 +25,10 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
+use lock::InodeBits;
 use rpc::{
     Call,
-    message::{MdtReply, extension::ChangedName},
+    message::{MdtReply, extension::ChangedName, mdt_peer::Part},
     stored_reply,
 };
 use rt::Instant;
@@ -39,7 +41,8 @@ use crate::{
     error::store_error,
     opens::{EarlyOpen, OpenFile, OpenKey},
     options::Parameters,
-    tables::{self, REPLIES, counter::Counters, deferred_log::DeferredOperation, inode::Inode},
+    peers::{PeerChange, PreparedOperation},
+    tables::{self, REPLIES, counter::Counters, decision::Decision, deferred_log::DeferredOperation, inode::Inode},
     volatile::Volatile,
 };
 
@@ -95,6 +98,12 @@ pub(crate) struct Transaction<'n> {
     lengthened_before: Cell<Option<Lsn>>,
     /// Placement found too few OSTs with room.
     lacks_osts: bool,
+    /// What another MDT has prepared for this operation.
+    prepared: Option<PreparedOperation>,
+    /// What another MDT has to prepare first.
+    needs: Option<(MdtIndex, Part)>,
+    /// It came to what waits for other MDTs.
+    awaits_peers: Cell<bool>,
 }
 
 /// What a successful operation wants to be changed.
@@ -131,6 +140,17 @@ pub(crate) struct Changes {
     pub ended_holds: Vec<InodeNumber>,
     /// A file whose objects get bytes that they did not have.
     pub lengthened: Option<InodeNumber>,
+    /// Numbers given to operations of other MDTs: no inode has them yet.
+    pub reserved: u64,
+    /// Inodes made with such a number.
+    pub adopted: u64,
+    /// What other MDTs are to carry out.
+    pub decisions: Vec<(MdtIndex, Decision)>,
+    /// What becomes of operations of several MDTs.
+    pub peers: Vec<PeerChange>,
+    /// Parts of inodes that no client may have cached when the batch exists, besides what it
+    /// changes.
+    pub withdrawn: Vec<(InodeNumber, InodeBits)>,
 }
 
 impl Changes {
@@ -152,6 +172,11 @@ impl Changes {
             decided_layout: None,
             ended_holds: Vec::new(),
             lengthened: None,
+            reserved: 0,
+            adopted: 0,
+            decisions: Vec::new(),
+            peers: Vec::new(),
+            withdrawn: Vec::new(),
         }
     }
 }
@@ -169,7 +194,20 @@ impl<'n> Transaction<'n> {
     ) -> Self {
         let changes = Changes::none(counters);
         let (volatile, lengthened_before) = (Tracked::new(volatile), Cell::new(None));
-        Self { volatile, context, mdt, store, target, changes, loading, lengthened_before, lacks_osts: false }
+        Self {
+            volatile,
+            context,
+            mdt,
+            store,
+            target,
+            changes,
+            loading,
+            lengthened_before,
+            lacks_osts: false,
+            prepared: None,
+            needs: None,
+            awaits_peers: Cell::new(false),
+        }
     }
 
     /// Whether it may have changed volatile state.

@@ -40,7 +40,13 @@ impl Transaction<'_> {
             ended_holds: _,
             releases,
             lengthened,
+            reserved: _,
+            adopted: _,
+            decisions,
+            peers,
+            withdrawn: _,
         } = &self.changes;
+        assert!(decisions.is_empty() && peers.is_empty(), "a compound is an operation of one MDT");
         let is_pending = open.is_some() || truncated.is_some() || exclusive.is_some();
         assert!(!is_pending, "nothing is pending between two steps");
         Savepoint {
@@ -96,7 +102,7 @@ impl Transaction<'_> {
 
     /// Whether the attempt has missed something: what it fails with is no answer.
     pub fn is_given_up(&self) -> bool {
-        self.loading.is_some_and(kv::Loading::is_given_up)
+        self.awaits_peers() || self.loading.is_some_and(kv::Loading::is_given_up)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod holders;
 pub mod log;
 pub mod ost;
+pub mod several;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use kv::MemoryCold;
 use mds::{Mdt, MdtOptions};
 use parking_lot::Mutex;
 use rpc::{
-    Call, Endpoint, Handler, SessionEvent,
+    Call, Endpoint, Handler, Role, SessionEvent,
     message::{
         MdtReply, MdtRequest, Reply, Request,
         mdt::{
@@ -146,12 +147,12 @@ impl Fixture {
 
     /// Lets a client begin a session.
     pub async fn begin(&self, client: ClientId) {
-        self.event(SessionEvent::Opened { client, resumed: false, in_process: false }).await;
+        self.event(SessionEvent::Opened { client, resumed: false, in_process: false, role: Role::Client }).await;
     }
 
     /// As [`Fixture::begin`], for one in the MDT's process.
     pub async fn begin_in_process(&self, client: ClientId) {
-        self.event(SessionEvent::Opened { client, resumed: false, in_process: true }).await;
+        self.event(SessionEvent::Opened { client, resumed: false, in_process: true, role: Role::Client }).await;
     }
 
     pub async fn event(&self, event: SessionEvent) {

@@ -6,6 +6,7 @@
 //! before it is reported.
 
 mod arguments;
+mod names;
 mod objects;
 mod progress;
 mod verdict;
@@ -33,7 +34,7 @@ use rt::{Clock, real::Cores};
 use serde::Serialize;
 use types::{Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
 
-use crate::{Node, NodeOptions, key_file, reachability::tell_while_any, signals, up};
+use crate::{Node, NodeOptions, config, key_file, reachability::tell_while_any, signals, up};
 pub use arguments::FsckArgs;
 use objects::ObjectCheck;
 use progress::Progress;
@@ -201,14 +202,14 @@ fn options(arguments: &FsckArgs) -> anyhow::Result<NodeOptions> {
         return Ok(NodeOptions::client(&mgs, &fsname, role, keys));
     }
     let directory = Path::new(source);
-    let osts = up::existing_osts(directory)?;
-    if osts == 0 {
+    let (mdts, osts) = (up::existing(directory, config::Role::Mdt)?, up::existing(directory, config::Role::Ost)?);
+    if mdts == 0 || osts == 0 {
         bail!(
             "{} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME",
             directory.display()
         );
     }
-    let mut options = NodeOptions::up(directory.to_owned(), osts);
+    let mut options = NodeOptions::up(directory.to_owned(), mdts, osts);
     options.fsname = crate::identity::Identity::load(&directory.join("mgs"))?.fsname;
     Ok(options)
 }
@@ -358,6 +359,10 @@ async fn check_targets(
         summary.findings.extend(findings);
         progress.begin(format!("{role}: reading inodes"), None);
         scan(mdt, summary, &mut objects, progress).await?;
+    }
+    if targets.mdts.len() > 1 {
+        progress.begin("comparing names with directories on other MDTs".to_owned(), None);
+        summary.findings.extend(names::check(targets, clock).await?);
     }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);

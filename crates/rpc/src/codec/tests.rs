@@ -17,6 +17,7 @@ use crate::message::{
     Relocation, Step, StepInode, StepReply,
     kind::{MdtKind, RequestKind},
     mdt::*,
+    mdt_peer::*,
     mgs::*,
     ost::{Changed, Moved, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
     session::{Claim, Connect, Connected},
@@ -221,7 +222,30 @@ fn mdt_requests() -> Vec<MdtRequest> {
             step: LeaveStep::Relocate(Relocation { epoch: 7, slots: vec![0, 1999], refused: vec![OstIndex(3)] }),
         }),
         R::NoteAccesses(vec![Access { inode: INODE, lock: LockHandle(u64::MAX), time: TIME }; 2]),
+        R::MakeDirectory(
+            root(),
+            MakeDirectory { parent: INODE, name: name(), mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
+        ),
+        R::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(removal()) }),
+        R::Abort(operation()),
+        R::Decisions(Decisions { source: MdtIndex(1), first: 300, records: vec![vec![1; 200]; 2] }),
+        R::Join(Join { source: MdtIndex(1), start: 1 << 32, promised: vec![operation()] }),
+        R::RemoteNames(root(), RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
     ]
+}
+
+fn operation() -> OperationId {
+    OperationId { coordinator: MdtIndex(2), start: 1 << 32, number: 7 }
+}
+
+fn removal() -> RemoveDirectory {
+    let parent = Attributes::zeroed(INODE, FileKind::Directory);
+    RemoveDirectory { inode: INODE, parent, name: b"name".to_vec(), who: root() }
+}
+
+fn renaming() -> RenameDirectory {
+    let RemoveDirectory { inode, parent, name, who } = removal();
+    RenameDirectory { inode, parent, name, new_parent: INODE, new_name: b"new".to_vec(), who }
 }
 
 /// Numbers whose requests were removed.
@@ -379,7 +403,16 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::LocksClaimed(vec![None, Some(LockHandle(u64::MAX))]),
         R::Queued,
         R::AccessesNoted(vec![Some(NotedAccess { version: 7, time: TIME }), None]),
+        R::Remote(INODE),
+        R::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
+        R::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
+        R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
+        R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
     ]
+}
+
+fn remote_name() -> RemoteName {
+    RemoteName { inode: INODE, parent: InodeNumber(1), name: b"name".to_vec(), kind: FileKind::Directory }
 }
 
 fn replies() -> Vec<Reply> {
@@ -434,6 +467,15 @@ fn every_request_survives_the_wire_under_its_own_opcode() {
     let is_removed = |kind: &RequestKind| REMOVED.map(RequestKind::Mdt).contains(kind);
     let present: Vec<_> = RequestKind::all().filter(|kind| !is_removed(kind)).collect();
     assert_eq!(seen, present, "the samples cover the table");
+}
+
+#[test]
+fn every_part_of_an_operation_survives_the_wire() {
+    for part in [Part::MakeDirectory, Part::RemoveDirectory(removal()), Part::RenameDirectory(renaming())] {
+        let request = Request::Mdt(MdtRequest::Prepare(Prepare { operation: operation(), part }));
+        let body = encode_request(&Default::default(), &request).unwrap().bytes;
+        assert_eq!(decode_request(opcode::of(&request), &body), Ok(request));
+    }
 }
 
 #[test]

@@ -9,22 +9,25 @@
 use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, SetAttributes, Timestamp,
     limits::{
-        ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX,
-        FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX,
-        LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX,
-        RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
+        ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX, EXCLUSIVES_PER_CLIENT_MAX,
+        FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX,
+        JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX,
+        PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
 use super::{
     Compound, LeaveFullOst, LeaveStep, MdtRequest, OstRequest, Request, RequestExtension, Step,
     mdt::{Reclaim, SizeUpdate},
+    mdt_peer::{Decisions, Part},
     ost::CHECK_OBJECTS_MAX,
     session::Connect,
 };
 
 /// Nanoseconds of a second: those of a time are fewer.
 const NANOSECONDS: u32 = 1_000_000_000;
+/// Counting up from it never overflows.
+const SEQUENCE_MAX: u64 = 1 << 62;
 /// OSTs there can be.
 const OSTS_MAX: usize = 1 << 16;
 
@@ -38,8 +41,8 @@ pub fn check(request: &Request) -> FsResult<()> {
     }
 }
 
-/// The same of what is said with it. This build has no locks on data, replays nothing and has no
-/// requests between MDTs: what refers to any of these is refused.
+/// The same of what is said with it. This build has no locks on data, replays nothing, and sends
+/// the sequence numbers of MDTs in the requests themselves: what refers to any of these is refused.
 pub fn check_extension(extension: &RequestExtension) -> FsResult<()> {
     let RequestExtension { job, lock, cancels, replay, sequence, .. } = extension;
     if cancels.len() > LOCKS_PER_MESSAGE_MAX || job.len() > JOB_NAME_BYTES_MAX {
@@ -76,7 +79,17 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::ScanInodes(who, ..)
         | R::ChangeLayout(who, ..)
         | R::DropPrivileges(who, _)
-        | R::DataVersion(who, _) => check_groups(who),
+        | R::DataVersion(who, _)
+        | R::MakeDirectory(who, _)
+        | R::RemoteNames(who, _) => check_groups(who),
+        R::Prepare(prepare) => match &prepare.part {
+            Part::MakeDirectory => Ok(()),
+            Part::RemoveDirectory(remove) => check_groups(&remove.who),
+            Part::RenameDirectory(rename) => check_groups(&rename.who),
+        },
+        R::Decisions(Decisions { first, .. }) if *first > SEQUENCE_MAX => Err(FsError::Overflow),
+        R::Decisions(decisions) => within("decisions", decisions.records.len(), DECISIONS_PER_MESSAGE_MAX),
+        R::Join(join) => within("operations", join.promised.len(), PREPARED_PER_MDT_MAX),
         R::SetAttributes(who, _, set) => check_groups(who).and_then(|()| check_seen(set)),
         R::Compound(compound) => check_compound(compound),
         R::RepairSize(who, _, update) => check_groups(who).and_then(|()| check_size_update(update)),
@@ -116,7 +129,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::Disconnect
         | R::Instantiate(_)
         | R::ReportFull(_)
-        | R::LeaveFullOst(_) => Ok(()),
+        | R::LeaveFullOst(_)
+        | R::Abort(_) => Ok(()),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }
@@ -245,13 +259,16 @@ fn sendable(name: &str, bytes_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use types::{ClientId, Generation, InodeNumber, ObjectId, SeenChanges, SeenProof, limits::COMPOUND_STEPS_MAX};
+    use types::{
+        ClientId, Generation, InodeNumber, MdtIndex, ObjectId, SeenChanges, SeenProof, limits::COMPOUND_STEPS_MAX,
+    };
 
     use super::*;
     use crate::auth::Role;
     use crate::message::{
         Relocation, StepInode,
         mdt::{OpenId, ReportSize},
+        mdt_peer::{Join, OperationId},
     };
 
     fn objects(count: usize) -> Vec<ObjectId> {
@@ -266,7 +283,22 @@ mod tests {
     #[test]
     fn lists_are_as_long_as_they_may_be_and_no_longer() {
         type Asks = fn(usize) -> Request;
-        let cases: [(Asks, usize); 9] = [
+        let cases: [(Asks, usize); 11] = [
+            (
+                |count| {
+                    let (source, records) = (MdtIndex(1), vec![Vec::new(); count]);
+                    Request::Mdt(MdtRequest::Decisions(Decisions { source, first: 1, records }))
+                },
+                DECISIONS_PER_MESSAGE_MAX,
+            ),
+            (
+                |count| {
+                    let operation = OperationId { coordinator: MdtIndex(0), start: 1, number: 1 };
+                    let promised = vec![operation; count];
+                    Request::Mdt(MdtRequest::Join(Join { source: MdtIndex(1), start: 1, promised }))
+                },
+                PREPARED_PER_MDT_MAX,
+            ),
             (|count| Request::Ost(OstRequest::Glimpse(objects(count))), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Sync(objects(count))), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Destroy(objects(count), None)), OBJECTS_PER_REQUEST_MAX),

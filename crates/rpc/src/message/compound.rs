@@ -412,6 +412,11 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Version(_)
             | MdtReply::NotReclaimed(_)
             | MdtReply::SyncFirst(_)
+            | MdtReply::Remote(_)
+            | MdtReply::PathsBelow(_)
+            | MdtReply::Prepared(_)
+            | MdtReply::Joined(_)
+            | MdtReply::RemoteNames(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
             | MdtReply::Queued

@@ -7,7 +7,7 @@
 
 use layout::{Layout, LayoutSpec};
 use serde::{Deserialize, Serialize};
-use types::{FsError, InodeNumber, SpaceUsage};
+use types::{FsError, InodeNumber, MdtIndex, SpaceUsage};
 
 use super::{
     mdt::LayoutChange,
@@ -91,6 +91,17 @@ pub enum ControlRequest {
         /// The version that its data must still have.
         version: u64,
     },
+    /// Make a directory, and choose its MDT (`lfs mkdir`). -> Created
+    MakeDirectory {
+        /// New name in the open directory.
+        name: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+        /// Bits to clear, unless the directory has a default access list.
+        umask: u32,
+        /// Where; `None`: on that of the open directory.
+        mdt: Option<MdtIndex>,
+    },
 }
 
 impl ControlRequest {
@@ -102,7 +113,8 @@ impl ControlRequest {
             | Self::ChangeLayout(..)
             | Self::BeginLayout { .. }
             | Self::SwapLayouts { .. }
-            | Self::TakeLayout { .. } => true,
+            | Self::TakeLayout { .. }
+            | Self::MakeDirectory { .. } => true,
             Self::GetLayout(_)
             | Self::GetInode(_)
             | Self::InodePaths(_)
@@ -140,7 +152,7 @@ pub struct TargetStatus {
 pub enum ControlReply {
     /// Success.
     Done,
-    /// The new file.
+    /// The new file or directory.
     Created(InodeNumber),
     /// A layout.
     Layout {

@@ -9,7 +9,10 @@ use types::{
     NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
 
-use super::{Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed};
+use super::{
+    Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed,
+    mdt_peer::{Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames, RemoteNamesAfter},
+};
 
 /// How a file is opened. Bits of [`OpenFlags`].
 pub mod open_flag {
@@ -517,7 +520,7 @@ pub struct DirectoryEntry {
     pub kind: FileKind,
     /// Position after it.
     pub cookie: u64,
-    /// The inode, if requested (never for `.` and `..`).
+    /// The inode, if requested (never for `.` and `..`, nor for one on another MDT).
     pub entry: Option<Entry>,
     /// Locks on these parts of the inode, which the client holds from now on: one, or of a
     /// directory two.
@@ -733,7 +736,7 @@ pub struct ScannedInode {
 /// Requests to a metadata target. `Credentials` come first wherever permission is checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MdtRequest {
-    /// Name to inode. Search permission on the parent. -> Entry
+    /// Name to inode. Search permission on the parent. -> Entry; Remote
     Lookup(Credentials, Lookup),
     /// -> Entry
     GetAttributes(InodeNumber),
@@ -783,7 +786,7 @@ pub enum MdtRequest {
     /// Set or clear a directory's default layout (owner or root). -> Done
     SetDefaultLayout(Credentials, InodeNumber, Option<LayoutSpec>),
     /// All paths of an inode, relative to the root, without a leading slash (root or search
-    /// permission). -> Paths
+    /// permission). -> Paths; PathsBelow if one of them goes on at another MDT
     InodePaths(Credentials, InodeNumber),
     /// -> Done, Queued, or Waiting (the MDT recovers)
     SetLock(SetLock),
@@ -856,6 +859,18 @@ pub enum MdtRequest {
     ///
     /// [`ACCESSES_PER_MESSAGE_MAX`]: types::limits::ACCESSES_PER_MESSAGE_MAX
     NoteAccesses(Vec<Access>),
+    /// -> Created
+    MakeDirectory(Credentials, MakeDirectory),
+    /// Of another MDT. -> Prepared, durable if it is a promise
+    Prepare(Prepare),
+    /// Of another MDT: an operation will not be decided. -> Done
+    Abort(OperationId),
+    /// Of another MDT. -> Done, durable
+    Decisions(Decisions),
+    /// Of another MDT. -> Joined
+    Join(Join),
+    /// Root only. -> RemoteNames
+    RemoteNames(Credentials, RemoteNamesAfter),
 }
 
 /// Answers of a metadata target.
@@ -926,6 +941,16 @@ pub enum MdtReply {
     /// For each access, in order: its inode; `None`: the client has no such lock, and the access
     /// was ignored.
     AccessesNoted(Vec<Option<NotedAccess>>),
+    /// The name leads to this directory on another MDT, which knows its attributes.
+    Remote(InodeNumber),
+    /// Paths, each below a directory on another MDT: the directory's own path comes before it.
+    PathsBelow(Vec<(InodeNumber, Vec<u8>)>),
+    /// A part of an operation is prepared.
+    Prepared(Prepared),
+    /// An MDT has joined.
+    Joined(Joined),
+    /// Names and inodes on different MDTs.
+    RemoteNames(RemoteNames),
 }
 
 impl MdtReply {

@@ -13,6 +13,7 @@ pub mod full_ost;
 pub mod kind;
 pub mod lock;
 pub mod mdt;
+pub mod mdt_peer;
 pub mod mgs;
 pub mod ost;
 pub mod removed;

@@ -39,6 +39,13 @@ impl Clients for ServedClients {
         self.0.upgrade()?.lease_end(client)
     }
 
+    fn left(&self, client: ClientId) -> BoxFuture<'static, ()> {
+        match self.0.upgrade() {
+            Some(target) => Box::pin(target.left(client)),
+            None => Box::pin(std::future::ready(())),
+        }
+    }
+
     fn stopped(&self) -> BoxFuture<'static, ()> {
         match self.0.upgrade() {
             Some(target) => Box::pin(target.stopped()),

@@ -261,7 +261,8 @@ impl ServedTarget {
             sessions.insert(connect.client, cell.clone());
         }
         tracing::info!(target = %self.name, client = %cell.client, name = cell.client_name, resumed, "session opened");
-        self.tell(SessionEvent::Opened { client: cell.client, resumed, in_process }).await;
+        let (client, role) = (cell.client, connect.role);
+        self.tell(SessionEvent::Opened { client, resumed, in_process, role }).await;
         cell.with(Session::opened);
         cell.notify();
         Ok(())
@@ -291,6 +292,7 @@ impl ServedTarget {
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
         cell.end_callbacks();
+        cell.notify();
         self.handler.session_ending(event);
         self.release(&BTreeSet::from([cell.client]));
         cell.until(|session| (session.running() == 0).then_some(())).await;
@@ -314,6 +316,16 @@ impl ServedTarget {
     /// When a client's lease runs out; `None` if it has no session, or needs no lease.
     pub(super) fn lease_end(&self, client: ClientId) -> Option<Instant> {
         self.session(client)?.with(|session| session.lease_end(self.lease))
+    }
+
+    /// See [`SessionCell::left`]; at once if the client has no session.
+    pub(super) fn left(&self, client: ClientId) -> impl Future<Output = ()> + Send + 'static {
+        let (cell, clock, lease) = (self.session(client), self.shared.seams.clock.clone(), self.lease);
+        async move {
+            if let Some(cell) = cell {
+                cell.left(&*clock, lease).await;
+            }
+        }
     }
 
     /// See [`Service::park`](crate::service::Service::park).

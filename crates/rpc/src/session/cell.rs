@@ -1,10 +1,10 @@
 //! A session as the server's tasks share it: the state machine under its lock, and the actions when
 //! it changes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use rt::Instant;
+use rt::{Clock, Instant, clock};
 use tokio::sync::{Notify, futures::Notified, oneshot};
 use types::{ClientId, FsError, FsResult, Generation, Slot, Xid};
 
@@ -13,6 +13,10 @@ use super::{
     call_back::CallbackPath,
     callbacks::{CallbackResult, Callbacks},
 };
+
+/// How often in a lease a request that may wait for very long looks whether its client is silent.
+const SILENCE_CHECKS: u32 = 8;
+const SILENCE_CHECK_MIN: Duration = Duration::from_millis(1);
 
 /// One session of one target.
 pub struct SessionCell {
@@ -74,6 +78,22 @@ impl SessionCell {
                 return result;
             }
             changed.await;
+        }
+    }
+
+    /// Completes when a newer connection, or the session's end, waits for the requests that run, or
+    /// when the client has been silent for longer than its lease: it gets no answer of these.
+    pub async fn left(&self, clock: &dyn Clock, lease: Duration) {
+        let is_silent = || self.with(|session| session.silent(clock.now(), lease));
+        let silent = async {
+            while !is_silent() {
+                clock::sleep(clock, (lease / SILENCE_CHECKS).max(SILENCE_CHECK_MIN)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.until(|session| session.is_waited_for().then_some(())) => {}
+            () = silent => {}
         }
     }
 

@@ -40,7 +40,8 @@
 //! of a client that connects again, of one that was silent for longer than its lease, and of a
 //! session that ends (docs/decisions/0041).
 //!
-//! Downside: a request that runs for a long time delays its client's reconnection.
+//! Downside: a request that runs for a long time delays its client's reconnection. One that may
+//! wait for very long ends when that happens ([`SessionCell::left`]).
 
 mod call_back;
 mod callbacks;
@@ -118,12 +119,22 @@ pub struct Session {
     continued: bool,
     /// In-process clients live as long as the server: they need no lease.
     pinned: bool,
+    /// A newer connection waits for the requests that run.
+    delays_connection: bool,
 }
 
 impl Session {
     /// A session that begins with a connection of this generation; it is in [`Phase::Opening`].
     pub fn new(now: Instant, generation: Generation, slots: SlotTable, continued: bool) -> Self {
-        Self { phase: Phase::Opening, generation, slots, last_activity: now, continued, pinned: false }
+        Self {
+            phase: Phase::Opening,
+            generation,
+            slots,
+            last_activity: now,
+            continued,
+            pinned: false,
+            delays_connection: false,
+        }
     }
 
     /// Where it is in its life cycle.
@@ -184,6 +195,11 @@ impl Session {
     /// or wait in the queue of a service.
     pub fn silent(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && now.since(self.last_activity) > lease
+    }
+
+    /// Whether the session's end, or a newer connection, waits for the requests that run.
+    pub fn is_waited_for(&self) -> bool {
+        matches!(self.phase, Phase::Ending | Phase::Ended) || self.delays_connection
     }
 
     /// Whether a scheduler may hold back a request that arrived on the connection of `generation`.
@@ -283,7 +299,8 @@ pub fn plan_connect(
     if !connect.resume && news && !unused {
         return ConnectPlan::Replace;
     }
-    if session.running() > 0 {
+    session.delays_connection = session.running() > 0;
+    if session.delays_connection {
         return ConnectPlan::Wait;
     }
     ConnectPlan::Ready { resumed: connect.resume && connect.incarnation == incarnation }

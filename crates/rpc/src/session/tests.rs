@@ -70,8 +70,10 @@ fn a_reconnection_waits_for_running_requests_and_drops_the_old_connection_at_onc
     let again = connect(2, true, HERE);
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Wait);
     assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1), None), Arrival::Ignore);
+    assert!(session.is_waited_for());
     assert!(session.finish(Slot(0), Xid(1), None), "the last running request ends the drain");
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Ready { resumed: true });
+    assert!(!session.is_waited_for());
     assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1), None), Arrival::Execute);
 }
 
@@ -173,4 +175,31 @@ fn a_request_is_executed_until_its_deadline() {
     assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), Some(NOW)), Arrival::Execute);
     assert_eq!(session.arrive(later, Generation(1), Slot(1), Xid(1), Some(NOW)), Arrival::Expired);
     assert_eq!(session.running(), 1);
+}
+
+/// A session with a request that runs.
+fn busy_cell() -> std::sync::Arc<SessionCell> {
+    let cell = SessionCell::new(ClientId(1), "test", "host".into(), open(1), NOW);
+    assert_eq!(cell.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Execute);
+    cell
+}
+
+#[tokio::test]
+async fn a_client_has_left_when_nobody_waits_for_its_answers() {
+    let clock = rt::memory::seams(&rt::memory::MemoryTransport::new(), 1).clock;
+    let (moment, hour) = (Duration::from_millis(20), Duration::from_secs(3600));
+    let cell = busy_cell();
+    cell.with(|session| session.pin(clock.now(), false));
+    assert!(tokio::time::timeout(moment, cell.left(&*clock, hour)).await.is_err());
+    let mut left = Box::pin(cell.left(&*clock, hour));
+    assert!(tokio::time::timeout(moment, &mut left).await.is_err());
+    assert_eq!(cell.with(|session| plan(Some(session), &connect(2, true, HERE))), ConnectPlan::Wait);
+    cell.notify();
+    left.await;
+    // Its end begins.
+    let cell = busy_cell();
+    assert!(cell.with(Session::end));
+    cell.left(&*clock, hour).await;
+    // It is silent.
+    busy_cell().left(&*clock, Duration::from_millis(1)).await;
 }

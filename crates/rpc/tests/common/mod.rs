@@ -224,9 +224,12 @@ pub fn client(number: u64) -> ClientId {
     principal(number).client()
 }
 
+/// What all clients are.
+pub const ROLE: Role = Role::Client;
+
 /// The n-th client. The id of the first is [`CLIENT`].
 pub fn principal(number: u64) -> Principal {
-    Principal::of_test(number, Role::Client)
+    Principal::of_test(number, ROLE)
 }
 
 pub fn import(seams: &Seams, endpoint: Endpoint, options: ImportOptions) -> Import {

@@ -267,7 +267,8 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     for (arguments, expected) in [
         (&["--osts", "0"][..], "0"),
         (&["--osts", "many"], "many"),
-        (&["--mdts", "2"], "2"),
+        (&["--mdts", "0"], "0"),
+        (&["--mdts", "65"], "65"),
         (&["--fsname", "much too long"], "cannot name a file system"),
         (&["--fsname", "other"], "holds MGS of file system 'stria'"),
         (&["--set", "nonsense"], "NAME=VALUE"),

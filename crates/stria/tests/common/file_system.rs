@@ -28,7 +28,8 @@ pub struct FileSystem {
     clients: Vec<Client>,
     servers: Vec<Server>,
     place: Place,
-    /// OSTs that `up` is started with.
+    /// MDTs and OSTs that `up` is started with.
+    mdts: u16,
     osts: u16,
     /// Options of mounts over TCP, as after `-o`.
     mount_options: String,
@@ -62,12 +63,23 @@ impl FileSystem {
 
     /// As [`FileSystem::start`], in a place that was prepared: what `up` has there is in `up`.
     pub fn start_in(place: Place, transport: Transport, clients: usize) -> Self {
+        Self::start_with(place, transport, clients, 1)
+    }
+
+    /// As [`FileSystem::start`], with several MDTs; over TCP the first one is a process of its own,
+    /// and the others are with the OSTs.
+    pub fn start_with_mdts(transport: Transport, clients: usize, mdts: u16) -> Self {
+        Self::start_with(Place::new(), transport, clients, mdts)
+    }
+
+    fn start_with(place: Place, transport: Transport, clients: usize, mdts: u16) -> Self {
         assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
         let mut system = Self {
             transport,
             clients: Vec::new(),
             servers: Vec::new(),
             place,
+            mdts,
             osts: OSTS,
             mount_options: "rw".to_owned(),
             log: None,
@@ -106,6 +118,11 @@ impl FileSystem {
             self.clients.push(Client { point, daemon: None });
             self.mount(client);
         }
+    }
+
+    /// From its next start on, `up` has that many MDTs.
+    pub fn set_mdts(&mut self, mdts: u16) {
+        self.mdts = mdts;
     }
 
     /// From its next start on, `up` has that many OSTs.
@@ -162,7 +179,7 @@ impl FileSystem {
         let mut command = self.daemon_command();
         match self.transport {
             Transport::InProcess => {
-                command.arg("up").args(["--osts", &self.osts.to_string()]);
+                command.arg("up").args(["--mdts", &self.mdts.to_string(), "--osts", &self.osts.to_string()]);
                 command.arg("--dir").arg(self.place.data("up")).arg("--mount").arg(point);
             }
             Transport::Tcp => {
@@ -357,7 +374,10 @@ impl FileSystem {
         };
         match name {
             "mds" => ["mgs", "mdt"].into_iter().for_each(|role| target(role, 0)),
-            _ => (0..OSTS).for_each(|index| target("ost", index)),
+            _ => {
+                (1..self.mdts).for_each(|index| target("mdt", index));
+                (0..OSTS).for_each(|index| target("ost", index));
+            }
         }
         text
     }

@@ -87,7 +87,7 @@ impl System {
             }
             SystemKind::Native => {
                 let cores = Cores::start_all()?;
-                let options = NodeOptions::up(place.join("data"), osts);
+                let options = NodeOptions::up(place.join("data"), 1, osts);
                 options.format_missing()?;
                 let node = cores.block_on(Node::start(cores.clone(), options))?;
                 let file_system = cores.block_on(node.mount_client())?;

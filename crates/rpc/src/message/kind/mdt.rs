@@ -64,11 +64,17 @@ pub enum MdtKind {
     ClaimLocks,
     LeaveFullOst,
     NoteAccesses,
+    MakeDirectory,
+    Prepare,
+    Abort,
+    Decisions,
+    Join,
+    RemoteNames,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 52] = [
+    pub const ALL: [MdtKind; 58] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -121,6 +127,12 @@ impl MdtKind {
         MdtKind::ClaimLocks,
         MdtKind::LeaveFullOst,
         MdtKind::NoteAccesses,
+        MdtKind::MakeDirectory,
+        MdtKind::Prepare,
+        MdtKind::Abort,
+        MdtKind::Decisions,
+        MdtKind::Join,
+        MdtKind::RemoteNames,
     ];
 
     /// What is known of all requests of this kind.
@@ -180,6 +192,12 @@ impl MdtKind {
             K::LeaveFullOst => ("mdt_leave_full_ost", Effect::State, ReplySize::Small, P::Everybody),
             // Repeated late it could come after an access time that was set.
             K::NoteAccesses => ("mdt_note_accesses", Effect::State, ReplySize::Small, P::Everybody),
+            K::MakeDirectory => ("mdt_make_directory", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Prepare => ("mdt_prepare", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Abort => ("mdt_abort", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Decisions => ("mdt_decisions", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::Join => ("mdt_join", Effect::Nothing, ReplySize::Body, P::Mdts),
+            K::RemoteNames => ("mdt_remote_names", Effect::Nothing, ReplySize::Body, P::Tools),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -255,6 +273,12 @@ impl MdtRequest {
             R::ClaimLocks(..) => K::ClaimLocks.row(),
             R::LeaveFullOst(..) => K::LeaveFullOst.row(),
             R::NoteAccesses(..) => K::NoteAccesses.row().urgent_if(true),
+            R::MakeDirectory(..) => K::MakeDirectory.row(),
+            R::Prepare(..) => K::Prepare.row(),
+            R::Abort(..) => K::Abort.row().urgent_if(true),
+            R::Decisions(..) => K::Decisions.row().urgent_if(true),
+            R::Join(..) => K::Join.row().urgent_if(true),
+            R::RemoteNames(..) => K::RemoteNames.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }

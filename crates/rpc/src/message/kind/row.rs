@@ -90,7 +90,8 @@ pub enum Permission {
     ServerKey,
     /// Targets may register.
     Targets,
-    /// Only an MDT may end what a client has at an OST, or keep old layouts out.
+    /// Only an MDT may end what a client has at an OST, keep old layouts out, or take part in
+    /// operations of other MDTs.
     Mdts,
     /// MDTs, and tools that repair, may destroy what no file refers to.
     MdtsAndRepair,

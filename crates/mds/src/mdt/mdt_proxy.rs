@@ -1,0 +1,267 @@
+//! The MDT's proxy for another MDT: has it prepare its parts of operations, delivers decisions, and
+//! tells it of this start. One per MDT, each with its own connection and task, so that an MDT that
+//! is down delays nothing else.
+//!
+//! Decisions are delivered at least once, in order, when they are durable here: records are removed
+//! after the other MDT has answered, which it does when it has carried them out durably. It leaves
+//! out what it has carried out before, by the sequence numbers.
+//!
+//! Life cycle: begun when the map has the MDT; once the decisions of former starts are delivered,
+//! this start joins ([`Join`]); until the answer this MDT does not know what the other one may have
+//! decided.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use rpc::{
+    Endpoint, Import,
+    message::{
+        MdtReply, MdtRequest,
+        mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
+    },
+    unexpected,
+};
+use rt::clock;
+use tokio::sync::{Notify, watch};
+use types::{
+    FsError, FsResult, MdtIndex,
+    limits::{BODY_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX},
+};
+
+use super::Mdt;
+use crate::{
+    ops,
+    tables::{COUNTERS, DECISIONS, counter, decision},
+};
+
+/// Pause after something that failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes of decisions in one message after which no further one follows: the largest fits too.
+const DECISIONS_BYTES: usize = BODY_BYTES_MAX / 2;
+
+const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "the last decision fits the message");
+
+/// See the module documentation.
+pub(crate) struct MdtProxy {
+    mdt: MdtIndex,
+    import: Import,
+    wakeup: Arc<Notify>,
+    /// Whether the map says that the MDT is in use; `None` once the proxy is to end.
+    active: watch::Sender<Option<bool>>,
+}
+
+/// What the proxy has done since this start.
+struct State {
+    /// The last decision before this start.
+    of_former_starts: u64,
+    joining: Joining,
+}
+
+enum Joining {
+    No,
+    /// The other MDT has answered; decisions of it may be on their way.
+    Answered(Joined),
+    Done,
+}
+
+/// What the next request says.
+struct Parcel {
+    records: Vec<Vec<u8>>,
+    places: RangeInclusive<u64>,
+}
+
+impl MdtProxy {
+    /// Begins to work.
+    pub fn start(mdt: &Arc<Mdt>, peer: MdtIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
+        let target = format!("{}-{peer}", mdt.options.fsname);
+        let options = mdt.options.import.clone();
+        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.principal.clone(), options, None);
+        let wakeup = mdt.namespace().peer_wakeup(peer);
+        let active = watch::Sender::new(Some(active));
+        let proxy = Arc::new(MdtProxy { mdt: peer, import, wakeup, active });
+        mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
+        proxy
+    }
+
+    /// The map changed.
+    pub fn update(&self, endpoint: Endpoint, active: bool) {
+        self.import.set_address(endpoint);
+        self.active.send_replace(Some(active));
+        self.wakeup.notify_one();
+    }
+
+    /// Ends the proxy and its session at the MDT.
+    pub async fn stop(&self) {
+        self.active.send_replace(None);
+        self.wakeup.notify_one();
+        self.import.close().await;
+    }
+
+    fn ended(&self) -> bool {
+        self.active.borrow().is_none()
+    }
+
+    fn is_active(&self) -> bool {
+        *self.active.borrow() == Some(true)
+    }
+
+    /// The output of `future`, or `None` if the proxy ends first.
+    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut active = self.active.subscribe();
+        tokio::select! {
+            biased;
+            _ = active.wait_for(Option::is_none) => None,
+            value = future => Some(value),
+        }
+    }
+
+    async fn run(self: Arc<Self>, mdt: Arc<Mdt>) {
+        let mut state = None;
+        while !self.ended() {
+            let progress = mdt.namespace().volatile.peers.progress();
+            match self.unless_ended(self.step(&mdt, &mut state)).await {
+                None | Some(Ok(true)) => {}
+                Some(Ok(false)) => {
+                    let awaits_decisions = matches!(&state, Some(State { joining: Joining::Answered(_), .. }));
+                    let reason = async {
+                        tokio::select! {
+                            biased;
+                            () = self.wakeup.notified() => {}
+                            () = progress, if awaits_decisions => {}
+                        }
+                    };
+                    self.unless_ended(reason).await;
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
+                    self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+                }
+            }
+        }
+    }
+
+    /// At most one request; false if there is nothing to do. Decisions of this start do not wait
+    /// for the other MDT to have joined, which may wait for them itself.
+    async fn step(&self, mdt: &Mdt, state: &mut Option<State>) -> FsResult<bool> {
+        if !self.is_active() {
+            return Ok(false);
+        }
+        let state = match state {
+            Some(state) => state,
+            None => state.insert(State { of_former_starts: self.last_decision(mdt).await?, joining: Joining::No }),
+        };
+        if let Joining::Answered(answer) = &state.joining
+            && mdt.transact(mdt.principal.client(), |txn| ops::peers::joined(txn, self.mdt, answer)).await?
+        {
+            tracing::info!(target = %mdt.name(), peer = %self.mdt, "joined another MDT");
+            state.joining = Joining::Done;
+        }
+        let parcel = self.next_parcel(mdt).await?;
+        let is_of_former_start = parcel.as_ref().is_some_and(|parcel| *parcel.places.start() <= state.of_former_starts);
+        if matches!(state.joining, Joining::No) && !is_of_former_start {
+            state.joining = Joining::Answered(self.join(mdt).await?);
+            return Ok(true);
+        }
+        let Some(parcel) = parcel else { return Ok(false) };
+        self.deliver(mdt, parcel).await?;
+        Ok(true)
+    }
+
+    /// Sequence number of the last decision for this MDT; 0: there is none to deliver.
+    async fn last_decision(&self, mdt: &Mdt) -> FsResult<u64> {
+        mdt.look(mdt.principal.client(), |txn| ops::peers::last_decision(txn, self.mdt)).await
+    }
+
+    /// The first decisions for this MDT that fit one request.
+    async fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<Parcel>> {
+        let (mut records, mut places) = (Vec::new(), Vec::new());
+        mdt.look(mdt.principal.client(), |txn| {
+            // Of an attempt that was given up.
+            records.clear();
+            places.clear();
+            let mut bytes = 0;
+            txn.scan_prefix(DECISIONS, &decision::mdt_key(self.mdt), &mut |key, value| {
+                let (_, sequence) = decision::decode_key(key)?;
+                // Only damage makes a gap.
+                if places.last().is_some_and(|last| sequence.checked_sub(1) != Some(*last)) {
+                    return Ok(false);
+                }
+                bytes += value.len();
+                records.push(value.to_vec());
+                places.push(sequence);
+                Ok(records.len() < DECISIONS_PER_MESSAGE_MAX && bytes < DECISIONS_BYTES)
+            })
+        })
+        .await?;
+        Ok(match (places.first(), places.last()) {
+            (Some(first), Some(last)) => Some(Parcel { records, places: *first..=*last }),
+            _ => None,
+        })
+    }
+
+    async fn deliver(&self, mdt: &Mdt, Parcel { records, places }: Parcel) -> FsResult<()> {
+        let (first, last) = places.clone().into_inner();
+        // The other MDT does not forget with us.
+        mdt.durable().await?;
+        let decisions = Decisions { source: mdt.options.index, first, records };
+        match self.call(MdtRequest::Decisions(decisions)).await? {
+            MdtReply::Done => {}
+            reply => return Err(unexpected(reply)),
+        }
+        mdt.transact(mdt.principal.client(), |txn| {
+            txn.release_space();
+            places.clone().for_each(|sequence| txn.delete(DECISIONS, decision::key(self.mdt, sequence)));
+            txn.put(COUNTERS, counter::decided_key(self.mdt), counter::encode_number(last));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Tells of this start. Nothing of the former ones is on its way any more.
+    async fn join(&self, mdt: &Mdt) -> FsResult<Joined> {
+        // What this start has found must not be lost after others have answered it.
+        mdt.durable().await?;
+        let (source, start, promised) = {
+            let namespace = mdt.namespace();
+            let peers = &namespace.volatile.peers;
+            (mdt.options.index, peers.start(), peers.promised_to(self.mdt).collect())
+        };
+        match self.call(MdtRequest::Join(Join { source, start, promised })).await? {
+            MdtReply::Joined(answer) => Ok(answer),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Has the MDT prepare a part.
+    pub async fn prepare(&self, operation: OperationId, part: Part) -> FsResult<Prepared> {
+        if !self.is_active() {
+            return Err(FsError::NoDeviceOrAddress);
+        }
+        let request = Prepare { operation, part };
+        match self.call(MdtRequest::Prepare(request)).await? {
+            MdtReply::Prepared(prepared) => Ok(prepared),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Tells that an operation will not be decided, as soon as the MDT can be told.
+    pub async fn abort(&self, mdt: &Mdt, operation: OperationId) {
+        loop {
+            let outcome = self.unless_ended(self.call(MdtRequest::Abort(operation))).await;
+            let Some(Err(error)) = outcome else { return };
+            tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot end an operation; trying again later");
+            if self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A request that may be repeated: in another session too, if the MDT has started again.
+    async fn call(&self, request: MdtRequest) -> FsResult<MdtReply> {
+        loop {
+            match self.import.call(request.clone()).await {
+                Err(FsError::Evicted) if !self.ended() => {}
+                answered => return Ok(answered?.reply),
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! This MDT among others: begins to speak with them when the map has some, and coordinates
+//! operations that have parts at them.
+
+use std::sync::Arc;
+
+use rpc::{
+    Endpoint,
+    message::mdt_peer::{OperationId, Part},
+};
+use types::{FsError, FsResult, MdtIndex};
+
+use super::{Mdt, mdt_proxy::MdtProxy, waiter::Waiter};
+use crate::{
+    peers::PreparedOperation,
+    tables::{COUNTERS, DECISIONS, counter},
+};
+
+/// Pause after something that the store refused.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Bits of a start's number that count the starts of one power-loss era.
+const COUNT_BITS: u32 = 32;
+
+/// Another MDT: where it is, and whether it is in use.
+pub(super) type OtherMdt = (MdtIndex, Endpoint, bool);
+
+/// The number after `last` in a power-loss era.
+fn next_start(last: u64, era: u64) -> u64 {
+    last.saturating_add(1).max((era << COUNT_BITS).saturating_add(1))
+}
+
+/// Follows the map of other MDTs.
+pub(super) async fn run(mdt: Arc<Mdt>) {
+    let (mut maps, mut stopping) = (mdt.other_mdts.subscribe(), mdt.stopping.subscribe());
+    let mut has_begun = false;
+    loop {
+        let others = maps.borrow_and_update().clone().unwrap_or_default();
+        while !has_begun {
+            match begin(&mdt, &others).await {
+                Ok(()) => has_begun = true,
+                Err(error) => {
+                    tracing::error!(target = %mdt.name(), %error, "cannot record a start, retrying");
+                    if !mdt.pause(RETRY).await {
+                        return;
+                    }
+                }
+            }
+        }
+        update(&mdt, &others);
+        mdt.mdts_known.send_replace(true);
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            // The sender lives in the MDT.
+            _ = maps.changed() => {}
+        }
+    }
+}
+
+/// This start gets its number. It is not durable at once: after a power loss the era is another.
+async fn begin(mdt: &Mdt, others: &[OtherMdt]) -> FsResult<()> {
+    let era = mdt.era.count();
+    let start = mdt
+        .transact(mdt.principal.client(), |txn| {
+            let last = txn.get(COUNTERS, counter::START)?.map_or(Ok(0), |value| counter::decode_number(&value))?;
+            let start = next_start(last, era);
+            txn.release_space();
+            txn.put(COUNTERS, counter::START.to_vec(), counter::encode_number(start));
+            Ok(start)
+        })
+        .await?;
+    let used = others.iter().filter(|(_, _, active)| *active).map(|(peer, ..)| *peer);
+    mdt.namespace().volatile.peers.begin(start, used);
+    Ok(())
+}
+
+fn update(mdt: &Arc<Mdt>, others: &[OtherMdt]) {
+    let mut proxies = mdt.mdt_proxies.lock();
+    if *mdt.stopping.borrow() {
+        // Those that are there are being stopped.
+        return;
+    }
+    for (peer, endpoint, active) in others {
+        if !active {
+            mdt.namespace().volatile.peers.leave_out(*peer);
+        }
+        match proxies.get(peer) {
+            Some(proxy) => proxy.update(endpoint.clone(), *active),
+            None => drop(proxies.insert(*peer, MdtProxy::start(mdt, *peer, endpoint.clone(), *active))),
+        }
+    }
+}
+
+impl Mdt {
+    /// Tells which MDTs there are, where, and whether they are in use; this one may be among them.
+    pub fn update_mdts(self: &Arc<Self>, mdts: &[(MdtIndex, Endpoint, bool)]) {
+        let others: Vec<OtherMdt> = mdts.iter().filter(|(mdt, ..)| *mdt != self.options.index).cloned().collect();
+        let is_new = self.other_mdts.borrow().is_none();
+        if is_new && others.is_empty() && !self.namespace().volatile.peers.is_early() {
+            self.mdts_known.send_replace(true);
+            return;
+        }
+        self.other_mdts.send_replace(Some(others));
+        if is_new {
+            self.spawn("mdt_peers", run(self.clone()));
+        }
+    }
+
+    /// Operations with other MDTs that are not over: what is prepared, in progress, or to be
+    /// delivered, and the MDTs that are to be heard. For tests.
+    pub fn pending_of_several(&self) -> usize {
+        let namespace = self.namespace();
+        let mut decisions = 0;
+        let scanned = self.store.scan(DECISIONS, &[], None, &mut |_, _| {
+            decisions += 1;
+            true
+        });
+        scanned.map_or(usize::MAX, |_| decisions + namespace.volatile.peers.pending())
+    }
+
+    fn mdt_proxy(&self, peer: MdtIndex) -> FsResult<Arc<MdtProxy>> {
+        self.mdt_proxies.lock().get(&peer).cloned().ok_or(FsError::NoDeviceOrAddress)
+    }
+
+    /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there
+    /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer.
+    pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+        let mut known = self.mdts_known.subscribe();
+        // The sender lives in `self`: waiting cannot fail.
+        let map = async { drop(known.wait_for(|known| *known).await) };
+        self.unless_left(Some(waiter), map).await?;
+        let proxy = self.mdt_proxy(peer)?;
+        let operation = self.namespace().volatile.peers.run(self.options.index);
+        match self.unless_left(Some(waiter), proxy.prepare(operation, part.clone())).await {
+            Ok(Ok(prepared)) => Ok(PreparedOperation { operation, peer, part, prepared }),
+            Ok(Err(error)) | Err(error) => {
+                self.give_up(operation, peer);
+                Err(error)
+            }
+        }
+    }
+
+    /// An operation that was not decided will not be: what is prepared for it ends.
+    pub(super) fn give_up(&self, operation: OperationId, peer: MdtIndex) {
+        if !self.namespace().volatile.peers.give_up(operation) {
+            return;
+        }
+        if let (Ok(proxy), Some(mdt)) = (self.mdt_proxy(peer), self.me.upgrade()) {
+            let task = {
+                let mdt = mdt.clone();
+                async move { proxy.abort(&mdt, operation).await }
+            };
+            mdt.spawn("mdt_abort", task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_start_has_a_greater_number_also_if_the_last_was_lost() {
+        let first = next_start(0, 0);
+        assert_eq!((first, next_start(first, 0)), (1, 2));
+        let after_loss = next_start(2, 1);
+        assert_eq!(after_loss, (1 << 32) + 1, "also if starts of the former era are not known");
+        assert_eq!(next_start(0, 1), after_loss);
+        assert_eq!(next_start(after_loss, 1), after_loss + 1);
+    }
+}

@@ -1,0 +1,314 @@
+//! What this MDT keeps in memory about operations on names and inodes of several MDTs
+//! (docs/decisions/0049-namespace-over-several-mdts.md): what it has prepared for others, its own
+//! operations for which others have prepared something, and which MDTs it has heard since it
+//! started.
+//!
+//! An inode of which something is prepared is neither shown nor changed until the decision, or the
+//! end of the operation. Of an inode that does not exist it is not known, before all others have
+//! answered, whether one of them has decided that it exists.
+//!
+//! Life cycle: volatile. What lasts is in the tables PREPARED and DECISIONS, and is entered again
+//! when the MDT starts. With one MDT all of it is empty.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rpc::message::mdt_peer::{OperationId, Part, Prepared, RenameDirectory};
+use tokio::sync::{Notify, futures::OwnedNotified};
+use types::{InodeNumber, MdtIndex};
+
+/// Something prepared for an operation of another MDT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Preparation {
+    inode: InodeNumber,
+    /// It is in the table PREPARED.
+    lasts: bool,
+}
+
+/// What another MDT has prepared for an operation of this one.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedOperation {
+    /// The operation.
+    pub operation: OperationId,
+    /// The other MDT.
+    pub peer: MdtIndex,
+    /// Its part.
+    pub part: Part,
+    /// Its answer.
+    pub prepared: Prepared,
+}
+
+impl PreparedOperation {
+    /// Whether this is what was prepared. (What else a part says of a directory may change.)
+    fn is_for(&self, peer: MdtIndex, part: &Part) -> bool {
+        let is_same = match (&self.part, part) {
+            (Part::MakeDirectory, Part::MakeDirectory) => true,
+            (Part::RemoveDirectory(one), Part::RemoveDirectory(other)) => {
+                (one.inode, one.parent.inode, &one.name) == (other.inode, other.parent.inode, &other.name)
+            }
+            (Part::RenameDirectory(one), Part::RenameDirectory(other)) => {
+                let names = |part: &RenameDirectory| (part.name.clone(), part.new_name.clone());
+                (one.inode, one.parent.inode, one.new_parent, names(one))
+                    == (other.inode, other.parent.inode, other.new_parent, names(other))
+            }
+            (Part::MakeDirectory, _) | (Part::RemoveDirectory(_), _) | (Part::RenameDirectory(_), _) => false,
+        };
+        self.peer == peer && is_same
+    }
+
+    /// Whether a later start of the other MDT does not know of it.
+    fn is_forgotten_by(&self, start: u64) -> bool {
+        self.part == Part::MakeDirectory && self.prepared.start < start
+    }
+}
+
+/// What an operation changes here once its batch exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerChange {
+    /// This inode is locked for an operation, until a restart at most.
+    Hold(OperationId, InodeNumber),
+    /// The same, also after restarts.
+    Promise(OperationId, InodeNumber),
+    /// Nothing is prepared for this operation any more.
+    Release(OperationId),
+    /// An own operation was decided.
+    Decided(u64),
+    /// An MDT has this start.
+    Started(MdtIndex, u64),
+    /// An MDT has answered, and its decisions are carried out.
+    Heard(MdtIndex),
+    /// Decisions were carried out.
+    Applied,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Number of this start; 0: this MDT has not begun to speak with others.
+    start: u64,
+    /// A former start knew of other MDTs, and which there are is not known yet.
+    is_early: bool,
+    /// MDTs that may have decided what this one has not heard of.
+    unheard: BTreeSet<MdtIndex>,
+    /// The newest start of each MDT that is known.
+    starts: BTreeMap<MdtIndex, u64>,
+    prepared: BTreeMap<OperationId, Preparation>,
+    /// The inodes of `prepared`.
+    locked: BTreeMap<InodeNumber, OperationId>,
+    /// The last number of an own operation.
+    last: u64,
+    /// Own operations that may be decided.
+    running: BTreeSet<u64>,
+    /// Signalled with each change that a request may wait for.
+    progress: Arc<Notify>,
+}
+
+impl Peers {
+    /// A former start knew of others: until it is known which there are, none of them was heard.
+    pub fn began_before(&mut self) {
+        self.is_early = true;
+    }
+
+    /// Whether a former start knew of other MDTs, and they are not known yet.
+    pub fn is_early(&self) -> bool {
+        self.is_early
+    }
+
+    /// A promise of a former start.
+    pub fn promised(&mut self, operation: OperationId, inode: InodeNumber) {
+        // Only damage makes two of one inode.
+        if !self.locked.contains_key(&inode) {
+            self.prepare(operation, inode, true);
+        }
+    }
+
+    /// These other MDTs are in use; `start`: the number of this start, if there are any. After a
+    /// former start that knew of some, they have to be heard.
+    pub fn begin(&mut self, start: u64, others: impl IntoIterator<Item = MdtIndex>) {
+        assert_eq!(self.start, 0, "a start begins once to speak with others");
+        if std::mem::take(&mut self.is_early) {
+            self.unheard = others.into_iter().collect();
+        }
+        self.start = start;
+        self.progress.notify_waiters();
+    }
+
+    /// An MDT is out of use: it is not waited for.
+    pub fn leave_out(&mut self, mdt: MdtIndex) {
+        if self.unheard.remove(&mdt) {
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// Number of this start; 0 before it is known.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The newest start of an MDT that is known; 0: none.
+    pub fn start_of(&self, mdt: MdtIndex) -> u64 {
+        self.starts.get(&mdt).copied().unwrap_or(0)
+    }
+
+    /// Whether something of an inode is prepared.
+    pub fn is_locked(&self, inode: InodeNumber) -> bool {
+        self.locked.contains_key(&inode)
+    }
+
+    /// Whether an inode that does not exist here may have been decided to exist.
+    pub fn may_come(&self) -> bool {
+        self.is_early || !self.unheard.is_empty()
+    }
+
+    /// The inode that is prepared for an operation.
+    pub fn prepared(&self, operation: OperationId) -> Option<InodeNumber> {
+        self.prepared.get(&operation).map(|preparation| preparation.inode)
+    }
+
+    /// Operations of an MDT for which something is prepared that lasts.
+    pub fn promised_to(&self, coordinator: MdtIndex) -> impl Iterator<Item = OperationId> {
+        self.of(coordinator).filter(|(_, preparation)| preparation.lasts).map(|(operation, _)| operation)
+    }
+
+    /// Operations of starts of an MDT before this one.
+    pub fn of_starts_before(&self, coordinator: MdtIndex, start: u64) -> Vec<OperationId> {
+        self.of(coordinator).map(|(operation, _)| operation).filter(|operation| operation.start < start).collect()
+    }
+
+    fn of(&self, coordinator: MdtIndex) -> impl Iterator<Item = (OperationId, Preparation)> {
+        let first = OperationId { coordinator, start: 0, number: 0 };
+        let last = OperationId { coordinator, start: u64::MAX, number: u64::MAX };
+        self.prepared.range(first..=last).map(|(operation, preparation)| (*operation, *preparation))
+    }
+
+    /// Begins an operation of this MDT.
+    pub fn run(&mut self, me: MdtIndex) -> OperationId {
+        assert_ne!(self.start, 0, "operations belong to a start");
+        self.last += 1;
+        self.running.insert(self.last);
+        OperationId { coordinator: me, start: self.start, number: self.last }
+    }
+
+    /// Whether an operation of this MDT may still be decided.
+    pub fn is_running(&self, operation: OperationId) -> bool {
+        operation.start == self.start && self.running.contains(&operation.number)
+    }
+
+    /// An operation of this MDT will not be decided; false if it was, or this is known.
+    pub fn give_up(&mut self, operation: OperationId) -> bool {
+        operation.start == self.start && self.running.remove(&operation.number)
+    }
+
+    /// Whether this operation can be decided now with this part.
+    pub fn can_decide(&self, prepared: &PreparedOperation, peer: MdtIndex, part: &Part) -> bool {
+        prepared.is_for(peer, part)
+            && self.is_running(prepared.operation)
+            && !prepared.is_forgotten_by(self.start_of(peer))
+    }
+
+    /// What is not over: prepared, in progress, not heard.
+    pub fn pending(&self) -> usize {
+        self.prepared.len() + self.running.len() + self.unheard.len() + usize::from(self.is_early)
+    }
+
+    /// Completes with the next change of what requests wait for.
+    pub fn progress(&self) -> OwnedNotified {
+        self.progress.clone().notified_owned()
+    }
+
+    fn prepare(&mut self, operation: OperationId, inode: InodeNumber, lasts: bool) {
+        let before = self.prepared.insert(operation, Preparation { inode, lasts });
+        assert!(before.is_none(), "a part of {operation:?} is prepared once");
+        let other = self.locked.insert(inode, operation);
+        assert!(other.is_none(), "inode {inode} is locked for {other:?}");
+    }
+
+    /// A batch was applied.
+    pub fn apply(&mut self, change: PeerChange) {
+        match change {
+            PeerChange::Hold(operation, inode) => return self.prepare(operation, inode, false),
+            PeerChange::Promise(operation, inode) => return self.prepare(operation, inode, true),
+            PeerChange::Release(operation) => {
+                let Some(Preparation { inode, .. }) = self.prepared.remove(&operation) else { return };
+                let locked = self.locked.remove(&inode);
+                assert_eq!(locked, Some(operation), "inode {inode} is locked as long as it is prepared");
+            }
+            PeerChange::Decided(number) => {
+                let is_known = self.running.remove(&number);
+                assert!(is_known, "operation {number} is decided once");
+                return;
+            }
+            PeerChange::Started(mdt, start) => {
+                let known = self.starts.entry(mdt).or_default();
+                *known = start.max(*known);
+            }
+            PeerChange::Heard(mdt) => drop(self.unheard.remove(&mdt)),
+            PeerChange::Applied => {}
+        }
+        self.progress.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: MdtIndex = MdtIndex(1);
+    const INODE: InodeNumber = InodeNumber(7);
+
+    fn operation(start: u64, number: u64) -> OperationId {
+        OperationId { coordinator: OTHER, start, number }
+    }
+
+    #[test]
+    fn inodes_are_locked_until_the_operation_ends() {
+        let mut peers = Peers::default();
+        peers.apply(PeerChange::Hold(operation(1, 1), INODE));
+        peers.apply(PeerChange::Promise(operation(2, 1), InodeNumber(8)));
+        assert!(peers.is_locked(INODE) && peers.is_locked(InodeNumber(8)) && !peers.is_locked(InodeNumber(9)));
+        assert_eq!(peers.promised_to(OTHER).collect::<Vec<_>>(), [operation(2, 1)]);
+        assert_eq!(peers.promised_to(MdtIndex(2)).count(), 0);
+        assert_eq!(peers.of_starts_before(OTHER, 2), [operation(1, 1)]);
+        peers.apply(PeerChange::Release(operation(1, 1)));
+        peers.apply(PeerChange::Release(operation(1, 1)));
+        assert!(!peers.is_locked(INODE) && peers.prepared(operation(1, 1)).is_none());
+    }
+
+    #[test]
+    fn after_a_restart_all_others_are_to_be_heard() {
+        let mut peers = Peers::default();
+        peers.begin(1, [OTHER]);
+        assert!(!peers.may_come(), "nothing was decided before the first start");
+        let mut peers = Peers::default();
+        peers.began_before();
+        assert!(peers.may_come(), "it does not know yet which others there are");
+        peers.begin(2, [OTHER, MdtIndex(2)]);
+        peers.apply(PeerChange::Heard(OTHER));
+        assert!(peers.may_come());
+        peers.leave_out(MdtIndex(2));
+        assert!(!peers.may_come());
+    }
+
+    #[test]
+    fn a_number_is_used_only_as_long_as_its_mdt_has_not_started_again() {
+        let mut peers = Peers::default();
+        peers.begin(5, [OTHER]);
+        let of = |peers: &mut Peers, part: Part| {
+            let prepared = Prepared { inode: INODE, start: 3 };
+            PreparedOperation { operation: peers.run(MdtIndex(0)), peer: OTHER, part, prepared }
+        };
+        let made = of(&mut peers, Part::MakeDirectory);
+        assert!(peers.can_decide(&made, OTHER, &Part::MakeDirectory));
+        assert!(!peers.can_decide(&made, MdtIndex(2), &Part::MakeDirectory));
+        peers.apply(PeerChange::Started(OTHER, 4));
+        peers.apply(PeerChange::Started(OTHER, 3));
+        assert!(!peers.can_decide(&made, OTHER, &Part::MakeDirectory));
+        assert!(peers.give_up(made.operation) && !peers.give_up(made.operation));
+        let again = of(&mut peers, Part::MakeDirectory);
+        assert_ne!(again.operation, made.operation);
+        peers.apply(PeerChange::Decided(again.operation.number));
+        assert!(!peers.is_running(again.operation));
+    }
+}

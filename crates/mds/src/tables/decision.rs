@@ -1,0 +1,191 @@
+//! DECISIONS: what this MDT has decided and another one is to carry out, in order for each MDT.
+//! Key: MDT (2), sequence (8). Sequence numbers of one MDT follow each other without a gap, from 1
+//! on, and are never used twice: COUNTERS has the last one that was removed. Value, version 1:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version = 1 |
+//! | 1 | 1 | 1 make a directory, 2 remove a directory, 3 rename a directory |
+//! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
+//! | 20 | 8 | inode |
+//! | 28 | .. | by kind |
+//!
+//! Make a directory:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4+n | value of INODES of the new directory |
+//! | per attribute: 2+n, 4+n | name and value of an extended attribute (an access list), to the end |
+//!
+//! Remove a directory:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | the directory that had its name |
+//! | 2+n | the name |
+//!
+//! Rename a directory:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | the directory that had its name |
+//! | 2+n | the name |
+//! | 8 | the directory that has the new name |
+//! | 2+n | the new name |
+
+use rpc::message::mdt_peer::OperationId;
+use types::{
+    Damage, FsResult, InodeNumber, MdtIndex,
+    record::{DecodeError, RecordReader, RecordWriter},
+};
+
+use super::{codec::split_number, inode::Link};
+
+const VERSION: u8 = 1;
+const WHAT: &str = "decision";
+const MAKE_DIRECTORY: u8 = 1;
+const REMOVE_DIRECTORY: u8 = 2;
+const RENAME_DIRECTORY: u8 = 3;
+
+/// A decision of one MDT, as far as it concerns another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The operation.
+    pub operation: OperationId,
+    /// The inode.
+    pub inode: InodeNumber,
+    /// What becomes of it.
+    pub part: DecidedPart,
+}
+
+/// Names and values of extended attributes.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What is to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecidedPart {
+    /// The directory is made.
+    Make {
+        /// Value of INODES.
+        record: Vec<u8>,
+        /// Its extended attributes.
+        xattrs: Xattrs,
+    },
+    /// The directory is removed, which had this name.
+    Remove(Link),
+    /// The directory, which had the first name, has the second one.
+    Rename(Link, Link),
+}
+
+/// The key.
+pub fn key(mdt: MdtIndex, sequence: u64) -> Vec<u8> {
+    [&mdt_key(mdt)[..], &sequence.to_be_bytes()].concat()
+}
+
+/// What the keys of an MDT begin with.
+pub fn mdt_key(mdt: MdtIndex) -> [u8; 2] {
+    mdt.0.to_be_bytes()
+}
+
+/// MDT and sequence of a key.
+pub fn decode_key(key: &[u8]) -> FsResult<(MdtIndex, u64)> {
+    let malformed = || Damage::new(WHAT, "malformed key");
+    let (mdt, rest) = key.split_first_chunk::<2>().ok_or_else(malformed)?;
+    match split_number(WHAT, rest)? {
+        (sequence, []) => Ok((MdtIndex(u16::from_be_bytes(*mdt)), sequence)),
+        _ => Err(malformed().into()),
+    }
+}
+
+fn long_bytes<'a>(reader: &mut RecordReader<'a>) -> Result<&'a [u8], DecodeError> {
+    let bytes = reader.u32()?;
+    reader.take(bytes as usize)
+}
+
+fn write_link(writer: &mut RecordWriter, Link { parent, name }: &Link) {
+    writer.u64(parent.0).short_bytes(name);
+}
+
+fn read_link(reader: &mut RecordReader<'_>) -> Result<Link, DecodeError> {
+    let parent = InodeNumber(reader.u64()?);
+    Ok(Link { parent, name: reader.short_bytes()?.to_vec() })
+}
+
+impl Decision {
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        let Decision { operation: OperationId { coordinator, start, number }, inode, part } = self;
+        let kind = match part {
+            DecidedPart::Make { .. } => MAKE_DIRECTORY,
+            DecidedPart::Remove(_) => REMOVE_DIRECTORY,
+            DecidedPart::Rename(..) => RENAME_DIRECTORY,
+        };
+        let mut writer = RecordWriter::new(VERSION);
+        writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
+        match part {
+            DecidedPart::Make { record, xattrs } => {
+                writer.u32(record.len() as u32).rest(record);
+                for (name, value) in xattrs {
+                    writer.short_bytes(name).u32(value.len() as u32).rest(value);
+                }
+            }
+            DecidedPart::Remove(name) => write_link(&mut writer, name),
+            DecidedPart::Rename(old, new) => {
+                write_link(&mut writer, old);
+                write_link(&mut writer, new);
+            }
+        }
+        writer.finish()
+    }
+
+    /// From the value.
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut reader = RecordReader::new(WHAT, value, VERSION)?;
+        let kind = reader.u8()?;
+        let coordinator = MdtIndex(reader.u16()?);
+        let operation = OperationId { coordinator, start: reader.u64()?, number: reader.u64()? };
+        let inode = InodeNumber(reader.u64()?);
+        let part = match kind {
+            MAKE_DIRECTORY => {
+                let record = long_bytes(&mut reader)?.to_vec();
+                let mut xattrs = Vec::new();
+                while !reader.is_empty() {
+                    xattrs.push((reader.short_bytes()?.to_vec(), long_bytes(&mut reader)?.to_vec()));
+                }
+                DecidedPart::Make { record, xattrs }
+            }
+            REMOVE_DIRECTORY => DecidedPart::Remove(read_link(&mut reader)?),
+            RENAME_DIRECTORY => DecidedPart::Rename(read_link(&mut reader)?, read_link(&mut reader)?),
+            _ => return Err(reader.invalid("unknown kind of decision").into()),
+        };
+        reader.finish()?;
+        Ok(Decision { operation, inode, part })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let key = key(MdtIndex(513), 1 << 40);
+        assert_eq!(decode_key(&key), Ok((MdtIndex(513), 1 << 40)));
+        assert!(decode_key(&key[..9]).is_err());
+        let operation = OperationId { coordinator: MdtIndex(2), start: 1 << 40, number: 3 };
+        let xattrs = vec![(b"system.a".to_vec(), vec![1; 300]), (b"system.b".to_vec(), Vec::new())];
+        let make = DecidedPart::Make { record: vec![3, 2, 1], xattrs };
+        let link = |name: &[u8]| Link { parent: InodeNumber(1), name: name.to_vec() };
+        let (remove, rename) = (DecidedPart::Remove(link(b"name")), DecidedPart::Rename(link(b"old"), link(b"new")));
+        for part in [make, remove, rename] {
+            let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
+            let mut value = decision.encode();
+            assert_eq!(Decision::decode(&value), Ok(decision));
+            value.pop();
+            assert!(Decision::decode(&value).is_err());
+        }
+        let mut unknown = vec![1, 4];
+        unknown.extend([0; 26]);
+        assert!(Decision::decode(&unknown).is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! Requests of metadata targets to each other: operations on a name here and an inode there
+//! (docs/decisions/0049-namespace-over-several-mdts.md). The MDT that has the name coordinates: it
+//! has the other one prepare its part, decides by a batch of its own, and sends the decision when
+//! that is durable.
+//!
+//! All of them may be repeated: an operation is identified permanently, and decisions have sequence
+//! numbers.
+
+use serde::{Deserialize, Serialize};
+use types::{Attributes, Credentials, FileKind, InodeNumber, MdtIndex};
+
+/// An operation on names and inodes of several MDTs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OperationId {
+    /// The MDT that decides.
+    pub coordinator: MdtIndex,
+    /// Its start: greater than all before.
+    pub start: u64,
+    /// Counted in this start.
+    pub number: u64,
+}
+
+/// What another MDT is to prepare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// A number for a new directory. Nothing but its inode will have it, and until the decision
+    /// requests for it wait. Forgotten in a restart.
+    MakeDirectory,
+    /// The removal of a directory, which must be empty. Until the decision nothing is created in
+    /// it, also after a restart.
+    RemoveDirectory(RemoveDirectory),
+    /// Another name for a directory. Until the decision nobody sees or changes it, also after a
+    /// restart.
+    RenameDirectory(RenameDirectory),
+}
+
+/// See [`Part::RemoveDirectory`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveDirectory {
+    /// The directory to be removed.
+    pub inode: InodeNumber,
+    /// The directory that has its name.
+    pub parent: Attributes,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The caller.
+    pub who: Credentials,
+}
+
+/// See [`Part::RenameDirectory`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameDirectory {
+    /// The directory to be renamed.
+    pub inode: InodeNumber,
+    /// The directory that has its name.
+    pub parent: Attributes,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The directory that is to have it, on the same MDT.
+    pub new_parent: InodeNumber,
+    /// The new name.
+    pub new_name: Vec<u8>,
+    /// The caller.
+    pub who: Credentials,
+}
+
+/// Prepare a part of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// The operation.
+    pub operation: OperationId,
+    /// Its part here.
+    pub part: Part,
+}
+
+/// A part is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// The start of the MDT that has prepared it. What only this start knows, a later one does not.
+    pub start: u64,
+}
+
+/// Decisions of an MDT that change something here, in the order of their sequence numbers, without
+/// a gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decisions {
+    /// The MDT that has decided.
+    pub source: MdtIndex,
+    /// Sequence number of the first.
+    pub first: u64,
+    /// Values of its table DECISIONS, at most [`DECISIONS_PER_MESSAGE_MAX`].
+    ///
+    /// [`DECISIONS_PER_MESSAGE_MAX`]: types::limits::DECISIONS_PER_MESSAGE_MAX
+    pub records: Vec<Vec<u8>>,
+}
+
+/// An MDT has started. All decisions of its former starts were delivered before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The MDT.
+    pub source: MdtIndex,
+    /// Its start.
+    pub start: u64,
+    /// Operations of the receiver for which it has prepared something that lasts, at most
+    /// [`PREPARED_PER_MDT_MAX`].
+    ///
+    /// [`PREPARED_PER_MDT_MAX`]: types::limits::PREPARED_PER_MDT_MAX
+    pub promised: Vec<OperationId>,
+}
+
+/// Answer to [`Join`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The start of the MDT that answers.
+    pub start: u64,
+    /// Sequence number of the last decision for the MDT that has joined; 0: none is on its way.
+    pub last: u64,
+    /// Those of the promised operations that do not exist any more, once the decisions up to `last`
+    /// are applied.
+    pub ended: Vec<OperationId>,
+}
+
+/// Make a directory, on an MDT of the caller's choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeDirectory {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// New name.
+    pub name: Vec<u8>,
+    /// Requested permission bits (12 bits), before the umask.
+    pub mode: u32,
+    /// Bits to clear, unless the directory has a default access list.
+    pub umask: u32,
+    /// Where.
+    pub mdt: MdtIndex,
+}
+
+/// A name and an inode on different MDTs, as one of both has it, for fsck.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RemoteName {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// The directory that has the name.
+    pub parent: InodeNumber,
+    /// The name.
+    pub name: Vec<u8>,
+    /// What the inode is.
+    pub kind: FileKind,
+}
+
+/// Where [`RemoteNames`] go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteNamesAfter {
+    /// Names that lead to other MDTs, rather than inodes with names on other MDTs.
+    pub of_names: bool,
+    /// The last key of the answer before; `None` at the beginning.
+    pub key: Option<Vec<u8>>,
+}
+
+/// Names and inodes on different MDTs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteNames {
+    /// Those found.
+    pub found: Vec<RemoteName>,
+    /// The key to go on after; `None`: there are no more.
+    pub next: Option<Vec<u8>>,
+}
