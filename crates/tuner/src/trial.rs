@@ -19,7 +19,7 @@ const LIKELY: f64 = 1.0;
 /// Windows whose rates deviate by more than this show too little: longer ones show more than many
 /// of them. (A device with a cache is fast until it is full, and slow until it is not. The drives
 /// of the lab's arrays have deviations of 60% in 100 ms, 15% in 400 ms, 4% in 2 s.)
-pub(crate) const NOISY: f64 = 0.15;
+pub(crate) const NOISY: f64 = 0.25;
 /// Windows of the present setting whose rates differ by more than this, and more than
 /// [`CHANGED_ERRORS`] standard errors, are of different loads.
 const CHANGED: f64 = 0.4;

@@ -74,17 +74,7 @@ impl FileSystem {
 
     fn start_with(place: Place, transport: Transport, clients: usize, mdts: u16) -> Self {
         assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
-        let mut system = Self {
-            transport,
-            clients: Vec::new(),
-            servers: Vec::new(),
-            place,
-            mdts,
-            osts: OSTS,
-            mount_options: "rw".to_owned(),
-            log: None,
-            finished: false,
-        };
+        let mut system = Self::not_started(place, transport, mdts);
         if transport == Transport::Tcp {
             system.start_first_time(&[]);
         }
@@ -95,19 +85,24 @@ impl FileSystem {
     /// As [`FileSystem::start`] over TCP; the first OSTs keep their objects on devices, which are
     /// made as `stria format` is asked for each: `--size 64M`, or `--device /dev/loop0`.
     pub fn start_on_devices(devices: &[&str], clients: usize) -> Self {
-        let mut system = Self {
-            transport: Transport::Tcp,
+        let mut system = Self::not_started(Place::new(), Transport::Tcp, 1);
+        system.start_first_time(devices);
+        system.add_clients(clients);
+        system
+    }
+
+    fn not_started(place: Place, transport: Transport, mdts: u16) -> Self {
+        Self {
+            transport,
             clients: Vec::new(),
             servers: Vec::new(),
-            place: Place::new(),
+            place,
+            mdts,
             osts: OSTS,
             mount_options: "rw".to_owned(),
             log: None,
             finished: false,
-        };
-        system.start_first_time(devices);
-        system.add_clients(clients);
-        system
+        }
     }
 
     /// Mounts the file system so many times more, with the options that count now.
@@ -351,7 +346,7 @@ impl FileSystem {
                 let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
                 std::fs::write(&config, one).expect("configuration");
                 let format = Program(self.command()).arg("format").arg(&config).args(["--engine", "blocks"]);
-                format.args(&device.split(' ').collect::<Vec<_>>()).succeed();
+                format.args(device.split(' ').collect::<Vec<_>>()).succeed();
             }
             std::fs::write(&config, text).expect("configuration");
             let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };

@@ -29,7 +29,7 @@ impl BothEnds {
     pub fn start(directory: &Path, osts: u16) -> anyhow::Result<Self> {
         let (server_cores, client_cores) = (Cores::start_all()?, Cores::start_all()?);
         let listen = Some(Address::from("127.0.0.1:0"));
-        let options = NodeOptions { listen, ..NodeOptions::up(directory.into(), osts) };
+        let options = NodeOptions { listen, ..NodeOptions::up(directory.into(), 1, osts) };
         options.format_missing()?;
         let server = server_cores.block_on(Node::start(server_cores.clone(), options))?;
         let address = server.address.clone().context("the server does not listen")?;
