@@ -165,8 +165,11 @@ async fn renamed_linked_and_removed_names_are_followed() {
     }
 }
 
+/// A name of a listing: itself, its inode, kind, cookie and attributes.
+type Shown = (Vec<u8>, InodeNumber, FileKind, u64, Option<Attributes>);
+
 /// What a listing says, but for access times.
-fn plain(items: Vec<DirectoryItem>) -> Vec<(Vec<u8>, InodeNumber, FileKind, u64, Option<Attributes>)> {
+fn plain(items: Vec<DirectoryItem>) -> Vec<Shown> {
     let still = |attributes| Attributes { atime: Timestamp::default(), ..attributes };
     items.into_iter().map(|item| (item.name, item.inode, item.kind, item.cookie, item.attributes.map(still))).collect()
 }

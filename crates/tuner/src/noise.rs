@@ -28,18 +28,6 @@ impl Noise {
         }
     }
 
-    /// Of one window.
-    pub fn deviation(&self) -> f64 {
-        self.variance.sqrt()
-    }
-
-    /// Windows are longer from now on, by this factor. What a device takes at once it owes
-    /// afterwards, so the deviation of its rate falls as the windows grow; if it does not, the next
-    /// windows show that.
-    pub fn lengthen(&mut self, factor: f64) {
-        self.variance = (self.variance / (factor * factor)).clamp(LEAST * LEAST, FIRST * FIRST);
-    }
-
     /// Standard error of the mean relative difference of so many pairs of windows, each with at
     /// least so many requests: where few were counted, one more or less makes a difference.
     pub fn of_pairs(&self, pairs: u32, requests: u64) -> f64 {

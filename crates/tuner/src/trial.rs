@@ -13,13 +13,6 @@ const PAIRS_MIN: u32 = 2;
 const PAIRS_MAX: u32 = 8;
 /// A difference is clear beyond so many standard errors.
 const CLEAR: f64 = 2.0;
-/// The same after the last pair: a gain that is likely is better than to stay where the search
-/// happens to be.
-const LIKELY: f64 = 1.0;
-/// Windows whose rates deviate by more than this show too little: longer ones show more than many
-/// of them. (A device with a cache is fast until it is full, and slow until it is not. The drives
-/// of the lab's arrays have deviations of 60% in 100 ms, 15% in 400 ms, 4% in 2 s.)
-pub(crate) const NOISY: f64 = 0.25;
 /// Windows of the present setting whose rates differ by more than this, and more than
 /// [`CHANGED_ERRORS`] standard errors, are of different loads.
 const CHANGED: f64 = 0.4;
@@ -34,8 +27,6 @@ pub(crate) enum Verdict {
     Worse,
     /// Neither is clear.
     Unclear,
-    /// Longer windows are needed.
-    Noisy,
     /// The load changed.
     Changed,
 }
@@ -47,10 +38,6 @@ pub(crate) struct Trial {
     pub tried: u32,
     /// Relative gain that the other setting must bring.
     needed: f64,
-    /// Pairs after which it ends.
-    pairs_max: u32,
-    /// Windows may be longer.
-    may_lengthen: bool,
     /// At the beginning: a load that changes is no noise.
     noise: Noise,
     windows: u32,
@@ -67,17 +54,12 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// `windows_max`: how many windows it may take. `may_lengthen`: whether the windows may be
-    /// longer, if they show too little.
-    pub fn new((from, tried): (u32, u32), needed: f64, noise: Noise, (windows_max, may_lengthen): (u64, bool)) -> Self {
+    pub fn new((from, tried): (u32, u32), needed: f64, noise: Noise) -> Self {
         assert_ne!(from, tried, "a setting is compared with another one");
-        let pairs_max = (windows_max / 2).clamp(PAIRS_MIN.into(), PAIRS_MAX.into()) as u32;
         Self {
             from,
             tried,
             needed,
-            pairs_max,
-            may_lengthen,
             noise,
             windows: 0,
             previous: 0.0,
@@ -129,21 +111,6 @@ impl Trial {
         known.max(variance.sqrt())
     }
 
-    /// Deviation of a window, by the same.
-    pub fn deviation(&self, noise: &Noise) -> f64 {
-        noise.deviation().max(self.error(noise) * (f64::from(self.pairs) / 2.0).sqrt())
-    }
-
-    /// What was known of the noise at the beginning.
-    pub fn noise(&self) -> &Noise {
-        &self.noise
-    }
-
-    /// What must be gained.
-    pub fn needed(&self) -> f64 {
-        self.needed
-    }
-
     /// The next window had this rate, from so many requests. `None`: one more is needed.
     pub fn record(&mut self, rate: f64, requests: u64, noise: &mut Noise) -> Option<Verdict> {
         self.requests = self.requests.min(requests);
@@ -167,19 +134,13 @@ impl Trial {
         if self.pairs < PAIRS_MIN {
             return None;
         }
-        let (gain, error) = (self.gain(), self.error(noise));
-        if gain - CLEAR * error > self.needed {
+        let (gain, error) = (self.gain(), CLEAR * self.error(noise));
+        if gain - error > self.needed {
             Some(Verdict::Better)
-        } else if gain + CLEAR * error < self.needed {
+        } else if gain + error < self.needed {
             Some(Verdict::Worse)
-        } else if self.may_lengthen && self.deviation(noise) > NOISY {
-            Some(Verdict::Noisy)
-        } else if self.pairs < self.pairs_max {
-            None
-        } else if gain - LIKELY * error > self.needed {
-            Some(Verdict::Better)
         } else {
-            Some(Verdict::Unclear)
+            (self.pairs >= PAIRS_MAX).then_some(Verdict::Unclear)
         }
     }
 
@@ -196,7 +157,7 @@ mod tests {
     use super::*;
 
     fn verdict(needed: f64, rate: impl Fn(u32, u32) -> f64) -> (Option<Verdict>, u32) {
-        let (mut trial, mut noise) = (Trial::new((4, 8), needed, Noise::new(), (100, false)), Noise::new());
+        let (mut trial, mut noise) = (Trial::new((4, 8), needed, Noise::new()), Noise::new());
         for window in 0.. {
             if let Some(verdict) = trial.record(rate(window, trial.setting()), 1000, &mut noise) {
                 return (Some(verdict), trial.pairs());

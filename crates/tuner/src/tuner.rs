@@ -12,25 +12,17 @@ use crate::{
     limits::Limits,
     measurement::{Change, Measurement},
     noise::Noise,
-    trial::{NOISY, Trial, Verdict},
+    trial::{Trial, Verdict},
 };
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
 /// Ratios of the settings that are compared, one after the other.
-const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.05];
-/// Of these, the one of the first trial, ...
-const FACTOR_FIRST: usize = 1;
-/// ... and the one that follows a success upwards, if the search must be fast: of service threads,
-/// since clients wait meanwhile, or where windows were lengthened, so that there is time for few
-/// trials. Downwards it would cost too much to find out that so few are too few.
-const FACTOR_FAR: usize = 0;
-/// The first one of later rounds: trials must not make means over some seconds differ. A load that
-/// wants much more or much less shows that here, too.
-const FACTOR_LATER: usize = 2;
-/// The same if windows are long.
-const FACTOR_OF_LONG_WINDOWS: usize = 3;
+const FACTORS: [f64; 4] = [2.0, 1.4, 1.2, 1.05];
+/// Of these, the first one of later rounds if windows are long: trials must not make means over
+/// some seconds differ.
+const FACTOR_OF_LONG_WINDOWS: usize = 2;
 const LONG_WINDOW_NS: u64 = 200 * MS;
 /// Requests that a window should count: a rate from fewer is mostly chance.
 const WINDOW_REQUESTS: f64 = 32.0;
@@ -38,19 +30,6 @@ const WINDOW_REQUESTS: f64 = 32.0;
 const WINDOW_REQUESTS_MIN: u64 = 8;
 const WINDOW_MIN_NS: u64 = 100 * MS;
 const WINDOW_MAX_NS: u64 = SECOND;
-/// Longest window where short ones show too little.
-const WINDOW_LENGTHENED_MAX_NS: u64 = 2 * SECOND;
-/// Deviation that lengthened windows are to have, ...
-const LENGTHENED_NOISE: f64 = 0.04;
-/// ... and by what factor they are lengthened at most at a time.
-const LENGTHEN_MAX: u64 = 8;
-/// Windows whose rates deviate by less are as good if they are half as long.
-const QUIET: f64 = 0.02;
-/// A trial takes so long at most, unless it needs that for two pairs: the search must end in time.
-const TRIAL_MAX_NS: u64 = 13 * SECOND;
-/// Part of a window that a change of the setting is given at least: what a device has taken at once
-/// with one setting, it owes with the next.
-const SETTLE_WINDOWS: u64 = 8;
 /// A window with too few requests goes on for up to so many of the longest windows.
 const WINDOWS_EXTENDED: u64 = 4;
 /// A change of the setting shows after the requests that were under way: some latencies.
@@ -64,8 +43,6 @@ const LOOK_MAX_NS: u64 = 4 * SECOND;
 /// shows no other rate with this one, is found after the rest.
 const REST_MIN_NS: u64 = 4 * SECOND;
 const REST_MAX_NS: u64 = 10 * SECOND;
-/// After a trial that was abandoned.
-const REST_ABANDONED_NS: u64 = SECOND / 2;
 /// Windows in a rest: trials take little of the time.
 const REST_WINDOWS: u64 = 20;
 /// The load is another one if the rate differs by so much, twice in a row.
@@ -103,10 +80,6 @@ pub struct Tuner {
     search: Search,
     phase: Phase,
     noise: Noise,
-    /// By what factor windows are longer than what they must count needs.
-    lengthened: u64,
-    /// The last trial was abandoned.
-    abandoned: bool,
     log: VecDeque<Decision>,
 }
 
@@ -143,34 +116,25 @@ struct Search {
     rest_ns: u64,
     /// Of the last trial.
     window_ns: u64,
-    /// The last window with the present setting, if a trial has just ended.
-    recent: Option<Change>,
 }
 
 impl Search {
     fn new() -> Self {
         Self {
-            factor: FACTOR_FIRST,
+            factor: 0,
             up: true,
             other_failed: false,
             failed: BTreeSet::new(),
             rest_ns: REST_MIN_NS,
             window_ns: WINDOW_MIN_NS,
-            recent: None,
         }
     }
 
-    /// The setting was changed from this one: the next trial goes in the same direction, and
-    /// farther. `goes_far`: upwards by the largest factor. `is_slow`: windows are lengthened, and
-    /// what a trial costs lasts.
-    fn succeeded(&mut self, from: u32, goes_far: bool, is_slow: bool) {
-        let first = if self.up && goes_far { FACTOR_FAR } else { FACTOR_FIRST };
-        if self.up || !is_slow {
-            self.factor = self.factor.saturating_sub(1).max(first);
-        }
+    /// The setting was changed: the next trial goes in the same direction, and farther.
+    fn succeeded(&mut self) {
+        self.factor = self.factor.saturating_sub(1);
         self.other_failed = true;
         self.failed.clear();
-        self.failed.insert(from);
         self.rest_ns = REST_MIN_NS;
     }
 
@@ -185,7 +149,7 @@ impl Search {
         if self.factor < FACTORS.len() {
             return true;
         }
-        self.factor = if self.window_ns > LONG_WINDOW_NS { FACTOR_OF_LONG_WINDOWS } else { FACTOR_LATER };
+        self.factor = if self.window_ns > LONG_WINDOW_NS { FACTOR_OF_LONG_WINDOWS } else { 0 };
         false
     }
 }
@@ -199,8 +163,6 @@ impl Tuner {
             search: Search::new(),
             phase: Phase::Resting { since: *start, until_ns: start.now_ns, usual: None, odd_looks: 0 },
             noise: Noise::new(),
-            lengthened: 1,
-            abandoned: false,
             log: VecDeque::new(),
         }
     }
@@ -246,15 +208,9 @@ impl Tuner {
             let since = if is_over { *measured } else { *since };
             return self.rest(Phase::Resting { since, until_ns, usual, odd_looks }, now_ns);
         }
-        // What is shorter than a window shows less than a window.
-        let is_short = change.nanoseconds < self.search.window_ns;
-        if is_short && now_ns < until_ns {
-            return self.rest(Phase::Resting { since: *since, until_ns, usual, odd_looks }, now_ns);
-        }
         let rate = change.rate();
         let difference = usual.map_or(0.0, |usual| 2.0 * (rate - usual).abs() / (rate + usual).max(f64::MIN_POSITIVE));
-        let is_odd =
-            !is_short && difference > OTHER_LOAD.max(OTHER_LOAD_ERRORS * self.noise.of_pairs(1, change.requests));
+        let is_odd = difference > OTHER_LOAD.max(OTHER_LOAD_ERRORS * self.noise.of_pairs(1, change.requests));
         if is_odd && odd_looks == 0 {
             return self.rest(Phase::Resting { since: *measured, until_ns, usual, odd_looks: 1 }, now_ns);
         }
@@ -302,13 +258,11 @@ impl Tuner {
         let until_ns = measured.now_ns + self.search.rest_ns.max(REST_WINDOWS * self.search.window_ns);
         self.search.rest_ns = (2 * self.search.rest_ns).min(REST_MAX_NS);
         self.search.failed.clear();
-        self.search.recent = None;
         self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, measured.now_ns)
     }
 
     /// Begins the next trial, if there is another setting to compare with.
     fn begin_trial(&mut self, measured: &Measurement, recent: Change) -> Step {
-        let recent = self.search.recent.take().unwrap_or(recent);
         let candidate = loop {
             if let Some(candidate) = self.candidate(measured, &recent) {
                 break candidate;
@@ -317,38 +271,18 @@ impl Tuner {
                 return self.rest_after_round(measured);
             }
         };
-        let comparison = self.compare(candidate, &recent);
-        self.begin_window(comparison, measured)
-    }
-
-    /// A trial of this setting, which must gain so much.
-    fn compare(&mut self, (tried, needed): (u32, f64), recent: &Change) -> Comparison {
+        let (tried, needed) = candidate;
         let latency_ns = recent.latency_ns();
         let window_ns = (WINDOW_REQUESTS * 1e9 / recent.requests_per_second().max(1e-3)) as u64;
         let window_ns = window_ns.max(SETTLE_LATENCIES * latency_ns).clamp(WINDOW_MIN_NS, WINDOW_MAX_NS);
-        let longest_ns = WINDOW_LENGTHENED_MAX_NS.max(window_ns);
-        let window_ns = window_ns.saturating_mul(self.lengthened).min(longest_ns);
         self.search.window_ns = window_ns;
-        let windows = (TRIAL_MAX_NS / window_ns, window_ns < longest_ns);
-        let settle_ns = (SETTLE_LATENCIES * latency_ns).clamp(SETTLE_MIN_NS, SETTLE_MAX_NS);
-        Comparison {
-            trial: Trial::new((self.setting, tried), needed, self.noise, windows),
+        let comparison = Comparison {
+            trial: Trial::new((self.setting, tried), needed, self.noise),
             window_ns,
-            settle_ns: settle_ns.max(if self.lengthened > 1 { window_ns / SETTLE_WINDOWS } else { 0 }),
+            settle_ns: (SETTLE_LATENCIES * latency_ns).clamp(SETTLE_MIN_NS, SETTLE_MAX_NS),
             present: None,
-        }
-    }
-
-    /// Windows are as long as their noise demands from now on.
-    fn adapt_windows(&mut self, deviation: f64) {
-        if deviation > NOISY {
-            let factor = ((deviation / LENGTHENED_NOISE).ceil() as u64).next_power_of_two().clamp(2, LENGTHEN_MAX);
-            let lengthened = (self.lengthened * factor).min(WINDOW_LENGTHENED_MAX_NS / WINDOW_MIN_NS);
-            self.noise.lengthen(lengthened as f64 / self.lengthened as f64);
-            self.lengthened = lengthened;
-        } else if deviation < QUIET {
-            self.lengthened = (self.lengthened / 2).max(1);
-        }
+        };
+        self.begin_window(comparison, measured)
     }
 
     /// The setting to compare with, and what it must gain; none in the present direction if it is
@@ -406,37 +340,16 @@ impl Tuner {
             }
             None => self.begin_window(comparison, measured),
             Some(Verdict::Changed) => self.abandon(&comparison, measured),
-            Some(Verdict::Noisy) => self.repeat(&comparison, change, measured),
             Some(verdict) => self.conclude(&comparison, verdict, measured),
         }
-    }
-
-    /// The windows of a trial showed too little: it begins again with longer ones. Where a larger
-    /// setting is preferred, and seems better, it is taken at once.
-    fn repeat(&mut self, comparison: &Comparison, change: Change, measured: &Measurement) -> Step {
-        let Trial { from, tried, .. } = comparison.trial;
-        if self.limits.prefers_larger() && tried > from && comparison.trial.seems_better() {
-            return self.conclude(comparison, Verdict::Unclear, measured);
-        }
-        self.adapt_windows(comparison.trial.deviation(&self.noise));
-        let candidate = (tried, comparison.trial.needed());
-        let comparison = self.compare(candidate, &comparison.present.unwrap_or(change));
-        self.begin_window(comparison, measured)
     }
 
     /// The load changed during a trial: the search begins again after a rest.
     fn abandon(&mut self, comparison: &Comparison, measured: &Measurement) -> Step {
         self.note(comparison, Outcome::Abandoned, measured);
-        if self.abandoned {
-            // Twice in a row: it only seems to change.
-            self.adapt_windows(comparison.trial.deviation(&self.noise));
-        } else {
-            self.noise = *comparison.trial.noise();
-        }
-        self.abandoned = !self.abandoned;
         let Search { rest_ns, window_ns, .. } = self.search;
         self.search = Search { rest_ns, window_ns, ..Search::new() };
-        let until_ns = measured.now_ns + REST_ABANDONED_NS;
+        let until_ns = measured.now_ns + SECOND;
         self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, measured.now_ns)
     }
 
@@ -446,18 +359,13 @@ impl Tuner {
         let (outcome, is_taken) = match verdict {
             Verdict::Better => (Outcome::Changed, true),
             Verdict::Worse => (Outcome::Kept, false),
-            Verdict::Unclear | Verdict::Noisy | Verdict::Changed => (Outcome::Unclear, is_preferred),
+            Verdict::Unclear | Verdict::Changed => (Outcome::Unclear, is_preferred),
         };
         if is_taken {
             self.setting = tried;
-            let is_slow = self.lengthened > 1;
-            // What clients send waits at the server: they have time.
-            self.search.succeeded(from, is_slow || !self.limits.prefers_larger(), is_slow);
+            self.search.succeeded();
         }
         self.note(comparison, outcome, measured);
-        self.adapt_windows(comparison.trial.deviation(&self.noise));
-        self.abandoned = false;
-        self.search.recent = comparison.present.filter(|_| !is_taken);
         if !is_taken {
             self.search.failed.insert(tried);
             if !self.search.go_on() {

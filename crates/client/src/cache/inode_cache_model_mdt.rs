@@ -305,7 +305,7 @@ impl Mdt {
         // What there is to know of the names in a new directory.
         let of_new = |inode| if self.is_directory(inode) && self.is_empty(inode) { 0 } else { inode_bit::DIRECTORY };
         let of_shown = shown.map(|inode| (inode, bits & !of_new(inode)));
-        let all = if self.is_generous || dice.next_u64() % 2 == 0 { u32::MAX } else { 0 };
+        let all = if self.is_generous || dice.next_u64().is_multiple_of(2) { u32::MAX } else { 0 };
         for (inode, bits) in [(named, bits & inode_bit::DIRECTORY)].into_iter().chain(of_shown) {
             let grantable = self.grantable(inode, bits, &concerned) & (dice.next_u64() as u32 | all);
             if grantable != 0 {

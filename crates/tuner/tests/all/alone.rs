@@ -58,32 +58,6 @@ fn service_threads_are_within_5_percent_of_the_best_after_20_seconds() {
     }
 }
 
-/// Rates of 100 ms differ by a factor of 30, those of seconds by some percent: windows become long
-/// enough to show something. (The drives of the lab's arrays are like that. With windows of 100 ms
-/// the search ended where it began: nothing was clear.)
-#[test]
-fn bursts_of_a_device_with_a_cache_do_not_hide_the_best() {
-    for (name, plant) in &PLANTS[..2] {
-        let with_cache = |mut world: World| {
-            world.cache_s = 0.25;
-            (world.means(20..100), world)
-        };
-        let mean = |means: &[f64]| means.iter().sum::<f64>() / means.len() as f64;
-        let fixed = [4, 8, 16, 32, 64].map(|threads| with_cache(World::alone(*plant, Knob::fixed(threads))).0);
-        let best = fixed.map(|means| mean(&means)).into_iter().fold(0.0, f64::max);
-        for start in [2, 12, 64] {
-            let (means, world) = with_cache(World::server_alone(*plant, start));
-            let log: Vec<String> = world.server.tuner().log().map(ToString::to_string).collect();
-            let log = log.join("\n");
-            let found = plant(f64::from(world.server.tuner().setting()), 0.0);
-            let most = (1..=64).map(|threads| plant(f64::from(threads), 0.0)).fold(0.0, f64::max);
-            assert!(found >= 0.95 * most, "{name} from {start}: {log}: {found:.0} of {most:.0}");
-            // With so much noise the first round takes 45 s, and trials cost more.
-            assert!(mean(&means[5..]) >= 0.93 * best, "{name} from {start}: {log}: {means:.0?} of {best:.0}");
-        }
-    }
-}
-
 /// A pause hits some windows of a trial: no setting is taken that does less. What is better is
 /// found more slowly than without pauses.
 #[test]

@@ -66,15 +66,6 @@ impl Knob {
     }
 }
 
-/// What is in a device's cache, in seconds of what it does.
-#[derive(Default)]
-struct Cache {
-    level_s: f64,
-    is_full: bool,
-    /// When it is no longer full.
-    space_at_s: f64,
-}
-
 /// See the module documentation.
 pub struct World {
     pub plant: Plant,
@@ -88,9 +79,6 @@ pub struct World {
     pub processors: Option<f64>,
     /// Relative amplitude of the noise of 5 ms.
     pub noise: f64,
-    /// The device's cache, in seconds of what it does; 0: it has none.
-    pub cache_s: f64,
-    cache: Cache,
     random: u64,
     now_ns: u64,
     /// Under way of each client: follows its setting in the time of a request.
@@ -108,8 +96,6 @@ impl World {
             demand: |_| 64.0,
             processors: None,
             noise: 0.05,
-            cache_s: 0.0,
-            cache: Cache::default(),
             random: 0x9e37_79b9_7f4a_7c15,
             now_ns: 0,
             under_way,
@@ -118,11 +104,7 @@ impl World {
 
     /// A server alone, whose clients keep 256 requests in flight.
     pub fn server_alone(plant: Plant, threads: u32) -> Self {
-        Self::alone(plant, Knob::tuned(Limits::service_threads(1, 64), threads, STEP_NS))
-    }
-
-    /// The same with any server.
-    pub fn alone(plant: Plant, server: Knob) -> Self {
+        let server = Knob::tuned(Limits::service_threads(1, 64), threads, STEP_NS);
         World { demand: |_| 256.0, ..Self::new(plant, server, vec![Knob::fixed(256)]) }
     }
 
@@ -134,24 +116,6 @@ impl World {
         (self.random >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    /// What a device with a cache takes now, as a multiple of what it does: as in the lab's arrays,
-    /// whose drives are fast until their caches are full, and then slow until there is space again.
-    fn through_cache(&mut self) -> f64 {
-        const FAST: f64 = 3.0;
-        const SLOW: f64 = 0.1;
-        let random = self.random();
-        let cache = &mut self.cache;
-        let speed = if cache.is_full { SLOW } else { FAST };
-        cache.level_s += (speed - 1.0) * STEP_NS as f64 / SECOND_NS as f64;
-        if cache.level_s >= self.cache_s {
-            cache.is_full = true;
-            cache.space_at_s = self.cache_s * (0.3 + 0.3 * random);
-        } else if cache.level_s <= cache.space_at_s {
-            cache.is_full = false;
-        }
-        speed
-    }
-
     fn step(&mut self) {
         self.now_ns += STEP_NS;
         let seconds = self.now_ns as f64 / SECOND_NS as f64;
@@ -159,7 +123,6 @@ impl World {
         let in_flight: f64 = self.under_way.iter().sum();
         let executing = in_flight.min(f64::from(self.server.setting)).max(0.0);
         let rate = (self.plant)(executing, seconds);
-        let rate = rate * if self.cache_s > 0.0 { self.through_cache() } else { 1.0 };
         let noise = 1.0 + self.noise * self.random();
         let mut achieved = 0.0;
         for index in 0..self.clients.len() {
