@@ -13,7 +13,7 @@ use std::{io, ops::Range, sync::Arc};
 use blocks::{Geometry, Refusal, Request};
 use bytes::Bytes;
 use kv::Loading;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rangemap::RangeSet;
 use rt::{BoxFuture, Device, Spawn};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
@@ -209,10 +209,18 @@ impl DirectoryStore {
     /// The batches up to this one are durable, and so is what they name: what they freed may be
     /// used again.
     pub(super) fn release_freed(&self, lsn: kv::Lsn) {
-        let mut volatile = self.volatile.lock();
-        let Some(device) = &mut volatile.device else { return };
-        if let Err(wrong) = device.durable(lsn.0) {
-            volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+        loop {
+            // Others have it between two rounds.
+            let mut volatile = self.volatile.lock();
+            let Some(device) = &mut volatile.device else { return };
+            match device.durable(lsn.0) {
+                Ok(true) => return,
+                Ok(false) => MutexGuard::unlock_fair(volatile),
+                Err(wrong) => {
+                    volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+                    return;
+                }
+            }
         }
     }
 
