@@ -229,7 +229,7 @@ impl DirectoryStore {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
         let geometry =
-            Geometry::new(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
+            device_geometry(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
         let summaries =
             self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
         let reserved = match self.meta(RESERVED_KEY)? {
@@ -298,3 +298,8 @@ pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks:
 
 /// Blocks of the smallest device.
 pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
+
+/// A device of so many blocks, if a target can have it.
+pub fn device_geometry(blocks: u64) -> Option<Geometry> {
+    Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN)
+}
