@@ -2,10 +2,21 @@
 
 use crate::common;
 
-use std::task::{Context, Poll, Waker};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
-use common::{CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, quiet_config, quiet_options, run};
-use oss::{Engine, Ost, OstOptions, directory::device::DEVICE_FILE};
+use bytes::Bytes;
+use common::{
+    CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, probe::Probe, quiet_config, quiet_options, run,
+};
+use oss::{
+    Engine, Ost, OstOptions,
+    directory::device::DEVICE_FILE,
+    superblock::CLEAN_KEY,
+    tables::{GROUPS, META, group_key},
+};
 use rpc::{
     Handler,
     message::{OstReply, OstRequest, ost::SpaceChange},
@@ -103,7 +114,7 @@ fn overwritten_data_come_back_if_the_new_ones_are_lost() {
             let objects = target.objects.power_loss(&entropy, Unflushed::KeptOrLost);
             let journal = target.journal.power_loss(&entropy, Unflushed::Lost);
             let cold = target.cold.power_loss(&entropy);
-            let probe = common::probe::Probe::new(objects.clone());
+            let probe = Probe::new(objects.clone());
             let devices = devices(&probe, &journal, &cold);
             let ost = common::open(&target.seams, devices, quiet_options(), quiet_config()).await;
             let target = TestOst { objects, probe, journal, cold, ost, ..target };
@@ -223,6 +234,50 @@ fn a_full_device_is_filled_to_its_last_block_and_can_be_overwritten() {
     });
 }
 
+/// What is written to the device takes next to nothing there.
+#[test]
+fn tables_with_little_space_take_the_records_of_a_whole_device() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.objects.allocate(DEVICE_FILE, 0, 4096 * BLOCK).await.unwrap();
+        let objects = target.objects.clone();
+        let limit = |left: u64| objects.set_capacity(4096 * BLOCK + quiet_config().device_reserve_bytes + left);
+        // Less than one write has.
+        limit(256 * KIB);
+        for piece in 0..14 {
+            target.write(object(1), piece * MIB, &pattern(1, piece * MIB, MIB)).await;
+            // Overwritten at once: to new places, too.
+            if piece < 2 {
+                target.write(object(1), piece * MIB, &pattern(1, piece * MIB, MIB)).await;
+                target.sync().await;
+            }
+        }
+        assert!(!has_inline(&target, 1) && is_filled(&target, 1, 1, 0..14 * MIB).await);
+        let left = free(&target).await;
+        assert_eq!(left, 2 * 256 - 2);
+        // All of it would fit, but not its records. (An old answer about space is used for a while.)
+        limit(0);
+        let target = target.restart().await;
+        assert_eq!(free(&target).await, 0);
+        let refused = target.write_with(object(2), 0, &pattern(2, 0, MIB), false).await;
+        assert_eq!(refused.unwrap_err(), FsError::NoSpace);
+        limit(256 * KIB);
+        assert_eq!(free(&target).await, left);
+        target.write(object(2), 0, &pattern(2, 0, MIB)).await;
+        // What overwrites a full device goes to the tables, which have little.
+        target.write(object(3), 0, &pattern(3, 0, (left - 256) * BLOCK)).await;
+        assert_eq!(free(&target).await, 0);
+        limit(3 * MIB);
+        for version in 4..6 {
+            for piece in 0..14 {
+                target.write(object(1), piece * MIB, &pattern(version, piece * MIB, MIB)).await;
+            }
+            assert!(is_filled(&target, 1, version, 0..14 * MIB).await);
+        }
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+    });
+}
+
 #[test]
 fn what_is_reserved_on_a_device_is_not_given_to_others() {
     run(async {
@@ -291,21 +346,43 @@ fn rot_on_the_device_is_an_error_with_the_objects_name() {
     });
 }
 
+/// The blocks of the objects there would be given out a second time.
+#[test]
+fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.ost.stop().await.unwrap();
+        let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
+        let mut replay = |_, _: &kv::Batch| {};
+        let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
+        let mut batch = kv::Batch::default();
+        batch.delete(GROUPS, Bytes::copy_from_slice(&group_key(0)));
+        batch.delete(META, Bytes::from_static(CLEAN_KEY));
+        kv.durable(kv.apply(batch).unwrap()).await.unwrap();
+        kv.close().await.unwrap();
+        let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
+        assert!(refused.contains("used, in a group that is recorded as free"), "{refused}");
+    });
+}
+
+/// Opens a stopped target on this device, and stops it.
+async fn open_again(target: &TestOst, device: &Probe) -> Result<(), String> {
+    let devices = devices(device, &target.journal, &target.cold);
+    let options = OstOptions { audits: true, ..quiet_options() };
+    match Ost::open(target.seams.clone(), devices, "stria", INDEX, options, quiet_config()).await {
+        Ok(ost) => ost.stop().await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[test]
 fn a_device_is_told_by_its_label() {
     run(async {
         let target = TestOst::on(DEVICE, 1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.ost.stop().await.unwrap();
-        let open = async |objects: &MemoryDevice| {
-            let devices = devices(&common::probe::Probe::new(objects.clone()), &target.journal, &target.cold);
-            let options = OstOptions { audits: true, ..quiet_options() };
-            let opened = Ost::open(target.seams.clone(), devices, "stria", INDEX, options, quiet_config()).await;
-            match opened {
-                Ok(ost) => ost.stop().await.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            }
-        };
+        let open = async |objects: &MemoryDevice| open_again(&target, &Probe::new(objects.clone())).await;
         for copy in [0, 4095] {
             target.objects.flip_bit(DEVICE_FILE, copy * BLOCK + 20, 1);
             assert_eq!(open(&target.objects).await, Ok(()), "one copy is enough");
@@ -313,11 +390,36 @@ fn a_device_is_told_by_its_label() {
             block = target.objects.read(DEVICE_FILE, copy * BLOCK, block).await.unwrap().0;
             assert_eq!(&block[..8], b"StriaOST", "and the other is written again");
         }
+        for copy in [0, 4095] {
+            let probe = Probe::new(target.objects.clone());
+            *probe.unreadable.lock() = Some((DEVICE_FILE.to_owned(), copy * BLOCK));
+            assert_eq!(open_again(&target, &probe).await, Ok(()), "one copy is enough");
+            assert_eq!(probe.take_flushes().get(DEVICE_FILE), Some(&1), "and the other is written again");
+            target.objects.flip_bit(DEVICE_FILE, (4095 - copy) * BLOCK + 20, 1);
+            let refused = open_again(&target, &probe).await.unwrap_err();
+            assert!(refused.contains("a bad sector") && refused.contains("checksum"), "{refused}");
+            target.objects.flip_bit(DEVICE_FILE, (4095 - copy) * BLOCK + 20, 1);
+        }
         let other = TestOst::on(DEVICE, 2).await;
         let refused = open(&other.objects).await.unwrap_err();
         assert!(refused.contains("belongs to stria-OST0003"), "{refused}");
         let none = open(&MemoryDevice::new()).await.unwrap_err();
-        assert!(none.contains("label of a device"), "{none}");
+        assert!(none.contains("not found"), "{none}");
+    });
+}
+
+/// Even if nothing is missing but what the last label was in.
+#[test]
+fn a_device_that_became_smaller_is_refused_and_stays_as_it_is() {
+    run(async {
+        for bytes in [4095 * BLOCK, 4096 * BLOCK - 1, 8 * MIB, BLOCK, 100, 0] {
+            let target = TestOst::on(DEVICE, 1).await;
+            target.ost.stop().await.unwrap();
+            target.objects.truncate(DEVICE_FILE, bytes).await.unwrap();
+            let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
+            assert!(refused.contains("smaller than it was formatted"), "{refused}");
+            assert_eq!(target.objects.length(DEVICE_FILE).await.unwrap(), Some(bytes));
+        }
     });
 }
 
@@ -325,8 +427,7 @@ fn a_device_is_told_by_its_label() {
 fn a_device_that_is_too_small_is_refused() {
     run(async {
         let target = TestOst::new(1).await;
-        let fresh =
-            || devices(&common::probe::Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
+        let fresh = || devices(&Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
         for blocks in [0, 1, 4095, 1 << 50] {
             let engine = Engine::Blocks { blocks };
             let refused = Ost::format_with(&target.seams, &fresh(), "stria", INDEX, engine, quiet_config()).await;
