@@ -1,9 +1,10 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
 //! 1. Space where the tables are: for all data, or for their records if the data go to a device of
-//!    the target (step 4 asks for the rest if they do not). Existing data may be overwritten in the reserve ([`super::overwrite`]).
-//!    The block in which an object ends may be filled up from it: one block per object, so that
-//!    data that continue elsewhere (see the layout) can start at a block's boundary.
+//!    the target (step 3 asks for the rest if they do not). Existing data may be overwritten in the
+//!    reserve ([`super::overwrite`]). The block in which an object ends may be filled up from it:
+//!    one block per object, so that data that continue elsewhere (see the layout) can start at a
+//!    block's boundary.
 //! 2. The range lock (a request that waits for it holds no service thread), and under it the fence
 //!    and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
