@@ -153,7 +153,7 @@ mod tests {
         }
         let geometry = Geometry::new(BLOCKS).unwrap();
         let mut records = vec![(CHUNKS, part_key(ObjectId::new(InodeNumber(1), 0), 0).to_vec(), chunk.encode())];
-        for (group, used) in [(0, vec![0..1, 10..14]), (1, vec![7231..7232])] {
+        for (group, used) in [(0, vec![0..1, 10..14]), (1, std::iter::once(7231..7232).collect())] {
             let mut runs = FreeRuns::all(geometry.blocks_of(group));
             for blocks in used {
                 runs.take(&blocks).unwrap();

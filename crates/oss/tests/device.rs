@@ -13,9 +13,10 @@ use common::{
 };
 use oss::{
     Engine, Ost, OstOptions,
+    chunk_record::{BlockState, ChunkRecord},
     directory::device::DEVICE_FILE,
     superblock::CLEAN_KEY,
-    tables::{GROUPS, META, group_key},
+    tables::{CHUNKS, GROUPS, META, group_key, part_key},
 };
 use rpc::{
     Handler,
@@ -346,6 +347,46 @@ fn rot_on_the_device_is_an_error_with_the_objects_name() {
     });
 }
 
+/// Changes the tables of a stopped target.
+async fn change_tables(target: &TestOst, change: impl FnOnce(&kv::Store) -> kv::Batch) {
+    let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
+    let mut replay = |_, _: &kv::Batch| {};
+    let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
+    kv.durable(kv.apply(change(&kv)).unwrap()).await.unwrap();
+    kv.close().await.unwrap();
+}
+
+/// Freeing them would give a label out.
+#[test]
+fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
+    for address in [4095, 4096, 1 << 40] {
+        run(async {
+            let target = TestOst::on(DEVICE, 1).await;
+            target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+            target.ost.stop().await.unwrap();
+            change_tables(&target, |kv| {
+                let key = Bytes::copy_from_slice(&part_key(object(1), 0));
+                let mut record = ChunkRecord::decode(&kv.get(CHUNKS, &key).unwrap().unwrap()).unwrap();
+                record.set(7, BlockState::OnDevice { checksum: 1, epoch: 0, address });
+                let mut batch = kv::Batch::default();
+                batch.put(CHUNKS, key, record.encode());
+                batch
+            })
+            .await;
+            let target = target.crash().await;
+            let overwritten = target.write_with(object(1), 0, &pattern(2, 0, MIB), false).await;
+            let removed = target.ask(OstRequest::Destroy(vec![object(1)], None)).await;
+            for refused in [overwritten.map(drop), removed.map(drop)] {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("address of a block"), "{refused}");
+            }
+            target.sync().await;
+            fill(&target, 2, 2, 0..14 * MIB).await;
+            target.restart().await;
+        });
+    }
+}
+
 /// The blocks of the objects there would be given out a second time.
 #[test]
 fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
@@ -353,14 +394,10 @@ fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
         let target = TestOst::on(DEVICE, 1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.ost.stop().await.unwrap();
-        let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
-        let mut replay = |_, _: &kv::Batch| {};
-        let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
         let mut batch = kv::Batch::default();
         batch.delete(GROUPS, Bytes::copy_from_slice(&group_key(0)));
         batch.delete(META, Bytes::from_static(CLEAN_KEY));
-        kv.durable(kv.apply(batch).unwrap()).await.unwrap();
-        kv.close().await.unwrap();
+        change_tables(&target, |_| batch).await;
         let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
         assert!(refused.contains("used, in a group that is recorded as free"), "{refused}");
     });

@@ -329,7 +329,7 @@ impl FileSystem {
                 let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
                 std::fs::write(&config, one).expect("configuration");
                 let format = Program(self.command()).arg("format").arg(&config).args(["--engine", "blocks"]);
-                format.args(&device.split(' ').collect::<Vec<_>>()).succeed();
+                format.args(device.split(' ').collect::<Vec<_>>()).succeed();
             }
             std::fs::write(&config, text).expect("configuration");
             let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };
