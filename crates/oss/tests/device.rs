@@ -373,7 +373,10 @@ fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
                 batch
             })
             .await;
-            let target = target.crash().await;
+            let devices = devices(&target.probe, &target.journal, &target.cold);
+            let seams = target.seams.clone();
+            let ost = Ost::open(seams, devices, "stria", INDEX, quiet_options(), quiet_config()).await.unwrap();
+            let target = TestOst { ost, ..target };
             let overwritten = target.write_with(object(1), 0, &pattern(2, 0, MIB), false).await;
             let removed = target.ask(OstRequest::Destroy(vec![object(1)], None)).await;
             for refused in [overwritten.map(drop), removed.map(drop)] {
@@ -382,7 +385,11 @@ fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
             }
             target.sync().await;
             fill(&target, 2, 2, 0..14 * MIB).await;
-            target.restart().await;
+            target.ost.stop().await.unwrap();
+            assert_eq!(open_again(&target, &target.probe).await, Ok(()), "the labels are intact");
+            let label = |place| target.objects.read(DEVICE_FILE, place * BLOCK, vec![0; 8]);
+            assert_eq!(label(0).await.unwrap().0, b"StriaOST");
+            assert_eq!(label(4095).await.unwrap().0, b"StriaOST");
         });
     }
 }
