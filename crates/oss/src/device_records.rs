@@ -153,11 +153,11 @@ mod tests {
         }
         let geometry = Geometry::new(BLOCKS).unwrap();
         let mut records = vec![(CHUNKS, part_key(ObjectId::new(InodeNumber(1), 0), 0).to_vec(), chunk.encode())];
-        for (group, used) in [(0, vec![0..1, 10..14]), (1, std::iter::once(7231..7232).collect())] {
+        for (group, used) in [(0, &[(0, 1), (10, 14)][..]), (1, &[(7231, 7232)])] {
             let mut runs = FreeRuns::all(geometry.blocks_of(group));
-            for blocks in used {
-                runs.take(&blocks).unwrap();
-                let piece = blocks.start / 512;
+            for (start, end) in used {
+                runs.take(&(*start..*end)).unwrap();
+                let piece = start / 512;
                 records.push((BITMAPS, piece_key(group, piece as u8).to_vec(), runs.used_piece(piece).to_vec()));
             }
             records.push((GROUPS, group_key(group).to_vec(), encode_summary(runs.summary())));
