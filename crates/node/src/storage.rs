@@ -10,11 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use oss::{
-    Engine,
-    device_label::DeviceLabel,
-    directory::device::{DEVICE_BLOCKS_MIN, DEVICE_FILE},
-};
+use oss::{Engine, device_label::DeviceLabel, directory::device::DEVICE_FILE, superblock::DEVICE_BLOCKS_MIN};
 use rustix::fs::{FallocateFlags, fallocate};
 use types::limits::BLOCK_BYTES;
 

@@ -27,7 +27,7 @@ use types::{
     record::DecodeError,
 };
 
-use crate::{directory::device::device_geometry, superblock::Superblock};
+use crate::superblock::{Superblock, device_geometry};
 
 const MAGIC: &[u8; 8] = b"StriaOST";
 const VERSION: u32 = 1;

@@ -18,13 +18,12 @@
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the
 //! version of the whole store: the tables, their keys and the names of host files.
 
+use blocks::Geometry;
 use types::{
     OstIndex,
-    limits::FSNAME_BYTES_MAX,
+    limits::{BLOCK_BYTES, FSNAME_BYTES_MAX},
     record::{DecodeError, RecordReader},
 };
-
-use crate::directory::device::device_geometry;
 
 /// Key of the superblock.
 pub const SUPERBLOCK_KEY: &[u8] = b"superblock";
@@ -42,6 +41,14 @@ pub const RESERVED_KEY: &[u8] = b"reserved";
 const VERSION: u8 = 2;
 /// Of superblocks that name a device.
 const VERSION_DEVICE: u8 = 3;
+
+/// Blocks of the smallest device.
+pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
+
+/// A device of so many blocks, if a target can have it.
+pub fn device_geometry(blocks: u64) -> Option<Geometry> {
+    Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN)
+}
 
 /// Where the data of a target's objects are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

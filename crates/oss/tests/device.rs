@@ -256,7 +256,7 @@ fn tables_with_little_space_take_the_records_of_a_whole_device() {
         assert!(!has_inline(&target, 1) && is_filled(&target, 1, 1, 0..14 * MIB).await);
         let left = free(&target).await;
         assert_eq!(left, 2 * 256 - 2);
-        // All of it would fit, but not its records. (An old answer about space is used for a while.)
+        // The data would fit, but not their records. (Answers about space are used for a while.)
         limit(0);
         let target = target.restart().await;
         assert_eq!(free(&target).await, 0);

@@ -10,7 +10,7 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use blocks::{Geometry, Refusal, Request};
+use blocks::{Refusal, Request};
 use bytes::Bytes;
 use kv::Loading;
 use parking_lot::{Mutex, MutexGuard};
@@ -22,7 +22,7 @@ use super::{BLOCK, DirectoryStore, device_space::DeviceSpace, host_file_state::H
 use crate::{
     device_label::DeviceLabel,
     group_record::decode_summary,
-    superblock::{Engine, RESERVED_KEY, Superblock},
+    superblock::{Engine, RESERVED_KEY, Superblock, device_geometry},
     tables::{GROUPS, parse_group_key},
 };
 
@@ -323,12 +323,4 @@ pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks:
         write_label(device, &label, place).await?;
     }
     DeviceSpace::batch_of_new(geometry, &DeviceLabel::places(blocks)).map_err(io::Error::other)
-}
-
-/// Blocks of the smallest device.
-pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
-
-/// A device of so many blocks, if a target can have it.
-pub fn device_geometry(blocks: u64) -> Option<Geometry> {
-    Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN)
 }

@@ -48,9 +48,9 @@ impl DirectoryStore {
         Ok(device.first_unused(&blocks).map(|block| format!("block {block} of the device is marked as free")))
     }
 
-    /// Makes sure that no block is used in the groups that the tables have as free as a whole: their
-    /// bitmaps are not read before blocks are given out. (The last group, whose bitmap has more bits
-    /// than it has blocks, is none of them: it has a label.)
+    /// Makes sure that no block is used in the groups that the tables have as free as a whole:
+    /// their bitmaps are not read before blocks are given out. (The last group, whose bitmap has
+    /// more bits than it has blocks, is none of them: it has a label.)
     pub(super) fn check_free_groups(&self) -> FsResult<()> {
         let volatile = self.volatile.lock();
         let Some(device) = &volatile.device else { return Ok(()) };
