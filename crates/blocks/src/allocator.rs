@@ -186,10 +186,13 @@ impl Allocator {
         for (group, summary) in (0..).zip(&summaries) {
             let blocks = geometry.blocks_of(group);
             let is_empty = summary.free == 0;
-            let possible = summary.free <= blocks
-                && summary.longest <= summary.free
-                && summary.runs <= summary.free
-                && (is_empty == (summary.longest == 0) && is_empty == (summary.runs == 0));
+            let Summary { free, longest, runs } = *summary;
+            // Between two runs is a block that is not free, and no run is longer than the longest.
+            let gaps = u64::from(runs.saturating_sub(1));
+            let possible = u64::from(free) + gaps <= u64::from(blocks)
+                && u64::from(longest) + gaps <= u64::from(free)
+                && u64::from(free) <= u64::from(runs) * u64::from(longest)
+                && is_empty == (runs == 0);
             if !possible {
                 let start = geometry.start_of(group);
                 return Err(Inconsistent::new(&(start..start + u64::from(blocks)), "described impossibly"));
@@ -465,18 +468,21 @@ impl Allocator {
     /// A read ended; returns blocks that became free, for the device to discard.
     pub fn end_read(&mut self, ticket: ReadTicket) -> Result<Vec<Range<u64>>, Inconsistent> {
         self.retired.end_read(ticket);
-        self.release()
+        self.release(usize::MAX)
     }
 
-    /// All changes up to this one are durable; returns blocks that became free.
-    pub fn durable(&mut self, change: u64) -> Result<Vec<Range<u64>>, Inconsistent> {
+    /// All changes up to this one are durable; returns blocks that became free, in at most so many
+    /// ranges: if there are as many, more may wait for the next call.
+    pub fn durable(&mut self, change: u64, ranges_max: usize) -> Result<Vec<Range<u64>>, Inconsistent> {
         self.retired.durable(change);
-        self.release()
+        self.release(ranges_max)
     }
 
-    fn release(&mut self) -> Result<Vec<Range<u64>>, Inconsistent> {
+    fn release(&mut self, ranges_max: usize) -> Result<Vec<Range<u64>>, Inconsistent> {
         let mut released = Vec::new();
-        while let Some(blocks) = self.retired.pop() {
+        while released.len() < ranges_max
+            && let Some(blocks) = self.retired.pop()
+        {
             self.make_free([blocks.clone()])?;
             released.push(blocks);
         }

@@ -113,7 +113,14 @@ pub(crate) fn mdt_records() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn ost_records() -> Vec<Vec<u8>> {
-    records_of("ost").into_iter().chain(device_records()).collect()
+    let superblock = |blocks| {
+        let engine = oss::Engine::Blocks { blocks };
+        let record = oss::Superblock { index: OstIndex(1), identity: [5; 16], fsname: "stria".to_owned(), engine };
+        let key = oss::superblock::SUPERBLOCK_KEY;
+        [&[oss::tables::META.0, key.len() as u8], key, &record.encode()].concat()
+    };
+    let superblocks = [4096, 0, 1, u64::MAX].map(superblock);
+    records_of("ost").into_iter().chain(device_records()).chain(superblocks).collect()
 }
 
 /// What an OST with a device has in its tables.
@@ -142,7 +149,9 @@ pub(crate) fn device_records() -> Vec<Vec<u8>> {
 pub(crate) fn device_labels() -> Vec<Vec<u8>> {
     let label =
         |fsname: &str, blocks| DeviceLabel { index: OstIndex(1), identity: [5; 16], fsname: fsname.to_owned(), blocks };
-    vec![label("stria", 4096).encode(), label("a", 1 << 40).encode()]
+    [("stria", 4096), ("a", 1 << 40), ("b", 0), ("c", 1), ("d", u64::MAX)]
+        .map(|(name, blocks)| label(name, blocks).encode())
+        .to_vec()
 }
 
 pub(crate) fn mgs_records() -> Vec<Vec<u8>> {

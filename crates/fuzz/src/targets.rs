@@ -58,7 +58,7 @@ use rt::{
     parameters::{Parameter, ParameterTree},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use types::{Fid, FsError, InodeNumber, access_list::AccessList};
+use types::{Fid, FsError, InodeNumber, access_list::AccessList, limits::BLOCK_BYTES};
 
 use crate::corpus::{self, SMALL_STORE};
 
@@ -362,6 +362,8 @@ pub fn device_labels() -> FuzzTarget {
     let run = |input: &[u8]| {
         if let Ok(label) = DeviceLabel::decode(input) {
             assert_eq!(DeviceLabel::decode(&label.encode()).as_ref(), Ok(&label));
+            let [first, last] = DeviceLabel::places(label.blocks);
+            assert!(first < last && last.checked_mul(BLOCK_BYTES).is_some(), "both copies have an offset");
         }
     };
     FuzzTarget { seal: Some(seal_label), ..target("device_labels", 20_000, corpus::device_labels, run) }
@@ -391,6 +393,13 @@ pub fn ost_records() -> FuzzTarget {
         Some((CHUNKS, _, value)) => {
             if let Ok(chunk) = ChunkRecord::decode(&value) {
                 assert_eq!(ChunkRecord::decode(&chunk.encode()), Ok(chunk));
+            }
+        }
+        Some((oss::tables::META, key, value)) if key == oss::superblock::SUPERBLOCK_KEY => {
+            if let Ok(superblock) = oss::Superblock::decode(&value)
+                && let oss::Engine::Blocks { blocks } = superblock.engine
+            {
+                assert!(DeviceLabel::places(blocks)[1].checked_mul(BLOCK_BYTES).is_some(), "its label has an offset");
             }
         }
         _ => {}

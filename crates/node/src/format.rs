@@ -65,7 +65,7 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     let new: Vec<&TargetConfig> = chosen.iter().copied().filter(|target| is_new(target)).collect();
     let osts = new.iter().filter(|target| target.role == Role::Ost).count();
     let storage = arguments.storage.storage(osts)?;
-    preflight::check_targets(&new, &config.fsname)?;
+    preflight::check_targets(&new, &storage, &config.fsname)?;
     let new_mgs = new.iter().copied().find(|target| target.role == Role::Mgs);
     // If there is nothing to do, no key is needed.
     let key = if new.is_empty() { None } else { Some(key_for(&config)?) };

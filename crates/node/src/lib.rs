@@ -169,7 +169,7 @@ impl NodeOptions {
     /// one shows how many there were to be.
     pub fn format_missing(&self) -> anyhow::Result<usize> {
         let missing = self.missing();
-        preflight::check_targets(&missing, &self.fsname)?;
+        preflight::check_targets(&missing, &Storage::HostFiles, &self.fsname)?;
         let existing = server_key::of_targets(&self.targets, &self.fsname)?;
         let key = existing.unwrap_or_else(|| Key::random(&SystemEntropy));
         for target in missing.iter().rev() {

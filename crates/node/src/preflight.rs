@@ -19,6 +19,7 @@ use types::counted;
 use super::{
     config::{Role, TargetConfig},
     identity::Identity,
+    storage::Storage,
 };
 
 /// What formatting takes for a target of any role: two journal segments of 16 MiB, fjall's journal
@@ -28,11 +29,11 @@ const TARGET_BYTES: u64 = 100 << 20;
 const HEADROOM_BYTES: u64 = 16 << 20;
 
 /// Refuses targets that cannot be made where they are to be: something else is there, or there is
-/// not enough space.
-pub fn check_targets(targets: &[&TargetConfig], fsname: &str) -> anyhow::Result<()> {
+/// not enough space. `storage`: of new object storage targets.
+pub fn check_targets(targets: &[&TargetConfig], storage: &Storage, fsname: &str) -> anyhow::Result<()> {
     let mut devices: BTreeMap<u64, Demand> = BTreeMap::new();
     for target in targets {
-        let demand = demand(target).with_context(|| format!("cannot format {}", target.name(fsname)))?;
+        let demand = demand(target, storage).with_context(|| format!("cannot format {}", target.name(fsname)))?;
         match devices.get_mut(&demand.device) {
             Some(known) => known.add(&demand),
             None => drop(devices.insert(demand.device, demand)),
@@ -63,10 +64,12 @@ struct Demand {
     place: PathBuf,
     free_bytes: u64,
     roles: Vec<Role>,
+    /// Of the files that are made for the data of objects.
+    file_bytes: u64,
 }
 
 /// What a target asks of its device. An error if its directory cannot become a target.
-fn demand(target: &TargetConfig) -> anyhow::Result<Demand> {
+fn demand(target: &TargetConfig, storage: &Storage) -> anyhow::Result<Demand> {
     let place = existing_above(&target.dir)?;
     let mut given_back = 0;
     if place == target.dir {
@@ -77,7 +80,11 @@ fn demand(target: &TargetConfig) -> anyhow::Result<Demand> {
     let space = statvfs(&place).with_context(|| format!("cannot access {}", place.display()))?;
     let device = std::fs::metadata(&place)?.dev();
     let free_bytes = (space.f_bavail * space.f_frsize).saturating_add(given_back);
-    Ok(Demand { device, place, free_bytes, roles: vec![target.role] })
+    let file_bytes = match (target.role, storage) {
+        (Role::Ost, Storage::File(bytes)) => *bytes,
+        _ => 0,
+    };
+    Ok(Demand { device, place, free_bytes, roles: vec![target.role], file_bytes })
 }
 
 /// `path`, or the nearest directory above it that exists, which this process must be able to write
@@ -126,6 +133,7 @@ impl Demand {
         let free_now = self.free_bytes.min(other.free_bytes);
         self.free_bytes = self.free_bytes.saturating_add(other.free_bytes - free_now);
         self.roles.extend(&other.roles);
+        self.file_bytes = self.file_bytes.saturating_add(other.file_bytes);
     }
 
     /// Bytes to make the targets and to have any room in them: the reserves of targets on one
@@ -135,7 +143,9 @@ impl Demand {
             Role::Ost => OstOptions::default().reserve_bytes,
             Role::Mgs | Role::Mdt => kv::Config::default().device_reserve_bytes,
         };
-        TARGET_BYTES * self.roles.len() as u64 + self.roles.iter().map(reserve).max().unwrap_or(0) + HEADROOM_BYTES
+        let tables = TARGET_BYTES * self.roles.len() as u64;
+        let reserve = self.roles.iter().map(reserve).max().unwrap_or(0);
+        (tables + reserve + HEADROOM_BYTES).saturating_add(self.file_bytes)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -164,7 +174,6 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::Storage;
 
     fn target(role: Role, dir: &Path) -> TargetConfig {
         TargetConfig { role, index: 0, dir: dir.to_owned() }
@@ -173,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_too_small_is_told_with_what_is_needed() {
         let roles = vec![Role::Mgs, Role::Mdt, Role::Ost, Role::Ost, Role::Ost, Role::Ost];
-        let mut demand = Demand { device: 1, place: "/data".into(), free_bytes: 600 << 20, roles };
+        let mut demand = Demand { device: 1, place: "/data".into(), free_bytes: 600 << 20, roles, file_bytes: 0 };
         assert_eq!(
             demand.refusal().unwrap(),
             "/data has 600 MiB free, but the MGS, 1 MDT, 4 OSTs there need 744 MiB; nothing was created: use a larger device, \
@@ -181,6 +190,15 @@ mod tests {
         );
         demand.free_bytes = 744 << 20;
         assert_eq!(demand.refusal(), None);
+        let place = tempfile::tempdir().unwrap();
+        let new: Vec<TargetConfig> = ["a", "b"].map(|name| target(Role::Ost, &place.path().join(name))).into();
+        let new: Vec<&TargetConfig> = new.iter().collect();
+        // Each alone would fit.
+        let free = statvfs(place.path()).unwrap();
+        let half = Storage::File(free.f_bavail * free.f_frsize / 5 * 3);
+        let refused = format!("{:#}", check_targets(&new, &half, "stria").unwrap_err());
+        assert!(refused.contains("2 OSTs there need"), "{refused}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     /// The constant that the refusal rests on.
@@ -212,13 +230,13 @@ mod tests {
         let fine = target(Role::Mgs, &place.path().join("a/b/c"));
         let refused = |dir: &Path| {
             let targets = [&fine, &target(Role::Ost, dir)].map(Clone::clone);
-            let refused = check_targets(&targets.iter().collect::<Vec<_>>(), "stria");
+            let refused = check_targets(&targets.iter().collect::<Vec<_>>(), &Storage::HostFiles, "stria");
             format!("{:#}", refused.unwrap_err())
         };
         assert!(refused(&file).ends_with("file is not a directory"));
         assert!(refused(&file.join("below/ost")).ends_with("file is not a directory"));
         assert!(refused(&full).contains("is not empty") && refused(&full).contains("thesis.tex"));
-        check_targets(&[&fine], "stria").unwrap();
+        check_targets(&[&fine], &Storage::HostFiles, "stria").unwrap();
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2, "nothing was made");
         assert_eq!(std::fs::read_dir(&full).unwrap().count(), 1);
     }

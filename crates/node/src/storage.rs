@@ -3,23 +3,25 @@
 
 use std::{
     fs::File,
-    io::{ErrorKind, Read, Seek, SeekFrom},
-    os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink},
+    io::{Seek, SeekFrom},
+    os::unix::fs::{FileExt, OpenOptionsExt, symlink},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use oss::{
-    Engine,
-    device_label::DeviceLabel,
-    directory::device::{DEVICE_BLOCKS_MIN, DEVICE_FILE},
-};
+use oss::{Engine, device_label::DeviceLabel, directory::device::DEVICE_FILE, superblock::DEVICE_BLOCKS_MIN};
 use rustix::fs::{FallocateFlags, fallocate};
 use types::limits::BLOCK_BYTES;
 
 /// Bytes of the largest device.
 const DEVICE_BYTES_MAX: u64 = 1 << 58;
+/// Where a device has what tells its use: the labels of partition tables, file systems, volumes and
+/// swap are in its first bytes, backups of them and those of some arrays in its last ones.
+const FIRST_BYTES: u64 = 128 << 10;
+const LAST_BYTES: u64 = 1 << 20;
+
+const _: () = assert!(FIRST_BYTES + LAST_BYTES <= DEVICE_BLOCKS_MIN * BLOCK_BYTES, "every device has both");
 
 /// Kinds of stores, as they are named on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -41,6 +43,9 @@ pub struct StorageArgs {
     /// formatted. All that it holds is lost
     #[arg(long, value_name = "DEV", conflicts_with = "size")]
     pub device: Option<PathBuf>,
+    /// With --device: format it even if it seems to hold data, which are lost
+    #[arg(long, requires = "device")]
+    pub force: bool,
     /// With --engine blocks: the size of a file to be made in the target's directory, as 100G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
@@ -52,7 +57,12 @@ pub enum Storage {
     /// In host files.
     HostFiles,
     /// On a block device, or in an existing file.
-    Device(PathBuf),
+    Device {
+        /// Its absolute path.
+        path: PathBuf,
+        /// Whatever it holds is not needed.
+        force: bool,
+    },
     /// In a file of so many bytes, which is to be made.
     File(u64),
 }
@@ -67,7 +77,9 @@ impl StorageArgs {
             (EngineName::Blocks, Some(_), _) if osts != 1 => {
                 bail!("--device is for one object storage target, and {osts} are to be formatted")
             }
-            (EngineName::Blocks, Some(device), _) => Ok(Storage::Device(std::path::absolute(device)?)),
+            (EngineName::Blocks, Some(device), _) => {
+                Ok(Storage::Device { path: std::path::absolute(device)?, force: self.force })
+            }
             (EngineName::Blocks, None, Some(size)) => {
                 let range = DEVICE_BLOCKS_MIN * BLOCK_BYTES..=DEVICE_BYTES_MAX;
                 let bytes =
@@ -81,29 +93,25 @@ impl StorageArgs {
 impl Storage {
     /// Makes it in the directory of a target that is being formatted.
     pub fn make(&self, directory: &Path) -> anyhow::Result<Engine> {
-        let (place, bytes) = match self {
+        let bytes = match self {
             Storage::HostFiles => {
                 let path = directory.join("objects");
                 std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
                 return Ok(Engine::Directory);
             }
-            Storage::Device(device) => {
-                let bytes = check_device(device).with_context(|| format!("cannot use {}", device.display()))?;
+            Storage::Device { path, force } => {
+                let bytes = check_device(path, *force).with_context(|| format!("cannot use {}", path.display()))?;
                 let link = directory.join(DEVICE_FILE);
-                symlink(device, &link).with_context(|| format!("cannot create {}", link.display()))?;
-                (device.clone(), bytes)
+                symlink(path, &link).with_context(|| format!("cannot create {}", link.display()))?;
+                bytes
             }
             Storage::File(bytes) => {
                 let path = directory.join(DEVICE_FILE);
                 make_file(&path, *bytes).with_context(|| format!("cannot make {} of {bytes} bytes", path.display()))?;
-                (path, *bytes)
+                *bytes
             }
         };
-        let blocks = bytes / BLOCK_BYTES;
-        if blocks < DEVICE_BLOCKS_MIN {
-            bail!("{} has {bytes} bytes, and at least {} are needed", place.display(), DEVICE_BLOCKS_MIN * BLOCK_BYTES);
-        }
-        Ok(Engine::Blocks { blocks })
+        Ok(Engine::Blocks { blocks: bytes / BLOCK_BYTES })
     }
 }
 
@@ -115,34 +123,38 @@ fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of a device that nothing uses, as far as can be seen.
-fn check_device(device: &Path) -> anyhow::Result<u64> {
-    let kind = std::fs::metadata(device)?.file_type();
-    let mut options = File::options();
-    options.read(true).write(true);
-    if kind.is_block_device() {
-        // Linux refuses it while the device is mounted, or part of another one.
-        options.custom_flags(libc::O_EXCL);
-    } else if !kind.is_file() {
-        bail!("it is neither a block device nor a file");
-    }
-    let mut file = match options.open(device) {
-        Err(error) if error.kind() == ErrorKind::ResourceBusy => bail!("it is in use"),
-        opened => opened?,
-    };
+/// Bytes of a device that nothing uses and that holds nothing, as far as can be seen. `force`: what
+/// it holds is not looked at.
+fn check_device(device: &Path, force: bool) -> anyhow::Result<u64> {
+    let mut file = rt::real::open_alone(device)?;
     let bytes = file.seek(SeekFrom::End(0))?;
-    if bytes >= BLOCK_BYTES {
-        let mut block = vec![0; BLOCK_BYTES as usize];
-        file.seek(SeekFrom::Start(0))?;
-        file.read_exact(&mut block)?;
-        if let Ok(label) = DeviceLabel::decode(&block) {
-            bail!(
-                "it has the data of {}; if they are not needed any more, overwrite its first {BLOCK_BYTES} bytes",
-                oss::superblock::target_name(&label.fsname, label.index)
-            );
-        }
+    if bytes < DEVICE_BLOCKS_MIN * BLOCK_BYTES {
+        bail!("it has {bytes} bytes, and at least {} are needed", DEVICE_BLOCKS_MIN * BLOCK_BYTES);
+    }
+    if !force && let Some(found) = data_of(&file, bytes)? {
+        bail!("it has {found}; if they are not needed any more, use --force");
     }
     Ok(bytes)
+}
+
+/// What a device of so many bytes seems to hold.
+fn data_of(device: &File, bytes: u64) -> std::io::Result<Option<String>> {
+    // After the last whole block there may be a rest, of which nothing is used.
+    for place in DeviceLabel::places(bytes / BLOCK_BYTES) {
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        device.read_exact_at(&mut block, place * BLOCK_BYTES)?;
+        if let Ok(label) = DeviceLabel::decode(&block) {
+            return Ok(Some(format!("the data of {}", oss::superblock::target_name(&label.fsname, label.index))));
+        }
+    }
+    for (name, start, length) in [("first", 0, FIRST_BYTES), ("last", bytes - LAST_BYTES, LAST_BYTES)] {
+        let mut part = vec![0; length as usize];
+        device.read_exact_at(&mut part, start)?;
+        if part.iter().any(|byte| *byte != 0) {
+            return Ok(Some(format!("other data: its {name} {} KiB are not all zeros", length >> 10)));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -150,7 +162,19 @@ mod tests {
     use super::*;
 
     fn arguments(engine: EngineName, device: Option<&str>, size: Option<&str>) -> StorageArgs {
-        StorageArgs { engine, device: device.map(PathBuf::from), size: size.map(str::to_owned) }
+        StorageArgs { engine, device: device.map(PathBuf::from), force: false, size: size.map(str::to_owned) }
+    }
+
+    fn device(path: &Path) -> Storage {
+        Storage::Device { path: path.to_owned(), force: false }
+    }
+
+    /// The refusal of a device.
+    fn refused(path: &Path) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = format!("{:#}", device(path).make(directory.path()).unwrap_err());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
+        refused
     }
 
     #[test]
@@ -160,7 +184,7 @@ mod tests {
             arguments(engine, device, size).storage(osts).map_err(|error| error.to_string())
         };
         assert_eq!(storage(Directory, None, None, 3), Ok(Storage::HostFiles));
-        assert_eq!(storage(Blocks, Some("/dev/vdb"), None, 1), Ok(Storage::Device("/dev/vdb".into())));
+        assert_eq!(storage(Blocks, Some("/dev/vdb"), None, 1), Ok(device("/dev/vdb".as_ref())));
         assert_eq!(storage(Blocks, None, Some("100G"), 3), Ok(Storage::File(100 << 30)));
         for (engine, device, size, osts, expected) in [
             (Directory, Some("/dev/vdb"), None, 1, "are for --engine blocks"),
@@ -184,17 +208,46 @@ mod tests {
         let file = place.path().join(DEVICE_FILE);
         let found = std::fs::metadata(&file).unwrap();
         assert!(found.len() == bytes && std::os::unix::fs::MetadataExt::blocks(&found) * 512 >= bytes);
-        let refused = |device: &Path| {
-            let directory = tempfile::tempdir().unwrap();
-            format!("{:#}", Storage::Device(device.to_owned()).make(directory.path()).unwrap_err())
-        };
         assert!(refused(place.path()).contains("neither a block device nor a file"));
         assert!(refused(&place.path().join("missing")).contains("No such file"));
         let small = place.path().join("small");
         std::fs::write(&small, "text").unwrap();
         assert!(refused(&small).contains("has 4 bytes"));
-        let label = DeviceLabel { index: types::OstIndex(3), identity: [1; 16], fsname: "stria".into(), blocks: 9 };
-        std::fs::write(&file, label.encode()).unwrap();
-        assert!(refused(&file).contains("it has the data of stria-OST0003"));
+    }
+
+    #[test]
+    fn a_device_with_data_is_refused_and_stays_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("image");
+        let bytes = DEVICE_BLOCKS_MIN * BLOCK_BYTES + 512;
+        let label =
+            DeviceLabel { index: types::OstIndex(3), identity: [1; 16], fsname: "stria".into(), blocks: 1 << 20 };
+        let (ours, target) = (label.encode(), "it has the data of stria-OST0003; ");
+        for (offset, data, expected) in [
+            // The magic number of ext4, in its superblock at 1 KiB.
+            (1024 + 56, &[0x53, 0xef][..], "its first 128 KiB are not all zeros"),
+            (510, &[0x55, 0xaa], "its first 128 KiB"),
+            // That of swap; of btrfs; of the backup of a partition table.
+            (4086, b"SWAPSPACE2", "its first 128 KiB"),
+            ((64 << 10) + 64, b"_BHRfS_M", "its first 128 KiB"),
+            (bytes - 512, b"EFI PART", "its last 1024 KiB"),
+            (0, &ours, target),
+            (bytes - 512 - BLOCK_BYTES, &ours, target),
+        ] {
+            let file = File::create(&path).unwrap();
+            file.set_len(bytes).unwrap();
+            file.write_all_at(data, offset).unwrap();
+            let before = std::fs::read(&path).unwrap();
+            let refusal = refused(&path);
+            assert!(refusal.contains(expected) && refusal.contains("use --force"), "{refusal}");
+            assert!(std::fs::read(&path).unwrap() == before);
+            let directory = tempfile::tempdir().unwrap();
+            let forced = Storage::Device { path: path.clone(), force: true }.make(directory.path()).unwrap();
+            assert_eq!(forced, Engine::Blocks { blocks: DEVICE_BLOCKS_MIN });
+        }
+        File::create(&path).unwrap().set_len(bytes).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(device(&path).make(directory.path()).unwrap(), Engine::Blocks { blocks: DEVICE_BLOCKS_MIN });
+        assert_eq!(std::fs::read_link(directory.path().join(DEVICE_FILE)).unwrap(), path);
     }
 }

@@ -354,7 +354,8 @@ fn is_one_run(one: &(BlockState, Option<Former>), next: &(BlockState, Option<For
 fn decode_address(reader: &mut RecordReader<'_>, blocks: u64) -> Result<u64, DecodeError> {
     let address = reader.varint()?;
     let fits = address.checked_add(blocks).is_some_and(|end| end <= ADDRESS_END);
-    if fits { Ok(address) } else { Err(reader.out_of_range("address of a block")) }
+    // The first block of every device has its label.
+    if fits && address > 0 { Ok(address) } else { Err(reader.out_of_range("address of a block")) }
 }
 
 fn decode_run(reader: &mut RecordReader<'_>, kind: u64, states: &mut [BlockState]) -> Result<(), DecodeError> {
@@ -390,8 +391,8 @@ mod tests {
 
     /// A state, and a former place if it may have one; the addresses of a run follow each other.
     fn any_device_state() -> impl Strategy<Value = (BlockState, Option<Former>)> {
-        let former = prop::option::of((any::<u32>(), 0u64..1 << 40));
-        let on_device = (any::<u32>(), prop_oneof![Just(0), 1u64..4], 0u64..1 << 40, former);
+        let former = prop::option::of((any::<u32>(), 1u64..1 << 40));
+        let on_device = (any::<u32>(), prop_oneof![Just(0), 1u64..4], 1u64..1 << 40, former);
         prop_oneof![
             any_state().prop_filter_map("of a device", |state| (!state.is_in_place()).then_some((state, None))),
             on_device.prop_map(|(checksum, epoch, address, former)| {
@@ -513,7 +514,7 @@ mod tests {
         let mut record = ChunkRecord::default();
         let former = Former { checksum: 3, address: 4 };
         for block in 0..3 {
-            record.set(block, BlockState::OnDevice { checksum: 1, epoch: 5 + block, address: block });
+            record.set(block, BlockState::OnDevice { checksum: 1, epoch: 5 + block, address: 10 + block });
             record.set_former(block, former);
         }
         record.forget_flushed(5);

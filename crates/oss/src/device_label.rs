@@ -27,7 +27,7 @@ use types::{
     record::DecodeError,
 };
 
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, device_geometry};
 
 const MAGIC: &[u8; 8] = b"StriaOST";
 const VERSION: u32 = 1;
@@ -112,7 +112,11 @@ impl DeviceLabel {
         let fsname = std::str::from_utf8(&block[43..43 + name_bytes]);
         let fsname = fsname.map_err(|_| damaged(RecordDamage::OutOfRange("file system name")))?.to_owned();
         let index = OstIndex(u16::from_le_bytes(array(block, 12)));
-        Ok(Self { index, identity: array(block, 14), fsname, blocks: u64::from_le_bytes(array(block, 30)) })
+        let blocks = u64::from_le_bytes(array(block, 30));
+        if device_geometry(blocks).is_none() {
+            return Err(damaged(RecordDamage::OutOfRange("blocks of the device")));
+        }
+        Ok(Self { index, identity: array(block, 14), fsname, blocks })
     }
 }
 
@@ -142,6 +146,9 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             assert!(DeviceLabel::decode(&damaged).is_err(), "{at}");
+        }
+        for blocks in [0, 1, 4095, 1 << 50, u64::MAX] {
+            assert!(DeviceLabel::decode(&DeviceLabel { blocks, ..label() }.encode()).is_err(), "{blocks}");
         }
         assert!(DeviceLabel::decode(&bytes[1..]).is_err());
         assert!(DeviceLabel::decode(&[0; 4096]).is_err());

@@ -18,9 +18,10 @@
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the
 //! version of the whole store: the tables, their keys and the names of host files.
 
+use blocks::Geometry;
 use types::{
     OstIndex,
-    limits::FSNAME_BYTES_MAX,
+    limits::{BLOCK_BYTES, FSNAME_BYTES_MAX},
     record::{DecodeError, RecordReader},
 };
 
@@ -40,6 +41,14 @@ pub const RESERVED_KEY: &[u8] = b"reserved";
 const VERSION: u8 = 2;
 /// Of superblocks that name a device.
 const VERSION_DEVICE: u8 = 3;
+
+/// Blocks of the smallest device.
+pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
+
+/// A device of so many blocks, if a target can have it.
+pub fn device_geometry(blocks: u64) -> Option<Geometry> {
+    Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN)
+}
 
 /// Where the data of a target's objects are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +115,11 @@ impl Superblock {
         let name = reader.take(name_bytes)?;
         let engine = if has_device { Engine::Blocks { blocks: reader.u64()? } } else { Engine::Directory };
         reader.finish()?;
+        if let Engine::Blocks { blocks } = engine
+            && device_geometry(blocks).is_none()
+        {
+            return Err(reader.out_of_range("blocks of the device"));
+        }
         let fsname = std::str::from_utf8(name).map_err(|_| reader.out_of_range("file system name"))?;
         if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX {
             return Err(reader.out_of_range("length of the file system name"));
@@ -193,7 +207,7 @@ mod tests {
 
     #[test]
     fn damage_is_an_error() {
-        for engine in [Engine::Directory, Engine::Blocks { blocks: 9 }] {
+        for engine in [Engine::Directory, Engine::Blocks { blocks: 4096 }] {
             let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into(), engine }.encode();
             for length in 0..bytes.len() {
                 assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
@@ -203,6 +217,13 @@ mod tests {
             Superblock::decode(&[9]),
             Err(DecodeError { record: "superblock", damage: RecordDamage::Version { found: 9, expected: VERSION } })
         );
+        for (blocks, is_possible) in
+            [(0, false), (1, false), (4095, false), (4096, true), (1 << 50, false), (u64::MAX, false)]
+        {
+            let engine = Engine::Blocks { blocks };
+            let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into(), engine }.encode();
+            assert_eq!(Superblock::decode(&bytes).is_ok(), is_possible, "{blocks}");
+        }
         assert!(Mark::decode(&[1, 2]).is_err());
         assert!(Totals::decode(&[]).is_err());
     }

@@ -2,10 +2,22 @@
 
 use crate::common;
 
-use std::task::{Context, Poll, Waker};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
-use common::{CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, quiet_config, quiet_options, run};
-use oss::{Engine, Ost, OstOptions, directory::device::DEVICE_FILE};
+use bytes::Bytes;
+use common::{
+    CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, probe::Probe, quiet_config, quiet_options, run,
+};
+use oss::{
+    Engine, Ost, OstOptions,
+    chunk_record::{BlockState, ChunkRecord},
+    directory::device::DEVICE_FILE,
+    superblock::CLEAN_KEY,
+    tables::{CHUNKS, GROUPS, META, group_key, part_key},
+};
 use rpc::{
     Handler,
     message::{OstReply, OstRequest, ost::SpaceChange},
@@ -103,7 +115,7 @@ fn overwritten_data_come_back_if_the_new_ones_are_lost() {
             let objects = target.objects.power_loss(&entropy, Unflushed::KeptOrLost);
             let journal = target.journal.power_loss(&entropy, Unflushed::Lost);
             let cold = target.cold.power_loss(&entropy);
-            let probe = common::probe::Probe::new(objects.clone());
+            let probe = Probe::new(objects.clone());
             let devices = devices(&probe, &journal, &cold);
             let ost = common::open(&target.seams, devices, quiet_options(), quiet_config()).await;
             let target = TestOst { objects, probe, journal, cold, ost, ..target };
@@ -223,6 +235,50 @@ fn a_full_device_is_filled_to_its_last_block_and_can_be_overwritten() {
     });
 }
 
+/// What is written to the device takes next to nothing there.
+#[test]
+fn tables_with_little_space_take_the_records_of_a_whole_device() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.objects.allocate(DEVICE_FILE, 0, 4096 * BLOCK).await.unwrap();
+        let objects = target.objects.clone();
+        let limit = |left: u64| objects.set_capacity(4096 * BLOCK + quiet_config().device_reserve_bytes + left);
+        // Less than one write has.
+        limit(256 * KIB);
+        for piece in 0..14 {
+            target.write(object(1), piece * MIB, &pattern(1, piece * MIB, MIB)).await;
+            // Overwritten at once: to new places, too.
+            if piece < 2 {
+                target.write(object(1), piece * MIB, &pattern(1, piece * MIB, MIB)).await;
+                target.sync().await;
+            }
+        }
+        assert!(!has_inline(&target, 1) && is_filled(&target, 1, 1, 0..14 * MIB).await);
+        let left = free(&target).await;
+        assert_eq!(left, 2 * 256 - 2);
+        // The data would fit, but not their records. (Answers about space are used for a while.)
+        limit(0);
+        let target = target.restart().await;
+        assert_eq!(free(&target).await, 0);
+        let refused = target.write_with(object(2), 0, &pattern(2, 0, MIB), false).await;
+        assert_eq!(refused.unwrap_err(), FsError::NoSpace);
+        limit(256 * KIB);
+        assert_eq!(free(&target).await, left);
+        target.write(object(2), 0, &pattern(2, 0, MIB)).await;
+        // What overwrites a full device goes to the tables, which have little.
+        target.write(object(3), 0, &pattern(3, 0, (left - 256) * BLOCK)).await;
+        assert_eq!(free(&target).await, 0);
+        limit(3 * MIB);
+        for version in 4..6 {
+            for piece in 0..14 {
+                target.write(object(1), piece * MIB, &pattern(version, piece * MIB, MIB)).await;
+            }
+            assert!(is_filled(&target, 1, version, 0..14 * MIB).await);
+        }
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+    });
+}
+
 #[test]
 fn what_is_reserved_on_a_device_is_not_given_to_others() {
     run(async {
@@ -291,21 +347,86 @@ fn rot_on_the_device_is_an_error_with_the_objects_name() {
     });
 }
 
+/// Changes the tables of a stopped target.
+async fn change_tables(target: &TestOst, change: impl FnOnce(&kv::Store) -> kv::Batch) {
+    let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
+    let mut replay = |_, _: &kv::Batch| {};
+    let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
+    kv.durable(kv.apply(change(&kv)).unwrap()).await.unwrap();
+    kv.close().await.unwrap();
+}
+
+/// Freeing them would give a label out.
+#[test]
+fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
+    for address in [4095, 4096, 1 << 40] {
+        run(async {
+            let target = TestOst::on(DEVICE, 1).await;
+            target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+            target.ost.stop().await.unwrap();
+            change_tables(&target, |kv| {
+                let key = Bytes::copy_from_slice(&part_key(object(1), 0));
+                let mut record = ChunkRecord::decode(&kv.get(CHUNKS, &key).unwrap().unwrap()).unwrap();
+                record.set(7, BlockState::OnDevice { checksum: 1, epoch: 0, address });
+                let mut batch = kv::Batch::default();
+                batch.put(CHUNKS, key, record.encode());
+                batch
+            })
+            .await;
+            let devices = devices(&target.probe, &target.journal, &target.cold);
+            let seams = target.seams.clone();
+            let ost = Ost::open(seams, devices, "stria", INDEX, quiet_options(), quiet_config()).await.unwrap();
+            let target = TestOst { ost, ..target };
+            let overwritten = target.write_with(object(1), 0, &pattern(2, 0, MIB), false).await;
+            let removed = target.ask(OstRequest::Destroy(vec![object(1)], None)).await;
+            for refused in [overwritten.map(drop), removed.map(drop)] {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("address of a block"), "{refused}");
+            }
+            target.sync().await;
+            fill(&target, 2, 2, 0..14 * MIB).await;
+            target.ost.stop().await.unwrap();
+            assert_eq!(open_again(&target, &target.probe).await, Ok(()), "the labels are intact");
+            let label = |place| target.objects.read(DEVICE_FILE, place * BLOCK, vec![0; 8]);
+            assert_eq!(label(0).await.unwrap().0, b"StriaOST");
+            assert_eq!(label(4095).await.unwrap().0, b"StriaOST");
+        });
+    }
+}
+
+/// The blocks of the objects there would be given out a second time.
+#[test]
+fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.ost.stop().await.unwrap();
+        let mut batch = kv::Batch::default();
+        batch.delete(GROUPS, Bytes::copy_from_slice(&group_key(0)));
+        batch.delete(META, Bytes::from_static(CLEAN_KEY));
+        change_tables(&target, |_| batch).await;
+        let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
+        assert!(refused.contains("used, in a group that is recorded as free"), "{refused}");
+    });
+}
+
+/// Opens a stopped target on this device, and stops it.
+async fn open_again(target: &TestOst, device: &Probe) -> Result<(), String> {
+    let devices = devices(device, &target.journal, &target.cold);
+    let options = OstOptions { audits: true, ..quiet_options() };
+    match Ost::open(target.seams.clone(), devices, "stria", INDEX, options, quiet_config()).await {
+        Ok(ost) => ost.stop().await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[test]
 fn a_device_is_told_by_its_label() {
     run(async {
         let target = TestOst::on(DEVICE, 1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.ost.stop().await.unwrap();
-        let open = async |objects: &MemoryDevice| {
-            let devices = devices(&common::probe::Probe::new(objects.clone()), &target.journal, &target.cold);
-            let options = OstOptions { audits: true, ..quiet_options() };
-            let opened = Ost::open(target.seams.clone(), devices, "stria", INDEX, options, quiet_config()).await;
-            match opened {
-                Ok(ost) => ost.stop().await.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            }
-        };
+        let open = async |objects: &MemoryDevice| open_again(&target, &Probe::new(objects.clone())).await;
         for copy in [0, 4095] {
             target.objects.flip_bit(DEVICE_FILE, copy * BLOCK + 20, 1);
             assert_eq!(open(&target.objects).await, Ok(()), "one copy is enough");
@@ -313,11 +434,36 @@ fn a_device_is_told_by_its_label() {
             block = target.objects.read(DEVICE_FILE, copy * BLOCK, block).await.unwrap().0;
             assert_eq!(&block[..8], b"StriaOST", "and the other is written again");
         }
+        for copy in [0, 4095] {
+            let probe = Probe::new(target.objects.clone());
+            *probe.unreadable.lock() = Some((DEVICE_FILE.to_owned(), copy * BLOCK));
+            assert_eq!(open_again(&target, &probe).await, Ok(()), "one copy is enough");
+            assert_eq!(probe.take_flushes().get(DEVICE_FILE), Some(&1), "and the other is written again");
+            target.objects.flip_bit(DEVICE_FILE, (4095 - copy) * BLOCK + 20, 1);
+            let refused = open_again(&target, &probe).await.unwrap_err();
+            assert!(refused.contains("a bad sector") && refused.contains("checksum"), "{refused}");
+            target.objects.flip_bit(DEVICE_FILE, (4095 - copy) * BLOCK + 20, 1);
+        }
         let other = TestOst::on(DEVICE, 2).await;
         let refused = open(&other.objects).await.unwrap_err();
         assert!(refused.contains("belongs to stria-OST0003"), "{refused}");
         let none = open(&MemoryDevice::new()).await.unwrap_err();
-        assert!(none.contains("label of a device"), "{none}");
+        assert!(none.contains("not found"), "{none}");
+    });
+}
+
+/// Even if nothing is missing but what the last label was in.
+#[test]
+fn a_device_that_became_smaller_is_refused_and_stays_as_it_is() {
+    run(async {
+        for bytes in [4095 * BLOCK, 4096 * BLOCK - 1, 8 * MIB, BLOCK, 100, 0] {
+            let target = TestOst::on(DEVICE, 1).await;
+            target.ost.stop().await.unwrap();
+            target.objects.truncate(DEVICE_FILE, bytes).await.unwrap();
+            let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
+            assert!(refused.contains("smaller than it was formatted"), "{refused}");
+            assert_eq!(target.objects.length(DEVICE_FILE).await.unwrap(), Some(bytes));
+        }
     });
 }
 
@@ -325,8 +471,7 @@ fn a_device_is_told_by_its_label() {
 fn a_device_that_is_too_small_is_refused() {
     run(async {
         let target = TestOst::new(1).await;
-        let fresh =
-            || devices(&common::probe::Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
+        let fresh = || devices(&Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
         for blocks in [0, 1, 4095, 1 << 50] {
             let engine = Engine::Blocks { blocks };
             let refused = Ost::format_with(&target.seams, &fresh(), "stria", INDEX, engine, quiet_config()).await;

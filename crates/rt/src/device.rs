@@ -47,6 +47,15 @@ pub trait Device: Send + Sync {
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
     /// Names of all files whose name starts with `prefix`, sorted.
     fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>>;
+    /// Takes an existing file, or what it links to, for this process alone, and keeps it open for
+    /// reading and writing as long as the device is used: every later operation is on what was
+    /// opened now. `NotFound` if there is none; `ResourceBusy` if another process, or another use
+    /// of the device, has it. A device that only one process can know just looks whether it is
+    /// there.
+    fn hold(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        let length = self.length(file);
+        Box::pin(async move { length.await?.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
     /// Space of the device.
     fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>>;
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, os::unix::fs::OpenOptionsExt, path::PathBuf, process::Command};
 
 use common::{
     FileSystem, Program, TIMEOUT,
@@ -123,28 +123,53 @@ fn a_device_in_use_and_one_with_data_are_refused() {
         directory.display()
     );
     fs::write(&other, text).expect("configuration");
-    let format = |options: &str| -> common::Output {
+    let format = |system: &FileSystem, options: &str| -> common::Output {
         let line: Program = system.shell(&format!("stria format {} --engine blocks {options}", other.display()));
         line.output()
     };
+    let image = system.place().data("image");
+    fs::write(&image, vec![1; 64 << 20]).expect("image");
+    let on_image = format!("--device {}", image.display());
     for (options, expected) in [
-        (on_device.as_str(), "it has the data of stria-OST0000"),
+        (on_device.as_str(), "it is in use"),
+        (&format!("{on_device} --force"), "it is in use"),
+        (&on_image, "its first 128 KiB are not all zeros; if they are not needed any more, use --force"),
         ("--device /dev/null", "neither a block device nor a file"),
         ("--size 1M", "--size"),
         ("", "needs --device DEV or --size SIZE"),
     ] {
-        let refused = format(options);
+        let refused = format(&system, options);
         assert!(refused.status != 0 && refused.stderr.contains(expected), "{options}: {}", refused.stderr);
     }
-    // Another device in its place, as after a change of names.
+    assert!(fs::read(&image).expect("image").iter().all(|byte| *byte == 1), "it is as it was");
     system.kill_server(1);
+    let refused = format(&system, &on_device);
+    assert!(refused.status != 0 && refused.stderr.contains("it has the data of stria-OST0000"), "{}", refused.stderr);
+    let formatted = format(&system, &format!("{on_image} --force"));
+    assert!(formatted.status == 0, "{}", formatted.stderr);
+    // Somebody else has the device.
+    let serve = || system.shell(&format!("stria serve {}", system.place().data("oss.toml").display())).output();
+    let held =
+        fs::File::options().read(true).write(true).custom_flags(libc::O_EXCL).open(&device.device).expect("open");
+    let server = serve();
+    assert!(server.status != 0 && server.stderr.contains("in use"), "{}", server.stderr);
+    drop(held);
+    // Another device in its place, as after a change of names.
     let link = system.place().data("ost0").join("device");
     fs::rename(&link, link.with_extension("kept")).expect("rename");
-    let server = system.shell(&format!("stria serve {}", system.place().data("oss.toml").display())).output();
+    let server = serve();
     assert!(server.status != 0 && server.stderr.contains("is missing"), "{}", server.stderr);
-    std::os::unix::fs::symlink(&other, &link).expect("link");
-    let server = system.shell(&format!("stria serve {}", system.place().data("oss.toml").display())).output();
-    assert!(server.status != 0 && server.stderr.contains("label of a device"), "{}", server.stderr);
+    for (other, expected) in [(&other, "smaller than it was formatted"), (&image, "belongs to stria-OST0009")] {
+        std::os::unix::fs::symlink(other, &link).expect("link");
+        let server = serve();
+        assert!(server.status != 0 && server.stderr.contains(expected), "{}", server.stderr);
+        fs::remove_file(&link).expect("unlink");
+    }
+    let missing = system.place().data("missing");
+    std::os::unix::fs::symlink(&missing, &link).expect("link");
+    let server = serve();
+    assert!(server.status != 0 && server.stderr.contains("No such file"), "{}", server.stderr);
+    assert!(!missing.exists(), "it is not made");
     fs::remove_file(&link).expect("unlink");
     fs::rename(link.with_extension("kept"), &link).expect("rename");
     system.start_server(1);

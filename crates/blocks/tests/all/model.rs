@@ -222,7 +222,7 @@ impl Model {
             Step::Free { extent, from, blocks } => self.free(extent, from, blocks),
             Step::Durable => {
                 self.durable = self.change;
-                let released = self.allocator.durable(self.change).unwrap();
+                let released = self.allocator.durable(self.change, usize::MAX).unwrap();
                 self.release(&released);
             }
             Step::BeginRead => {
@@ -303,5 +303,5 @@ fn what_the_device_says_is_not_believed_if_it_contradicts_itself() {
     opened.load(0, &bitmap(&runs)).unwrap();
     assert!(matches!(opened.free(&(4..6), 1), Err(Refusal::Inconsistent(_))), "one of them is free");
     opened.free(&(5..9), 1).unwrap();
-    assert!(opened.durable(1).unwrap().into_iter().eq(std::iter::once(5..9)));
+    assert!(opened.durable(1, usize::MAX).unwrap().into_iter().eq(std::iter::once(5..9)));
 }

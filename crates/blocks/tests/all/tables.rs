@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Refusal, Request};
+use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Refusal, Request, Summary};
 
 use super::{append, object, write};
 
@@ -31,7 +31,7 @@ fn holes(table: &str) -> Vec<u32> {
     for run in &files[7] {
         allocator.free(run, 1).unwrap();
     }
-    allocator.durable(1).unwrap();
+    allocator.durable(1, usize::MAX).unwrap();
     let (histogram, left_out) = allocator.histogram();
     assert_eq!(left_out, 0);
     lengths(&histogram)
@@ -154,6 +154,50 @@ fn free_blocks_that_a_record_names_again_are_used() {
     allocator.audit();
     allocator.free(&again, 1).unwrap();
     assert_eq!(allocator.unrecorded_blocks(), 69_990);
-    allocator.durable(1).unwrap();
+    allocator.durable(1, usize::MAX).unwrap();
     allocator.audit();
+}
+
+#[test]
+fn freed_blocks_become_free_in_as_many_ranges_as_the_caller_wants() {
+    let mut allocator = Allocator::new(Geometry::new(70_000).unwrap(), Policy::default());
+    let ranges = [10..20, 30..40, 50..60];
+    for range in &ranges {
+        allocator.claim(range).unwrap();
+        allocator.free(range, 1).unwrap();
+    }
+    assert_eq!(allocator.durable(1, 2), Ok(ranges[..2].to_vec()));
+    assert_eq!(allocator.retired_blocks(), 10);
+    allocator.audit();
+    assert_eq!(allocator.durable(1, 2), Ok(ranges[2..].to_vec()));
+    assert_eq!(allocator.free_blocks(), 70_000);
+    allocator.audit();
+}
+
+#[test]
+fn summaries_that_no_group_can_have_are_refused() {
+    let open = |free, longest, runs| {
+        let summary = Summary { free, longest, runs };
+        Allocator::open(Geometry::new(1000).unwrap(), Policy::default(), vec![summary]).is_ok()
+    };
+    for possible in [(0, 0, 0), (1000, 1000, 1), (999, 999, 1), (999, 500, 2), (10, 4, 3), (500, 1, 500), (10, 10, 1)] {
+        assert!(open(possible.0, possible.1, possible.2), "{possible:?}");
+    }
+    for (free, longest, runs) in [
+        // All of it is free, in pieces; more than there is.
+        (1000, 500, 2),
+        (1000, 999, 1),
+        (1001, 1001, 1),
+        // No runs, or no blocks.
+        (10, 10, 0),
+        (0, 0, 1),
+        (10, 0, 1),
+        // The runs are shorter, or longer, than what is free; they would touch each other.
+        (10, 4, 2),
+        (10, 9, 3),
+        (999, 998, 3),
+        (501, 1, 501),
+    ] {
+        assert!(!open(free, longest, runs), "{free} {longest} {runs}");
+    }
 }

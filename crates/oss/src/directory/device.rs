@@ -10,10 +10,10 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use blocks::{Geometry, Refusal, Request};
+use blocks::{Refusal, Request};
 use bytes::Bytes;
 use kv::Loading;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rangemap::RangeSet;
 use rt::{BoxFuture, Device, Spawn};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
@@ -22,7 +22,7 @@ use super::{BLOCK, DirectoryStore, device_space::DeviceSpace, host_file_state::H
 use crate::{
     device_label::DeviceLabel,
     group_record::decode_summary,
-    superblock::{Engine, RESERVED_KEY, Superblock},
+    superblock::{Engine, RESERVED_KEY, Superblock, device_geometry},
     tables::{GROUPS, parse_group_key},
 };
 
@@ -209,10 +209,18 @@ impl DirectoryStore {
     /// The batches up to this one are durable, and so is what they name: what they freed may be
     /// used again.
     pub(super) fn release_freed(&self, lsn: kv::Lsn) {
-        let mut volatile = self.volatile.lock();
-        let Some(device) = &mut volatile.device else { return };
-        if let Err(wrong) = device.durable(lsn.0) {
-            volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+        loop {
+            // Others have it between two rounds.
+            let mut volatile = self.volatile.lock();
+            let Some(device) = &mut volatile.device else { return };
+            match device.durable(lsn.0) {
+                Ok(true) => return,
+                Ok(false) => MutexGuard::unlock_fair(volatile),
+                Err(wrong) => {
+                    volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+                    return;
+                }
+            }
         }
     }
 
@@ -221,7 +229,7 @@ impl DirectoryStore {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
         let geometry =
-            Geometry::new(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
+            device_geometry(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
         let summaries =
             self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
         let reserved = match self.meta(RESERVED_KEY)? {
@@ -231,36 +239,44 @@ impl DirectoryStore {
                 u64::from_le_bytes(bytes)
             }
         };
+        if reserved > blocks {
+            return Err(damaged(RecordDamage::OutOfRange("reserved blocks")).into());
+        }
         let space = DeviceSpace::open(geometry, &summaries.into_iter().collect(), reserved);
         Ok(Some(space.map_err(|wrong| self.inconsistent(&wrong))?))
     }
 
-    /// Makes sure that the device is that of this target; writes a damaged copy of its label again.
+    /// Makes sure that the device is that of this target, whole, and used by nothing else; then
+    /// writes a damaged copy of its label again.
     pub(super) async fn check_label(&self) -> FsResult<()> {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(()) };
+        let refused = |detail: String| {
+            let detail = format!("the device in {DEVICE_FILE}{detail}");
+            FsError::Device { target: self.target.clone(), detail }
+        };
+        let held = self.device.hold(DEVICE_FILE).await;
+        held.map_err(|error| refused(format!(": it cannot be read and written by this process alone: {error}")))?;
         let wanted = DeviceLabel::of(&self.superblock, blocks);
         let mut damaged = Vec::new();
-        let mut intact = None;
-        for place in DeviceLabel::places(blocks) {
-            match DeviceLabel::decode(&self.read_device(place, 1).await?) {
-                Ok(label) if label == wanted => intact = Some(label),
-                Ok(other) => {
-                    let detail = format!(
-                        "the device in {DEVICE_FILE} belongs to {}, a target with {} blocks",
-                        crate::superblock::target_name(&other.fsname, other.index),
-                        other.blocks
-                    );
-                    return Err(FsError::Device { target: self.target.clone(), detail });
+        let places = DeviceLabel::places(blocks);
+        for place in places {
+            match self.read_label(place).await {
+                LabelCopy::Intact(label) if label == wanted => {}
+                LabelCopy::Intact(other) => {
+                    let owner = crate::superblock::target_name(&other.fsname, other.index);
+                    return Err(refused(format!(" belongs to {owner}, a target with {} blocks", other.blocks)));
                 }
-                Err(error) => damaged.push((place, error)),
+                LabelCopy::Damaged(error) => damaged.push((place, error)),
+                LabelCopy::Missing => {
+                    return Err(refused(format!(
+                        " is smaller than it was formatted, or another one: it has no block {place}, where a label \
+                         of a device was"
+                    )));
+                }
             }
         }
-        if intact.is_none() {
-            let detail = match damaged.first() {
-                Some((_, error)) => format!("the device in {DEVICE_FILE}: {error}"),
-                None => format!("the device in {DEVICE_FILE} has no label"),
-            };
-            return Err(FsError::Device { target: self.target.clone(), detail });
+        if damaged.len() == places.len() {
+            return Err(refused(damaged.into_iter().map(|(_, error)| format!(": {error}")).collect()));
         }
         for (place, error) in damaged {
             tracing::error!(target = %self.target, %error, place, "writing a copy of the device's label again");
@@ -268,6 +284,26 @@ impl DirectoryStore {
         }
         Ok(())
     }
+
+    async fn read_label(&self, place: u64) -> LabelCopy {
+        match self.device.read(DEVICE_FILE, place * BLOCK_BYTES, vec![0; BLOCK]).await {
+            Ok((_, filled)) if filled < BLOCK => LabelCopy::Missing,
+            Ok((block, _)) => match DeviceLabel::decode(&block) {
+                Ok(label) => LabelCopy::Intact(label),
+                Err(error) => LabelCopy::Damaged(error.to_string()),
+            },
+            Err(error) => LabelCopy::Damaged(format!("label of a device: {error}")),
+        }
+    }
+}
+
+/// What is in a place for a copy of the label.
+enum LabelCopy {
+    Intact(DeviceLabel),
+    /// It cannot be read, or something else is there.
+    Damaged(String),
+    /// The device ends before it.
+    Missing,
 }
 
 async fn write_label(device: &dyn Device, label: &DeviceLabel, place: u64) -> io::Result<()> {
@@ -279,14 +315,12 @@ async fn write_label(device: &dyn Device, label: &DeviceLabel, place: u64) -> io
 /// go with it.
 pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks: u64) -> io::Result<kv::Batch> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
-    let geometry = Geometry::new(blocks).filter(|_| blocks >= DEVICE_BLOCKS_MIN);
-    let geometry = geometry.ok_or_else(|| wrong("a device has at least 16 MiB, and less than 512 PiB"))?;
+    let geometry =
+        device_geometry(blocks).ok_or_else(|| wrong("a device has at least 16 MiB, and less than 512 PiB"))?;
+    device.hold(DEVICE_FILE).await?;
     let label = DeviceLabel::of(superblock, blocks);
     for place in DeviceLabel::places(blocks) {
         write_label(device, &label, place).await?;
     }
     DeviceSpace::batch_of_new(geometry, &DeviceLabel::places(blocks)).map_err(io::Error::other)
 }
-
-/// Blocks of the smallest device.
-pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;

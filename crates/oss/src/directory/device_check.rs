@@ -13,7 +13,7 @@ use super::{DirectoryStore, records::Records};
 use crate::{
     device_records::{DeviceRecords, extents},
     superblock::Engine,
-    tables::{BITMAPS, CHUNKS, GROUPS},
+    tables::{BITMAPS, CHUNKS, GROUPS, group_key, parse_piece_key},
 };
 
 impl DirectoryStore {
@@ -46,6 +46,37 @@ impl DirectoryStore {
             }
         }
         Ok(device.first_unused(&blocks).map(|block| format!("block {block} of the device is marked as free")))
+    }
+
+    /// Makes sure that no block is used in the groups that the tables have as free as a whole:
+    /// their bitmaps are not read before blocks are given out. (The last group, whose bitmap has
+    /// more bits than it has blocks, is none of them: it has a label.)
+    pub(super) fn check_free_groups(&self) -> FsResult<()> {
+        let volatile = self.volatile.lock();
+        let Some(device) = &volatile.device else { return Ok(()) };
+        let mut from = Vec::new();
+        loop {
+            let (mut next, mut used) = (None, None);
+            let scanned = self.kv.scan(BITMAPS, &from, None, &mut |key, value| {
+                let Some((group, piece)) = parse_piece_key(key) else { return true };
+                if !device.is_free(group) {
+                    next = group.checked_add(1);
+                    return false;
+                }
+                if value.iter().any(|byte| *byte != 0) {
+                    used = Some((group, piece));
+                }
+                used.is_none()
+            });
+            scanned.map_err(|error| self.kv_error(error))?;
+            if let Some((group, piece)) = used {
+                return Err(self.inconsistent(&device.used_in_free_group(group, piece)));
+            }
+            match next {
+                Some(group) => from = group_key(group).to_vec(),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// What is wrong with the records of the device as a whole, in words.

@@ -33,6 +33,10 @@ use crate::{
 /// Groups that stay loaded between commits: their runs take a few megabytes.
 const LOADED_GROUPS_MAX: usize = 4096;
 
+/// Ranges that become free in one hold of the store's mutex: a removed object of 1 TiB may have a
+/// million.
+const RELEASED_MAX: usize = 1000;
+
 /// What a change of an object does to the blocks of the device.
 #[derive(Debug, Default)]
 pub(super) struct BlockChanges {
@@ -122,6 +126,19 @@ impl DeviceSpace {
     pub fn group_of(&self, block: u64) -> Option<u32> {
         let geometry = self.allocator.geometry();
         (block < geometry.blocks()).then(|| geometry.group_of(block))
+    }
+
+    /// Whether the tables have all blocks of a group as free. A group that the device does not have
+    /// is not free.
+    pub fn is_free(&self, group: u32) -> bool {
+        let geometry = self.allocator.geometry();
+        group < geometry.groups() && self.allocator.summary(group).free == geometry.blocks_of(group)
+    }
+
+    /// The error that a piece of the bitmap of a free group has used blocks.
+    pub fn used_in_free_group(&self, group: u32, piece: u8) -> Inconsistent {
+        let first = self.allocator.geometry().start_of(group) + u64::from(piece) * u64::from(PIECE_BLOCKS);
+        inconsistent(&(first..first + u64::from(PIECE_BLOCKS)), "used, in a group that is recorded as free")
     }
 
     /// Whether nothing needs to be read for changes of a group.
@@ -234,11 +251,14 @@ impl DeviceSpace {
         changes.freed.iter().try_for_each(|blocks| self.allocator.free(blocks, batch))
     }
 
-    /// The batches up to this number are durable, and so are the data that they name.
-    pub fn durable(&mut self, batch: u64) -> Result<(), Inconsistent> {
-        self.allocator.durable(batch)?;
-        self.allocator.unload(LOADED_GROUPS_MAX);
-        Ok(())
+    /// The batches up to this number are durable, and so are the data that they name. Returns
+    /// whether all that they freed is free now; otherwise this is to be called again.
+    pub fn durable(&mut self, batch: u64) -> Result<bool, Inconsistent> {
+        let is_done = self.allocator.durable(batch, RELEASED_MAX)?.len() < RELEASED_MAX;
+        if is_done {
+            self.allocator.unload(LOADED_GROUPS_MAX);
+        }
+        Ok(is_done)
     }
 
     /// Nothing writes to an object any more.

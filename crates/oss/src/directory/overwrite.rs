@@ -49,15 +49,28 @@ pub(super) enum WriteSpace<'a> {
     None,
 }
 
+/// What the records of a block on the device may take in the tables: its place and its checksum,
+/// with a former place, and its part of a bitmap.
+const RECORD_BYTES: u64 = 64;
+/// Blocks of a write that are written in part, at most: they go inline.
+const EDGES_MAX: u64 = 2;
+
+/// Bytes that a write of these blocks takes where the tables are. `expects_places`: whole blocks go
+/// to the device.
+pub(super) fn tables_bytes(blocks: &Range<u64>, expects_places: bool) -> u64 {
+    let count = blocks.end - blocks.start;
+    if expects_places { count * RECORD_BYTES + EDGES_MAX * BLOCK_BYTES } else { count * BLOCK_BYTES }
+}
+
 impl DirectoryStore {
-    /// Space for a write of these blocks.
+    /// Space for a write of these blocks that takes so many bytes where the tables are.
     pub(super) async fn space_for(
         &self,
         loading: &mut Loading,
         object: ObjectId,
         blocks: &Range<u64>,
+        bytes: u64,
     ) -> FsResult<WriteSpace<'_>> {
-        let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
         match self.reserve(bytes).await {
             Ok(grant) => return Ok(WriteSpace::Granted(grant)),
             Err(FsError::NoSpace) => {}
@@ -78,6 +91,16 @@ impl DirectoryStore {
             Ok(grant) => Ok(WriteSpace::ToOverwrite(grant, turn)),
             Err(FsError::NoSpace) => Ok(WriteSpace::None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Space for blocks that go inline, of a write that reserved little because it expected places
+    /// on the device for them. `NoSpace` if that would need more than a look: the write is then to
+    /// be tried again with space for all of it.
+    pub(super) async fn reserve_inline(&self, inline_blocks: usize) -> FsResult<Option<Grant<'_>>> {
+        match (inline_blocks as u64).saturating_sub(EDGES_MAX) {
+            0 => Ok(None),
+            more => Ok(Some(self.reserve(more * BLOCK_BYTES).await?)),
         }
     }
 

@@ -127,6 +127,9 @@ impl DirectoryStore {
         store.swept.store(!unclean || store.has_device(), Ordering::Release);
         let mut recovery = Recovery { unclean, ..Recovery::default() };
         let dirty = store.rebuild(&mut recovery)?;
+        if unclean {
+            store.check_free_groups()?;
+        }
         let missing = store.find_missing(&dirty, &mut recovery).await?;
         store.reset_missing(missing, if_missing).await?;
         store.commit_recovered().await?;

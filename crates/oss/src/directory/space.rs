@@ -141,7 +141,8 @@ impl DirectoryStore {
         Ok(usage)
     }
 
-    /// Space of the target's own device, whose tables are on another one.
+    /// Space of the target's own device, whose tables are on another one. If these take nothing
+    /// more, nothing can be written, however many blocks are free.
     fn device_usage(&self, tables: SpaceUsage) -> SpaceUsage {
         let mut volatile = self.volatile.lock();
         let (backlog, objects) = (volatile.backlog_blocks, volatile.totals.objects);
@@ -153,7 +154,7 @@ impl DirectoryStore {
         let usage = SpaceUsage {
             bytes_total: blocks * BLOCK_BYTES,
             bytes_free: available * BLOCK_BYTES,
-            bytes_available: available * BLOCK_BYTES,
+            bytes_available: if for_tables == 0 { 0 } else { available * BLOCK_BYTES },
             inodes_total: objects + inodes_free,
             inodes_free,
             device: None,

@@ -1,8 +1,10 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
-//! 1. Space on the device. Existing data may be overwritten in the reserve ([`super::overwrite`]).
-//!    The block in which an object ends may be filled up from it: one block per object, so that
-//!    data that continue elsewhere (see the layout) can start at a block's boundary.
+//! 1. Space where the tables are: for all data, or for their records if the data go to a device of
+//!    the target (step 3 asks for the rest if they do not). Existing data may be overwritten in the
+//!    reserve ([`super::overwrite`]). The block in which an object ends may be filled up from it:
+//!    one block per object, so that data that continue elsewhere (see the layout) can start at a
+//!    block's boundary.
 //! 2. The range lock (a request that waits for it holds no service thread), and under it the fence
 //!    and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
@@ -28,7 +30,7 @@ use super::{
     BLOCK, DirectoryStore, blocks_of,
     device::{InProgress, Unplaced},
     host_file,
-    overwrite::{OVERWRITE_ATTEMPTS, WriteSpace},
+    overwrite::{OVERWRITE_ATTEMPTS, WriteSpace, tables_bytes},
     records::{Access, Edge, Records},
     transaction::{Applied, Transaction, device::may_be_replaced},
 };
@@ -121,8 +123,14 @@ impl DirectoryStore {
         let blocks = blocks_of(offset, bytes);
         let loading = &mut Loading::default();
         let mut attempts = 1;
+        // If they are not found, it is tried again with space for all data where the tables are.
+        let mut expects_places = self.has_device() && bytes >= IN_PLACE_BYTES_MIN;
         let applied = loop {
-            let outcome = self.try_write(loading, write, &data, (end, &blocks), origin).await;
+            let outcome = self.try_write(loading, write, &data, (end, &blocks), origin, expects_places).await;
+            if expects_places && matches!(outcome, Err(FsError::NoSpace)) {
+                expects_places = false;
+                continue;
+            }
             let is_refused = matches!(outcome, Err(FsError::NoSpace)) && attempts < OVERWRITE_ATTEMPTS;
             if !is_refused || !self.hold_data(loading, object, &blocks).await? {
                 break outcome?;
@@ -145,9 +153,10 @@ impl DirectoryStore {
         data: &Bytes,
         (end, blocks): (u64, &Range<u64>),
         origin: Option<Origin>,
+        expects_places: bool,
     ) -> FsResult<Applied> {
         let object = write.object;
-        let space = self.space_for(loading, object, blocks).await?;
+        let space = self.space_for(loading, object, blocks, tables_bytes(blocks, expects_places)).await?;
         let look = |records: &Records<'_>| {
             let record = records.permitted(object, blocks, write.layout_generation)?;
             let states = records.block_states(object, blocks.clone())?;
@@ -168,11 +177,14 @@ impl DirectoryStore {
         let mut in_progress = InProgress::new(self);
         let places = self.place_on_device(loading, write, (data, end), &before, &mut in_progress).await?;
         let contents = self.new_contents(write, data, before, &places).await?;
+        let inline = contents.iter().filter(|new| expects_places && new.place == Place::Inline).count();
+        let _more = self.reserve_inline(inline).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
         self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
-        let recorded = self.record_write(loading, (object, end), contents, use_reserve, by, &mut in_progress).await?;
+        let space = (use_reserve, expects_places);
+        let recorded = self.record_write(loading, (object, end), contents, space, by, &mut in_progress).await?;
         bytes_without_record.recorded();
         Ok(recorded)
     }
@@ -339,14 +351,14 @@ impl DirectoryStore {
         loading: &mut Loading,
         (object, end): (ObjectId, u64),
         mut contents: Vec<NewBlock>,
-        use_reserve: bool,
+        (use_reserve, expects_places): (bool, bool),
         (file, origin): (ObjectOrigin, Option<Origin>),
         in_progress: &mut InProgress,
     ) -> FsResult<Applied> {
         let mut outcome: Option<Applied> = None;
         let mut in_place = contents.iter().filter(|new| new.place != Place::Inline).map(|new| new.block);
         let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
-        let mut at = 0;
+        let (mut at, mut grants) = (0, Vec::new());
         while at < contents.len() {
             let part = &contents[at..at + self.part_length(&contents[at..])];
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
@@ -379,6 +391,10 @@ impl DirectoryStore {
                 .await
                 .map_err(|error| if begun { self.torn(error) } else { error })?;
             if !being_flushed.is_empty() {
+                if expects_places {
+                    let more = self.reserve(being_flushed.len() as u64 * BLOCK_BYTES).await;
+                    grants.push(more.map_err(|error| if begun { self.torn(error) } else { error })?);
+                }
                 let changed = contents.iter_mut().filter(|new| being_flushed.contains(&new.block));
                 changed.for_each(NewBlock::make_inline);
                 continue;

@@ -23,7 +23,7 @@ use std::{
     fs::{self, File, OpenOptions},
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, ErrorKind, IoSlice},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -35,15 +35,16 @@ use std::{
 use bytes::{Buf, Bytes};
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{FallocateFlags, fallocate, statvfs},
+    fs::{FallocateFlags, OFlags, fallocate, statvfs},
     io::Errno,
 };
 use types::{DeviceId, SpaceUsage};
 
 use super::{
     IoThreads,
-    descriptors::{Descriptors, OpenFile},
+    descriptors::{Descriptors, OpenFile, Seen},
     device_identity,
+    held::HeldFiles,
     present::PresentReads,
 };
 use crate::{
@@ -83,6 +84,7 @@ struct Root {
     /// The device it is on.
     identity: Option<DeviceId>,
     open: Descriptors,
+    held: HeldFiles,
     /// Directories in which names were added or removed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
     /// Held for reading from before a name is made until it is noted. Others may write to a file as
@@ -212,6 +214,10 @@ impl Device for LocalDirectory {
         }
     }
 
+    fn hold(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, |root, name| root.with_descriptor(|| root.held.hold(name, &root.path.join(name))))
+    }
+
     fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
         let root = self.root.clone();
         Box::pin(async move {
@@ -235,6 +241,7 @@ impl Root {
             identity: device_identity::of(&path),
             path,
             open: Descriptors::new(),
+            held: HeldFiles::default(),
             changed: Mutex::default(),
             naming: RwLock::default(),
             flushing: std::array::from_fn(|_| Mutex::default()),
@@ -250,8 +257,11 @@ impl Root {
         name.hash(&mut hasher);
         let turn = self.flushing[hasher.finish() as usize % FLUSH_TURNS].lock();
         self.check_flushes()?;
-        if let Some(open) = self.once_there_are_descriptors(|| self.open_existing(name))? {
-            self.noting_failure(sync(&open.file))?;
+        match self.once_there_are_descriptors(|| self.open_existing(name))? {
+            Some(open) => self.noting_failure(sync(&open.file))?,
+            // What it led to may have unflushed data.
+            None if self.path.join(name).is_symlink() => return Err(ErrorKind::NotFound.into()),
+            None => {}
         }
         drop(turn);
         self.sync_directories()
@@ -301,7 +311,7 @@ impl Root {
     /// memory.
     fn read_present(&self, name: &str, offset: u64, buffer: &mut [u8]) -> bool {
         check_range(offset, buffer.len() as u64).is_ok()
-            && self.open.get(name).is_ok_and(|open| self.present.fill(&open.file, offset, buffer))
+            && self.known(name).is_ok_and(|open| self.present.fill(&open.file, offset, buffer))
     }
 
     fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -366,6 +376,7 @@ impl Root {
         let path = self.path.join(name);
         let result = fs::remove_file(&path);
         self.open.forget(name);
+        self.held.forget(name);
         match result {
             Ok(()) => {
                 self.note_change(&path);
@@ -376,8 +387,13 @@ impl Root {
         }
     }
 
+    /// The file of this name, if it is open.
+    fn known(&self, name: &str) -> Result<Arc<OpenFile>, Seen> {
+        self.held.get(name).map_or_else(|| self.open.get(name), Ok)
+    }
+
     fn open_existing(&self, name: &str) -> io::Result<Option<Arc<OpenFile>>> {
-        let seen = match self.open.get(name) {
+        let seen = match self.known(name) {
             Ok(open) => return Ok(Some(open)),
             Err(seen) => seen,
         };
@@ -392,8 +408,15 @@ impl Root {
         }
     }
 
+    /// What a link leads to is opened, but not made.
     fn open_or_create(&self, name: &str) -> io::Result<Arc<OpenFile>> {
-        if let Some(open) = self.open_existing(name)? {
+        let existing = self.open_existing(name)?;
+        let (exists, mut options) = (existing.is_some(), OpenOptions::new());
+        options.read(true).write(true).create(!exists).truncate(false);
+        if !exists {
+            options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        }
+        if let Some(open) = existing {
             if open.writable {
                 return Ok(open);
             }
@@ -402,10 +425,13 @@ impl Root {
         }
         let Err(seen) = self.open.get(name) else { return self.open_or_create(name) };
         let path = self.path.join(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
         let naming = self.naming.read();
         let file = match self.with_descriptor(|| options.open(&path)) {
+            // It was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound && exists => {
+                drop(naming);
+                return self.open_or_create(name);
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.create_directories(name)?;
                 self.with_descriptor(|| options.open(&path))?

@@ -6,6 +6,7 @@ mod descriptors;
 mod device_identity;
 pub mod directory;
 pub mod entropy;
+mod held;
 pub mod io_threads;
 mod present;
 mod processor_time;
@@ -21,6 +22,7 @@ pub use cores::Cores;
 pub use descriptors::raise_open_files_limit;
 pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
+pub use held::open_alone;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
 pub use processor_time::ProcessorTime;
 pub use processors::{

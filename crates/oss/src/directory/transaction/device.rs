@@ -15,6 +15,7 @@ use types::{Damage, FsError, FsResult, RecordDamage};
 use super::Transaction;
 use crate::{
     chunk_record::{BlockState, ChunkRecord, Former},
+    device_label::DeviceLabel,
     object_record::ObjectRecord,
     superblock::RESERVED_KEY,
     tables::META,
@@ -103,11 +104,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Makes sure that the group of a block is loaded.
+    /// Makes sure that the group of a block is loaded. Labels are no object's, whatever a damaged
+    /// record says.
     fn need_group_of(&mut self, address: u64) -> FsResult<()> {
         let damaged = || self.store.damaged(self.object, RecordDamage::OutOfRange("address of a block"));
         let device = self.volatile.device.as_mut().ok_or_else(damaged)?;
-        let group = device.group_of(address).ok_or_else(damaged)?;
+        let is_label = DeviceLabel::places(device.blocks()).contains(&address);
+        let group = device.group_of(address).filter(|_| !is_label).ok_or_else(damaged)?;
         if device.is_loaded(group) {
             return Ok(());
         }
@@ -128,7 +131,7 @@ impl Transaction<'_> {
     /// before the change.
     pub(super) fn put_reserved_on_device(&mut self, before: &ObjectRecord) -> u64 {
         let Some(device) = &self.volatile.device else { return 0 };
-        let now = (device.reserved + self.record.reserved.empty()).saturating_sub(before.reserved.empty());
+        let now = device.reserved.saturating_add(self.record.reserved.empty()).saturating_sub(before.reserved.empty());
         if now != device.reserved {
             self.put(META, RESERVED_KEY.into(), now.to_le_bytes().to_vec().into());
         }

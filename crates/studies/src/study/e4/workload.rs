@@ -171,7 +171,7 @@ impl Target {
         for run in file.runs {
             self.allocator.free(&run.range(), self.changes).map_err(|error| error.to_string())?;
         }
-        self.allocator.durable(self.changes).map(drop).map_err(|error| error.to_string())
+        self.allocator.durable(self.changes, usize::MAX).map(drop).map_err(|error| error.to_string())
     }
 }
 
