@@ -42,7 +42,7 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
     tree.register("version", Parameter::read_only("version of this program", || env!("CARGO_PKG_VERSION").to_owned()))?;
     let doc = "panics in requests that this process contained, in its targets and its mount";
     tree.register("panics", Parameter::read_only(doc, || rt::contain::count().to_string()))?;
-    super::processors::register(tree, node)?;
+    super::processors::register(tree, node.cores().count())?;
     for service in SERVICES {
         if serves(node, service.server) {
             let io_threads = service.has_io_threads().then(|| node.threads.ost_io.clone());

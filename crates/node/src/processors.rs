@@ -14,8 +14,6 @@ use rt::{
     },
 };
 
-use super::Node;
-
 /// Processors that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
@@ -66,8 +64,8 @@ pub fn parse_cores(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("expected a number of cores from 1 to {CORES_MAX}, found '{text}'"))
 }
 
-/// Registers the parameters of a process.
-pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {
+/// Registers the parameters of a process with so many cores.
+pub fn register(tree: &ParameterTree, cores: usize) -> Result<(), ParameterError> {
     let doc = "processors that the threads of this process use, as 0-3,8; the number of its cores stays";
     let set = |text: &str| {
         let CpuList(processors) = text.parse()?;
@@ -82,8 +80,7 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
     };
     tree.register("cpu_partition_table", Parameter::read_only(doc, get))?;
     let doc = "cores of this process: threads that send, receive and execute requests, as ptlrpcd threads of Lustre";
-    let count = node.cores().count().to_string();
-    tree.register("cores", Parameter::read_only(doc, move || count.clone()))
+    tree.register("cores", Parameter::read_only(doc, move || cores.to_string()))
 }
 
 #[cfg(test)]

@@ -121,9 +121,9 @@ fn run(command: Command) -> anyhow::Result<()> {
 }
 
 /// A server and a mount log what their operator wants to know, everything else only what is wrong;
-/// `STRIA_LOG` overrides. A panic outside of requests ends a server: it is a bug, and a process that
-/// continues without one of its tasks would leave others waiting forever, while one that is gone is
-/// recovered from. One in a request ends the service of its target only
+/// `STRIA_LOG` overrides. A panic outside of requests ends a server: it is a bug, and a process
+/// that continues without one of its tasks would leave others waiting forever, while one that is
+/// gone is recovered from. One in a request ends the service of its target only
 /// (docs/decisions/0017-panics.md).
 fn start_log(command: &Command) {
     let default = match command {

@@ -166,8 +166,8 @@ impl KernelCache {
         self.table.counts()
     }
 
-    /// Names that the kernel is asked to drop at this moment, with their directories, while a client
-    /// waits for it.
+    /// Names that the kernel is asked to drop at this moment, with their directories, while a
+    /// client waits for it.
     pub fn leaving(&self) -> Vec<(InodeNumber, Vec<u8>)> {
         let names = self.session.get().map_or(Vec::new(), |session| session.names.leaving());
         names.iter().map(|name| (InodeNumber(name.parent), name.bytes.to_vec())).collect()

@@ -103,7 +103,7 @@ impl Places {
                     Ok(moved) => (has_moved, are_allowed) = (has_moved | moved, true),
                     // It has ended.
                     Err(Errno::SRCH) => {}
-                    // The host refuses: its processor is gone, or the kernel binds the thread itself.
+                    // The host refuses: its processor is gone, or the kernel binds the thread.
                     Err(Errno::INVAL) => tracing::debug!(?thread, "a thread stays on its processors"),
                     Err(error) => return Err(error.into()),
                 }
