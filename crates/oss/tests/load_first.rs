@@ -158,7 +158,8 @@ fn requests_read_nothing_on_the_core_that_others_need() {
         }
         println!("{reads} reads on the core of the requests, {loads} loads");
         assert_eq!(reads, 0);
-        assert!(loads > 30, "not cold");
+        // What was never in the cold store is not looked for there.
+        assert!(loads > 20, "not cold");
     });
 }
 
