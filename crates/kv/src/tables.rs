@@ -7,7 +7,7 @@
 //! store and they did not change in between. Clean entries may be dropped when memory is short;
 //! from then on keys up to the last one that was dropped from a table are *lacking*: if memory does
 //! not have one, it must be looked up in the cold store. Beyond it the table is still known, so
-//! whoever numbers new things upwards is not asked to look for them in the cold store.
+//! things with ascending numbers need no look into the cold store when they are new.
 //!
 //! Invariants: a dirty entry is never dropped; a clean entry equals the cold store's; removed keys
 //! stay as dirty entries without a value until they are removed from the cold store; a key that is

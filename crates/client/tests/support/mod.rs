@@ -3,6 +3,7 @@
 
 pub mod fake_mdt;
 pub mod fake_ost;
+#[path = "../../../mds/tests/common/log.rs"]
 pub mod log;
 pub mod real;
 pub mod script;

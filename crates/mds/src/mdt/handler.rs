@@ -300,7 +300,8 @@ impl Mdt {
                 if preparations > PREPARATIONS {
                     return Err(FsError::Busy);
                 }
-                prepared = Some(self.prepare_at(peer, part, Waiter::of(call, row.service)).await?);
+                // Rare, and large: it would make every request's future as large.
+                prepared = Some(Box::pin(self.prepare_at(peer, part, Waiter::of(call, row.service))).await?);
                 continue;
             }
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {

@@ -143,13 +143,13 @@ impl Mdt {
         ost_proxies.retain(|ost, ost_proxy| {
             let kept = osts.iter().any(|(known, ..)| known == ost);
             if !kept {
-                ost_proxy.retire();
+                ost_proxy.connection.retire();
             }
             kept
         });
         for (ost, endpoint, active) in osts {
             match ost_proxies.get(ost) {
-                Some(ost_proxy) => ost_proxy.update(endpoint.clone(), *active),
+                Some(ost_proxy) => ost_proxy.connection.update(endpoint.clone(), *active),
                 None => {
                     ost_proxies.insert(*ost, OstProxy::start(self, *ost, endpoint.clone(), *active));
                 }
@@ -169,11 +169,11 @@ impl Mdt {
         self.stopping.send_replace(true);
         let ost_proxies: Vec<Arc<OstProxy>> = std::mem::take(&mut *self.ost_proxies.lock()).into_values().collect();
         for ost_proxy in ost_proxies {
-            ost_proxy.stop().await;
+            ost_proxy.connection.stop().await;
         }
         let mdt_proxies = std::mem::take(&mut *self.mdt_proxies.lock());
         for mdt_proxy in mdt_proxies.into_values() {
-            mdt_proxy.stop().await;
+            mdt_proxy.connection.stop().await;
         }
         let mut tasks = self.tasks.subscribe();
         // The sender lives in `self`: waiting cannot fail.

@@ -13,7 +13,7 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rpc::{
-    Endpoint, Import,
+    Endpoint,
     message::{
         MdtReply, MdtRequest,
         mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
@@ -21,13 +21,12 @@ use rpc::{
     unexpected,
 };
 use rt::clock;
-use tokio::sync::{Notify, watch};
 use types::{
     FsError, FsResult, MdtIndex,
     limits::{BODY_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX},
 };
 
-use super::Mdt;
+use super::{Mdt, proxy_connection::ProxyConnection};
 use crate::{
     ops,
     tables::{COUNTERS, DECISIONS, counter, decision},
@@ -43,10 +42,7 @@ const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "t
 /// See the module documentation.
 pub(crate) struct MdtProxy {
     mdt: MdtIndex,
-    import: Import,
-    wakeup: Arc<Notify>,
-    /// Whether the map says that the MDT is in use; `None` once the proxy is to end.
-    active: watch::Sender<Option<bool>>,
+    pub(super) connection: ProxyConnection,
 }
 
 /// What the proxy has done since this start.
@@ -72,68 +68,33 @@ struct Parcel {
 impl MdtProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, peer: MdtIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
-        let target = format!("{}-{peer}", mdt.options.fsname);
-        let options = mdt.options.import.clone();
-        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.principal.clone(), options, None);
         let wakeup = mdt.namespace().peer_wakeup(peer);
-        let active = watch::Sender::new(Some(active));
-        let proxy = Arc::new(MdtProxy { mdt: peer, import, wakeup, active });
+        let connection = ProxyConnection::new(mdt, peer, endpoint, active, wakeup);
+        let proxy = Arc::new(MdtProxy { mdt: peer, connection });
         mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
         proxy
     }
 
-    /// The map changed.
-    pub fn update(&self, endpoint: Endpoint, active: bool) {
-        self.import.set_address(endpoint);
-        self.active.send_replace(Some(active));
-        self.wakeup.notify_one();
-    }
-
-    /// Ends the proxy and its session at the MDT.
-    pub async fn stop(&self) {
-        self.active.send_replace(None);
-        self.wakeup.notify_one();
-        self.import.close().await;
-    }
-
-    fn ended(&self) -> bool {
-        self.active.borrow().is_none()
-    }
-
-    fn is_active(&self) -> bool {
-        *self.active.borrow() == Some(true)
-    }
-
-    /// The output of `future`, or `None` if the proxy ends first.
-    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut active = self.active.subscribe();
-        tokio::select! {
-            biased;
-            _ = active.wait_for(Option::is_none) => None,
-            value = future => Some(value),
-        }
-    }
-
     async fn run(self: Arc<Self>, mdt: Arc<Mdt>) {
         let mut state = None;
-        while !self.ended() {
+        while !self.connection.ended() {
             let progress = mdt.namespace().volatile.peers.progress();
-            match self.unless_ended(self.step(&mdt, &mut state)).await {
+            match self.connection.unless_ended(self.step(&mdt, &mut state)).await {
                 None | Some(Ok(true)) => {}
                 Some(Ok(false)) => {
                     let awaits_decisions = matches!(&state, Some(State { joining: Joining::Answered(_), .. }));
                     let reason = async {
                         tokio::select! {
                             biased;
-                            () = self.wakeup.notified() => {}
+                            () = self.connection.wakeup.notified() => {}
                             () = progress, if awaits_decisions => {}
                         }
                     };
-                    self.unless_ended(reason).await;
+                    self.connection.unless_ended(reason).await;
                 }
                 Some(Err(error)) => {
                     tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
-                    self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+                    self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
                 }
             }
         }
@@ -142,7 +103,7 @@ impl MdtProxy {
     /// At most one request; false if there is nothing to do. Decisions of this start do not wait
     /// for the other MDT to have joined, which may wait for them itself.
     async fn step(&self, mdt: &Mdt, state: &mut Option<State>) -> FsResult<bool> {
-        if !self.is_active() {
+        if !self.connection.is_active() {
             return Ok(false);
         }
         let state = match state {
@@ -233,7 +194,7 @@ impl MdtProxy {
 
     /// Has the MDT prepare a part.
     pub async fn prepare(&self, operation: OperationId, part: Part) -> FsResult<Prepared> {
-        if !self.is_active() {
+        if !self.connection.is_active() {
             return Err(FsError::NoDeviceOrAddress);
         }
         let request = Prepare { operation, part };
@@ -246,10 +207,10 @@ impl MdtProxy {
     /// Tells that an operation will not be decided, as soon as the MDT can be told.
     pub async fn abort(&self, mdt: &Mdt, operation: OperationId) {
         loop {
-            let outcome = self.unless_ended(self.call(MdtRequest::Abort(operation))).await;
+            let outcome = self.connection.unless_ended(self.call(MdtRequest::Abort(operation))).await;
             let Some(Err(error)) = outcome else { return };
             tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot end an operation; trying again later");
-            if self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await.is_none() {
+            if self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await.is_none() {
                 return;
             }
         }
@@ -258,8 +219,8 @@ impl MdtProxy {
     /// A request that may be repeated: in another session too, if the MDT has started again.
     async fn call(&self, request: MdtRequest) -> FsResult<MdtReply> {
         loop {
-            match self.import.call(request.clone()).await {
-                Err(FsError::Evicted) if !self.ended() => {}
+            match self.connection.import.call(request.clone()).await {
+                Err(FsError::Evicted) if !self.connection.ended() => {}
                 answered => return Ok(answered?.reply),
             }
         }

@@ -22,6 +22,7 @@ mod moves;
 mod notices;
 mod ost_proxy;
 mod peers;
+mod proxy_connection;
 mod recovery;
 mod removed;
 mod revoker;
@@ -273,7 +274,7 @@ impl Mdt {
                 }
                 Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(waiter, change).await?,
                 Attempt::Blocked(Obstacle::FormerClients(progress)) => self.unless_stopped(waiter, progress).await?,
-                Attempt::Blocked(Obstacle::Peers(progress)) => self.unless_left(waiter, progress).await?,
+                Attempt::Blocked(Obstacle::Peers(progress)) => Box::pin(self.unless_left(waiter, progress)).await?,
             }
         }
     }

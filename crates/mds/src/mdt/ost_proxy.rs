@@ -22,14 +22,14 @@ use std::{
 };
 
 use rpc::{
-    Endpoint, Import,
+    Endpoint,
     message::{OstReply, OstRequest, ost::DeferredOrigin},
 };
 use rt::clock;
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, ObjectId, OstIndex};
 
-use super::Mdt;
+use super::{Mdt, proxy_connection::ProxyConnection};
 use crate::{
     pace::Pace,
     placement::OstReport,
@@ -49,10 +49,7 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// See the module documentation.
 pub(crate) struct OstProxy {
     ost: OstIndex,
-    import: Import,
-    wakeup: Arc<Notify>,
-    /// Whether the map says that the OST is in use; `None` once the proxy is to end.
-    active: watch::Sender<Option<bool>>,
+    pub(super) connection: ProxyConnection,
     /// Questions for space begun.
     asked: AtomicU64,
     /// The last question for space that has ended.
@@ -70,69 +67,29 @@ enum Parcel {
 impl OstProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
-        let target = format!("{}-{ost}", mdt.options.fsname);
-        let options = mdt.options.import.clone();
-        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.principal.clone(), options, None);
         let wakeup = mdt.namespace().wakeup(ost);
-        let active = watch::Sender::new(Some(active));
+        let connection = ProxyConnection::new(mdt, ost, endpoint, active, wakeup);
         let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
-        let ost_proxy = Arc::new(OstProxy { ost, import, wakeup, active, asked, answered, space_wanted });
+        let ost_proxy = Arc::new(OstProxy { ost, connection, asked, answered, space_wanted });
         mdt.spawn("mdt_deferred", ost_proxy.clone().deliver(mdt.clone()));
         mdt.spawn("mdt_statfs", ost_proxy.clone().watch_space(mdt.clone()));
         ost_proxy
     }
 
-    /// The map changed.
-    pub fn update(&self, endpoint: Endpoint, active: bool) {
-        self.import.set_address(endpoint);
-        self.active.send_replace(Some(active));
-        self.wakeup.notify_one();
-    }
-
-    /// Ends the proxy without waiting.
-    pub fn retire(&self) {
-        self.active.send_replace(None);
-        self.wakeup.notify_one();
-    }
-
-    /// Ends the proxy and its session at the OST.
-    pub async fn stop(&self) {
-        self.retire();
-        self.import.close().await;
-    }
-
-    fn ended(&self) -> bool {
-        self.active.borrow().is_none()
-    }
-
-    fn is_active(&self) -> bool {
-        *self.active.borrow() == Some(true)
-    }
-
-    /// The output of `future`, or `None` if the proxy ends first.
-    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut active = self.active.subscribe();
-        tokio::select! {
-            biased;
-            _ = active.wait_for(Option::is_none) => None,
-            value = future => Some(value),
-        }
-    }
-
     async fn deliver(self: Arc<Self>, mdt: Arc<Mdt>) {
-        while !self.ended() {
-            let parcel = if self.is_active() { self.next_parcel(&mdt).await } else { Ok(None) };
+        while !self.connection.ended() {
+            let parcel = if self.connection.is_active() { self.next_parcel(&mdt).await } else { Ok(None) };
             let delivered = match parcel {
                 Ok(None) => {
-                    self.unless_ended(self.wakeup.notified()).await;
+                    self.connection.unless_ended(self.connection.wakeup.notified()).await;
                     continue;
                 }
-                Ok(Some((parcel, places))) => self.unless_ended(self.hand_over(&mdt, parcel, places)).await,
+                Ok(Some((parcel, places))) => self.connection.unless_ended(self.hand_over(&mdt, parcel, places)).await,
                 Err(error) => Some(Err(error)),
             };
             if let Some(Err(error)) = delivered {
                 tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "cannot deliver deferred operations; trying again later");
-                self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+                self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
             }
         }
     }
@@ -197,25 +154,25 @@ impl OstProxy {
         loop {
             match self.call(OstRequest::Fence(objects.clone(), generation)).await {
                 // It came back without this session, as in `ask_space`.
-                Err(FsError::Evicted) if !self.ended() => {}
+                Err(FsError::Evicted) if !self.connection.ended() => {}
                 answer => return answer.map(drop),
             }
         }
     }
 
     async fn call(&self, request: OstRequest) -> FsResult<OstReply> {
-        Ok(self.import.call(request).await?.reply)
+        Ok(self.connection.import.call(request).await?.reply)
     }
 
     async fn watch_space(self: Arc<Self>, mdt: Arc<Mdt>) {
         let mut pace = Pace::default();
-        while !self.ended() {
+        while !self.connection.ended() {
             let parameters = mdt.parameters();
             let mut pause = parameters.ost_refresh;
             let mut answers = false;
-            if self.is_active() {
+            if self.connection.is_active() {
                 let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-                answers = self.unless_ended(self.ask_space(&mdt)).await == Some(true);
+                answers = self.connection.unless_ended(self.ask_space(&mdt)).await == Some(true);
                 let before = self.answered.send_replace(question);
                 assert!(before < question, "questions for space end in order");
                 let report = mdt.namespace().volatile.targets.reported(self.ost);
@@ -226,7 +183,7 @@ impl OstProxy {
                 }
             }
             let next = mdt.seams.clock.now() + pause;
-            self.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.reason_to_ask(answers))).await;
+            self.connection.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.reason_to_ask(answers))).await;
         }
     }
 
@@ -235,7 +192,7 @@ impl OstProxy {
         tokio::select! {
             biased;
             () = self.space_wanted.notified() => {}
-            () = self.import.disconnected(), if answers => {}
+            () = self.connection.import.disconnected(), if answers => {}
         }
     }
 
@@ -246,7 +203,7 @@ impl OstProxy {
         let before = self.asked.load(Ordering::Acquire);
         self.space_wanted.notify_one();
         async move {
-            if self.is_active() {
+            if self.connection.is_active() {
                 // The sender lives in `self`: waiting cannot fail.
                 let _ = self.answered.subscribe().wait_for(|answered| *answered > before).await;
             }
@@ -256,7 +213,7 @@ impl OstProxy {
     /// True if it answered in time.
     async fn ask_space(&self, mdt: &Mdt) -> bool {
         let interrupted = async {
-            self.import.disconnected().await;
+            self.connection.import.disconnected().await;
             mdt.namespace().volatile.targets.interrupted(self.ost);
             std::future::pending::<Infallible>().await
         };

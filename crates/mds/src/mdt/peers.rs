@@ -85,7 +85,7 @@ fn update(mdt: &Arc<Mdt>, others: &[OtherMdt]) {
             mdt.namespace().volatile.peers.leave_out(*peer);
         }
         match proxies.get(peer) {
-            Some(proxy) => proxy.update(endpoint.clone(), *active),
+            Some(proxy) => proxy.connection.update(endpoint.clone(), *active),
             None => drop(proxies.insert(*peer, MdtProxy::start(mdt, *peer, endpoint.clone(), *active))),
         }
     }

@@ -1,8 +1,7 @@
 //! Files of a directory that a process has for itself: block devices, and files in their place.
 //!
-//! Each is opened once. Whatever its name leads to later, operations go to what was held, and no
-//! other process that asks for the same gets it. The kernel knows who has it, and forgets that when
-//! the process dies.
+//! Each is opened once. Whatever its name leads to later, operations go to what was held, and a
+//! second process that asks for the same is refused. The kernel releases it when the process dies.
 
 use std::{
     fs::{self, File, OpenOptions},
