@@ -1,11 +1,11 @@
 //! Life cycle of an MDT: its store is formatted once, opened, updated with the OSTs whenever the
 //! map changes, and closed.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
-use rpc::{Endpoint, Principal, Role};
+use rpc::{Endpoint, Import, Principal, Role};
 use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
@@ -26,6 +26,12 @@ use crate::{
 };
 
 impl Mdt {
+    /// The connection to another target, as its proxy begins with it.
+    pub(super) fn import_of(&self, target: impl Display, endpoint: Endpoint) -> Import {
+        let (name, options) = (format!("{}-{target}", self.options.fsname), self.options.import.clone());
+        Import::new(self.seams.clone(), &name, endpoint, self.principal.clone(), options, None)
+    }
+
     /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755,
     /// of `owner`.
     pub async fn format(

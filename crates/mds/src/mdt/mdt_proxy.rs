@@ -69,7 +69,7 @@ impl MdtProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, peer: MdtIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
         let wakeup = mdt.namespace().peer_wakeup(peer);
-        let connection = ProxyConnection::new(mdt, peer, endpoint, active, wakeup);
+        let connection = ProxyConnection::new(mdt.import_of(peer, endpoint), active, wakeup);
         let proxy = Arc::new(MdtProxy { mdt: peer, connection });
         mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
         proxy

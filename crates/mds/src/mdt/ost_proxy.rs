@@ -68,7 +68,7 @@ impl OstProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
         let wakeup = mdt.namespace().wakeup(ost);
-        let connection = ProxyConnection::new(mdt, ost, endpoint, active, wakeup);
+        let connection = ProxyConnection::new(mdt.import_of(ost, endpoint), active, wakeup);
         let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
         let ost_proxy = Arc::new(OstProxy { ost, connection, asked, answered, space_wanted });
         mdt.spawn("mdt_deferred", ost_proxy.clone().deliver(mdt.clone()));

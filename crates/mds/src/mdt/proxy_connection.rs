@@ -1,12 +1,10 @@
 //! What the proxies of OSTs and of other MDTs have in common: the connection, a wake-up when there
 //! is work, and whether the map says that the target is in use.
 
-use std::{fmt::Display, sync::Arc};
+use std::sync::Arc;
 
 use rpc::{Endpoint, Import};
 use tokio::sync::{Notify, watch};
-
-use super::Mdt;
 
 /// See the module documentation.
 pub(super) struct ProxyConnection {
@@ -17,10 +15,8 @@ pub(super) struct ProxyConnection {
 }
 
 impl ProxyConnection {
-    /// Of a proxy for `target`, an MDT or OST, which `wakeup` tells that there is work.
-    pub fn new(mdt: &Mdt, target: impl Display, endpoint: Endpoint, active: bool, wakeup: Arc<Notify>) -> Self {
-        let (name, options) = (format!("{}-{target}", mdt.options.fsname), mdt.options.import.clone());
-        let import = Import::new(mdt.seams.clone(), &name, endpoint, mdt.principal.clone(), options, None);
+    /// Of a proxy that `wakeup` tells that there is work.
+    pub fn new(import: Import, active: bool, wakeup: Arc<Notify>) -> Self {
         Self { import, wakeup, active: watch::Sender::new(Some(active)) }
     }
 
