@@ -7,6 +7,7 @@ mod device_identity;
 pub mod directory;
 pub mod entropy;
 mod held;
+mod idle_poll;
 pub mod io_threads;
 mod present;
 mod processor_time;
@@ -23,6 +24,7 @@ pub use descriptors::raise_open_files_limit;
 pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use held::open_alone;
+pub use idle_poll::{IdlePoll, idle_poll, idle_poll_stats, message_came, set_idle_poll};
 pub use io_threads::{IoThreads, IoThreadsStatistics};
 pub use processor_time::ProcessorTime;
 pub use processors::{
