@@ -63,7 +63,8 @@ pub use open_state::open_file::OpenFile;
 pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
 pub use options::{MountOptions, Resolver};
 pub use requests::{
-    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,
+    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, EntryAttributes, NewFile, NewNode, ReadData, SeekTarget,
+    WriteOptions,
 };
 pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
 pub use upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache};

@@ -131,6 +131,46 @@ fn list_again(cluster: &Cluster) {
     }
 }
 
+/// Attributes of how many files the kernel is given with a listing.
+fn given_with_list(client: &Client, name: &str) -> u64 {
+    let given = || client.kernel_cache().statistics().get(KernelCacheCount::AttributesGiven);
+    // It is not one of those.
+    fs::metadata(client.path(name)).unwrap();
+    let before = given();
+    list(&client.path(name));
+    given() - before
+}
+
+/// READDIRPLUS is answered from what the client knows, and attributes that it shows are valid.
+#[test]
+fn programs_that_look_at_no_file_are_given_names_alone() {
+    const FILES: u64 = 9;
+    for cluster in pairs() {
+        let [a, _] = cluster.clients() else { panic!() };
+        for directory in 0..6 {
+            fs::create_dir(a.path(&format!("d{directory}"))).unwrap();
+            (0..FILES).for_each(|file| fs::write(a.path(&format!("d{directory}/f{file}")), b"").unwrap());
+        }
+        thread::scope(|scope| {
+            let find = scope.spawn(|| {
+                let given: Vec<u64> = (0..4).map(|number| given_with_list(a, &format!("d{number}"))).collect();
+                assert_eq!(given, [FILES, FILES, 0, 0]);
+                fs::metadata(a.path("d3/f0")).unwrap();
+                assert_eq!(given_with_list(a, "d4"), FILES, "it has looked at a file");
+            });
+            find.join().unwrap();
+            let ls = scope.spawn(|| {
+                let served = || a.kernel_cache().statistics().get(KernelCacheCount::ListingsServed);
+                let before = served();
+                assert_eq!(given_with_list(a, "d3"), FILES, "the kernel's names are not enough");
+                assert_eq!(served(), before);
+                warm(a, "d3");
+            });
+            ls.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn nothing_is_kept_without_checks_of_the_kernel() {
     let cluster = Cluster::mounted_with("no_default_permissions");

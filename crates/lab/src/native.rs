@@ -328,7 +328,8 @@ impl Native {
     async fn read_names(&self, directory: &OpenFile) -> FsResult<Vec<String>> {
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self.file_system.read_directory(directory, cookie, PAGE_ENTRIES, false).await?;
+            let page =
+                self.file_system.read_directory(directory, cookie, PAGE_ENTRIES, client::EntryAttributes::None).await?;
             if let Some(last) = page.items.last() {
                 cookie = last.cookie;
             }

@@ -69,6 +69,8 @@ pub struct Listing {
     is_mixed: bool,
     /// The kernel may have had all names since then.
     is_complete: bool,
+    /// Some of them came without attributes, although such would have been shown to others.
+    is_bare: bool,
     /// So long they may be served. Attributes that came with them are valid about as long; then it
     /// is better to read the names again with attributes than to look up each name.
     until: Option<Instant>,
@@ -79,10 +81,12 @@ impl Listing {
         !self.is_mixed && span.is_some_and(|span| self.span == Some(span.number))
     }
 
-    /// The directory is opened, in a span in which the names may be served.
-    pub fn open(&mut self, span: Option<LockSpan>, now: Instant) -> Opening {
+    /// The directory is opened, in a span in which the names may be served. `looks`: the program
+    /// looks at the attributes of files, which come with the names if they are read again.
+    pub fn open(&mut self, span: Option<LockSpan>, looks: bool, now: Instant) -> Opening {
         let is_fresh = !self.is_complete || self.until.is_some_and(|until| until > now);
-        if is_fresh && self.is_of(span) {
+        let is_enough = !(self.is_bare && looks);
+        if is_fresh && is_enough && self.is_of(span) {
             self.open += 1;
             return Opening::Joined;
         }
@@ -97,6 +101,11 @@ impl Listing {
     pub fn close(&mut self) {
         assert!(self.open > 0, "a handle is closed once");
         self.open -= 1;
+    }
+
+    /// Names are about to be shown without the attributes of files.
+    pub fn show_bare(&mut self) {
+        self.is_bare = true;
     }
 
     /// Names are about to be shown through such a handle, as they are in a span.
