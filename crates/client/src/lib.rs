@@ -39,6 +39,7 @@ mod cache;
 mod cancellation;
 mod client_state;
 pub mod control;
+mod entry_attributes;
 mod file_system;
 mod job_ids;
 mod join;
@@ -56,6 +57,7 @@ mod upper_cache;
 
 pub use cache::served::{Served, ServedLock};
 pub use cancellation::interruption::Interruption;
+pub use entry_attributes::EntryAttributes;
 pub use file_system::FileSystem;
 pub use job_ids::{JobIds, JobSource};
 pub use locks::lock_request::LockRequest;
@@ -63,8 +65,7 @@ pub use open_state::open_file::OpenFile;
 pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
 pub use options::{MountOptions, Resolver};
 pub use requests::{
-    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, EntryAttributes, NewFile, NewNode, ReadData, SeekTarget,
-    WriteOptions,
+    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,
 };
 pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
 pub use upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache};

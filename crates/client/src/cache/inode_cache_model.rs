@@ -24,7 +24,7 @@ use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes
 
 use self::mdt::Mdt;
 use super::*;
-use crate::{cache::listings::Listed, requests::EntryAttributes, upper_cache::SpanNumber};
+use crate::{cache::listings::Listed, entry_attributes::EntryAttributes, upper_cache::SpanNumber};
 
 const ROOT: InodeNumber = InodeNumber(1);
 const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];

@@ -11,7 +11,7 @@ use types::{
     limits::NAME_BYTES_MAX, permission,
 };
 
-use crate::{requests::EntryAttributes, upper_cache::SpanNumber};
+use crate::{entry_attributes::EntryAttributes, upper_cache::SpanNumber};
 
 use super::{
     cached_inode::{Base, CachedAttributes},
