@@ -2,7 +2,7 @@
 
 use types::FileKind;
 
-/// The attributes that are wanted with the names of a directory. There may be more.
+/// The attributes that are wanted with the names of a directory. Others may come, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryAttributes {
     /// None.

@@ -62,10 +62,15 @@ impl Call {
         entry_out(&attributes, validity)
     }
 
-    /// A program asks for the attributes of an inode.
-    pub fn looks_at(&self, attributes: &Attributes) {
-        if attributes.kind != FileKind::Directory {
-            self.adapter.walkers.looks(self.caller.thread);
+    /// A program asks for the attributes of an inode, by a name in `parent` if that is known.
+    pub fn looks_at(&self, attributes: &Attributes, parent: Option<InodeNumber>) {
+        let walkers = &self.adapter.walkers;
+        if attributes.kind == FileKind::Directory || !walkers.tries() {
+            return;
+        }
+        match parent {
+            Some(parent) => walkers.looks(self.caller.thread, [parent.0]),
+            None => walkers.looks(self.caller.thread, self.adapter.kernel.parents(self.inode.0)),
         }
     }
 

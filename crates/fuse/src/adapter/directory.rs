@@ -34,7 +34,7 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
     let directory = call.caller.run(open).await?;
     Ok(Answer::deciding(|| {
-        let looks = call.adapter.walkers.is_shown(call.caller.thread);
+        let looks = call.adapter.walkers.is_shown(call.caller.thread, Instant::now());
         let flags = match call.adapter.kernel.opens_directory(call.file_system(), &directory, looks) {
             None => 0,
             // Without the first flag the kernel would drop what it has.
@@ -79,7 +79,7 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
     let wanted = match plus {
         false => EntryAttributes::None,
-        true if call.adapter.walkers.is_shown(call.caller.thread) => EntryAttributes::OfAll,
+        true if call.adapter.walkers.is_shown(call.caller.thread, asked) => EntryAttributes::OfAll,
         true => EntryAttributes::OfDirectories,
     };
     let page = call.file_system().read_directory(&directory, read.offset, entries_max, wanted).await?;
@@ -89,14 +89,14 @@ pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
         return Err(FsError::Invalid);
     }
     let files = items.iter().filter(|item| item.kind != FileKind::Directory).count();
-    let is_bare = plus && !call.adapter.walkers.lists(call.caller.thread, files);
-    let wanted = if is_bare { EntryAttributes::OfDirectories } else { wanted };
+    let is_shown = plus && call.adapter.walkers.lists(call.caller.thread, call.inode.0, files, asked);
+    let wanted = if is_shown { wanted } else { EntryAttributes::OfDirectories };
     if keeps_names && items.is_empty() {
         return Ok(end(&call, page.span, asked));
     }
     if keeps_names {
         call.adapter.kernel.shows_names(call.inode, page.span, asked);
-        if is_bare && files > 0 {
+        if plus && wanted != EntryAttributes::OfAll && files > 0 {
             call.adapter.kernel.shows_bare(call.inode);
         }
     }

@@ -26,6 +26,10 @@
 //! its first request proves. A listing is completed only through the only open handle: another one
 //! could have an answer on its way that is added after all was dropped.
 //!
+//! Names whose files were shown without attributes (`adapter/walkers.rs`) are served to programs that
+//! are shown no others. For one that is, the listing is begun anew, or it is opened apart as long as
+//! handles of others are open.
+//!
 //! Downside: if the kernel has kept names that it was not allowed to complete, and the last of them
 //! is removed, then the kernel completes no listing of the directory until it drops the inode:
 //! names are appended only where the kept ones end, and nothing makes it start again. Such a
@@ -69,7 +73,7 @@ pub struct Listing {
     is_mixed: bool,
     /// The kernel may have had all names since then.
     is_complete: bool,
-    /// Some of them came without attributes, although such would have been shown to others.
+    /// Some of its files were shown without attributes.
     is_bare: bool,
     /// So long they may be served. Attributes that came with them are valid about as long; then it
     /// is better to read the names again with attributes than to look up each name.
@@ -82,7 +86,7 @@ impl Listing {
     }
 
     /// The directory is opened, in a span in which the names may be served. `looks`: the program
-    /// looks at the attributes of files, which come with the names if they are read again.
+    /// is shown the attributes of files.
     pub fn open(&mut self, span: Option<LockSpan>, looks: bool, now: Instant) -> Opening {
         let is_fresh = !self.is_complete || self.until.is_some_and(|until| until > now);
         let is_enough = !(self.is_bare && looks);
@@ -130,7 +134,7 @@ impl Listing {
         if is_clean {
             return Ending::Complete;
         }
-        (self.span, self.is_mixed) = (None, false);
+        (self.span, self.is_mixed, self.is_bare) = (None, false, false);
         Ending::Dropped
     }
 

@@ -20,33 +20,36 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     str::FromStr,
-    sync::{
-        Once,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
 
-/// What takes the longest time that a processor may need to go on.
+use super::processors::parse_processors;
+
+/// Takes how long processors may need at most to run again, and forgets it when it is closed.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 /// Microseconds, as the kernel takes them.
 const NO_LATENCY: i32 = 0;
 const ANY_LATENCY: i32 = -1;
 
-/// The driver of idle processors of virtual machines, and for how long it polls, in nanoseconds.
-const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-const POLLING_DRIVER: &str = "haltpoll";
+/// The driver and the governor of idle processors, on virtual machines that can poll.
+const IDLE: [&str; 2] =
+    ["/sys/devices/system/cpu/cpuidle/current_driver", "/sys/devices/system/cpu/cpuidle/current_governor"];
+const POLLING: &str = "haltpoll";
+/// For how long these poll, in nanoseconds.
 const POLL_TIME: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
+/// The processors of the host.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// So many requests make a burst, if they come within the time.
+/// So many messages make a burst, if they come within the time.
 const BURST: u64 = 64;
 const BURST_TIME: Duration = Duration::from_millis(32);
-/// How often it is looked whether requests still come, and how many must have.
+/// Time between two looks at how many messages came, and the number below which a burst has ended.
 const LOOK: Duration = Duration::from_millis(10);
-const REQUESTS_MIN: u64 = 10;
-/// Processors of a host at most, unless this was asked for: each that is idle polls.
+const MESSAGES_MIN: u64 = 10;
+/// Processors of a host at most, unless more are asked for: each that is idle polls.
 const PROCESSORS_MAX: usize = 16;
 
 /// When processors are kept from halting.
@@ -84,15 +87,16 @@ impl fmt::Display for IdlePoll {
     }
 }
 
-/// The messages of this process.
-static REQUESTS: AtomicU64 = AtomicU64::new(0);
-static KEEPER: Keeper = Keeper { state: Mutex::new(State::NEW), changed: Condvar::new(), thread: Once::new() };
+static KEEPER: Keeper = Keeper::new();
 
 struct Keeper {
+    /// All that came while there was a device.
+    messages: AtomicU64,
+    /// Whether anything can be asked for.
+    has_device: AtomicBool,
     state: Mutex<State>,
-    /// There is a burst, or the mode has changed.
+    /// A burst begins, or the mode has changed.
     changed: Condvar,
-    thread: Once,
 }
 
 struct State {
@@ -100,59 +104,26 @@ struct State {
     /// Why nothing is asked for, although that was not forbidden.
     reason: Option<String>,
     device: Option<File>,
+    has_thread: bool,
     last_burst: Option<Instant>,
-    /// Requests come in bursts.
+    /// Messages come in bursts.
     is_wanted: bool,
     held_since: Option<Instant>,
     held_times: u64,
     held_time: Duration,
 }
 
-impl State {
-    const NEW: Self = Self {
-        mode: IdlePoll::Off,
-        reason: None,
-        device: None,
-        last_burst: None,
-        is_wanted: false,
-        held_since: None,
-        held_times: 0,
-        held_time: Duration::ZERO,
-    };
-}
-
 /// A request has come from a program, or a message from another process.
 pub fn message_came() {
-    if REQUESTS.fetch_add(1, Ordering::Relaxed) % BURST == 0
-        // Another thread is at it.
-        && let Some(mut state) = KEEPER.state.try_lock()
-        && state.sees_burst(Instant::now())
-    {
-        KEEPER.changed.notify_one();
-    }
+    KEEPER.message_came();
 }
 
-/// Chooses when processors are kept from halting. [`IdlePoll::On`] fails where that is impossible.
+/// Chooses when processors are kept from halting. [`IdlePoll::On`] fails where that is impossible,
+/// and changes nothing then.
 pub fn set_idle_poll(mode: IdlePoll) -> io::Result<()> {
     let reason = if mode == IdlePoll::Auto { why_not() } else { None };
-    let wants = mode == IdlePoll::On || (mode == IdlePoll::Auto && reason.is_none());
-    let device = if wants { Some(open()) } else { None };
-    let (device, reason) = match device.transpose() {
-        Ok(device) => (device, reason),
-        Err(error) if mode == IdlePoll::Auto => (None, Some(error.to_string())),
-        Err(error) => return Err(error),
-    };
-    let mut state = KEEPER.state.lock();
-    state.end_hold();
-    // What the former file asked for ends with it.
-    (state.mode, state.reason, state.device) = (mode, reason, device);
-    if state.device.is_some() {
-        let mut started = Ok(());
-        KEEPER.thread.call_once(|| started = start());
-        started?;
-    }
-    KEEPER.changed.notify_one();
-    Ok(())
+    let device = if mode == IdlePoll::Off || reason.is_some() { None } else { Some(open()) };
+    KEEPER.set(mode, device, reason)
 }
 
 /// What was chosen.
@@ -162,15 +133,7 @@ pub fn idle_poll() -> IdlePoll {
 
 /// What is asked for at this moment, or why nothing is; how often it was, and for how long.
 pub fn idle_poll_stats() -> String {
-    let state = KEEPER.state.lock();
-    let now = match (&state.reason, state.held_since) {
-        _ if state.mode == IdlePoll::Off => "unused (off)".to_owned(),
-        (Some(reason), _) => format!("unused ({reason})"),
-        (None, Some(_)) => "held".to_owned(),
-        (None, None) => "released".to_owned(),
-    };
-    let time = state.held_time + state.held_since.map_or(Duration::ZERO, |since| since.elapsed());
-    format!("state {now}\nheld_times {}\nheld_ms {}", state.held_times, time.as_millis())
+    KEEPER.state.lock().to_string()
 }
 
 fn open() -> io::Result<File> {
@@ -180,33 +143,115 @@ fn open() -> io::Result<File> {
 
 /// Why this host's processors are left alone if nobody says otherwise.
 fn why_not() -> Option<String> {
-    let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
-    why_not_here(read(IDLE_DRIVER).ok().as_deref(), read(POLL_TIME).ok().as_deref(), super::processors::all().len())
+    let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let processors = parse_processors(&read(ONLINE)).map(|online| online.len());
+    why_not_here(IDLE.map(read), &read(POLL_TIME), processors)
 }
 
-/// `driver`: of idle processors; `poll_ns`: for how long they poll.
-fn why_not_here(driver: Option<&str>, poll_ns: Option<&str>, processors: usize) -> Option<String> {
-    match (driver, poll_ns) {
-        (Some(POLLING_DRIVER), Some("0")) if processors <= PROCESSORS_MAX => None,
-        (Some(POLLING_DRIVER), Some("0")) => Some(format!("the host has more than {PROCESSORS_MAX} processors")),
-        (Some(POLLING_DRIVER), Some(time)) => Some(format!("idle processors poll for {time} ns before they halt")),
+/// `idle`: driver and governor of idle processors; `poll_ns`: for how long they poll.
+fn why_not_here(idle: [String; 2], poll_ns: &str, processors: Option<usize>) -> Option<String> {
+    let polls = idle.iter().all(|part| part == POLLING);
+    match (polls, poll_ns, processors) {
+        (true, "0", Some(..=PROCESSORS_MAX)) => None,
+        (true, "0", Some(_)) => Some(format!("the host has more than {PROCESSORS_MAX} processors")),
+        (true, "0", None) => Some(format!("cannot read {ONLINE}")),
+        (true, time, _) if !time.is_empty() => Some(format!("idle processors poll for {time} ns before they halt")),
         _ => Some("no virtual machine whose idle processors halt at once".to_owned()),
     }
 }
 
-fn start() -> io::Result<()> {
-    let thread = std::thread::Builder::new().name("idle poll".to_owned());
-    thread.spawn(|| {
-        super::use_all_processors();
-        loop {
-            KEEPER.hold_while_wanted();
+impl Keeper {
+    const fn new() -> Self {
+        Self {
+            messages: AtomicU64::new(0),
+            has_device: AtomicBool::new(false),
+            state: Mutex::new(State::NEW),
+            changed: Condvar::new(),
         }
-    })?;
-    Ok(())
+    }
+
+    fn message_came(&self) {
+        if self.has_device.load(Ordering::Relaxed)
+            && self.messages.fetch_add(1, Ordering::Relaxed).is_multiple_of(BURST)
+            // If it is locked, the next of so many messages looks.
+            && let Some(mut state) = self.state.try_lock()
+            && state.sees_burst(Instant::now())
+        {
+            self.changed.notify_one();
+        }
+    }
+
+    fn set(&'static self, mode: IdlePoll, device: Option<io::Result<File>>, reason: Option<String>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let device = device.map(|device| {
+            let device = device?;
+            if !state.has_thread {
+                self.start()?;
+                state.has_thread = true;
+            }
+            Ok(device)
+        });
+        let (device, reason) = match device.transpose() {
+            Ok(device) => (device, reason),
+            Err(error) if mode == IdlePoll::Auto => (None, Some(io::Error::to_string(&error))),
+            Err(error) => return Err(error),
+        };
+        state.end_hold();
+        self.has_device.store(device.is_some(), Ordering::Relaxed);
+        (state.mode, state.reason, state.device) = (mode, reason, device);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    fn start(&'static self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("idle poll".to_owned());
+        let keep = move || {
+            super::use_all_processors();
+            loop {
+                self.hold_while_wanted();
+            }
+        };
+        thread.spawn(keep).map(drop)
+    }
+
+    /// Waits for a burst, and holds as long as messages come.
+    fn hold_while_wanted(&self) {
+        let mut state = self.state.lock();
+        while !state.is_wanted {
+            self.changed.wait(&mut state);
+        }
+        if let Err(error) = state.begin_hold() {
+            tracing::warn!(%error, "the kernel does not keep processors from halting; not asked for again");
+            self.has_device.store(false, Ordering::Relaxed);
+            (state.device, state.reason, state.is_wanted) = (None, Some(error.to_string()), false);
+        }
+        let mut seen = self.messages.load(Ordering::Relaxed);
+        // Not longer than until the mode changes, which ends it.
+        while state.held_since.is_some() {
+            self.changed.wait_for(&mut state, LOOK);
+            let now = self.messages.load(Ordering::Relaxed);
+            if now - seen < MESSAGES_MIN {
+                state.end_hold();
+            }
+            seen = now;
+        }
+    }
 }
 
 impl State {
-    /// So many requests have come as make a burst, perhaps over a long time. Whether it is one that
+    const NEW: Self = Self {
+        mode: IdlePoll::Off,
+        reason: None,
+        device: None,
+        has_thread: false,
+        last_burst: None,
+        is_wanted: false,
+        held_since: None,
+        held_times: 0,
+        held_time: Duration::ZERO,
+    };
+
+    /// So many messages have come as make a burst, perhaps over a long time. Whether it is one that
     /// begins.
     fn sees_burst(&mut self, now: Instant) -> bool {
         let before = self.last_burst.replace(now);
@@ -220,111 +265,125 @@ impl State {
         self.device.as_mut().map_or(Ok(()), |device| device.write_all(&latency.to_ne_bytes()))
     }
 
-    fn begin_hold(&mut self) {
-        match self.ask(NO_LATENCY) {
-            Ok(()) => {
-                self.held_since = Some(Instant::now());
-                self.held_times += 1;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the kernel does not keep processors from halting; not asked for again");
-                (self.device, self.reason) = (None, Some(error.to_string()));
-                self.is_wanted = false;
-            }
-        }
+    fn begin_hold(&mut self) -> io::Result<()> {
+        self.ask(NO_LATENCY)?;
+        self.held_since = Some(Instant::now());
+        self.held_times += 1;
+        Ok(())
     }
 
     fn end_hold(&mut self) {
-        if let Some(since) = self.held_since.take() {
-            self.held_time += since.elapsed();
-            if let Err(error) = self.ask(ANY_LATENCY) {
-                tracing::warn!(%error, "the kernel keeps processors from halting until this process ends");
-            }
+        (self.is_wanted, self.last_burst) = (false, None);
+        let Some(since) = self.held_since.take() else { return };
+        self.held_time += since.elapsed();
+        if let Err(error) = self.ask(ANY_LATENCY) {
+            tracing::warn!(%error, "cannot tell the kernel that processors may halt; closing its file instead");
+            (self.device, self.reason) = (None, Some(error.to_string()));
         }
-        self.is_wanted = false;
     }
 }
 
-impl Keeper {
-    /// Waits for a burst, and holds as long as requests come.
-    fn hold_while_wanted(&self) {
-        let mut state = self.state.lock();
-        while !state.is_wanted {
-            self.changed.wait(&mut state);
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.reason, self.held_since) {
+            _ if self.mode == IdlePoll::Off => f.write_str("state unused (off)")?,
+            (Some(reason), _) => write!(f, "state unused ({reason})")?,
+            (None, Some(_)) => f.write_str("state held")?,
+            (None, None) => f.write_str("state released")?,
         }
-        state.begin_hold();
-        let mut seen = REQUESTS.load(Ordering::Relaxed);
-        while state.is_wanted {
-            self.changed.wait_for(&mut state, LOOK);
-            let now = REQUESTS.load(Ordering::Relaxed);
-            if now - seen < REQUESTS_MIN {
-                state.end_hold();
-            }
-            seen = now;
-        }
+        let time = self.held_time + self.held_since.map_or(Duration::ZERO, |since| since.elapsed());
+        write!(f, "\nheld_times {}\nheld_ms {}", self.held_times, time.as_millis())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::fs::FileExt, thread};
+
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn hosts_are_left_alone_where_it_gains_little_or_costs_much() {
-        assert_eq!(why_not_here(Some("haltpoll"), Some("0"), 2), None);
-        for (driver, time, processors, reason) in [
-            (Some("haltpoll"), Some("200000"), 2, "poll for 200000 ns"),
-            (Some("haltpoll"), Some("0"), 17, "more than 16 processors"),
-            (Some("haltpoll"), None, 2, "no virtual machine"),
-            (Some("intel_idle"), None, 2, "no virtual machine"),
-            (None, None, 2, "no virtual machine"),
+        let why_not = |idle: [&str; 2], time, processors| why_not_here(idle.map(str::to_owned), time, processors);
+        assert_eq!(why_not(["haltpoll"; 2], "0", Some(16)), None);
+        for (idle, time, processors, reason) in [
+            (["haltpoll"; 2], "200000", Some(2), "poll for 200000 ns"),
+            (["haltpoll"; 2], "0", Some(17), "more than 16 processors"),
+            (["haltpoll"; 2], "0", None, "cannot read /sys"),
+            (["haltpoll"; 2], "", Some(2), "no virtual machine"),
+            (["haltpoll", "menu"], "0", Some(2), "no virtual machine"),
+            (["intel_idle", "menu"], "", Some(2), "no virtual machine"),
+            (["", ""], "", None, "no virtual machine"),
         ] {
-            let found = why_not_here(driver, time, processors).unwrap();
-            assert!(found.contains(reason), "{driver:?} {time:?} {processors}: {found}");
+            let found = why_not(idle, time, processors).unwrap();
+            assert!(found.contains(reason), "{idle:?} {time:?} {processors:?}: {found}");
         }
     }
 
     #[test]
-    fn a_burst_is_many_requests_in_a_short_time() {
+    fn a_burst_is_many_messages_in_a_short_time() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let mut state = State { device: Some(File::open("/dev/null").unwrap()), ..State::NEW };
+        let mut state = State { device: Some(tempfile::tempfile().unwrap()), ..State::NEW };
         assert!(!state.sees_burst(at(0)), "nothing is known of the time before");
         assert!(!state.sees_burst(at(40)), "2000 per second at least");
         assert!(state.sees_burst(at(71)));
         assert!(!state.sees_burst(at(72)), "it has begun");
         state.end_hold();
-        assert!(!state.sees_burst(at(200)));
+        assert!(!state.sees_burst(at(73)) && state.sees_burst(at(74)));
         let mut unable = State::NEW;
         assert!(!unable.sees_burst(at(0)) && !unable.sees_burst(at(1)), "nothing can be asked for");
     }
 
+    fn until(keeper: &Keeper, state: &str, meanwhile: impl Fn()) {
+        let begun = Instant::now();
+        while !keeper.state.lock().to_string().starts_with(state) {
+            assert!(begun.elapsed() < LIMIT, "{} instead of {state}", keeper.state.lock());
+            meanwhile();
+        }
+    }
+
+    /// What was asked for, in order.
+    fn asked(file: &File) -> Vec<i32> {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes.chunks(4).map(|latency| i32::from_ne_bytes(latency.try_into().unwrap())).collect()
+    }
+
     #[test]
-    fn processors_are_kept_from_halting_until_requests_end() {
-        match set_idle_poll(IdlePoll::On) {
-            Ok(()) => {}
-            Err(error) => {
-                // Without the right, or in a container.
-                assert!(error.to_string().contains(DEVICE) && open().is_err(), "{error}");
-                assert_eq!(idle_poll(), IdlePoll::Off, "what is refused changes nothing");
-                return;
-            }
-        }
-        while !idle_poll_stats().starts_with("state held") {
-            (0..BURST).for_each(|_| message_came());
-        }
-        // What the kernel asks of all processors.
-        let mut latency = [0; 4];
-        io::Read::read_exact(&mut File::open(DEVICE).unwrap(), &mut latency).unwrap();
-        assert_eq!(i32::from_ne_bytes(latency), NO_LATENCY);
-        while !idle_poll_stats().starts_with("state released") {
-            std::thread::yield_now();
-        }
-        let stats = idle_poll_stats();
-        assert!(!stats.contains("held_times 0"), "{stats}");
-        set_idle_poll(IdlePoll::Off).unwrap();
-        assert!(idle_poll_stats().starts_with("state unused (off)"), "{}", idle_poll_stats());
-        assert!(KEEPER.state.lock().device.is_none());
+    fn processors_are_kept_from_halting_until_no_messages_come() {
+        let keeper: &'static Keeper = Box::leak(Box::new(Keeper::new()));
+        let file = tempfile::tempfile().unwrap();
+        let set = |mode| keeper.set(mode, Some(file.try_clone()), None).unwrap();
+        let messages = || (0..BURST).for_each(|_| keeper.message_came());
+        messages();
+        assert_eq!(keeper.messages.load(Ordering::Relaxed), 0, "nothing is counted without a device");
+        set(IdlePoll::On);
+        until(keeper, "state held", messages);
+        until(keeper, "state released", thread::yield_now);
+        assert_eq!(asked(&file), [NO_LATENCY, ANY_LATENCY]);
+        // Another mode, in the midst of a burst.
+        until(keeper, "state held", messages);
+        set(IdlePoll::Auto);
+        until(keeper, "state held", messages);
+        keeper.set(IdlePoll::Off, None, None).unwrap();
+        assert_eq!(asked(&file), [NO_LATENCY, ANY_LATENCY].repeat(3));
+        messages();
+        assert!(keeper.state.lock().to_string().starts_with("state unused (off)\nheld_times 3\n"));
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_is_not_asked_again() {
+        let keeper: &'static Keeper = Box::leak(Box::new(Keeper::new()));
+        keeper.set(IdlePoll::On, Some(File::open("/dev/null")), None).unwrap();
+        until(keeper, "state unused (Bad file descriptor", || (0..BURST).for_each(|_| keeper.message_came()));
+        assert!(!keeper.has_device.load(Ordering::Relaxed));
+        let refused = || Some(Err(io::Error::other("no such device")));
+        assert!(keeper.set(IdlePoll::On, refused(), None).is_err());
+        keeper.set(IdlePoll::Auto, refused(), None).unwrap();
+        assert!(keeper.state.lock().to_string().starts_with("state unused (no such device)"));
     }
 
     #[test]
