@@ -18,7 +18,7 @@ use rpc::{
     Principal,
     message::mdt::{NotReclaimed, OpenId},
 };
-use rt::Entropy;
+use rt::{Entropy, LogLimit};
 use types::{ClientId, InodeNumber, MdtIndex};
 
 use crate::{
@@ -39,6 +39,8 @@ pub(crate) struct ClientState {
     pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
     /// The cache above this client.
     pub above: Arc<Above>,
+    /// What the log says of locks that are not given back.
+    pub held_up: LogLimit,
     /// Number of power losses of OSTs that this client has noticed.
     era_noticed: AtomicU64,
 }
@@ -62,6 +64,7 @@ impl ClientState {
             lock_waits: Arc::default(),
             exclusives: Mutex::default(),
             above: Arc::default(),
+            held_up: LogLimit::new(LogLimit::ONE_A_SECOND),
         }
     }
 

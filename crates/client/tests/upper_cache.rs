@@ -3,7 +3,10 @@
 
 use crate::support;
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use client::{FileSystem, UpperCache};
 use parking_lot::Mutex;
@@ -208,4 +211,52 @@ async fn what_holds_up_a_lock_that_the_mdt_asks_for_is_logged_after_a_second() {
     ask_for_all(&cluster, &fs, inode).await;
     log.wait_for(&[late, "held_up_by=\"the request to the MDT\""]).await;
     cluster.mdt.hold_answers(None);
+}
+
+/// A kernel that hangs holds up thousands of locks.
+#[tokio::test]
+async fn a_mount_logs_one_line_a_second_of_locks_that_are_held_up() {
+    let (log, _guard) = Log::of_this_thread();
+    let cluster = Cluster::new(65536, 1);
+    cluster.mdt.grant_locks();
+    let fs = cluster.mount().await;
+    let above = Above::of(&fs, false);
+    let mut locks = Vec::new();
+    for number in 0..20 {
+        let name = format!("file{number}");
+        let file = create(&fs, &name, READ_WRITE).await;
+        fs.close(file, None).await.unwrap();
+        let found = fs.lookup(&Credentials::root(), ROOT, name.as_bytes()).await.unwrap();
+        locks.extend(cluster.mdt.locks_on(fs.client_id(), found.inode));
+    }
+    let late = "locks that the MDT asks for have not been given back";
+    let (spare, others) = locks.split_at(10);
+    let begun = Instant::now();
+    for lock in others {
+        cluster.withdraw(fs.client_id(), *lock).await;
+    }
+    log.wait_for(&[late, "left_out=0"]).await;
+    let counted = || {
+        let left_out = |line: String| {
+            let (_, count) = line.split_once("left_out=").expect("it says how many were left out");
+            count.split(' ').next().unwrap().parse::<usize>().expect("a number")
+        };
+        log.lines(&[late]).into_iter().map(|line| 1 + left_out(line)).sum::<usize>()
+    };
+    // A later line counts those that were left out, unless it is left out itself.
+    for lock in spare {
+        cluster.withdraw(fs.client_id(), *lock).await;
+        let asked = Instant::now();
+        while counted() < above.told.lock().len() && asked.elapsed() < Duration::from_secs(4) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if counted() == above.told.lock().len() {
+            break;
+        }
+    }
+    let lines = log.lines(&[late]);
+    assert_eq!(counted(), above.told.lock().len(), "each lock that is held up is counted: {lines:?}");
+    assert!(counted() > 10 && lines.len() as u64 <= begun.elapsed().as_secs() + 1, "{} lines: {lines:?}", lines.len());
+    above.lets_go.send_replace(true);
+    others_run().await;
 }

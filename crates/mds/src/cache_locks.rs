@@ -35,6 +35,8 @@ pub(crate) struct CacheLocks {
     asked: Vec<Revocation>,
     /// Locks that were asked back.
     deadlines: LockDeadlines,
+    /// Clients whose time to give a lock back was over, since the start.
+    timeouts: u64,
     /// Clients some of whose ended locks still exist, and the last of these.
     ended: BTreeMap<ClientId, LockHandle>,
 }
@@ -55,6 +57,7 @@ impl CacheLocks {
             waiters: BTreeMap::new(),
             asked: Vec::new(),
             deadlines: LockDeadlines::default(),
+            timeouts: 0,
             ended: BTreeMap::new(),
         }
     }
@@ -210,7 +213,9 @@ impl CacheLocks {
 
     /// An eighth of the time that clients have to give locks back has passed: what is due.
     pub fn tick(&mut self) -> Due {
-        self.deadlines.tick(|handle| self.locks.exists(handle))
+        let due = self.deadlines.tick(|handle| self.locks.exists(handle));
+        self.timeouts += due.evict.len() as u64;
+        due
     }
 
     /// Whether no lock is asked back.
@@ -238,6 +243,11 @@ impl CacheLocks {
     /// Locks that exist.
     pub fn count(&self) -> usize {
         self.locks.len()
+    }
+
+    /// How often a client did not give a lock back in time, since the start.
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts
     }
 
     /// Counts since the start.

@@ -4,7 +4,7 @@
 //! | why the lock does not protect the opens any more | presumed until |
 //! |---|---|
 //! | the client itself removed the inode's last name | it gives the lock back by itself, or is asked for it after a while ([`PresumedOpens::overdue`]); before that it registers its opens |
-//! | its connection broke, and its locks ended with it | it says on the next connection that all opens are registered |
+//! | its connection broke, and its locks ended with it | it says on the next connection that all opens are registered; or it reclaims them once more after a restart, because the connection broke before it heard that it was done |
 //!
 //! From the beginning of a connection until the client has reported its opens, no presumption about
 //! it ends. Its former locks are removed in steps, and each becomes a presumption in the same step.

@@ -170,3 +170,32 @@ async fn opens_are_registered_before_locks_are_claimed() {
     assert_eq!(test.fs.call(BOB, MdtRequest::RegisterOpens(registered)).await, Ok(MdtReply::Done));
     assert_eq!(claim(&test, BOB, &held).await, [false]);
 }
+
+/// The connection of a client that comes back after a restart breaks before it hears that it is
+/// done, so it begins again on the next one: it is granted its locks once more, and no file stays
+/// open for it. It may have said that it was done, or not.
+#[tokio::test]
+async fn a_client_that_comes_back_twice_keeps_no_file_open() {
+    for was_done in [false, true] {
+        let test = Test::new().await;
+        let directory = test.fs.mkdir(ROOT, "directory").await;
+        let held = test.wanting(BOB, lookup(ROOT, "directory"), ROOT, OPEN | ATTRIBUTES).await;
+        assert_eq!(resources(&held), [(directory, OPEN | ATTRIBUTES)]);
+        let test = restart(test, false).await;
+        done(&test, ALICE).await;
+        done(&test, CAROL).await;
+        let mut granted = Vec::new();
+        for is_last in [false, true] {
+            test.fs.mdt.connection_begun(BOB);
+            test.fs.reclaim(BOB, Reclaim::default()).await.unwrap();
+            granted = claim_in(&test, BOB, test.fs.mdt.era(), &held).await;
+            assert!(granted[0].is_some(), "it said before that it was done: {was_done}; the last time: {is_last}");
+            if is_last || was_done {
+                done(&test, BOB).await;
+            }
+        }
+        test.cancel(BOB, granted.into_iter().flatten().collect()).await;
+        test.fs.rmdir(&root(), ROOT, "directory").await.unwrap();
+        eventually("no client has it open", async || !test.fs.mdt.has_inode(directory)).await;
+    }
+}

@@ -30,6 +30,7 @@ async fn a_client_is_evicted_for_a_lock_that_nobody_waits_for() {
     // The access time.
     test.fs.open(ALICE, &root(), file, READ).await.unwrap();
     eventually("the time of BOB has passed", async || evicted(&test) == [BOB]).await;
+    assert_eq!(test.fs.mdt.lock_timeouts(), 1);
     assert_eq!(test.holders.heard_so_far(), 2, "it was reminded");
     eventually("the locks of BOB are gone", async || test.fs.mdt.cache_locks().0 == 0).await;
 }
@@ -59,6 +60,7 @@ async fn a_client_that_is_busy_for_too_long_is_evicted() {
     test.holders.is_busy(BOB);
     entry(test.begin(chmod(file, 0o600)).await.unwrap().unwrap()).unwrap();
     assert_eq!((evicted(&test), test.holders.heard_so_far()), (vec![BOB], CALLBACKS_MAX));
+    assert_eq!(test.fs.mdt.lock_timeouts(), 1, "in five rounds, once");
 }
 
 /// The namespace is not held up for all of them at once; what the client gets on its new connection

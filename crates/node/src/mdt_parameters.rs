@@ -1,4 +1,5 @@
-//! Parameters of a metadata target, under Lustre's names (`mdt.*`, `lod.*`).
+//! Parameters of a metadata target, under Lustre's names (`mdt.*`, `lod.*`,
+//! `ldlm.namespaces.mdt-*`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,6 +7,9 @@ use layout::ResolvedCount;
 use mds::{LockCounters, Mdt, Parameters};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::limits;
+
+/// What `lock_count` is, under both of its names.
+const LOCK_COUNT: &str = "locks under which clients cache names and attributes";
 
 /// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read
 /// and change it.
@@ -226,8 +230,7 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
     tree.register(&format!("{prefix}.open_files"), Parameter::read_only("files open on this target", get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.cache_locks().0.to_string();
-    let doc = "locks under which clients cache names and attributes";
-    tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(doc, get))?;
+    tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(LOCK_COUNT, get))?;
     let shown = Arc::clone(mdt);
     let get = move || {
         let LockCounters { granted, revoked, blocked } = shown.cache_locks().1;
@@ -244,5 +247,24 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
         0 => "status: COMPLETE".to_owned(),
         count => format!("status: RECOVERING\nclients_missing: {count}"),
     };
-    tree.register(&format!("{prefix}.recovery_status"), Parameter::read_only("recovery after a restart", status))
+    tree.register(&format!("{prefix}.recovery_status"), Parameter::read_only("recovery after a restart", status))?;
+    register_namespace(tree, mdt)
+}
+
+/// The name of a target's lock namespace, which differs from that of a client's locks of the same
+/// target.
+pub fn lock_namespace(target: &str) -> String {
+    format!("ldlm.namespaces.mdt-{target}_UUID")
+}
+
+/// The locks under which clients cache, as Lustre's servers show them.
+fn register_namespace(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterError> {
+    let prefix = lock_namespace(mdt.name());
+    let shown = Arc::clone(mdt);
+    let get = move || shown.cache_locks().0.to_string();
+    tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(LOCK_COUNT, get))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.lock_timeouts().to_string();
+    let doc = "clients evicted because they did not give back a lock in time, since the target started";
+    tree.register(&format!("{prefix}.lock_timeouts"), Parameter::read_only(doc, get))
 }

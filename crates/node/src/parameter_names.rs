@@ -106,6 +106,8 @@ const OF_MDT: &[Leaf] = &[
     shown("recovery_status"),
     shown("undurable_age_ms"),
 ];
+/// Of the locks that a metadata target has granted.
+const OF_LOCK_NAMESPACE: &[Leaf] = &[shown("lock_count"), shown("lock_timeouts")];
 /// Of a pool, at a metadata target.
 const OF_POOL: &[Leaf] = &[shown("spill_hit"), text("spill_target"), number("spill_threshold_pct", PERCENT)];
 /// Of an object storage target.
@@ -285,6 +287,7 @@ fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<Para
             Role::Mgs => continue,
             Role::Mdt => {
                 add(&format!("mdt.{name}."), OF_MDT)?;
+                add(&format!("{}.", mdt_parameters::lock_namespace(&name)), OF_LOCK_NAMESPACE)?;
                 mdt_parameters::register_checks(&tree, &name)?;
                 "mdc"
             }
@@ -401,6 +404,8 @@ mod tests {
             ("ost.OSS.ost_io.nrs_orr_offset_type=physical", "allowed: logical"),
             ("ldlm.services.ldlm_canceld.nrs_policies=tbf", "no parameter matches"),
             ("lod.*.stripesize=65537", "expected a multiple of 65536"),
+            ("ldlm.namespaces.mdt-*.lock_count=0", "is read-only"),
+            ("ldlm.namespaces.mdt-*.contended_locks=8", "there is no 'ldlm.namespaces.mdt-*.contended_locks': a lock"),
             ("osp.*.maxage_ms=1", "expected a number from 10 to 3600000"),
         ] {
             let refused = refusal(wrong, false).unwrap_err();

@@ -16,6 +16,7 @@ pub mod entropy;
 pub mod fault;
 pub mod frame;
 mod lanes;
+mod log_limit;
 pub mod memory;
 pub mod parameters;
 pub mod real;
@@ -31,6 +32,7 @@ pub use cpu::{Cpu, CpuKind, Processors};
 pub use device::Device;
 pub use entropy::Entropy;
 pub use frame::{Frame, FrameError, FrameHeader};
+pub use log_limit::LogLimit;
 pub use spawn::Spawn;
 pub use transport::{Address, Connection, Listener, Receiver, Sender, Transport};
 

@@ -30,7 +30,9 @@ fn up_takes_further_mdts() {
     let used: u64 = (0..3).map(|index| column(&inodes, &format!("MDT000{index}"), 2)).sum();
     assert_eq!((used, column(&inodes, "filesystem_summary:", 2)), (2, 2), "the root and a file:\n{inodes}");
     assert_eq!(column(&system.shell("df -i $A").succeed(), &system.root().display().to_string(), 2), used);
-    for parameter in ["mdt.*.open_files", "lod.*.stripecount", "mdc.*.state", "ldlm.namespaces.*.lru_size"] {
+    let of_locks =
+        ["ldlm.namespaces.*.lru_size", "ldlm.namespaces.mdt-*_UUID.lock_count", "ldlm.namespaces.*-mdc.lock_count"];
+    for parameter in ["mdt.*.open_files", "lod.*.stripecount", "mdc.*.state"].into_iter().chain(of_locks) {
         let shown = system.ctl(&format!("get_param {parameter}"));
         let of_mdts = shown.lines().filter(|line| line.contains("-MDT000")).count();
         assert_eq!(of_mdts, 3, "{parameter}:\n{shown}");

@@ -3,7 +3,7 @@
 //! (`cache::cancels`).
 //!
 //! If a lock that the MDT asked for is held up for a second, the log says by what: others may wait
-//! for it.
+//! for it. A mount logs one such line a second.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -174,11 +174,14 @@ impl TargetConnection {
             let inode = asked.iter().find_map(|(handle, inode)| inode.or_else(|| cancels.inode_of(*handle)));
             (asked.len(), inode)
         };
-        if asked > 0 {
+        if asked > 0
+            && let Some(left_out) = self.client_state().held_up.may_log(clock.now())
+        {
             let inode = inode.map(|inode| inode.to_string());
             tracing::warn!(
-                target = %self.import().target(), held_up_by, locks = asked, inode,
-                "locks that the MDT asks for have not been given back for {} s", slow.as_secs()
+                target = %self.import().target(), held_up_by, locks = asked, inode, left_out,
+                "locks that the MDT asks for have not been given back for {} s. As many other lines were left out",
+                slow.as_secs()
             );
         }
         work.await

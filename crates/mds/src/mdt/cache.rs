@@ -178,9 +178,15 @@ impl Mdt {
     }
 
     /// A connection of a client begins: its locks have ended with the former one, and what it may
-    /// have opened under them is taken to be open until it has told.
+    /// have opened under them is taken to be open until it has told. A client that is expected back
+    /// after a restart reclaims all its opens first, and until then nothing ends.
     pub(super) fn locks_ended(&self, client: ClientId) {
-        self.namespace().volatile.opens.presumed.connection_begun(client);
+        {
+            let volatile = &mut self.namespace().volatile;
+            if !volatile.recovery.expected.contains(&client) {
+                volatile.opens.presumed.connection_begun(client);
+            }
+        }
         self.drop_cache_locks(client);
     }
 

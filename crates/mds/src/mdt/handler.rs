@@ -320,7 +320,7 @@ impl Mdt {
             if row.reclaims.is_some() {
                 self.recovery_wakeup.notify_one();
             }
-            if row.registers_all_opens {
+            if row.registers_all_opens || row.reclaims.is_some() {
                 self.end_presumptions(call.client);
             }
             return Ok(reply);

@@ -161,6 +161,11 @@ impl Mdt {
         (cache.count(), cache.counters())
     }
 
+    /// How often a client was evicted since it did not give a lock back in time, since the start.
+    pub fn lock_timeouts(&self) -> u64 {
+        self.namespace().volatile.cache.timeouts()
+    }
+
     /// Clients of a former start that have not come back yet; empty once recovery is over
     /// (`recovery_status`).
     pub fn recovering_clients(&self) -> Vec<ClientId> {

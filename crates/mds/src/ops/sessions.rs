@@ -80,7 +80,9 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     let client = txn.context.client;
     if txn.volatile.recovery.recovered.contains(&client) {
         // It has all of this: the connection broke before the client heard so, and on the next one
-        // it begins again. What it has not, it heard before it said that it was done.
+        // it begins again. What it has not, it heard before it said that it was done. Until it
+        // hears so it opens nothing, so all its opens are known.
+        txn.volatile.opens.presumed.registered(client);
         return Ok(MdtReply::Done);
     }
     if !txn.volatile.recovery.expected.contains(&client) {

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use rt::{Instant, Sender};
+use rt::{Instant, LogLimit, Sender};
 
 /// Most bytes of a frame before a proof: a `Connect` with the longest names takes some 500.
 pub(super) const FRAME_BYTES_MAX: usize = 4096;
@@ -28,19 +28,16 @@ const LINES_MAX: u32 = 20;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// See the module documentation.
-#[derive(Default)]
 pub(super) struct Unproven {
     /// By the number of the connection: the oldest first.
     connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
-    log: Mutex<Log>,
+    log: LogLimit,
 }
 
-#[derive(Default)]
-struct Log {
-    /// When the present period began.
-    begun: Option<Instant>,
-    lines: u32,
-    suppressed: u64,
+impl Default for Unproven {
+    fn default() -> Self {
+        Self { connections: Mutex::default(), log: LogLimit::new((LINES_MAX, PERIOD)) }
+    }
 }
 
 impl Unproven {
@@ -62,33 +59,6 @@ impl Unproven {
 
     /// Whether one more line may be logged now, and how many were not since the last one.
     pub(super) fn may_log(&self, now: Instant) -> Option<u64> {
-        let mut log = self.log.lock();
-        if log.begun.is_none_or(|begun| now.since(begun) >= PERIOD) {
-            log.begun = Some(now);
-            log.lines = 0;
-        }
-        if log.lines == LINES_MAX {
-            log.suppressed += 1;
-            return None;
-        }
-        log.lines += 1;
-        Some(std::mem::take(&mut log.suppressed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_limited_per_period_and_those_left_out_are_counted() {
-        let unproven = Unproven::default();
-        let at = |seconds: u64| Instant(seconds * 1_000_000_000);
-        for _ in 0..LINES_MAX {
-            assert_eq!(unproven.may_log(at(1)), Some(0));
-        }
-        assert_eq!((unproven.may_log(at(2)), unproven.may_log(at(60))), (None, None));
-        assert_eq!(unproven.may_log(at(61)), Some(2));
-        assert_eq!(unproven.may_log(at(61)), Some(0));
+        self.log.may_log(now)
     }
 }
