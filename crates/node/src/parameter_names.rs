@@ -117,6 +117,8 @@ const OF_OST: &[Leaf] = &[
     number("limit_burst_us", LIMIT_LATENCY_US),
     number("limit_latency_us", LIMIT_LATENCY_US),
     number("limit_mbps", LIMIT_MBPS),
+    shown("mb_groups"),
+    shown("mb_stats"),
     number("no_create", 0..=1),
     shown("panics"),
     number("readonly", 0..=1),

@@ -197,6 +197,14 @@ impl Ost {
                 self.shown("inline data waiting for write-back", |ost| ost.directory.write_back_bytes().to_string()),
             ),
             (
+                "mb_stats",
+                self.shown("blocks of the device, as its allocator counts them", |ost| ost.directory.mb_stats()),
+            ),
+            (
+                "mb_groups",
+                self.shown("free blocks of each allocation group of the device", |ost| ost.directory.mb_groups()),
+            ),
+            (
                 "evicted_clients",
                 self.shown("clients that are refused permanently", |ost| ost.evictions.count().to_string()),
             ),

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use kv::Batch;
 use types::ObjectId;
 
+use super::device_statistics::SpaceCounts;
 use crate::{
     group_record::{PIECE_BLOCKS, encode_summary},
     tables::{BITMAPS, GROUPS, group_key, piece_key},
@@ -154,6 +155,26 @@ impl DeviceSpace {
     /// Blocks of the device.
     pub fn blocks(&self) -> u64 {
         self.allocator.geometry().blocks()
+    }
+
+    /// Its blocks in numbers.
+    pub fn counts(&self) -> SpaceCounts {
+        SpaceCounts {
+            blocks: self.blocks(),
+            free: self.allocator.free_blocks(),
+            in_windows: self.allocator.window_blocks(),
+            retired: self.allocator.retired_blocks(),
+            reserved: self.reserved,
+            promised: self.promised,
+            last_group: self.allocator.mb_last_group(),
+            loaded_groups: self.allocator.loaded_groups(),
+            memory_bytes: self.allocator.memory_bytes(),
+        }
+    }
+
+    /// What is known of each group: 12 bytes.
+    pub fn summaries(&self) -> Vec<Summary> {
+        (0..self.allocator.geometry().groups()).map(|group| self.allocator.summary(group)).collect()
     }
 
     /// Blocks that new data may take. `backlog`: inline blocks that will move to the device.

@@ -19,6 +19,7 @@
 //! | `host_files` | host files that are missing, too short, or unreferenced |
 //! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
 //! | `device_check` | comparing records of objects with the free space |
+//! | `device_statistics` | what administrators see of the free space |
 //! | `host_file_state`, `space` | state in memory |
 //!
 //! # Rules
@@ -84,6 +85,7 @@ mod counts;
 pub mod device;
 mod device_check;
 mod device_space;
+mod device_statistics;
 mod fence;
 mod host_file_state;
 pub mod host_files;
