@@ -11,7 +11,7 @@
 //! | `records` | reading records: load first, then lock |
 //! | `transaction` | one atomic change of an object's records |
 //! | `audit`, `counts` | checking them after each change, in tests and simulations |
-//! | `write`, `read`, `change`, `seek` | the requests |
+//! | `write`, `read`, `change`, `seek`, `extents` | the requests |
 //! | `fence` | refusing requests under old layouts |
 //! | `commit` | flushing, the mark, freeing space |
 //! | `write_back` | inline blocks of large objects move to their files |
@@ -86,6 +86,7 @@ pub mod device;
 mod device_check;
 mod device_space;
 mod device_statistics;
+mod extents;
 mod fence;
 mod host_file_state;
 pub mod host_files;
@@ -115,7 +116,7 @@ use std::{
 use bytes::Bytes;
 use kv::{Loading, Store};
 use parking_lot::Mutex;
-use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
+use rpc::message::ost::{Changed, ExtentsQuery, FoundExtents, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Cpu, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
@@ -380,6 +381,10 @@ impl ObjectStore for DirectoryStore {
 
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>> {
         Box::pin(self.seek_object(object, offset, data))
+    }
+
+    fn extents(&self, query: ExtentsQuery) -> BoxFuture<'_, FsResult<FoundExtents>> {
+        Box::pin(self.object_extents(query))
     }
 
     fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>> {
