@@ -197,13 +197,16 @@ impl DirectoryStore {
     }
 
     /// Bytes of blocks of the device that follow each other, unverified; after its end zeros.
-    pub(super) async fn read_device(&self, address: u64, blocks: usize) -> FsResult<Vec<u8>> {
+    pub(super) async fn read_device(&self, address: u64, blocks: usize) -> FsResult<Bytes> {
         let bytes = blocks * BLOCK;
-        let read = self.device.read(DEVICE_FILE, address.saturating_mul(BLOCK_BYTES), self.buffers.take(bytes)).await;
-        let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
-        data.truncate(filled.min(bytes));
+        let read = self.device.read_bytes(DEVICE_FILE, address.saturating_mul(BLOCK_BYTES), bytes).await;
+        let data = read.map_err(|error| self.device_error("reading an object", &error))?;
+        if data.len() >= bytes {
+            return Ok(data.slice(..bytes));
+        }
+        let mut data = data.to_vec();
         data.resize(bytes, 0);
-        Ok(data)
+        Ok(data.into())
     }
 
     /// The batches up to this one are durable, and so is what they name: what they freed may be
