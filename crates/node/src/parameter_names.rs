@@ -107,6 +107,7 @@ const OF_OST: &[Leaf] = &[
     number("commit_interval_ms", INTERVALS_MS),
     number("degraded", 0..=1),
     shown("dirty_files"),
+    number("discard", 0..=1),
     shown("evicted_clients"),
     shown("failure"),
     shown("filesfree"),

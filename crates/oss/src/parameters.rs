@@ -114,7 +114,17 @@ impl Ost {
             let set = move |options: &mut OstOptions, mebibytes: u64| *field(options) = mebibytes << 20;
             self.setting(doc, |text| parse_size(text, 1 << 20, &MEBIBYTES), get, set).within(MEBIBYTES)
         };
+        let (get, set) = (self.clone(), self.clone());
+        let discard = Parameter::writable(
+            "1: the device is told which blocks became free (discard, TRIM)",
+            move || u8::from(get.options.lock().discard).to_string(),
+            move |text| {
+                set.options.lock().discard = parse_number(text, &(0..=1))? == 1;
+                Ok(())
+            },
+        );
         vec![
+            ("discard", discard.within(0..=1)),
             (
                 "commit_interval_ms",
                 interval("longest time in ms that written data stay unflushed", |options| &mut options.commit_interval),

@@ -57,6 +57,40 @@ async fn free(target: &TestOst) -> u64 {
     target.ost.space().await.unwrap().bytes_available / BLOCK
 }
 
+/// Bytes of the device that are not zeros, labels left out.
+async fn held_bytes(target: &TestOst) -> usize {
+    let bytes = 4094 * BLOCK;
+    let (data, _) = target.objects.read(DEVICE_FILE, BLOCK, vec![0; bytes as usize]).await.unwrap();
+    data.iter().filter(|byte| **byte != 0).count()
+}
+
+#[test]
+fn freed_blocks_are_discarded_if_that_is_wanted() {
+    for discard in [false, true] {
+        run(async {
+            let options = OstOptions { discard, ..quiet_options() };
+            let target = TestOst::with_all(DEVICE, 1, MemoryDevice::new(), options, quiet_config()).await;
+            let before = free(&target).await;
+            for number in 1..=3 {
+                fill(&target, number, number, 0..2 * MIB).await;
+            }
+            target.sync().await;
+            let destroy = OstRequest::Destroy(vec![object(1), object(3)], None);
+            target.done(destroy).await;
+            target.sync().await;
+            let held = held_bytes(&target).await;
+            assert_eq!(held, if discard { 2 << 20 } else { 6 << 20 }, "discard: {discard}");
+            assert_eq!(free(&target).await, before - 512);
+            // They are used again, and what is still there is not touched.
+            fill(&target, 4, 4, 0..12 * MIB).await;
+            target.sync().await;
+            assert!(is_filled(&target, 2, 2, 0..2 * MIB).await && is_filled(&target, 4, 4, 0..12 * MIB).await);
+            let target = target.power_loss(3).await;
+            assert!(is_filled(&target, 2, 2, 0..2 * MIB).await && is_filled(&target, 4, 4, 0..12 * MIB).await);
+        });
+    }
+}
+
 async fn extents(target: &TestOst, offset: u64, bytes: u64, extents_max: u32) -> FoundExtents {
     let query = ExtentsQuery { object: object(1), offset, bytes, extents_max };
     match target.ask(OstRequest::Extents(query)).await.unwrap() {

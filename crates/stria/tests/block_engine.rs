@@ -226,7 +226,8 @@ fn administrators_see_where_data_are() {
     assert!(groups.lines().count() >= 2 && groups.contains("1 "), "{groups}");
     assert!(system.ctl("get_param -n obdfilter.stria-OST0001.mb_stats").contains("no device"));
     let map = |system: &FileSystem, rest: &str| system.shell(&format!("stria inspect --map {rest}")).output();
-    let place = |name: &str| system.place().data(name).display().to_string();
+    let directory = system.place().data("");
+    let place = |name: &str| directory.join(name).display().to_string();
     let (ost, svg) = (place("ost0"), place("map.svg"));
     let refused = map(&system, &ost);
     assert!(refused.status != 0 && refused.stderr.contains("in use by another stria process"), "{}", refused.stderr);

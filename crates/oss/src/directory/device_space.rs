@@ -282,6 +282,12 @@ impl DeviceSpace {
         Ok(is_done)
     }
 
+    /// As [`DeviceSpace::durable`], but the blocks are returned, in progress, and become free when
+    /// they are abandoned; none: there are no more.
+    pub fn durable_in_progress(&mut self, batch: u64) -> Vec<Range<u64>> {
+        self.allocator.durable_in_progress(batch, RELEASED_MAX)
+    }
+
     /// Nothing writes to an object any more.
     pub fn drop_windows(&mut self, object: ObjectId) -> Result<(), Inconsistent> {
         self.allocator.drop_windows(object)
