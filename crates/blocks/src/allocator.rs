@@ -478,8 +478,8 @@ impl Allocator {
         self.release(ranges_max)
     }
 
-    /// As [`Allocator::durable`], but the blocks are in progress afterwards: whoever discards them
-    /// abandons them then.
+    /// As [`Allocator::durable`], but the blocks are in progress afterwards: the caller discards
+    /// them, and then abandons them.
     pub fn durable_in_progress(&mut self, change: u64, ranges_max: usize) -> Vec<Range<u64>> {
         self.retired.durable(change);
         let taken: Vec<Range<u64>> = std::iter::from_fn(|| self.retired.pop()).take(ranges_max).collect();

@@ -25,7 +25,6 @@ use bytes::Bytes;
 use kv::Batch;
 use types::ObjectId;
 
-use super::device_statistics::SpaceCounts;
 use crate::{
     group_record::{PIECE_BLOCKS, encode_summary},
     tables::{BITMAPS, GROUPS, group_key, piece_key},
@@ -81,6 +80,29 @@ impl BlockChanges {
     fn is_empty(&self) -> bool {
         self.recorded.is_empty() && self.claimed.is_empty() && self.freed.is_empty()
     }
+}
+
+/// Counts of a device's blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SpaceCounts {
+    /// Of the device.
+    pub blocks: u64,
+    /// Free for anything.
+    pub free: u64,
+    /// Free, and held for the next blocks of objects.
+    pub in_windows: u64,
+    /// Freed, and not to be used before the next commit.
+    pub retired: u64,
+    /// Reserved for objects, without places.
+    pub reserved: u64,
+    /// Promised to writes in progress.
+    pub promised: u64,
+    /// The group in which the last allocation was.
+    pub last_group: u32,
+    /// Groups whose runs are in memory, and bytes of all that is kept of the device.
+    pub loaded_groups: usize,
+    /// See above.
+    pub memory_bytes: usize,
 }
 
 /// See the module documentation.

@@ -9,35 +9,12 @@ use std::fmt::Write;
 use blocks::Summary;
 use types::counted;
 
-use super::DirectoryStore;
+use super::{DirectoryStore, device_space::SpaceCounts};
 
 /// What is shown of a target without a device.
 const NO_DEVICE: &str = "no device: objects are in host files";
 /// Lines of `mb_groups`, at most: more do not fit an answer of the parameter tree.
 const LINES_MAX: usize = 4096;
-
-/// Counts of a device's blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SpaceCounts {
-    /// Of the device.
-    pub blocks: u64,
-    /// Free for anything.
-    pub free: u64,
-    /// Free, and held for the next blocks of objects.
-    pub in_windows: u64,
-    /// Freed, and not to be used before the next commit.
-    pub retired: u64,
-    /// Reserved for objects, without places.
-    pub reserved: u64,
-    /// Promised to writes in progress.
-    pub promised: u64,
-    /// The group in which the last allocation was.
-    pub last_group: u32,
-    /// Groups whose runs are in memory, and bytes of all that is kept of the device.
-    pub loaded_groups: usize,
-    /// See above.
-    pub memory_bytes: usize,
-}
 
 impl DirectoryStore {
     /// The allocator in numbers: a line each.

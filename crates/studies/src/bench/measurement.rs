@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use super::{systems::System, target::BenchTarget};
 
+/// Large transfers of objects, without clients.
+pub const OBJECTS_LARGE: &str = "objects-1m";
+
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
@@ -40,7 +43,7 @@ impl Measurement {
 
     /// Whether bytes count rather than operations.
     pub fn is_transfer(&self) -> bool {
-        self.bench.starts_with("ior") || self.bench == super::objects::LARGE
+        self.bench.starts_with("ior") || self.bench == OBJECTS_LARGE
     }
 
     /// Bytes that the disks wrote for each byte of data.

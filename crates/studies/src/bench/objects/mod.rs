@@ -12,8 +12,8 @@
 //! those that write back pages, do not count.
 //!
 //! Downside: the write amplification of a disk that others use at the same time is too large, and a
-//! store that commits by syncfs(2) waits for what they wrote. A disk of its own is needed, or a loop
-//! device with a file system.
+//! store that commits by syncfs(2) waits for what they wrote. A disk of its own is needed, or a
+//! loop device with a file system.
 
 mod store;
 
@@ -38,14 +38,13 @@ use super::{
     fdatasync::fdatasync_rate,
     history::History,
     leftovers::Place,
-    measurement::Measurement,
+    measurement::{Measurement, OBJECTS_LARGE as LARGE},
     random::shuffled,
     report,
     workers::{self, own_cpu},
 };
 
-/// Benchmarks in results: large transfers, records at random, small objects.
-pub const LARGE: &str = "objects-1m";
+/// Benchmarks in results, beside that of large transfers: records at random, small objects.
 const RANDOM: &str = "objects-4k";
 const SMALL: &str = "objects-small";
 
