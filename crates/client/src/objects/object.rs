@@ -16,7 +16,7 @@ use rpc::{
     message::{
         MdtRequest, OstReply, OstRequest,
         mgs::TargetRole,
-        ost::{Changed, Read, ReadDone, SpaceChange, Write},
+        ost::{Changed, EXTENTS_MAX, ExtentsQuery, FoundExtents, Read, ReadDone, SpaceChange, Write},
     },
 };
 use rt::CpuKind;
@@ -299,5 +299,15 @@ impl FileSystem {
             reply => Err(unexpected(reply)),
         };
         self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id, offset, data), take).await
+    }
+
+    /// Where the data of an object are from `offset` on, as its OST says: a page of extents.
+    pub(crate) async fn object_extents(&self, object: Object<'_>, offset: u64) -> FsResult<FoundExtents> {
+        let query = ExtentsQuery { object: object.id, offset, bytes: u64::MAX, extents_max: EXTENTS_MAX };
+        let take = |answered: Answered<OstReply>| match answered.reply {
+            OstReply::Extents(found) => Ok(found),
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Extents(query), take).await
     }
 }

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod cores;
 mod descriptors;
 mod device_identity;
+mod direct;
 pub mod directory;
 pub mod entropy;
 mod held;
