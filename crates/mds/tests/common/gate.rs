@@ -1,4 +1,4 @@
-//! A device whose writes wait while a gate is closed, or panic.
+//! A device whose writes or flushes wait while a gate is closed, or whose writes panic.
 
 use std::{
     io,
@@ -17,6 +17,7 @@ use types::SpaceUsage;
 #[derive(Default)]
 pub struct Gate {
     closed: watch::Sender<bool>,
+    flushes_closed: watch::Sender<bool>,
     panics: AtomicBool,
 }
 
@@ -27,6 +28,15 @@ impl Gate {
 
     pub fn open(&self) {
         self.closed.send_replace(false);
+    }
+
+    /// Nothing becomes durable.
+    pub fn close_flushes(&self) {
+        self.flushes_closed.send_replace(true);
+    }
+
+    pub fn open_flushes(&self) {
+        self.flushes_closed.send_replace(false);
     }
 
     /// The next write panics in the task that writes.
@@ -55,7 +65,11 @@ impl Device for Gated {
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
-        self.device.flush(file)
+        let (device, gate, file) = (self.device.clone(), self.gate.clone(), file.to_owned());
+        Box::pin(async move {
+            gate.flushes_closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
+            device.flush(&file).await
+        })
     }
 
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
