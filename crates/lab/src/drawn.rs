@@ -51,7 +51,7 @@ impl Drawn {
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
-        let cluster = ClusterOptions { osts: 4, osts_per_server: 1, clients: 3, settings };
+        let cluster = ClusterOptions { mdts: mdts_of(seed, mode), osts: 4, osts_per_server: 1, clients: 3, settings };
         Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
     }
 }
@@ -60,15 +60,29 @@ impl fmt::Display for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Drawn { seed, operations, mode, faults, lease, default_layout, cluster } = self;
         let ClusterOptions {
-            osts, clients, settings: Settings { lease: _, import, store, ost, engines, layout }, ..
+            mdts,
+            osts,
+            clients,
+            settings: Settings { lease: _, import, store, ost, engines, layout },
+            ..
         } = cluster;
-        writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {osts} OSTs, {clients} clients")?;
+        writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
         writeln!(f, "  leases: {lease:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
         writeln!(f, "  tables: {store:?}")?;
         write!(f, "  OSTs: {engines:?}, {ost:?}")
+    }
+}
+
+/// How many MDTs there are: one in half of the seeds, up to 5 in the others, of the modes that can
+/// tell what names over several MDTs must be.
+fn mdts_of(seed: u64, mode: Mode) -> u16 {
+    let random = Random::for_purpose(seed, "mdts");
+    match mode {
+        Mode::Serial | Mode::Power if random.happens(500_000) => 2 + random.below(4) as u16,
+        Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Timeouts | Mode::Contended => 1,
     }
 }
 

@@ -150,10 +150,7 @@ async fn waits_for_what_is_in_doubt_keep_no_client_from_the_rest() {
     cluster.0[0].gate.close();
     let import = cluster.0[0].import.clone();
     let removal = tokio::spawn(async move { call(&import, remove(ROOT, "remote", true)).await });
-    in_time("it is promised", async {
-        while timeout(MOMENT, cluster.0[1].stat(remote)).await.is_ok() {}
-    })
-    .await;
+    in_time("it is promised", async { while timeout(MOMENT, cluster.0[1].stat(remote)).await.is_ok() {} }).await;
     cluster.0[0].crash().await;
     let import = cluster.0[1].import.clone();
     let waiting: Vec<_> = (0..200)

@@ -98,6 +98,7 @@ impl Node {
     /// what it was sent.
     pub(super) fn join(&mut self, from: Target, start: u8, promised: &BTreeSet<OpId>, actions: &mut Vec<Action>) {
         let joined = self.joined.entry(from).or_default();
+        let is_new = start > *joined;
         *joined = start.max(*joined);
         if self.rules.hold(Rule::EarlierStartsAbort) {
             self.abort(|step| step.0.coordinator == from && step.0.start < start, actions);
@@ -107,7 +108,9 @@ impl Node {
         let answer = Message::Joined(last, ended);
         let durably = self.rules.hold(Rule::JoinedIsDurable);
         actions.push(if durably { Action::SendDurably(from, answer) } else { Action::Send(from, answer) });
-        self.begin_again_without_holds_at(from, actions);
+        if is_new {
+            self.begin_again_without_holds_at(from, actions);
+        }
     }
 
     /// A hold is lost with a restart: a new attempt, because locks are taken in order.

@@ -218,7 +218,10 @@ impl Node {
             Message::Joined(last, ended) => self.answered(from, last, ended, actions),
         }
         // Nobody is there any more to be answered.
-        let is_answer = |action: &Action| matches!(action, Action::Send(to, _) | Action::SendDurably(to, _) if *to == from);
+        let is_answer = |action: &Action| match action {
+            Action::Send(to, message) | Action::SendDurably(to, message) => *to == from && !message.is_request(),
+            _ => false,
+        };
         actions.retain(|action| !is_late || !is_answer(action));
         Some(())
     }

@@ -148,3 +148,16 @@ pub enum Message {
     /// promised operations that do not run any more.
     Joined(u8, BTreeSet<OpId>),
 }
+
+impl Message {
+    pub fn is_request(&self) -> bool {
+        match self {
+            Message::Prepare { .. } | Message::Parent(..) | Message::Log(_) | Message::Abort(_) | Message::Join(_) => true,
+            Message::Prepared(_)
+            | Message::Refused(..)
+            | Message::ParentIs(..)
+            | Message::Logged(_)
+            | Message::Joined(..) => false,
+        }
+    }
+}

@@ -94,7 +94,8 @@ pub struct Case {
     pub copies: u8,
     /// Waits that end before what they wait for has come.
     pub leaves: u8,
-    /// Whether messages of a start arrive although the next one is known.
+    /// Whether requests of a start arrive although the next one is known: its session lasts until
+    /// its lease ends. Answers need the connection, which is gone.
     pub late: bool,
     /// An MDT that is down from the beginning, for ever.
     pub absent: Option<Target>,
@@ -317,8 +318,7 @@ impl World {
         self.network.retain(|envelope| {
             let receiver = &servers[usize::from(envelope.to)].node;
             let is_late = envelope.start < receiver.known[&envelope.from];
-            (envelope.to_start == 0 || envelope.to_start == receiver.start)
-                && (late || !is_late)
+            (envelope.to_start == 0 || envelope.to_start == receiver.start) && (!is_late || late && envelope.message.is_request())
         });
         self.network.sort_unstable();
     }
@@ -332,8 +332,12 @@ impl World {
         let server = &mut self.servers[usize::from(target)];
         let (from, start) = (target, server.node.start);
         for action in actions {
-            let address = |to: Target, message: Message, node: &Node| {
-                Envelope { from, start, to, to_start: node.known[&to], message }
+            let address = |to: Target, message: Message, node: &Node| Envelope {
+                from,
+                start,
+                to,
+                to_start: node.known[&to],
+                message,
             };
             match action {
                 Action::Send(to, message) => self.network.push(address(to, message, &server.node)),
