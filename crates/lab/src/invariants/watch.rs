@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Invariant, Snapshot, all, cached_locks};
+use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
@@ -30,14 +30,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From now on all invariants are checked again and again. With several MDTs only those about
-    /// locks are: a snapshot has one MDT.
+    /// From now on all invariants are checked again and again. With several MDTs only those between
+    /// them are, and those about locks: a snapshot has one MDT.
     pub fn begin(cluster: &Cluster) -> Watch {
         let watch = Watch::default();
         cached_locks::watch(cluster);
-        if cluster.options().mdts > 1 {
-            return watch;
-        }
         let (looks, simulation, cluster) = (watch.looks.clone(), cluster.simulation().clone(), cluster.clone());
         let random = Random::for_purpose(cluster.seed(), "invariants");
         let task = async move {
@@ -64,6 +61,10 @@ impl Watch {
 }
 
 fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
+    if cluster.options().mdts > 1 {
+        let checked = names_over_mdts::check(cluster);
+        return checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"));
+    }
     let snapshot = Snapshot::of(cluster)?;
     for invariant in invariants {
         let checked = invariant.check(&snapshot);

@@ -201,7 +201,9 @@ impl From<MdtReply> for Served {
 /// A reply, unless its client cannot read it: one that does not know of several MDTs.
 fn readable(call: &Call, served: Served) -> FsResult<Served> {
     match served.reply {
-        MdtReply::Remote(_) if call.features & feature::SEVERAL_MDTS == 0 => Err(FsError::NotSupported),
+        MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
+            Err(FsError::NotSupported)
+        }
         _ => Ok(served),
     }
 }

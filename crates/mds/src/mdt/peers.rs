@@ -152,6 +152,18 @@ impl Mdt {
     /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer; `AwaitsMdt`: the
     /// client is to ask again.
     pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+        loop {
+            match self.prepare_once(peer, part.clone(), waiter).await {
+                Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => {
+                    let pause = clock::sleep(&*self.seams.clock, PEER_WAIT);
+                    self.unless_left(Some(waiter), pause).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let until = self.seams.clock.now() + PEER_WAIT;
         let mut known = self.mdts_known.subscribe();
         // The sender lives in `self`: waiting cannot fail.
@@ -163,7 +175,7 @@ impl Mdt {
             ready => ready??,
         }
         let begun = self.namespace().volatile.peers.run(self.options.index);
-        let operation = begun.ok_or(if waiter.asks_again { FsError::AwaitsMdt(peer) } else { FsError::Busy })?;
+        let operation = begun.ok_or(FsError::AwaitsMdt(peer))?;
         let answer = self.begin_to_prepare(&proxy, operation, part.clone())?;
         // An MDT that is there answers in time: it does not wait long for others either.
         let answered = async {

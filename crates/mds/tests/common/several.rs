@@ -25,6 +25,7 @@ use super::{
     absent_osts, create_request, created, entry,
     gate::{Gate, Gated},
     root,
+    steps::{Stepped, Steps},
 };
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -33,11 +34,12 @@ const LEASE: Duration = Duration::from_secs(600);
 struct Process {
     /// `None`: it has ended.
     tasks: Mutex<Option<JoinSet<()>>>,
+    steps: Arc<Steps>,
 }
 
 impl Process {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { tasks: Mutex::new(Some(JoinSet::new())) })
+    fn new(steps: Arc<Steps>) -> Arc<Self> {
+        Arc::new(Self { tasks: Mutex::new(Some(JoinSet::new())), steps })
     }
 
     /// All tasks end where they are.
@@ -57,7 +59,7 @@ impl Process {
 impl Spawn for Process {
     fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) {
         if let Some(tasks) = &mut *self.tasks.lock() {
-            tasks.spawn(future);
+            tasks.spawn(Stepped { steps: self.steps.clone(), task: future });
         }
     }
 
@@ -127,7 +129,7 @@ fn connect(seams: &Seams, index: MdtIndex, principal: Principal) -> Import {
 }
 
 impl Node {
-    async fn new(network: &MemoryTransport, index: MdtIndex, peer_timeout: Duration) -> Self {
+    async fn new(network: &MemoryTransport, steps: Arc<Steps>, index: MdtIndex, peer_timeout: Duration) -> Self {
         let boot = 1;
         let seams = seams(network, 7 + u64::from(index.0));
         let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
@@ -143,7 +145,7 @@ impl Node {
         let (journal, tables) = (Arc::new(device.clone()), Arc::new(cold.clone()));
         let (config, owner) = (options.store.clone(), Credentials::root());
         Mdt::format(&seams, journal, tables, config, "test", index, &owner).await.expect("an empty store is formatted");
-        let process = Process::new();
+        let process = Process::new(steps);
         let gate = Arc::new(Gate::default());
         let (mdt, server) = open(&seams, &process, boot, (&device, &gate, &cold), &options).await;
         let import = connect(&seams, index, Principal::of_test(1, Role::Client));
@@ -167,7 +169,7 @@ impl Node {
 
     /// Starts after the end of the process.
     pub async fn start(&mut self) {
-        self.process = Process::new();
+        self.process = Process::new(self.process.steps.clone());
         self.gate.open_flushes();
         let stored = (&self.device, &self.gate, &self.cold);
         (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, &self.options).await;
@@ -272,7 +274,7 @@ async fn open(
 }
 
 /// All of them.
-pub struct Cluster(pub Vec<Node>);
+pub struct Cluster(pub Vec<Node>, pub Arc<Steps>);
 
 impl Cluster {
     pub async fn new(count: u16) -> Self {
@@ -282,11 +284,11 @@ impl Cluster {
     /// MDTs that call another one unreachable when it has been silent for so long.
     pub async fn with_timeout(count: u16, peer_timeout: Duration) -> Self {
         let network = MemoryTransport::new();
-        let mut nodes = Vec::new();
+        let (mut nodes, steps) = (Vec::new(), Arc::new(Steps::default()));
         for index in 0..count {
-            nodes.push(Node::new(&network, MdtIndex(index), peer_timeout).await);
+            nodes.push(Node::new(&network, steps.clone(), MdtIndex(index), peer_timeout).await);
         }
-        let cluster = Self(nodes);
+        let cluster = Self(nodes, steps);
         cluster.update_map();
         cluster
     }

@@ -152,7 +152,9 @@ pub enum Message {
 impl Message {
     pub fn is_request(&self) -> bool {
         match self {
-            Message::Prepare { .. } | Message::Parent(..) | Message::Log(_) | Message::Abort(_) | Message::Join(_) => true,
+            Message::Prepare { .. } | Message::Parent(..) | Message::Log(_) | Message::Abort(_) | Message::Join(_) => {
+                true
+            }
             Message::Prepared(_)
             | Message::Refused(..)
             | Message::ParentIs(..)

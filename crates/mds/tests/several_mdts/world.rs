@@ -318,7 +318,8 @@ impl World {
         self.network.retain(|envelope| {
             let receiver = &servers[usize::from(envelope.to)].node;
             let is_late = envelope.start < receiver.known[&envelope.from];
-            (envelope.to_start == 0 || envelope.to_start == receiver.start) && (!is_late || late && envelope.message.is_request())
+            (envelope.to_start == 0 || envelope.to_start == receiver.start)
+                && (!is_late || late && envelope.message.is_request())
         });
         self.network.sort_unstable();
     }
