@@ -379,10 +379,18 @@ impl FileSystem {
         inode: InodeNumber,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
-        let mut question = question.into();
-        if !self.targets.has_several_mdts() {
-            return self.call_once(inode, question).await;
+        match self.targets.has_several_mdts() {
+            // Rare, and would make every call's future larger.
+            true => Box::pin(self.call_repeatedly(inode, question.into())).await,
+            false => self.call_once(inode, question.into()).await,
         }
+    }
+
+    async fn call_repeatedly(
+        &self,
+        inode: InodeNumber,
+        mut question: Question<'_, MdtRequest>,
+    ) -> FsResult<Answered<MdtReply>> {
         let mut pauses = Pauses::default();
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
@@ -395,7 +403,7 @@ impl FileSystem {
         }
     }
 
-    /// The same, once.
+    /// As [`FileSystem::call`], once.
     pub(crate) async fn call_once(
         &self,
         inode: InodeNumber,

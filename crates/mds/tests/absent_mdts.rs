@@ -313,7 +313,7 @@ async fn after_each_step(operation: Operation) {
         while after_steps(&operation, fault, steps).await {
             steps += 1;
         }
-        assert!(steps > 20, "{:?} takes some steps, not {steps}", operation.request);
+        assert!(steps > 10, "{:?} takes some steps, not {steps}", operation.request);
         println!("{:?}, {fault:?}: {steps} steps", operation.request.row().name);
     }
 }

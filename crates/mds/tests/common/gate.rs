@@ -60,7 +60,11 @@ impl Device for Gated {
         Box::pin(async move {
             assert!(!gate.panics.swap(false, Ordering::SeqCst), "the panic of this test");
             gate.closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
-            device.write(&file, offset, pieces).await
+            // A device takes time: others go on, or die, before and after.
+            tokio::task::yield_now().await;
+            let written = device.write(&file, offset, pieces).await;
+            tokio::task::yield_now().await;
+            written
         })
     }
 
@@ -68,7 +72,10 @@ impl Device for Gated {
         let (device, gate, file) = (self.device.clone(), self.gate.clone(), file.to_owned());
         Box::pin(async move {
             gate.flushes_closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
-            device.flush(&file).await
+            tokio::task::yield_now().await;
+            let flushed = device.flush(&file).await;
+            tokio::task::yield_now().await;
+            flushed
         })
     }
 
