@@ -1,5 +1,5 @@
-//! A whole cluster in one simulation: one MGS, an MDS for each MDT, several OSS and several clients,
-//! each a process on a host of its own.
+//! A whole cluster in one simulation: one MGS, an MDS for each MDT, several OSS and several
+//! clients, each a process on a host of its own.
 //!
 //! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A
 //! server has the same address before and after a restart.

@@ -1,9 +1,9 @@
 //! Names and inodes on different MDTs are the same on both sides, once the MDT with the inode has
 //! carried out what the one with the name has decided.
 //!
-//! It holds at every moment: the batch that changes a name has the decision for the other MDT, which
-//! stays until that one has carried it out durably, once, by its number. No power loss breaks it: a
-//! decision is told when it is durable, and one that is carried out twice or never shows here. Of
+//! It holds at every moment: the batch that changes a name has the decision for the other MDT,
+//! which stays until that one has carried it out durably, once, by its number. No power loss breaks
+//! it: a decision is told when it is durable. One that is carried out twice or never shows here. Of
 //! MDTs that are down nothing is said.
 
 use std::collections::BTreeMap;
