@@ -167,3 +167,19 @@ pub fn settings(seed: u64) -> Settings {
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
     Settings { lease: LEASE_LONG, import, store, ost, engines, layout }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn seeds_have_one_to_five_mdts_where_the_workload_can_tell_what_must_be() {
+        for mode in Mode::ALL {
+            let drawn: BTreeSet<u16> = (0..64).map(|seed| mdts_of(seed, mode)).collect();
+            let expected = if matches!(mode, Mode::Serial | Mode::Power) { 1..=5 } else { 1..=1 };
+            assert_eq!(drawn, expected.collect(), "{mode}");
+        }
+    }
+}
