@@ -1,5 +1,5 @@
-//! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a
-//! process on a host of its own.
+//! A whole cluster in one simulation: one MGS, an MDS for each MDT, several OSS and several
+//! clients, each a process on a host of its own.
 //!
 //! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A
 //! server has the same address before and after a restart.
@@ -36,6 +36,8 @@ use crate::{
 /// Size and settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
+    /// Metadata targets, at least 1.
+    pub mdts: u16,
     /// Object storage targets.
     pub osts: u16,
     /// Targets of each object storage server, at least 1.
@@ -124,7 +126,8 @@ impl Cluster {
             None => network,
         };
         let clients = options.clients;
-        let mut roles = vec![Role::Mgs, Role::Mds];
+        let mut roles = vec![Role::Mgs];
+        roles.extend((0..options.mdts).map(Role::Mds));
         roles.extend((0..options.osts.div_ceil(options.osts_per_server.max(1))).map(Role::Oss));
         let hosts = roles.iter().map(|role| role.host()).chain((0..clients).map(client_host));
         let cores = |host: String| hardware.map(|hardware| (host.clone(), hardware.processors(simulation, &host)));
@@ -177,6 +180,11 @@ impl Cluster {
         &self.0.options
     }
 
+    /// All metadata servers.
+    pub fn mds_roles(&self) -> impl Iterator<Item = Role> + use<> {
+        (0..self.0.options.mdts).map(Role::Mds)
+    }
+
     /// All servers.
     pub fn roles(&self) -> Vec<Role> {
         self.0.servers.lock().keys().copied().collect()
@@ -211,7 +219,7 @@ impl Cluster {
         let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, tables);
         let mut disks: Vec<Disk> = match role {
             Role::Oss(_) => self.osts_of(role).map(|ost| disk(&format!("oss{}", ost.0))).collect(),
-            Role::Mgs | Role::Mds => vec![disk(&role.host())],
+            Role::Mgs | Role::Mds(_) => vec![disk(&role.host())],
         };
         if let Some(hardware) = hardware {
             let on = |(disk, ost): (Disk, OstIndex)| disk.with_objects_on(hardware.objects(&self.0.simulation, ost.0));

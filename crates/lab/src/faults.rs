@@ -263,8 +263,15 @@ impl Lane {
         let roles = self.cluster.roles();
         match self.random.below(8) {
             0 => roles,
-            1..4 => vec![Role::Mds],
+            1..4 => vec![self.some_mds()],
             _ => vec![*self.random.pick(&roles)],
+        }
+    }
+
+    fn some_mds(&self) -> Role {
+        match &self.cluster.mds_roles().collect::<Vec<_>>()[..] {
+            [only] => *only,
+            several => *self.random.pick(several),
         }
     }
 

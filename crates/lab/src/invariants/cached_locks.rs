@@ -16,12 +16,13 @@
 
 use crate::{
     cluster::{Cluster, client_host},
-    server::{MDT, Role},
+    server::Role,
     workload::Verdict,
 };
 use client::ServedLock;
 use mds::Mdt;
-use rpc::message::lock::InodeBits;
+use rpc::message::{lock::InodeBits, mgs::TargetRole};
+use types::MdtIndex;
 
 /// Checks after every step from now on; a violation ends the run.
 pub(super) fn watch(cluster: &Cluster) {
@@ -36,13 +37,19 @@ pub(super) fn watch(cluster: &Cluster) {
 
 fn check(cluster: &Cluster) -> Verdict {
     let clients = cluster.file_systems();
-    let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map_or(Ok(()), |mdt| check_all(mdt, &clients));
-    cluster.inspect(Role::Mds, look).unwrap_or(Ok(()))
+    let look = |role: Role| {
+        let check = |serving: &crate::server::Serving| match (&serving.mdt, role.target()) {
+            (Some(mdt), Some(TargetRole::Mdt(index))) => check_all((mdt, index), &clients),
+            _ => Ok(()),
+        };
+        cluster.inspect(role, check).unwrap_or(Ok(()))
+    };
+    cluster.mds_roles().try_for_each(look)
 }
 
-fn check_all(mdt: &Mdt, clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -> Verdict {
+fn check_all((mdt, index): (&Mdt, MdtIndex), clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -> Verdict {
     for (number, file_system) in clients {
-        let Some((client, locks)) = file_system.served_locks(MDT) else { continue };
+        let Some((client, locks)) = file_system.served_locks(index) else { continue };
         let Some((lock, known)) = unknown(&locks, |lock| mdt.cached_by_lock(client, lock.inode, lock.handle)) else {
             continue;
         };

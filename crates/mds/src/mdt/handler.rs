@@ -13,6 +13,7 @@ use rpc::{
         lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
         mdt_peer::Part,
+        session::feature,
     },
     stored_reply,
 };
@@ -48,7 +49,7 @@ impl Handler for Mdt {
                 return Answer::new(Err(error));
             }
             self.cancel_locks(call.client, &call.extension.cancels);
-            match self.serve(&call).await {
+            match self.serve(&call).await.and_then(|served| readable(&call, served)) {
                 Ok(Served { reply, bulk, told }) => {
                     let Told { change, granted, changed, data, unregistered } = told;
                     let told = change.told(self.era.count(), self.store.last_durable());
@@ -194,6 +195,16 @@ struct Attempted {
 impl From<MdtReply> for Served {
     fn from(reply: MdtReply) -> Self {
         Self { reply, bulk: Bytes::new(), told: Told::default() }
+    }
+}
+
+/// A reply, unless its client cannot read it: one that does not know of several MDTs.
+fn readable(call: &Call, served: Served) -> FsResult<Served> {
+    match served.reply {
+        MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
+            Err(FsError::NotSupported)
+        }
+        _ => Ok(served),
     }
 }
 

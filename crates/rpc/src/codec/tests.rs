@@ -577,6 +577,7 @@ fn errors_and_greetings_survive_the_wire() {
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
         FsError::LayoutChanged,
         FsError::TextFileBusy,
+        FsError::AwaitsMdt(MdtIndex(3)),
     ];
     for error in errors {
         assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));

@@ -17,6 +17,7 @@ mod judge;
 mod ledger;
 mod moves;
 mod names;
+mod names_over_mdts;
 mod replace;
 
 use std::{
@@ -29,6 +30,7 @@ use std::{
 };
 
 use rt::{Entropy, Instant};
+use types::MdtIndex;
 
 use self::{data::Data, names::Names, replace::Replacement};
 use super::Verdict;
@@ -71,13 +73,23 @@ impl Loss {
         let roles = cluster.roles();
         let object_servers = || roles.iter().copied().filter(|role| matches!(role, Role::Oss(_)));
         let lost: BTreeSet<Role> = match random.below(4) {
-            0 => BTreeSet::from([Role::Mds]),
+            0 => Self::some_mds(cluster, random),
             1 => BTreeSet::from([*random.pick(&object_servers().collect::<Vec<_>>())]),
             2 => object_servers().collect(),
             _ => roles.iter().copied().collect(),
         };
         let (at, clients) = (cluster.simulation().now(), random.below(4) == 0);
         Self { at, roles: lost, clients, danger_max: danger_max(cluster, plan) }
+    }
+
+    /// The MDS; if there are several, some of them.
+    fn some_mds(cluster: &Cluster, random: &Random) -> BTreeSet<Role> {
+        let all: Vec<Role> = cluster.mds_roles().collect();
+        if all.len() == 1 {
+            return all.into_iter().collect();
+        }
+        let some = all.iter().copied().filter(|_| random.below(2) == 0);
+        some.chain([*random.pick(&all)]).collect()
     }
 
     /// Nothing lost anything.
@@ -90,9 +102,14 @@ impl Loss {
         self.roles.iter().any(|role| matches!(role, Role::Oss(_)))
     }
 
-    /// Whether the MDT lost power.
+    /// Whether the first MDT lost power, which has all names that are not directories' of others.
     pub fn hit_names(&self) -> bool {
-        self.roles.contains(&Role::Mds)
+        self.roles.contains(&Role::Mds(0))
+    }
+
+    /// Whether this MDT lost power.
+    pub fn hit(&self, mdt: MdtIndex) -> bool {
+        self.roles.contains(&Role::Mds(mdt.0))
     }
 }
 
