@@ -24,13 +24,14 @@ use tokio::sync::{oneshot, watch};
 use types::OstIndex;
 
 use crate::{
-    Process, ProcessId, Simulation,
+    Process, ProcessId, Random, Simulation,
     device::{Disk, DiskModel, DiskPart},
     hardware::Hardware,
     log::EventLog,
     network::Network,
     process::FIRST_BOOT,
     server::{self, Role, Serving, Settings},
+    upper_cache::UpperCopies,
 };
 
 /// Size and settings of a cluster.
@@ -74,6 +75,7 @@ struct ClientHost {
     process: Process,
     seams: Seams,
     file_system: Arc<FileSystem>,
+    upper: Option<Arc<UpperCopies>>,
     maps: Watcher,
 }
 
@@ -438,7 +440,11 @@ impl Cluster {
         let mounted = self.run_in(&process, mounting).await.ok_or("the client died while it mounted")?;
         let (file_system, maps) = mounted.map_err(|error| format!("{host} cannot mount: {error}"))?;
         self.0.log.event(&host, format_args!("mounted as {}", process.id));
-        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system, maps });
+        let upper = self.0.options.settings.upper_cache.map(|plan| {
+            let random = Random::for_purpose(self.0.seed, &format!("{host} upper cache"));
+            UpperCopies::above(&file_system, &seams, random, plan)
+        });
+        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system, upper, maps });
         Ok(())
     }
 
@@ -468,6 +474,12 @@ impl Cluster {
     pub fn file_system(&self, client: u16) -> Option<(Arc<FileSystem>, Seams)> {
         let clients = self.0.clients.lock();
         clients.get(&client).map(|host| (host.file_system.clone(), host.seams.clone()))
+    }
+
+    /// The caches above clients, where they have one.
+    pub fn upper_caches(&self) -> Vec<(u16, Arc<UpperCopies>)> {
+        let clients = self.0.clients.lock();
+        clients.iter().filter_map(|(client, host)| Some((*client, host.upper.clone()?))).collect()
     }
 
     /// The file systems as mounted by all clients.

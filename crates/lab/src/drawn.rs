@@ -15,7 +15,12 @@ use crate::{
     faults::{FaultPlan, LEASE_LONG, LeasePlan},
     seed::{Mode, SeedOptions},
     server::{Engines, Settings},
+    upper_cache::UpperPlan,
 };
+
+/// Caches above clients drop something in one of these times at most: less than any lease, so that
+/// no client comes back too late after a restart of the MDT.
+const UPPER_SLOWEST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// Every option of a run. `Display` shows all of them, one group to a line.
 #[derive(Clone, Debug)]
@@ -49,6 +54,9 @@ impl Drawn {
         if mode == Mode::Timeouts {
             shorten_timeouts(&mut settings.import, seed);
         }
+        if mode == Mode::Contended {
+            settings.upper_cache = upper_cache_of(seed);
+        }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
         let cluster = ClusterOptions { mdts: mdts_of(seed, mode), osts: 4, osts_per_server: 1, clients: 3, settings };
@@ -63,12 +71,12 @@ impl fmt::Display for Drawn {
             mdts,
             osts,
             clients,
-            settings: Settings { lease: _, import, store, ost, engines, layout },
+            settings: Settings { lease: _, import, store, ost, engines, layout, upper_cache },
             ..
         } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
-        writeln!(f, "  leases: {lease:?}")?;
+        writeln!(f, "  leases: {lease:?}, upper caches: {upper_cache:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
         writeln!(f, "  tables: {store:?}")?;
@@ -133,6 +141,13 @@ fn shorten_timeouts(import: &mut ImportOptions, seed: u64) {
     import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
 }
 
+/// Clients of [`Mode::Contended`] have caches above them in most seeds.
+fn upper_cache_of(seed: u64) -> Option<UpperPlan> {
+    let random = Random::for_purpose(seed, "upper caches");
+    let slowest = *random.pick(&UPPER_SLOWEST);
+    (random.below(4) > 0).then_some(UpperPlan { slowest })
+}
+
 /// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and
 /// full journals; timeouts practically endless, so that operations end well once the faults are
 /// over.
@@ -165,7 +180,7 @@ pub fn settings(seed: u64) -> Settings {
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
-    Settings { lease: LEASE_LONG, import, store, ost, engines, layout }
+    Settings { lease: LEASE_LONG, import, store, ost, engines, layout, upper_cache: None }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use rpc::{
 use rt::{Address, Addresses, Seams};
 use types::{Credentials, MdtIndex, OstIndex, limits::BLOCK_BYTES};
 
-use crate::device::Devices;
+use crate::{device::Devices, upper_cache::UpperPlan};
 
 /// Name of the simulated file system.
 pub const FSNAME: &str = "lab";
@@ -123,6 +123,8 @@ pub struct Settings {
     pub engines: Engines,
     /// Layout of new files.
     pub layout: FileSystemDefault,
+    /// Caches above the clients, if they have any.
+    pub upper_cache: Option<UpperPlan>,
 }
 
 /// What a running server process holds.

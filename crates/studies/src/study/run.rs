@@ -374,6 +374,7 @@ pub(crate) fn settings() -> Settings {
         ost: OstOptions::default(),
         engines: Engines::HostFiles,
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },
+        upper_cache: None,
     }
 }
 

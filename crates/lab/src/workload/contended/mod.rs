@@ -5,6 +5,9 @@
 //!
 //! What clients were told must fit one order of all operations ([`history`]). The states that are
 //! possible at the end of a round are where the next one begins, with caches as they are.
+//!
+//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time to
+//! drop what is withdrawn.
 
 mod history;
 mod state;
@@ -34,6 +37,7 @@ use crate::{
     checkers::finishes,
     cluster::{Cluster, client_host},
     faults::{Chaos, FaultPlan, spread},
+    upper_cache::UpperCopies,
 };
 
 const DIRECTORIES: u8 = 2;
@@ -60,6 +64,7 @@ fn name_of(name: u8) -> Vec<u8> {
 struct Fighter {
     file_system: Arc<FileSystem>,
     directories: Vec<InodeNumber>,
+    upper: Option<Arc<UpperCopies>>,
     random: Random,
     /// Files that this client has seen, the last ones.
     known: Mutex<Vec<InodeNumber>>,
@@ -79,7 +84,9 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
         let (directories, moments) = (directories.clone(), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
-        (client, Arc::new(Fighter { file_system, directories, random, known, moments, simulation }))
+        let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
+        let fighter = Fighter { file_system, directories, upper, random, known, moments, simulation };
+        (client, Arc::new(fighter))
     };
     let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
     let mut possible: BTreeSet<State> = [State::default()].into();
@@ -210,42 +217,83 @@ impl Fighter {
     }
 
     async fn execute(&self, operation: &Operation) -> FsResult<Outcome> {
-        let file_system = &self.file_system;
+        let (file_system, root) = (&self.file_system, root());
         match operation {
             Operation::Create(place, mode) => {
                 let (parent, name) = self.at(*place);
                 let kind = NodeKind::Regular;
-                let node = NewNode { parent, name, kind, mode: *mode, umask: 0, layout: None };
-                file_system.create(&root(), node).await.map(shown)
+                let node = NewNode { parent, name: name.clone(), kind, mode: *mode, umask: 0, layout: None };
+                let made = self.change(&[*place], &[], file_system.create(&root, node)).await?;
+                Ok(self.made(made, (parent, &name)))
             }
             Operation::Unlink(place) => {
                 let (parent, name) = self.at(*place);
-                file_system.unlink(&root(), parent, &name).await.map(|()| Outcome::Done)
+                let unlink = file_system.unlink(&root, parent, &name);
+                self.change(&[*place], &[], unlink).await.map(|()| Outcome::Done)
             }
             Operation::Rename(from, to) => self.rename(*from, *to, RenameMode::Replace).await,
             Operation::RenameNew(from, to) => self.rename(*from, *to, RenameMode::NoReplace).await,
             Operation::Exchange(from, to) => self.rename(*from, *to, RenameMode::Exchange).await,
             Operation::Link(inode, place) => {
                 let (parent, name) = self.at(*place);
-                file_system.link(&root(), *inode, parent, &name).await.map(shown)
+                let link = file_system.link(&root, *inode, parent, &name);
+                let linked = self.change(&[*place], &[*inode], link).await?;
+                Ok(self.made(linked, (parent, &name)))
             }
-            Operation::Look(place) => {
-                let (parent, name) = self.at(*place);
-                file_system.lookup(&root(), parent, &name).await.map(shown)
-            }
-            Operation::Stat(inode) => file_system.get_attributes(*inode, None).await.map(shown),
+            Operation::Look(place) => self.look(*place).await,
+            Operation::Stat(inode) => self.stat(*inode).await,
             Operation::SetMode(inode, mode) => {
                 let change = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
-                file_system.set_attributes(&root(), *inode, change, None).await.map(shown)
+                let set = file_system.set_attributes(&root, *inode, change, None);
+                self.change(&[], &[*inode], set).await.map(shown)
             }
             Operation::List(directory) => self.list(*directory).await.map(Outcome::Names),
         }
     }
 
+    /// A change that concerns these names and files, and what the names lead to.
+    async fn change<T>(
+        &self,
+        places: &[Place],
+        files: &[InodeNumber],
+        change: impl Future<Output = FsResult<T>>,
+    ) -> FsResult<T> {
+        let Some(upper) = &self.upper else { return change.await };
+        let names: Vec<_> = places.iter().map(|place| self.at(*place)).collect();
+        let names: Vec<_> = names.iter().map(|(parent, name)| (*parent, name.as_slice())).collect();
+        upper.change(&self.file_system, &names, files, change).await
+    }
+
+    /// A change made a name for this file.
+    fn made(&self, made: Attributes, name: (InodeNumber, &[u8])) -> Outcome {
+        if let Some(upper) = &self.upper {
+            upper.made(&self.file_system, made, name);
+        }
+        shown(made)
+    }
+
+    async fn look(&self, place: Place) -> FsResult<Outcome> {
+        let (parent, name) = self.at(place);
+        let found = match &self.upper {
+            Some(upper) => upper.look(&self.file_system, (parent, &name)).await,
+            None => self.file_system.lookup(&root(), parent, &name).await,
+        };
+        found.map(shown)
+    }
+
+    async fn stat(&self, inode: InodeNumber) -> FsResult<Outcome> {
+        let found = match &self.upper {
+            Some(upper) => upper.stat(&self.file_system, inode).await,
+            None => self.file_system.get_attributes(inode, None).await,
+        };
+        found.map(shown)
+    }
+
     async fn rename(&self, from: Place, to: Place, mode: RenameMode) -> FsResult<Outcome> {
         let ((old_parent, old), (new_parent, new)) = (self.at(from), self.at(to));
-        let renamed = self.file_system.rename(&root(), (old_parent, &old), (new_parent, &new), mode).await;
-        renamed.map(|()| Outcome::Done)
+        let root = root();
+        let rename = self.file_system.rename(&root, (old_parent, &old), (new_parent, &new), mode);
+        self.change(&[from, to], &[], rename).await.map(|()| Outcome::Done)
     }
 
     /// In one page: it shows what there is at one moment.
