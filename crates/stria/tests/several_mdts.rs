@@ -123,34 +123,3 @@ fn what_needs_an_mdt_that_is_down_waits_for_it() {
     );
     system.finish();
 }
-
-/// More processes than a mount has requests in flight wait for an MDT that is down. The mount
-/// reaches the other one, the processes can be killed, and nothing of them happens later.
-#[test]
-fn any_number_of_processes_may_wait_for_an_mdt_that_is_down() {
-    const OTHER: usize = 1;
-    const WAITING: usize = 100;
-    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 1, 2);
-    system.shell(&format!("cd $A && for i in $(seq {WAITING}); do lfs mkdir -i 1 far$i; done; sync -f .")).succeed();
-    system.kill_server(OTHER);
-    let remove = |number: usize| {
-        let directory = system.root().join(format!("far{number}"));
-        std::process::Command::new("rmdir").arg(directory).spawn().expect("rmdir is there")
-    };
-    let mut waiting: Vec<_> = (1..=WAITING).map(remove).collect();
-    for number in 0..20 {
-        system.shell(&format!("cd $A && mkdir near{number} && rmdir near{number}")).succeed();
-    }
-    for program in &mut waiting {
-        assert!(program.try_wait().expect("it is a child").is_none(), "they wait");
-        program.kill().expect("it is a child");
-    }
-    for program in &mut waiting {
-        program.wait().expect("a process that was killed ends");
-    }
-    system.start_server(OTHER);
-    system.shell("cd $A && lfs mkdir -i 1 new && rmdir new").succeed();
-    assert_eq!(system.shell("cd $A && ls | wc -l").succeed(), format!("{WAITING}\n"));
-    system.shell("cd $A && rmdir far*").succeed();
-    system.finish();
-}
