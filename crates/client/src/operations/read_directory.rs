@@ -33,7 +33,7 @@ impl FileSystem {
     ///     file_system.create_with_data(&root, file, name.to_vec().into()).await?;
     /// }
     /// let directory = file_system.open(&root, parent, OpenFlags(open_flag::READ)).await?;
-    /// let page = file_system.read_directory(&directory, 0, 100, true).await?;
+    /// let page = file_system.read_directory(&directory, 0, 100, EntryAttributes::OfAll).await?;
     /// let mut names: Vec<_> = page.items.iter().map(|entry| entry.name.clone()).collect();
     /// names.sort();
     /// assert!(page.end && names.ends_with(&[b"one".to_vec(), b"two".to_vec()]));

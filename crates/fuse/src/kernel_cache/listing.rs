@@ -26,9 +26,9 @@
 //! its first request proves. A listing is completed only through the only open handle: another one
 //! could have an answer on its way that is added after all was dropped.
 //!
-//! Names whose files were shown without attributes (`adapter/walkers.rs`) are served to programs that
-//! are shown no others. For one that is, the listing is begun anew, or it is opened apart as long as
-//! handles of others are open.
+//! Names whose files were shown without attributes (`adapter/walkers.rs`) are served to programs
+//! that are shown no others. For one that is, the listing is begun anew, or it is opened apart as
+//! long as handles of others are open.
 //!
 //! Downside: if the kernel has kept names that it was not allowed to complete, and the last of them
 //! is removed, then the kernel completes no listing of the directory until it drops the inode:

@@ -265,8 +265,8 @@ impl Mdt {
         Ok(Served { reply, bulk: Bytes::new(), told })
     }
 
-    /// The answer to a request that is not executed: to a repetition; and to one that needs OSTs, as
-    /// long as there is no map. In this order: a client that is to ask again does so with a new
+    /// The answer to a request that is not executed: to a repetition; and to one that needs OSTs,
+    /// as long as there is no map. In this order: a client that is to ask again does so with a new
     /// request, which would be executed a second time.
     pub(super) async fn first_answer(&self, call: &Call, row: &MdtRow<'_>) -> FsResult<Option<MdtReply>> {
         if let Some(reply) = self.repeated(call).await? {

@@ -6,8 +6,8 @@
 //! What clients were told must fit one order of all operations ([`history`]). The states that are
 //! possible at the end of a round are where the next one begins, with caches as they are.
 //!
-//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time to
-//! drop what is withdrawn.
+//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time
+//! to drop what is withdrawn.
 
 mod history;
 mod state;

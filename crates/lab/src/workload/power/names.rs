@@ -15,8 +15,9 @@ use rt::{BoxFuture, Entropy, Instant};
 use types::{Credentials, FsResult, MdtIndex};
 
 use super::{
-    Blackout, Loss, NAMES_CLIENT, Verdict,
+    NAMES_CLIENT, Verdict,
     alarm::{Alarm, Lost},
+    loss::{Blackout, Loss},
     names_over_mdts,
 };
 use crate::{

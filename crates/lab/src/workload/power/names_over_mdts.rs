@@ -14,7 +14,7 @@ use std::{
 use types::{FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::{
-    Loss,
+    loss::Loss,
     names::{Candidate, Ledger},
 };
 use crate::{
