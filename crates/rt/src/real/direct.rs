@@ -1,8 +1,8 @@
 //! Large transfers of held files past the page cache (O_DIRECT): from and to page-aligned memory.
 //!
 //! Through the page cache, data are copied once more, pages are allocated for them and given back,
-//! and a thread of the kernel writes them. On a virtual disk of a busy host, with requests of 1 MiB,
-//! O_DIRECT took a tenth of the processor time (decision note 0048).
+//! and a thread of the kernel writes them. On a virtual disk of a busy host, with requests of
+//! 1 MiB, O_DIRECT took a tenth of the processor time (decision note 0048).
 //!
 //! Small transfers go through the page cache, which remembers what was read: so do those that are
 //! not of whole pages of the file, and all of a file whose file system does not take others. Linux
