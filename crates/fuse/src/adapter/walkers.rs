@@ -8,7 +8,7 @@
 //! seconds, and is tried again later. If anybody does, it gets attributes again at once, and the
 //! next trial comes after twice as many pages.
 //!
-//! Programs are told apart by their threads. Whoever asks may be another thread: of a pool, or of a
+//! Programs are told apart by their threads. The one that asks may be another: of a pool, or of a
 //! program that reads the names from a pipe. So it is known for a while which thread was shown a
 //! directory as a bare page.
 //!
@@ -118,7 +118,7 @@ impl Walkers {
         !is_bare
     }
 
-    /// Whether it matters who asks for attributes.
+    /// Whether any thread gets bare pages: only then a look matters.
     pub fn tries(&self) -> bool {
         self.bare.load(Ordering::Relaxed) > 0
     }
