@@ -56,6 +56,15 @@ impl InProgress {
         written
     }
 
+    /// Discards some of them. As a write: one that has begun is executed even if nothing waits for it.
+    async fn punch(&mut self, device: &dyn Device, blocks: Range<u64>) -> io::Result<()> {
+        let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
+        let punching = self.under_way.insert(device.punch(DEVICE_FILE, offset, bytes));
+        let punched = punching.await;
+        self.under_way = None;
+        punched
+    }
+
     /// Records name these blocks.
     pub fn recorded(&mut self, addresses: impl Iterator<Item = u64>) {
         addresses.for_each(|address| self.blocks.remove(address..address + 1));
@@ -224,8 +233,7 @@ impl DirectoryStore {
             }
             // Those that follow each other are one.
             for blocks in in_progress.blocks.clone().iter() {
-                let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
-                if let Err(error) = self.device.punch(DEVICE_FILE, offset, bytes).await
+                if let Err(error) = in_progress.punch(&*self.device, blocks.clone()).await
                     && self.may_complain()
                 {
                     tracing::warn!(target = %self.target, %error, "the device discards no freed blocks");

@@ -4,10 +4,10 @@
 //! and a thread of the kernel writes them. On a virtual disk of a busy host, with requests of
 //! 1 MiB, O_DIRECT took a tenth of the processor time (decision note 0048).
 //!
-//! Small transfers go through the page cache, which remembers what was read: so do those that are
+//! Small reads go through the page cache, which remembers what was read: so do transfers that are
 //! not of whole pages of the file, and all of a file whose file system does not take others. Linux
-//! keeps both kinds consistent as long as writes of one page do not overlap in time: a direct read
-//! finds what is dirty in the page cache, a direct write removes what is there.
+//! keeps both kinds consistent as long as nothing near a direct write is dirty in the page cache: a
+//! direct read finds what is dirty there, a direct write removes what is there.
 //!
 //! Data from memory that is not aligned are copied first, as those of requests that begin within a
 //! page.
@@ -25,12 +25,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{fs::OFlags, io::Errno, param::page_size};
 use types::limits::BULK_BYTES_MAX;
 
 use crate::buffer::{BUFFER_ALIGNMENT, Buffer, BufferPool};
 
-/// Shorter transfers go through the page cache.
+/// Shorter reads go through the page cache.
 pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 /// What direct transfers are multiples of: the largest block of a disk.
 const ALIGNMENT: u64 = BUFFER_ALIGNMENT as u64;
@@ -46,6 +46,9 @@ pub struct DirectFile {
 impl DirectFile {
     /// The same file as an open one; `None` if its file system has no direct transfers.
     pub fn of(open: &File) -> Option<Self> {
+        if page_size() as u64 > ALIGNMENT {
+            return None;
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32);
         // Not by its name, which may lead elsewhere by now.
@@ -53,9 +56,15 @@ impl DirectFile {
         Some(Self { file, refused: AtomicBool::new(false) })
     }
 
-    /// Whether a transfer is one for this file.
-    pub fn takes(&self, offset: u64, bytes: usize) -> bool {
-        bytes >= DIRECT_BYTES_MIN
+    /// Whether a read is one for this file.
+    pub fn takes_read(&self, offset: u64, bytes: usize) -> bool {
+        bytes >= DIRECT_BYTES_MIN && self.takes_write(offset, bytes)
+    }
+
+    /// Whether a write is: any of whole pages. The page cache may keep several pages as one, and
+    /// what is dirty in it would keep old contents of its neighbours.
+    pub fn takes_write(&self, offset: u64, bytes: usize) -> bool {
+        bytes > 0
             && offset.is_multiple_of(ALIGNMENT)
             && (bytes as u64).is_multiple_of(ALIGNMENT)
             && !self.refused.load(Ordering::Relaxed)
@@ -216,15 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn only_large_transfers_of_whole_pages_are_direct() {
+    fn large_reads_and_all_writes_of_whole_pages_are_direct() {
         let (_file, direct) = file();
         for (offset, bytes, expected) in
             [(0, 64 * KIB, true), (0, 60 * KIB, false), (512, 64 * KIB, false), (4096, 64 * KIB + 512, false)]
         {
-            assert_eq!(direct.takes(offset, bytes), expected, "{bytes} bytes at {offset}");
+            assert_eq!(direct.takes_read(offset, bytes), expected, "{bytes} bytes at {offset}");
+        }
+        for (offset, bytes, expected) in [(0, 4 * KIB, true), (0, 0, false), (512, 4 * KIB, false), (0, 512, false)] {
+            assert_eq!(direct.takes_write(offset, bytes), expected, "{bytes} bytes at {offset}");
         }
         direct.or_refused(Errno::INVAL.into()).unwrap();
-        assert!(!direct.takes(0, 64 * KIB), "it was refused once");
+        assert!(!direct.takes_write(0, 64 * KIB), "it was refused once");
         assert!(direct.or_refused(Errno::IO.into()).is_err(), "an error of the disk is one");
     }
 }

@@ -168,7 +168,7 @@ impl Device for LocalDirectory {
     fn read_bytes(&self, file: &str, offset: u64, bytes: usize) -> BoxFuture<'static, io::Result<Bytes>> {
         let (this, file) = (self.clone(), file.to_owned());
         Box::pin(async move {
-            let direct = this.root.held.direct(&file).filter(|direct| direct.takes(offset, bytes));
+            let direct = this.root.held.direct(&file).filter(|direct| direct.takes_read(offset, bytes));
             if let Some(direct) = direct {
                 let read = this.run(&file, move |root, _| direct.read_from(offset, root.buffers.take(bytes)));
                 if let Some(found) = read.await? {
@@ -356,7 +356,7 @@ impl Root {
     fn write(&self, name: &str, mut offset: u64, mut pieces: Vec<Bytes>) -> io::Result<()> {
         let bytes = pieces.iter().map(Bytes::len).sum();
         check_range(offset, bytes as u64)?;
-        if let Some(direct) = self.held.direct(name).filter(|direct| direct.takes(offset, bytes))
+        if let Some(direct) = self.held.direct(name).filter(|direct| direct.takes_write(offset, bytes))
             && direct.write(&self.buffers, offset, &pieces)?
         {
             return Ok(());
