@@ -56,7 +56,8 @@ impl InProgress {
         written
     }
 
-    /// Discards some of them. As a write: one that has begun is executed even if nothing waits for it.
+    /// Discards some of them. As a write, one that has begun is executed even if nothing waits for
+    /// it.
     async fn punch(&mut self, device: &dyn Device, blocks: Range<u64>) -> io::Result<()> {
         let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
         let punching = self.under_way.insert(device.punch(DEVICE_FILE, offset, bytes));
