@@ -116,7 +116,7 @@ impl Ost {
         };
         let (get, set) = (self.clone(), self.clone());
         let discard = Parameter::writable(
-            "1: the device is told which blocks became free (discard, TRIM)",
+            "1: the device is told which blocks became free (holes in a file, zeros on a block device)",
             move || u8::from(get.options.lock().discard).to_string(),
             move |text| {
                 set.options.lock().discard = parse_number(text, &(0..=1))? == 1;

@@ -1,6 +1,9 @@
 //! The adapter of a mount, and what every operation of the kernel gets of it.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use client::FileSystem;
 use host::ioctl::PendingReplies;
@@ -65,7 +68,7 @@ impl Call {
     /// A program asks for the attributes of an inode, by a name in `parent` if that is known.
     pub fn looks_at(&self, attributes: &Attributes, parent: Option<InodeNumber>) {
         let walkers = &self.adapter.walkers;
-        if attributes.kind == FileKind::Directory || !walkers.tries() {
+        if attributes.kind == FileKind::Directory || !walkers.tries(Instant::now()) {
             return;
         }
         match parent {
@@ -104,7 +107,7 @@ impl Adapter {
             writability,
             access_times: AccessTimes::from(options.flags),
             programs: Programs::default(),
-            walkers: Walkers::default(),
+            walkers: Walkers::new(Instant::now()),
         })
     }
 

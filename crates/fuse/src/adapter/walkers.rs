@@ -18,7 +18,7 @@
 
 use std::{
     collections::HashMap,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -72,11 +72,12 @@ impl Walker {
 }
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Walkers {
     known: Mutex<Known>,
-    /// Threads that get bare pages.
-    bare: AtomicUsize,
+    begun: Instant,
+    /// Until when any thread gets bare pages, in milliseconds from then on.
+    bare_until: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +88,15 @@ struct Known {
 }
 
 impl Walkers {
+    /// Nothing is known yet.
+    pub fn new(now: Instant) -> Self {
+        Self { known: Mutex::default(), begun: now, bare_until: AtomicU64::new(0) }
+    }
+
+    fn milliseconds(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.begun).as_millis() as u64
+    }
+
     /// Whether a thread is shown the attributes of files.
     pub fn is_shown(&self, thread: u32, now: Instant) -> bool {
         let known = self.known.lock();
@@ -102,25 +112,23 @@ impl Walkers {
         if threads.len() >= THREADS_MAX && !threads.contains_key(&thread) {
             threads.clear();
             directories.clear();
-            self.bare.store(0, Ordering::Relaxed);
         }
         let walker = threads.entry(thread).or_insert(Walker::NEW);
-        let was_bare = walker.is_bare();
         walker.list(files, now);
-        let is_bare = walker.is_bare();
-        self.count(was_bare, is_bare);
-        if is_bare && files > 0 {
+        let Shown::Bare(until) = walker.shown else { return true };
+        self.bare_until.fetch_max(self.milliseconds(until), Ordering::Relaxed);
+        if files > 0 {
             if directories.len() >= DIRECTORIES_MAX {
                 directories.clear();
             }
             directories.insert(directory, thread);
         }
-        !is_bare
+        false
     }
 
-    /// Whether any thread gets bare pages: only then a look matters.
-    pub fn tries(&self) -> bool {
-        self.bare.load(Ordering::Relaxed) > 0
+    /// Whether any thread may get bare pages: only then a look matters.
+    pub fn tries(&self, now: Instant) -> bool {
+        self.milliseconds(now) <= self.bare_until.load(Ordering::Relaxed)
     }
 
     /// A thread asks for the attributes of a file in these directories.
@@ -132,17 +140,7 @@ impl Walkers {
             if let Some(walker) = threads.get_mut(&thread).filter(|walker| walker.is_bare()) {
                 *walker =
                     Walker { shown: Shown::Attributes(walker.again), again: AGAIN_PAGES_MAX.min(2 * walker.again) };
-                self.count(true, false);
             }
-        }
-    }
-
-    /// Called while what is known is locked.
-    fn count(&self, was_bare: bool, is_bare: bool) {
-        match (was_bare, is_bare) {
-            (false, true) => drop(self.bare.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(self.bare.fetch_sub(1, Ordering::Relaxed)),
-            _ => {}
         }
     }
 }
@@ -160,20 +158,17 @@ mod tests {
 
     impl Table {
         fn new() -> Self {
-            Self(Walkers::default(), Instant::now())
+            let now = Instant::now();
+            Self(Walkers::new(now), now + Duration::from_secs(1))
         }
 
         fn lists(&self, thread: u32, files: usize) -> bool {
-            let shown = self.0.lists(thread, DIRECTORY, files, self.1);
-            let known = self.0.known.lock();
-            let bare = known.threads.values().filter(|walker| walker.is_bare()).count();
-            assert_eq!(self.0.bare.load(Ordering::Relaxed), bare);
-            shown
+            self.0.lists(thread, DIRECTORY, files, self.1)
         }
 
         fn try_it(&self, thread: u32) {
             assert!((0..FIRST_PAGES).all(|_| self.lists(thread, 16)));
-            assert!(!self.lists(thread, 16) && !self.0.is_shown(thread, self.1) && self.0.tries());
+            assert!(!self.lists(thread, 16) && !self.0.is_shown(thread, self.1) && self.0.tries(self.1));
         }
     }
 
@@ -186,7 +181,8 @@ mod tests {
         table.1 += BARE_TIME;
         assert!(table.0.is_shown(FIND, table.1));
         assert!(table.lists(FIND, 16));
-        assert!(!table.0.tries());
+        table.1 += Duration::from_millis(1);
+        assert!(!table.0.tries(table.1));
         table.try_it(FIND);
     }
 
@@ -198,7 +194,7 @@ mod tests {
             table.0.looks(OTHER, [7]);
             assert!(!table.0.is_shown(FIND, table.1), "at a file elsewhere");
             table.0.looks(thread, parents);
-            assert!(table.0.is_shown(FIND, table.1) && table.lists(FIND, 16) && !table.0.tries());
+            assert!(table.0.is_shown(FIND, table.1) && table.lists(FIND, 16));
         }
     }
 
@@ -225,7 +221,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (walkers, now) = (Walkers::default(), Instant::now());
+        let now = Instant::now();
+        let walkers = Walkers::new(now);
         for thread in 0..10 * THREADS_MAX as u32 {
             for directory in 0..2 * u64::from(FIRST_PAGES) {
                 walkers.lists(thread, u64::from(thread) << 8 | directory, 1, now);
@@ -233,6 +230,6 @@ mod tests {
         }
         let known = walkers.known.lock();
         assert!(known.threads.len() <= THREADS_MAX && known.directories.len() <= DIRECTORIES_MAX);
-        assert!(walkers.tries());
+        assert!(walkers.tries(now));
     }
 }
