@@ -2,12 +2,15 @@
 //! changes that wait for locks to come back, and the locks that are still to be asked for.
 //!
 //! Decisions are made here, under the namespace's mutex; the callbacks are made without it
-//! (`mdt/cache.rs`).
+//! (`mdt/lock_callbacks.rs`).
 //!
 //! Life cycle: volatile; after a restart no client has a lock, unless it claims it again. Handles
 //! begin at the time of the start, so that they differ from those of every earlier start.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use lock::{
     ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation,
@@ -19,11 +22,25 @@ use types::{
     limits::{CACHE_LOCKS_MAX, CACHE_LOCKS_PER_CLIENT_MAX},
 };
 
-use crate::lock_deadlines::{Due, LockDeadlines};
+use crate::{
+    lock_callbacks::{Caller, LockCallback, LockCallbacks},
+    lock_deadlines::LockDeadlines,
+};
 
 /// Locks of a client that is gone, removed without releasing the namespace's mutex: about a
 /// millisecond. A client may have a million.
 pub(crate) const LOCKS_PER_STEP: usize = 1024;
+
+/// What is to be done at a tick.
+#[derive(Debug)]
+pub(crate) struct DueLocks {
+    /// Tasks that are to begin: clients are reminded.
+    pub callers: Vec<Caller>,
+    /// Clients to be evicted: they did not give back a lock in time.
+    pub late: BTreeSet<ClientId>,
+    /// Clients to be evicted: they did not answer a callback.
+    pub deaf: BTreeSet<ClientId>,
+}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -35,7 +52,9 @@ pub(crate) struct CacheLocks {
     asked: Vec<Revocation>,
     /// Locks that were asked back.
     deadlines: LockDeadlines,
-    /// Clients whose time to give a lock back was over, since the start.
+    /// The callbacks by which they are.
+    callbacks: LockCallbacks,
+    /// Clients whose time to give a lock back, or to answer, was over, since the start.
     timeouts: u64,
     /// Clients some of whose ended locks still exist, and the last of these.
     ended: BTreeMap<ClientId, LockHandle>,
@@ -57,6 +76,7 @@ impl CacheLocks {
             waiters: BTreeMap::new(),
             asked: Vec::new(),
             deadlines: LockDeadlines::default(),
+            callbacks: LockCallbacks::default(),
             timeouts: 0,
             ended: BTreeMap::new(),
         }
@@ -173,7 +193,10 @@ impl CacheLocks {
     /// A client gives locks back.
     pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
         let mut ready = Vec::new();
-        handles.iter().for_each(|handle| self.locks.cancel(client, *handle, &mut ready));
+        for handle in handles {
+            self.locks.cancel(client, *handle, &mut ready);
+            self.callbacks.lock_gone(client, *handle);
+        }
         self.wake(&ready);
     }
 
@@ -181,6 +204,7 @@ impl CacheLocks {
     pub fn drop_some(&mut self, client: ClientId, last: LockHandle) -> Dropped {
         let mut ready = Vec::new();
         let dropped = self.locks.drop_client(client, last, LOCKS_PER_STEP, &mut ready);
+        dropped.locks.iter().for_each(|lock| self.callbacks.lock_gone(client, lock.handle));
         self.wake(&ready);
         match dropped.has_more {
             true => self.ended.insert(client, last),
@@ -192,7 +216,9 @@ impl CacheLocks {
     /// An inode is gone, and everything known of it.
     pub fn drop_inode(&mut self, inode: InodeNumber) {
         let mut ready = Vec::new();
-        self.locks.drop_inode(inode, &mut ready);
+        for (client, handle) in self.locks.drop_inode(inode, &mut ready) {
+            self.callbacks.lock_gone(client, handle);
+        }
         self.wake(&ready);
     }
 
@@ -204,23 +230,36 @@ impl CacheLocks {
         }
     }
 
-    /// Takes the locks that are to be asked back. Their holders have a limited time from now on.
-    pub fn take_asked(&mut self) -> Vec<Revocation> {
-        let asked = std::mem::take(&mut self.asked);
-        asked.iter().for_each(|revocation| self.deadlines.asked(*revocation, |handle| self.locks.exists(handle)));
-        asked
+    /// Begins to ask for the locks that are to be asked back. Their holders have a limited time
+    /// from now on. Returns the tasks that are to begin.
+    pub fn take_asked(&mut self) -> Vec<Caller> {
+        let asked = std::mem::take(&mut self.asked).into_iter();
+        let mut callers = Vec::new();
+        for revocation in asked.filter(|revocation| self.locks.exists(revocation.handle)) {
+            self.deadlines.asked(revocation, |handle| self.locks.exists(handle));
+            callers.extend(self.callbacks.add(LockCallback { revocation, again: false }));
+        }
+        callers
+    }
+
+    /// What one of these tasks is to make next; what it made before is answered. `None`: it ends.
+    pub fn next_callback(&mut self, caller: Caller) -> Option<LockCallback> {
+        self.callbacks.next(caller)
     }
 
     /// An eighth of the time that clients have to give locks back has passed: what is due.
-    pub fn tick(&mut self) -> Due {
+    pub fn tick(&mut self) -> DueLocks {
         let due = self.deadlines.tick(|handle| self.locks.exists(handle));
-        self.timeouts += due.evict.len() as u64;
-        due
+        let again = |revocation: Revocation| self.callbacks.add(LockCallback { revocation, again: true });
+        let callers = due.remind.into_iter().filter_map(again).collect();
+        let deaf = &self.callbacks.tick() - &due.evict;
+        self.timeouts += (due.evict.len() + deaf.len()) as u64;
+        DueLocks { callers, late: due.evict, deaf }
     }
 
-    /// Whether no lock is asked back.
+    /// Whether no lock is asked back, and no answer awaited.
     pub fn nothing_asked(&self) -> bool {
-        self.deadlines.is_empty()
+        self.deadlines.is_empty() && self.callbacks.is_empty()
     }
 
     /// Signalled when a client is asked for a lock.
@@ -245,7 +284,7 @@ impl CacheLocks {
         self.locks.len()
     }
 
-    /// How often a client did not give a lock back in time, since the start.
+    /// How often a client did not give a lock back, or did not answer, in time, since the start.
     pub fn timeouts(&self) -> u64 {
         self.timeouts
     }
@@ -258,6 +297,7 @@ impl CacheLocks {
     /// Asserts the invariants: for audits, since it looks at everything.
     pub fn check(&self) {
         self.locks.check();
+        self.callbacks.check(|handle| self.locks.exists(handle));
     }
 }
 

@@ -32,6 +32,7 @@ mod invariants;
 mod invitations;
 mod known_size;
 mod load;
+mod lock_callbacks;
 mod lock_deadlines;
 mod mdt;
 mod moves;

@@ -10,28 +10,35 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use bytes::Bytes;
+use common::{
+    caching::{SHOWN, chmod, wanted},
+    *,
+};
 use mds::Mdt;
 use parking_lot::Mutex;
 use rpc::{
-    Clients, Handler, Parked, SessionEvent,
+    Call, Clients, Handler, Parked, SessionEvent,
     message::{
-        ClientReply, ClientRequest, MdtReply, MdtRequest,
+        ClientReply, ClientRequest, MdtReply, MdtRequest, Request,
         client::LockCompleted,
         mdt::{ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LockFamily, LockMode, LockRange, SetLock, WaitTicket},
     },
 };
 use rt::{BoxFuture, Instant, Spawn, memory::RuntimeSpawn};
 use tokio::sync::watch;
-use types::{ClientId, FsError, FsResult, InodeNumber};
+use types::{ClientId, FsError, FsResult, InodeNumber, LockHandle, Slot};
 
 const MALLORY: ClientId = ClientId(0x666);
 /// Notices that MALLORY causes, or tries to.
 const NOTICES: u64 = 2000;
-/// Tasks that notices of one client may take: deliveries, and an eviction.
+/// Tasks that notices of one client may take: deliveries, and an eviction. As many may callbacks for
+/// its locks.
 const TASKS_MAX: usize = 17;
+/// Callbacks for locks that one client has to answer at a time.
+const CALLBACKS_MAX: usize = 16;
 
-/// Counts tasks for notices.
+/// Counts tasks for callbacks.
 #[derive(Default)]
 struct Tasks(Arc<AtomicUsize>);
 
@@ -43,7 +50,7 @@ impl Tasks {
 
 impl Spawn for Tasks {
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
-        if !name.starts_with("notice") {
+        if !name.starts_with("notice") && name != "lock_callback" {
             return RuntimeSpawn.spawn(name, future);
         }
         let count = self.0.clone();
@@ -165,6 +172,27 @@ impl Scene {
         self.fs.call(client, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap()
     }
 
+    /// MALLORY is granted a lock on the file, ALICE changes it, and MALLORY gives the lock back when
+    /// it has heard, which it does `heard_max` times. ALICE does not wait for more.
+    async fn lock_and_give_back(&self, heard_max: usize) {
+        let revoked = self.fs.mdt.cache_locks().1.revoked;
+        let heard = heard_max.min(self.clients.told(MALLORY).len() + 1);
+        let xid = self.fs.next_xid(MALLORY);
+        let request = Request::Mdt(MdtRequest::GetAttributes(self.file));
+        let plain = Call::plain(MALLORY, Slot(0), xid, request, Bytes::new());
+        let answer = self.fs.mdt.clone().handle(Call { extension: wanted(self.file, SHOWN), ..plain }).await;
+        let handles: Vec<LockHandle> = answer.extension.granted.iter().map(|granted| granted.handle).collect();
+        assert_eq!(handles.len(), 1);
+        let give_back = async {
+            let is_asked = async || self.fs.mdt.cache_locks().1.revoked == revoked + 1;
+            eventually("the lock is asked for", is_asked).await;
+            eventually("it hears", async || self.clients.told(MALLORY).len() == heard).await;
+            done(self.fs.call(MALLORY, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
+        };
+        let (changed, ()) = tokio::join!(self.fs.call(ALICE, chmod(self.file, 0o600)), give_back);
+        entry(changed.unwrap()).unwrap();
+    }
+
     async fn end(&self, client: ClientId) {
         let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: self.file, update: None });
         done(self.fs.call(client, end).await.unwrap()).unwrap();
@@ -247,4 +275,47 @@ async fn a_client_that_hears_nothing_delays_no_other() {
     });
     assert!(told.eq(1..=100), "in the order of the grants");
     assert!(tokio::time::timeout(Duration::from_secs(30), scene.fs.mdt.stop()).await.is_ok());
+}
+
+/// A client gives locks back and answers no callback for them; and connects again and again, which
+/// keeps its session alive.
+#[tokio::test]
+async fn a_client_that_gives_locks_back_and_answers_nothing_is_evicted() {
+    let scene = Scene::new(|_| {}).await;
+    for round in 0..400 {
+        scene.lock_and_give_back(CALLBACKS_MAX).await;
+        assert!(scene.tasks.count() <= CALLBACKS_MAX, "{} tasks", scene.tasks.count());
+        if round % 100 == 50 {
+            scene.fs.mdt.connection_begun(MALLORY);
+        }
+    }
+    assert_eq!((scene.tasks.count(), scene.clients.told(MALLORY).len()), (CALLBACKS_MAX, CALLBACKS_MAX));
+    assert_eq!(*scene.clients.evictions.borrow(), 0, "its time is not over");
+    let timeouts = scene.fs.mdt.lock_timeouts();
+    set_lock_timeout(&scene, Duration::from_millis(80));
+    eventually("MALLORY is evicted", async || *scene.clients.evictions.borrow() == 1).await;
+    eventually("no task stays", async || scene.tasks.count() == 0).await;
+    assert_eq!(scene.clients.told(MALLORY).len(), CALLBACKS_MAX, "it is asked for no lock that it has given back");
+    assert_eq!(scene.fs.mdt.lock_timeouts(), timeouts + 1);
+}
+
+/// The same, but it answers: its callbacks cost it nothing, however short the time is.
+#[tokio::test]
+async fn a_client_that_answers_callbacks_and_gives_locks_back_stays() {
+    const TIMEOUT: Duration = Duration::from_millis(400);
+    let scene = Scene::new(|_| {}).await;
+    scene.clients.answers.send_replace(true);
+    set_lock_timeout(&scene, TIMEOUT);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < 4 * TIMEOUT {
+        scene.lock_and_give_back(usize::MAX).await;
+    }
+    eventually("no task stays", async || scene.tasks.count() == 0).await;
+    assert!(scene.clients.told(MALLORY).len() > CALLBACKS_MAX);
+    assert_eq!(*scene.clients.evictions.borrow(), 0);
+}
+
+fn set_lock_timeout(scene: &Scene, lock_timeout: Duration) {
+    let parameters = mds::Parameters { lock_timeout, ..scene.fs.mdt.parameters() };
+    scene.fs.mdt.set_parameters(parameters);
 }

@@ -155,7 +155,7 @@ const NUMBERS: [Number; 14] = [
     },
     Number {
         name: "mdt.ldlm_timeout",
-        doc: "seconds a client has to give back a lock before it is evicted; up to five times as many if it is busy",
+        doc: "seconds a client has to give back a lock before it is evicted; up to three times as many if it is busy",
         range: 1..=3600,
         unit: 1,
         size_bytes: None,
@@ -265,6 +265,6 @@ fn register_namespace(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), Parame
     tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(LOCK_COUNT, get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.lock_timeouts().to_string();
-    let doc = "clients evicted because they did not give back a lock in time, since the target started";
+    let doc = "clients evicted because they did not give back a lock, or did not answer, in time, since the target started";
     tree.register(&format!("{prefix}.lock_timeouts"), Parameter::read_only(doc, get))
 }

@@ -347,13 +347,15 @@ impl InodeLocks {
         self.locks.contains_key(&handle)
     }
 
-    /// All locks on an inode that does not exist any more are gone.
-    pub fn drop_inode(&mut self, inode: InodeNumber, ready: &mut Vec<ChangeId>) {
+    /// All locks on an inode that does not exist any more are gone; returns them, with their
+    /// holders. Adds the changes that need not wait any more to `ready`.
+    pub fn drop_inode(&mut self, inode: InodeNumber, ready: &mut Vec<ChangeId>) -> Vec<(ClientId, LockHandle)> {
         let of_inode = self.holdings.range((inode, FIRST_CLIENT, FIRST)..=(inode, LAST_CLIENT, LAST));
-        let handles: Vec<LockHandle> = of_inode.map(|((_, _, handle), _)| *handle).collect();
-        for handle in handles {
-            self.remove(handle, ready);
+        let held: Vec<(ClientId, LockHandle)> = of_inode.map(|((_, client, handle), _)| (*client, *handle)).collect();
+        for (_, handle) in &held {
+            self.remove(*handle, ready);
         }
+        held
     }
 
     /// Returns the lock as it was granted.

@@ -1,7 +1,7 @@
-//! Callbacks for locks under which clients cache, and waiting until they are given back.
+//! Locks under which clients cache, and waiting until they are given back.
 //!
 //! An operation that changes what others have cached ends its attempt ([`Attempt::Blocked`]). Their
-//! locks are asked back, and the request waits here: without the namespace's mutex, and not as one
+//! locks are asked back (module [`super::lock_callbacks`]), and the request waits here: without the namespace's mutex, and not as one
 //! of its service's threads. What ends the wait is a cancel, which has slots and a service of its
 //! own, a new connection of the holder, or the end of its session.
 //!
@@ -11,14 +11,7 @@ use std::{pin::pin, time::Duration};
 
 use lock::{ChangeId, Revocation};
 use parking_lot::MutexGuard;
-use rpc::{
-    Clients, Parked,
-    message::{
-        ClientReply, ClientRequest,
-        client::Blocking,
-        lock::{CacheMode, Resource},
-    },
-};
+use rpc::Parked;
 use rt::clock;
 use types::{ClientId, FsError, FsResult, LockHandle};
 
@@ -49,53 +42,6 @@ impl Drop for Preparing<'_> {
 impl Mdt {
     pub(super) fn preparing(&self) -> Preparing<'_> {
         Preparing { mdt: self, attempts: Attempts::default() }
-    }
-
-    /// Asks clients to give locks back; waits for nothing.
-    pub(super) fn ask_back(&self, asked: Vec<Revocation>) {
-        self.call_back_for(asked, false);
-    }
-
-    /// Asks for what is to be asked back, after changes that no request waits for.
-    pub(super) fn ask_back_now(&self) {
-        let asked = self.namespace().volatile.cache.take_asked();
-        self.ask_back(asked);
-    }
-
-    /// One callback for each of these locks. `again`: they were asked for before.
-    pub(super) fn call_back_for(&self, revocations: Vec<Revocation>, again: bool) {
-        if revocations.is_empty() {
-            return;
-        }
-        let (Some(clients), Some(mdt)) = (self.revoker.clients(), self.me.upgrade()) else { return };
-        for revocation in revocations {
-            let (mdt, clients) = (mdt.clone(), clients.clone());
-            let ask = async move { mdt.ask_for_lock(&*clients, revocation, again).await };
-            self.seams.spawn.spawn("lock_callback", Box::pin(ask));
-        }
-    }
-
-    /// One callback. The lock comes back with another request: this only makes sure that the client
-    /// has heard, or is gone.
-    async fn ask_for_lock(&self, clients: &dyn Clients, revocation: Revocation, again: bool) {
-        let Revocation { client, handle, inode, bits } = revocation;
-        let turns = self.revoker.turns_of(client);
-        let _turn = turns.acquire().await;
-        let blocking = Blocking { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Write };
-        loop {
-            match clients.call_back(client, ClientRequest::Blocking(blocking)).await {
-                // It has no such lock, and will not take it for granted: it keeps nothing.
-                Err(FsError::NotFound) => return self.cancel_locks(client, &[handle]),
-                Err(FsError::Busy) if self.pause(BUSY_PAUSE).await => {}
-                Ok(ClientReply::StillBusy) if again => return self.namespace().volatile.cache.is_busy(handle),
-                // Its locks go with its session, or with the server.
-                Ok(_) | Err(FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
-                Err(error) => {
-                    tracing::warn!(target = %self.name(), %client, %error, "cannot ask a client to give a lock back");
-                    return;
-                }
-            }
-        }
     }
 
     /// Waits until a change waits for no lock any more: clients that do not give theirs back are
@@ -192,7 +138,6 @@ impl Mdt {
 
     /// A client serves nothing any more from what it was granted so far.
     pub(super) fn drop_cache_locks(&self, client: ClientId) {
-        self.revoker.forget(client);
         let last = self.namespace().volatile.cache.last_handle();
         self.drop_locks_up_to(client, last);
     }
@@ -250,7 +195,6 @@ impl Mdt {
         let (Some(lease_end), Some(mdt)) = (lease_end.filter(|end| *end > clock.now()), self.me.upgrade()) else {
             return self.drop_cache_locks(client);
         };
-        self.revoker.forget(client);
         // In a new session it gets others.
         let last = self.namespace().volatile.cache.last_handle();
         let drop_them = async move {

@@ -16,6 +16,7 @@ mod handler;
 mod inspection;
 mod layout_fences;
 mod life_cycle;
+mod lock_callbacks;
 mod lock_deadlines;
 mod mdt_proxy;
 mod moves;
@@ -270,14 +271,14 @@ impl Mdt {
                 let outcome = attempt(namespace, &mut preparing.attempts);
                 (outcome, namespace.volatile.cache.take_asked())
             };
-            let (outcome, asked) = match data_bytes {
+            let (outcome, callers) = match data_bytes {
                 Some(bytes) => self.with_space(bytes, once).await,
                 None => {
                     let mut namespace = self.namespace();
                     once(&mut namespace)
                 }
             };
-            self.ask_back(asked);
+            self.ask_back(callers);
             match outcome {
                 Attempt::Done(done) => return Ok(done),
                 Attempt::GivenUp => {

@@ -1,5 +1,5 @@
 //! Tells clients that wait what they wait for (module [`crate::waiters`]): a callback for each
-//! notice, by at most [`DELIVERIES_PER_CLIENT`] tasks for each client. Evicts clients with too many
+//! notice, by a few tasks for each client. Evicts clients with too many
 //! notices.
 //!
 //! A callback is repeated on each new connection until the client has answered, as long as its
@@ -10,10 +10,8 @@ use std::sync::Arc;
 
 use types::{ClientId, FsError};
 
-use super::{Mdt, cache::BUSY_PAUSE, revoker::CALLBACKS_PER_CLIENT};
-use crate::waiters::{DELIVERIES_PER_CLIENT, Notice, Work};
-
-const _: () = assert!(DELIVERIES_PER_CLIENT <= CALLBACKS_PER_CLIENT, "no delivery waits for another one's turn");
+use super::{Mdt, cache::BUSY_PAUSE};
+use crate::waiters::{Notice, Work};
 
 /// Begins deliveries and evictions until the MDT stops.
 pub(crate) async fn run(mdt: Arc<Mdt>) {
@@ -54,8 +52,6 @@ impl Mdt {
 
     async fn deliver(&self, client: ClientId, notice: Notice) {
         let Some(clients) = self.revoker.clients() else { return };
-        let turns = self.revoker.turns_of(client);
-        let _turn = turns.acquire().await;
         loop {
             match clients.call_back(client, notice.request()).await {
                 Err(FsError::Busy) if self.pause(BUSY_PAUSE).await => {}
