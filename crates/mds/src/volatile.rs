@@ -266,8 +266,11 @@ impl Volatile {
 
     /// A client gives locks back.
     pub fn cancel_locks(&mut self, client: ClientId, handles: &[LockHandle], now: Instant) {
-        self.cache.cancel(client, handles);
-        self.end_presumptions(client, now);
+        let cancelled = self.cache.cancel(client, handles);
+        let inodes = cancelled.iter().filter(|lock| lock.bits.meets(OPEN)).map(|lock| lock.inode).collect();
+        let Self { opens, cache, .. } = self;
+        let unnamed = opens.presumed.end_on(client, inodes, |inode| cache.holds(client, inode, OPEN));
+        self.end_unnamed(unnamed, now);
     }
 
     /// Removes some of the locks that a client does not have any more, up to this one. If it has
@@ -287,14 +290,19 @@ impl Volatile {
     /// Ends some of the presumptions about a client that have no reason any more; returns whether
     /// there may be more. Inodes without a name are ended in the background, unless they are open.
     pub fn end_presumptions(&mut self, client: ClientId, now: Instant) -> bool {
-        let Self { opens, cache, removed, .. } = self;
+        let Self { opens, cache, .. } = self;
         let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.holds(client, inode, OPEN));
-        for inode in ended.unnamed {
-            if !removed.contains(inode) {
-                removed.add(inode, now);
+        self.end_unnamed(ended.unnamed, now);
+        ended.has_more
+    }
+
+    /// Inodes without a name that nobody is presumed to have open any more.
+    fn end_unnamed(&mut self, inodes: Vec<InodeNumber>, now: Instant) {
+        for inode in inodes {
+            if !self.removed.contains(inode) {
+                self.removed.add(inode, now);
             }
         }
-        ended.has_more
     }
 
     /// An open ends; requests that waited for its end continue.

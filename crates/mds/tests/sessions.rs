@@ -95,10 +95,12 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     let mut fs = Fixture::new().await;
     let open = fs.open_id();
     let flags = OpenFlags(WRITE | open_flag::EXCLUSIVE);
-    let create = create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags)));
-    let create = MdtRequest::Create(root(), create);
+    let create = |open| {
+        let create = create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags)));
+        MdtRequest::Create(root(), create)
+    };
     let (slot, xid) = (Slot(3), Xid(17));
-    let first = fs.call_as(ALICE, slot, xid, create.clone()).await.unwrap();
+    let first = fs.call_as(ALICE, slot, xid, create(open)).await.unwrap();
     let file = created(first.clone()).entry.attributes.inode;
     let unlink = MdtRequest::Unlink(root(), Unlink { parent: ROOT, name: b"g".to_vec(), directory: false });
     fs.file(ROOT, "g").await;
@@ -108,13 +110,14 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     assert_eq!(fs.mdt.persistent_reply(ALICE, slot), None, "the handler itself repeats what opened a file");
     assert_eq!(fs.mdt.answers_repetition(ALICE, slot), Some(xid));
     assert_eq!(fs.mdt.persistent_reply(ALICE, Slot(4)), Some((Xid(1), Reply::Mdt(MdtReply::Done))));
-    assert_eq!(fs.call_as(ALICE, slot, xid, create.clone()).await, Ok(first));
+    assert_eq!(fs.call_as(ALICE, slot, xid, create(open)).await, Ok(first));
     assert_eq!(fs.call_as(ALICE, Slot(4), Xid(1), unlink.clone()).await, Ok(MdtReply::Done));
     assert_eq!(fs.mdt.open_files(), 1, "the open is there again");
     fs.unlink(&root(), ROOT, "f").await.unwrap();
     assert_eq!(fs.links(file).await, 0, "and keeps the file");
     assert_eq!(fs.call_as(ALICE, Slot(4), Xid(2), unlink).await, Err(FsError::NotFound), "a new one is executed");
-    assert!(created(fs.call_as(ALICE, slot, Xid(18), create).await.unwrap()).created);
+    let again = create(fs.open_id());
+    assert!(created(fs.call_as(ALICE, slot, Xid(18), again).await.unwrap()).created);
 }
 
 /// A client that has to ask again does so with a new request: it would be told that the name of its

@@ -165,7 +165,7 @@ fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, fla
     let known = txn.find_inode(inode)?.is_some();
     if known {
         let key = OpenKey { client: txn.context.client, open };
-        txn.check_limit_of_claimed_opens(key)?;
+        txn.check_limit_of_claimed_opens(key, inode)?;
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None, began: false });
     }
     Ok(known)
