@@ -24,13 +24,14 @@ use tokio::sync::{oneshot, watch};
 use types::OstIndex;
 
 use crate::{
-    Process, ProcessId, Simulation,
+    Process, ProcessId, Random, Simulation,
     device::{Disk, DiskModel, DiskPart},
     hardware::Hardware,
     log::EventLog,
     network::Network,
     process::FIRST_BOOT,
     server::{self, Role, Serving, Settings},
+    upper_cache::UpperCopies,
 };
 
 /// Size and settings of a cluster.
@@ -72,6 +73,7 @@ struct ClientHost {
     process: Process,
     seams: Seams,
     file_system: Arc<FileSystem>,
+    upper: Option<Arc<UpperCopies>>,
     maps: Watcher,
 }
 
@@ -430,7 +432,11 @@ impl Cluster {
         let mounted = self.run_in(&process, mounting).await.ok_or("the client died while it mounted")?;
         let (file_system, maps) = mounted.map_err(|error| format!("{host} cannot mount: {error}"))?;
         self.0.log.event(&host, format_args!("mounted as {}", process.id));
-        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system, maps });
+        let upper = self.0.options.settings.upper_cache.map(|plan| {
+            let random = Random::for_purpose(self.0.seed, &format!("{host} upper cache"));
+            UpperCopies::above(&file_system, &seams, random, plan)
+        });
+        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system, upper, maps });
         Ok(())
     }
 
@@ -440,6 +446,25 @@ impl Cluster {
         self.0.log.event(&client_host(client), "killed");
         host.process.kill();
         true
+    }
+
+    /// Stops a client's process (SIGSTOP); the caller has to resume it. `None` if there is none.
+    pub fn stop_client(&self, client: u16) -> Option<Process> {
+        let process = self.0.clients.lock().get(&client)?.process.clone();
+        process.stop();
+        Some(process)
+    }
+
+    /// The MDT evicts a client, if it serves at this moment.
+    pub fn evict(&self, client: u16) {
+        let Some((file_system, _)) = self.file_system(client) else { return };
+        let server = self.inspect(Role::Mds, |serving| serving.server.clone());
+        let (Some(server), Some(process)) = (server, self.process_of(Role::Mds)) else { return };
+        let evict = async move {
+            // It may have no session there.
+            let _ = server.evict(&Role::Mds.target_name(), file_system.client_id()).await;
+        };
+        self.0.simulation.spawn(process, "eviction", Box::pin(evict));
     }
 
     /// Unmounts a client cleanly and ends its process.
@@ -460,6 +485,12 @@ impl Cluster {
     pub fn file_system(&self, client: u16) -> Option<(Arc<FileSystem>, Seams)> {
         let clients = self.0.clients.lock();
         clients.get(&client).map(|host| (host.file_system.clone(), host.seams.clone()))
+    }
+
+    /// The caches above clients, where they have one.
+    pub fn upper_caches(&self) -> Vec<(u16, Arc<UpperCopies>)> {
+        let clients = self.0.clients.lock();
+        clients.iter().filter_map(|(client, host)| Some((*client, host.upper.clone()?))).collect()
     }
 
     /// The file systems as mounted by all clients.

@@ -23,6 +23,7 @@ pub mod random;
 pub mod reference;
 pub mod seed;
 pub mod server;
+pub mod upper_cache;
 pub mod workload;
 
 pub use drawn::Drawn;

@@ -18,7 +18,7 @@ use rpc::{
 use rt::{Address, Addresses, Seams};
 use types::{Credentials, MdtIndex, OstIndex, limits::BLOCK_BYTES};
 
-use crate::device::Devices;
+use crate::{device::Devices, upper_cache::UpperPlan};
 
 /// Name of the simulated file system.
 pub const FSNAME: &str = "lab";
@@ -112,6 +112,8 @@ impl Engines {
 pub struct Settings {
     /// A session that sends nothing for this long is evicted; also the MDT's recovery window.
     pub lease: Duration,
+    /// How long clients have to give back a lock of the MDT: its `ldlm_timeout`.
+    pub lock_timeout: Duration,
     /// Settings of connections.
     pub import: ImportOptions,
     /// Settings of tables.
@@ -122,6 +124,8 @@ pub struct Settings {
     pub engines: Engines,
     /// Layout of new files.
     pub layout: FileSystemDefault,
+    /// Caches above the clients, if they have any.
+    pub upper_cache: Option<UpperPlan>,
 }
 
 /// What a running server process holds.
@@ -281,6 +285,7 @@ fn mdt_options(settings: &Settings) -> MdtOptions {
     options.import = settings.import.clone();
     options.keys = keys();
     options.parameters.default_layout = settings.layout;
+    options.parameters.lock_timeout = settings.lock_timeout;
     options.audits = true;
     options
 }

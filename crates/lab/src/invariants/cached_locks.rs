@@ -1,4 +1,5 @@
-//! Nobody serves from a cache under a lock that the MDT does not know as granted.
+//! Nobody serves from a cache under a lock that the MDT does not know as granted: neither a client
+//! nor a cache above it.
 //!
 //! This is what makes caches coherent: the MDT changes nothing that others hold locks on. It is
 //! checked after every step of the simulation, since the moment between the end of a lock and the
@@ -7,7 +8,9 @@
 //! Holds at every moment, whatever fails: a client stops serving before it gives a lock back, when
 //! its connection breaks, and when its lease ends by its own clock, before the MDT drops the locks.
 //! On a new connection it serves under the locks that the MDT has granted again, as soon as its
-//! claims are answered. Two cases are none:
+//! claims are answered. A cache above has dropped its copies before a lock is given back and before
+//! a new connection begins; otherwise they are valid no longer than the lease, at the end of which
+//! the MDT drops the locks of an evicted client. Two cases are none:
 //!
 //! - After its restart the MDT knows no locks. It makes no change before the clients of its former
 //!   start have come back, or their leases have ended; until then such a client serves what it
@@ -17,11 +20,14 @@
 use crate::{
     cluster::{Cluster, client_host},
     server::{MDT, Role},
+    upper_cache::UpperCopies,
     workload::Verdict,
 };
-use client::ServedLock;
+use client::{FileSystem, ServedLock};
 use mds::Mdt;
 use rpc::message::lock::InodeBits;
+use std::sync::Arc;
+use types::{ClientId, InodeNumber};
 
 /// Checks after every step from now on; a violation ends the run.
 pub(super) fn watch(cluster: &Cluster) {
@@ -35,23 +41,44 @@ pub(super) fn watch(cluster: &Cluster) {
 }
 
 fn check(cluster: &Cluster) -> Verdict {
-    let clients = cluster.file_systems();
-    let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map_or(Ok(()), |mdt| check_all(mdt, &clients));
+    let (clients, above) = (cluster.file_systems(), cluster.upper_caches());
+    let check = |mdt: &Arc<Mdt>| check_all(mdt, &clients).and_then(|()| check_above(mdt, &above));
+    let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map_or(Ok(()), check);
     cluster.inspect(Role::Mds, look).unwrap_or(Ok(()))
 }
 
-fn check_all(mdt: &Mdt, clients: &[(u16, std::sync::Arc<client::FileSystem>)]) -> Verdict {
+fn check_all(mdt: &Mdt, clients: &[(u16, Arc<FileSystem>)]) -> Verdict {
     for (number, file_system) in clients {
         let Some((client, locks)) = file_system.served_locks(MDT) else { continue };
         let Some((lock, known)) = unknown(&locks, |lock| mdt.cached_by_lock(client, lock.inode, lock.handle)) else {
             continue;
         };
-        if mdt.recovering_clients().contains(&client) || !mdt.has_inode(lock.inode) {
+        if is_excused(mdt, client, lock.inode) {
             continue;
         }
         return Err(format!("{} ({client}) serves under {lock:?}, the MDT knows {known:?}", client_host(*number)));
     }
     Ok(())
+}
+
+fn check_above(mdt: &Mdt, caches: &[(u16, Arc<UpperCopies>)]) -> Verdict {
+    for (number, cache) in caches {
+        for (client, inode, needed) in cache.needed() {
+            let known = mdt.cached_by(client, inode);
+            if known & needed != needed && !is_excused(mdt, client, inode) {
+                return Err(format!(
+                    "the cache above {} ({client}) serves {needed} of {inode}, the MDT knows {known}",
+                    client_host(*number)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// See the module documentation.
+fn is_excused(mdt: &Mdt, client: ClientId, inode: InodeNumber) -> bool {
+    mdt.recovering_clients().contains(&client) || !mdt.has_inode(inode)
 }
 
 /// The first lock that the MDT does not know in full, and what it knows of it.

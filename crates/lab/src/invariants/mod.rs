@@ -28,7 +28,7 @@ mod numbers;
 mod objects;
 mod refusals;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod served;
 mod sizes;
 mod slots;

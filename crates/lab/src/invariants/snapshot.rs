@@ -122,6 +122,9 @@ impl Snapshot {
         let maps = known.map(|(host, process, watcher)| KnownMap { host, process, map: watcher.map() });
         let served = cluster.file_systems().into_iter();
         let served = served.filter_map(|(client, system)| Some((client_host(client), system.served(MDT)?)));
+        let above = cluster.upper_caches().into_iter();
+        let above = above.map(|(client, upper)| (format!("the cache above {}", client_host(client)), upper.served()));
+        let served = served.chain(above);
         let mut snapshot = Snapshot { maps: maps.collect(), served: served.collect(), ..Snapshot::default() };
         for role in cluster.roles() {
             if cluster.lost_power(role) {

@@ -82,6 +82,11 @@ impl Mdt {
         self.namespace().volatile.cache.held_by_lock(inode, client, handle)
     }
 
+    /// What a client may cache of an inode.
+    pub fn cached_by(&self, client: ClientId, inode: InodeNumber) -> InodeBits {
+        self.namespace().volatile.cache.held_by(inode, client)
+    }
+
     /// Whether an inode exists. What is not in memory is read.
     pub fn has_inode(&self, inode: InodeNumber) -> bool {
         let key = Inode::key(inode);

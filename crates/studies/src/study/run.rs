@@ -368,11 +368,13 @@ pub(crate) fn settings() -> Settings {
     let timeout = Duration::from_secs(100_000);
     Settings {
         lease: timeout,
+        lock_timeout: timeout,
         import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         ost: OstOptions::default(),
         engines: Engines::HostFiles,
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },
+        upper_cache: None,
     }
 }
 

@@ -5,6 +5,11 @@
 //!
 //! What clients were told must fit one order of all operations ([`history`]). The states that are
 //! possible at the end of a round are where the next one begins, with caches as they are.
+//!
+//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time to
+//! drop what is withdrawn. In every other seed living clients are evicted, also for that: then an
+//! operation may fail because its session has ended, and was done or not. After a round in which
+//! that happened, a client lists what there is.
 
 mod history;
 mod state;
@@ -34,6 +39,7 @@ use crate::{
     checkers::finishes,
     cluster::{Cluster, client_host},
     faults::{Chaos, FaultPlan, spread},
+    upper_cache::UpperCopies,
 };
 
 const DIRECTORIES: u8 = 2;
@@ -60,6 +66,8 @@ fn name_of(name: u8) -> Vec<u8> {
 struct Fighter {
     file_system: Arc<FileSystem>,
     directories: Vec<InodeNumber>,
+    upper: Option<Arc<UpperCopies>>,
+    may_be_evicted: bool,
     random: Random,
     /// Files that this client has seen, the last ones.
     known: Mutex<Vec<InodeNumber>>,
@@ -79,14 +87,17 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
         let (directories, moments) = (directories.clone(), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
-        (client, Arc::new(Fighter { file_system, directories, random, known, moments, simulation }))
+        let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
+        let may_be_evicted = plan.evictions;
+        let fighter = Fighter { file_system, directories, upper, may_be_evicted, random, known, moments, simulation };
+        (client, Arc::new(fighter))
     };
     let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
-    let mut possible: BTreeSet<State> = [State::default()].into();
+    let (mut possible, mut known) = (BTreeSet::from([State::default()]), BTreeSet::new());
     let (mut chaos, mut faults) = (Chaos::begin(cluster, plan), 0);
     for number in 0..operations.div_ceil(ROUND) {
         let mut round = Box::pin(play(cluster, &fighters));
-        let history = match cluster.within(TIMEOUT, round.as_mut()).await {
+        let mut history = match cluster.within(TIMEOUT, round.as_mut()).await {
             Some(history) => history?,
             None => {
                 faults += chaos.end().await?;
@@ -95,7 +106,10 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
                 history
             }
         };
-        let (after, explained) = explain(&history, &possible);
+        if history.iter().flatten().any(|event| event.outcome == Outcome::Unknown) {
+            history[0].extend(list_all(cluster, &fighters).await?);
+        }
+        let (after, explained) = explain(&history, &possible, &known);
         if after.is_empty() {
             return Err(format!(
                 "round {number}: no order explains more than {explained} of these answers\n  before: {possible:?}\n{}",
@@ -103,6 +117,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             ));
         }
         cluster.log().event("lab", format_args!("round {number}: {} states are possible", after.len()));
+        known.extend(history.iter().flatten().flat_map(|event| event.outcome.files()));
         possible = after;
     }
     faults += chaos.end().await?;
@@ -151,6 +166,25 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
     Ok(history)
 }
 
+/// What there is once a round is over, as the first client sees it.
+async fn list_all(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Result<Vec<Event>, String> {
+    let (client, fighter) = fighters.iter().next().ok_or("no client is there to look")?;
+    let fighter = fighter.clone();
+    let list = async move {
+        let mut events = Vec::new();
+        for directory in 0..DIRECTORIES {
+            let mut event = fighter.told(Operation::List(directory)).await;
+            while event.outcome == Outcome::Unknown {
+                event = fighter.told(Operation::List(directory)).await;
+            }
+            events.push(event);
+        }
+        events
+    };
+    let listed = cluster.on_client(*client, list).await;
+    listed.ok_or_else(|| "a client died in a workload that kills none".to_owned())
+}
+
 /// A history in words, in the order in which operations began.
 fn told(history: &History, directories: &[InodeNumber]) -> String {
     let mut events: Vec<(usize, &Event)> = history
@@ -168,9 +202,15 @@ fn told(history: &History, directories: &[InodeNumber]) -> String {
 
 impl Fighter {
     async fn next(&self) -> Event {
-        let operation = self.choose();
-        let begun = self.moments.fetch_add(1, Ordering::Relaxed);
+        self.told(self.choose()).await
+    }
+
+    /// Does an operation.
+    async fn told(&self, operation: Operation) -> Event {
+        let (begun, client) = (self.moments.fetch_add(1, Ordering::Relaxed), self.file_system.client_id());
         let outcome = self.execute(&operation).await.unwrap_or_else(Outcome::Failed);
+        let is_lost = outcome == Outcome::Failed(FsError::Stale) && self.file_system.client_id() != client;
+        let outcome = if is_lost && self.may_be_evicted { Outcome::Unknown } else { outcome };
         let ended = self.moments.fetch_add(1, Ordering::Relaxed);
         if let Outcome::Shown(shown) = &outcome {
             let mut known = self.known.lock();
@@ -210,42 +250,83 @@ impl Fighter {
     }
 
     async fn execute(&self, operation: &Operation) -> FsResult<Outcome> {
-        let file_system = &self.file_system;
+        let (file_system, root) = (&self.file_system, root());
         match operation {
             Operation::Create(place, mode) => {
                 let (parent, name) = self.at(*place);
                 let kind = NodeKind::Regular;
-                let node = NewNode { parent, name, kind, mode: *mode, umask: 0, layout: None };
-                file_system.create(&root(), node).await.map(shown)
+                let node = NewNode { parent, name: name.clone(), kind, mode: *mode, umask: 0, layout: None };
+                let made = self.change(&[*place], &[], file_system.create(&root, node)).await?;
+                Ok(self.made(made, (parent, &name)))
             }
             Operation::Unlink(place) => {
                 let (parent, name) = self.at(*place);
-                file_system.unlink(&root(), parent, &name).await.map(|()| Outcome::Done)
+                let unlink = file_system.unlink(&root, parent, &name);
+                self.change(&[*place], &[], unlink).await.map(|()| Outcome::Done)
             }
             Operation::Rename(from, to) => self.rename(*from, *to, RenameMode::Replace).await,
             Operation::RenameNew(from, to) => self.rename(*from, *to, RenameMode::NoReplace).await,
             Operation::Exchange(from, to) => self.rename(*from, *to, RenameMode::Exchange).await,
             Operation::Link(inode, place) => {
                 let (parent, name) = self.at(*place);
-                file_system.link(&root(), *inode, parent, &name).await.map(shown)
+                let link = file_system.link(&root, *inode, parent, &name);
+                let linked = self.change(&[*place], &[*inode], link).await?;
+                Ok(self.made(linked, (parent, &name)))
             }
-            Operation::Look(place) => {
-                let (parent, name) = self.at(*place);
-                file_system.lookup(&root(), parent, &name).await.map(shown)
-            }
-            Operation::Stat(inode) => file_system.get_attributes(*inode, None).await.map(shown),
+            Operation::Look(place) => self.look(*place).await,
+            Operation::Stat(inode) => self.stat(*inode).await,
             Operation::SetMode(inode, mode) => {
                 let change = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
-                file_system.set_attributes(&root(), *inode, change, None).await.map(shown)
+                let set = file_system.set_attributes(&root, *inode, change, None);
+                self.change(&[], &[*inode], set).await.map(shown)
             }
             Operation::List(directory) => self.list(*directory).await.map(Outcome::Names),
         }
     }
 
+    /// A change that concerns these names and files, and what the names lead to.
+    async fn change<T>(
+        &self,
+        places: &[Place],
+        files: &[InodeNumber],
+        change: impl Future<Output = FsResult<T>>,
+    ) -> FsResult<T> {
+        let Some(upper) = &self.upper else { return change.await };
+        let names: Vec<_> = places.iter().map(|place| self.at(*place)).collect();
+        let names: Vec<_> = names.iter().map(|(parent, name)| (*parent, name.as_slice())).collect();
+        upper.change(&self.file_system, &names, files, change).await
+    }
+
+    /// A change made a name for this file.
+    fn made(&self, made: Attributes, name: (InodeNumber, &[u8])) -> Outcome {
+        if let Some(upper) = &self.upper {
+            upper.made(&self.file_system, made, name);
+        }
+        shown(made)
+    }
+
+    async fn look(&self, place: Place) -> FsResult<Outcome> {
+        let (parent, name) = self.at(place);
+        let found = match &self.upper {
+            Some(upper) => upper.look(&self.file_system, (parent, &name)).await,
+            None => self.file_system.lookup(&root(), parent, &name).await,
+        };
+        found.map(shown)
+    }
+
+    async fn stat(&self, inode: InodeNumber) -> FsResult<Outcome> {
+        let found = match &self.upper {
+            Some(upper) => upper.stat(&self.file_system, inode).await,
+            None => self.file_system.get_attributes(inode, None).await,
+        };
+        found.map(shown)
+    }
+
     async fn rename(&self, from: Place, to: Place, mode: RenameMode) -> FsResult<Outcome> {
         let ((old_parent, old), (new_parent, new)) = (self.at(from), self.at(to));
-        let renamed = self.file_system.rename(&root(), (old_parent, &old), (new_parent, &new), mode).await;
-        renamed.map(|()| Outcome::Done)
+        let root = root();
+        let rename = self.file_system.rename(&root, (old_parent, &old), (new_parent, &new), mode);
+        self.change(&[from, to], &[], rename).await.map(|()| Outcome::Done)
     }
 
     /// In one page: it shows what there is at one moment.
