@@ -478,6 +478,15 @@ impl Allocator {
         self.release(ranges_max)
     }
 
+    /// As [`Allocator::durable`], but the blocks are in progress afterwards: the caller discards
+    /// them, and then abandons them.
+    pub fn durable_in_progress(&mut self, change: u64, ranges_max: usize) -> Vec<Range<u64>> {
+        self.retired.durable(change);
+        let taken: Vec<Range<u64>> = std::iter::from_fn(|| self.retired.pop()).take(ranges_max).collect();
+        taken.iter().for_each(|blocks| self.in_progress.insert(blocks));
+        taken
+    }
+
     fn release(&mut self, ranges_max: usize) -> Result<Vec<Range<u64>>, Inconsistent> {
         let mut released = Vec::new();
         while released.len() < ranges_max

@@ -4,6 +4,10 @@ use crate::{FreeRuns, Geometry};
 
 /// From free to used.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+/// Pixels of a cell in a drawing, and of the space around them; those above are for the title.
+const CELL: usize = 6;
+const SPACE: usize = 12;
+const TITLE: usize = 32;
 
 /// Used parts of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,39 @@ impl Picture {
         let lines = shades.chunks(columns.max(1)).map(|line| line.iter().chain(&['\n']).collect::<String>());
         lines.collect()
     }
+
+    /// An SVG document with rows of so many cells: the more of a cell is used, the darker it is. A
+    /// run of cells that are used alike is one rectangle.
+    pub fn svg(&self, title: &str, columns: usize) -> String {
+        let (columns, used) = (columns.max(1), self.used().collect::<Vec<f64>>());
+        let width = columns * CELL + 2 * SPACE;
+        let height = used.len().div_ceil(columns) * CELL + TITLE + SPACE;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n\
+             <text x=\"{SPACE}\" y=\"20\" font-family=\"sans-serif\" font-size=\"13\">{}</text>\n",
+            escape(title)
+        );
+        for (row, cells) in used.chunks(columns).enumerate() {
+            let (mut x, y) = (SPACE, TITLE + row * CELL);
+            for run in cells.chunk_by(|one, next| one == next) {
+                // A cell that is not quite free can be told from one that is.
+                let opacity = if run[0] == 0.0 { 0.06 } else { 0.15 + 0.85 * run[0] };
+                svg += &format!(
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#0072b2\" fill-opacity=\"{opacity:.2}\"/>\n",
+                    run.len() * CELL,
+                    CELL - 1
+                );
+                x += run.len() * CELL;
+            }
+        }
+        svg + "</svg>\n"
+    }
+}
+
+/// Text of an XML document.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -79,6 +116,20 @@ mod tests {
         assert_eq!(picture.text(3), "█░▒\n ██\n");
         let used: Vec<f64> = picture.used().collect();
         assert_eq!(used[..2], [1.0, 1.0 / 8192.0]);
+    }
+
+    #[test]
+    fn a_drawing_has_a_rectangle_for_each_run_of_equal_cells() {
+        let mut picture = Picture::new(Geometry::new(6).unwrap(), 6);
+        let mut runs = FreeRuns::all(6);
+        runs.take(&(0..1)).unwrap();
+        picture.add(0, &runs);
+        let svg = picture.svg("a < b", 3);
+        let cells: Vec<&str> = svg.lines().filter(|line| line.contains("#0072b2")).collect();
+        assert_eq!(cells.len(), 3, "{svg}");
+        assert!(cells[0].contains("width=\"6\"") && cells[0].contains("\"1.00\""), "{svg}");
+        assert!(cells[1].contains("width=\"12\"") && cells[1].contains("\"0.06\""), "{svg}");
+        assert!(cells[2].contains("width=\"18\"") && svg.contains("a &lt; b"), "{svg}");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Executes the requests of the control channel (`rpc::message::control`), which `lfs` sends to a
 //! mount.
 
+use layout::Location;
 use rpc::message::{
     MdtRequest,
     control::{ControlReply, ControlRequest, Subject},
     mdt::{LayoutInfo, OpenId},
     mdt_peer::MakeDirectory,
+    ost::FoundExtents,
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
-use crate::{FileSystem, NewNode, targets::connection::done};
+use crate::{FileSystem, NewNode, objects::object::Object, targets::connection::done};
 
 /// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means
 /// what it means everywhere: ask again with the caller's supplementary groups. `open` is the open
@@ -87,12 +89,26 @@ impl FileSystem {
                 let make = MakeDirectory { parent: inode, name, mode, umask, mdt: mdt.unwrap_or(inode.mdt()) };
                 Ok(ControlReply::Created(self.make_directory(credentials, make).await?))
             }
+            ControlRequest::Extents { slot, offset } => {
+                Ok(ControlReply::Extents(self.extents(inode, slot, offset).await?))
+            }
             ControlRequest::SyncAll => {
                 self.sync_all().await?;
                 Ok(ControlReply::Done)
             }
             ControlRequest::Name => Ok(ControlReply::Name(self.fsname().to_owned(), self.name())),
         }
+    }
+
+    /// Where data of an object of a file are. `NotFound`: the file's layout has no such object;
+    /// `NotSupported`: it is on an MDT, in whose tables data have no places.
+    async fn extents(&self, inode: InodeNumber, slot: u32, offset: u64) -> FsResult<FoundExtents> {
+        let layout = self.layout_info(inode).await?.layout.ok_or(FsError::Invalid)?;
+        let location = layout.location(slot).ok_or(FsError::NotFound)?;
+        if location == Location::Mdt {
+            return Err(FsError::NotSupported);
+        }
+        self.object_extents(Object::new(inode, &layout, (slot, location), None), offset).await
     }
 
     /// The inode a request is about.

@@ -39,6 +39,7 @@ use crate::{
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
+        awaited_mdts::{Pauses, awaited_mdt},
         connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
         told_opens::depends_on_opens,
@@ -370,15 +371,45 @@ impl FileSystem {
         if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }
     }
 
-    /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error
-    /// is `Stale`.
+    /// Sends a request to the MDT that holds `inode`; again while it depends on another MDT that is
+    /// not there, as long as the caller waits. If the session is lost meanwhile, the error is
+    /// `Stale`.
     pub(crate) async fn call<'a>(
         &self,
         inode: InodeNumber,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
+        match self.targets.has_several_mdts() {
+            // Rare, and would make every call's future larger.
+            true => Box::pin(self.call_repeatedly(inode, question.into())).await,
+            false => self.call_once(inode, question.into()).await,
+        }
+    }
+
+    async fn call_repeatedly(
+        &self,
+        inode: InodeNumber,
+        mut question: Question<'_, MdtRequest>,
+    ) -> FsResult<Answered<MdtReply>> {
+        let mut pauses = Pauses::default();
+        loop {
+            let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
+            let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
+            let outcome = self.call_once(inode, again).await;
+            match awaited_mdt(&outcome) {
+                Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
+                None => return outcome,
+            }
+        }
+    }
+
+    /// As [`FileSystem::call`], once.
+    pub(crate) async fn call_once(
+        &self,
+        inode: InodeNumber,
+        question: Question<'_, MdtRequest>,
+    ) -> FsResult<Answered<MdtReply>> {
         let target = self.targets.mdt_of(inode)?;
-        let question = question.into();
         let inodes = depends_on_opens(&question.request);
         target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
         target.tell_accesses_first(&self.seams.spawn, &question.request).await.map_err(stale_if_evicted)?;

@@ -39,6 +39,7 @@ mod cache;
 mod cancellation;
 mod client_state;
 pub mod control;
+mod entry_attributes;
 mod file_system;
 mod job_ids;
 mod join;
@@ -56,6 +57,7 @@ mod upper_cache;
 
 pub use cache::served::{Served, ServedLock};
 pub use cancellation::interruption::Interruption;
+pub use entry_attributes::EntryAttributes;
 pub use file_system::FileSystem;
 pub use job_ids::{JobIds, JobSource};
 pub use locks::lock_request::LockRequest;

@@ -38,7 +38,7 @@ async fn read(fs: &Arc<FileSystem>, inode: InodeNumber) {
 
 async fn list(fs: &Arc<FileSystem>, inode: InodeNumber, flags: u32) {
     let directory = fs.open(&root(), inode, OpenFlags(flags)).await.unwrap();
-    assert!(fs.read_directory(&directory, 0, 100, false).await.unwrap().end);
+    assert!(fs.read_directory(&directory, 0, 100, client::EntryAttributes::None).await.unwrap().end);
     fs.close(directory, None).await.unwrap();
 }
 

@@ -73,7 +73,7 @@ async fn names(fs: &Arc<FileSystem>, path: &str) -> FsResult<Vec<Vec<u8>>> {
     let inode = walk(fs, &root(), path).await?.inode;
     let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
     let directory = fs.open(&root(), inode, flags).await?;
-    let page = fs.read_directory(&directory, 0, 100, false).await?;
+    let page = fs.read_directory(&directory, 0, 100, client::EntryAttributes::None).await?;
     fs.close(directory, None).await?;
     Ok(page.items.into_iter().map(|item| item.name).collect())
 }

@@ -80,7 +80,7 @@ async fn list(fs: &Arc<FileSystem>, inode: InodeNumber, flags: u32, entries_max:
     let directory = fs.open(&root(), inode, OpenFlags(open_flag::READ | flags)).await.unwrap();
     let (mut items, mut cookie) = (Vec::<DirectoryItem>::new(), 0);
     loop {
-        let page = fs.read_directory(&directory, cookie, entries_max, true).await.unwrap();
+        let page = fs.read_directory(&directory, cookie, entries_max, client::EntryAttributes::OfAll).await.unwrap();
         // As the kernel, which asks until nothing comes.
         let Some(last) = page.items.last() else { break };
         cookie = last.cookie;

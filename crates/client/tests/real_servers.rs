@@ -265,7 +265,8 @@ async fn directories_show_sizes_of_open_files() {
         files.push(file);
     }
     let directory = fs.open(&root(), ROOT, OpenFlags(open_flag::READ)).await.unwrap();
-    let DirectoryPage { items, end, .. } = fs.read_directory(&directory, 0, 100, true).await.unwrap();
+    let DirectoryPage { items, end, .. } =
+        fs.read_directory(&directory, 0, 100, client::EntryAttributes::OfAll).await.unwrap();
     assert!(end && items.len() == 12);
     let mut sizes: Vec<u64> = items.iter().filter_map(|item| Some(item.attributes?.size)).collect();
     sizes.sort_unstable();

@@ -179,7 +179,7 @@ async fn size_by(fs: &Arc<FileSystem>, inode: InodeNumber, look: Look) -> u64 {
         Look::Name => fs.lookup(&root(), ROOT, b"file").await.unwrap().size,
         Look::Directory => {
             let directory = open(fs, ROOT, open_flag::READ).await;
-            let page = fs.read_directory(&directory, 0, 10, true).await.unwrap();
+            let page = fs.read_directory(&directory, 0, 10, client::EntryAttributes::OfAll).await.unwrap();
             fs.close(directory, None).await.unwrap();
             page.items[0].attributes.expect("asked for").size
         }
@@ -642,15 +642,15 @@ async fn directories_are_listed_in_pages_with_sizes() {
     }
     let directory = open(&fs, ROOT, open_flag::READ).await;
     let before = cluster.requests();
-    let page = fs.read_directory(&directory, 0, 2, true).await.unwrap();
+    let page = fs.read_directory(&directory, 0, 2, client::EntryAttributes::OfAll).await.unwrap();
     assert_eq!(cluster.requests_since(&before), counts(&[("other", 1), ("glimpse", 2)]), "one glimpse for each OST");
     assert!(!page.end);
     let sizes: Vec<_> = page.items.iter().map(|item| item.attributes.unwrap().size).collect();
     assert_eq!(sizes, [STRIPE + 1, STRIPE + 1]);
-    let last = fs.read_directory(&directory, page.items[1].cookie, 2, false).await.unwrap();
+    let last = fs.read_directory(&directory, page.items[1].cookie, 2, client::EntryAttributes::None).await.unwrap();
     assert_eq!((last.items.len(), last.items[0].name.as_slice(), last.end), (1, &b"c"[..], true));
     assert_eq!(last.items[0].attributes, None);
-    assert_eq!(fs.read_directory(&files[0], 0, 1, false).await, Err(FsError::NotDirectory));
+    assert_eq!(fs.read_directory(&files[0], 0, 1, client::EntryAttributes::None).await, Err(FsError::NotDirectory));
 }
 
 #[tokio::test]

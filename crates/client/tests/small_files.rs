@@ -294,7 +294,7 @@ async fn the_request_budget_is_kept() {
     let directory = open(&cold, ROOT).await;
     let (mut items, mut cookie) = (Vec::new(), 0);
     loop {
-        let page = cold.read_directory(&directory, cookie, FILES as u32, true).await.unwrap();
+        let page = cold.read_directory(&directory, cookie, FILES as u32, client::EntryAttributes::OfAll).await.unwrap();
         cookie = page.items.last().map_or(cookie, |item| item.cookie);
         items.extend(page.items);
         if page.end {

@@ -44,7 +44,7 @@ async fn listed() -> (RealCluster, Arc<FileSystem>, Arc<FileSystem>, Vec<Directo
 async fn list(fs: &Arc<FileSystem>) -> Vec<DirectoryItem> {
     let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
     let directory = fs.open(&root(), ROOT, flags).await.unwrap();
-    let page = fs.read_directory(&directory, 0, 1000, false).await.unwrap();
+    let page = fs.read_directory(&directory, 0, 1000, client::EntryAttributes::None).await.unwrap();
     assert!(page.end);
     fs.close(directory, None).await.unwrap();
     page.items.into_iter().filter(|item| !item.name.starts_with(b".")).collect()

@@ -92,11 +92,11 @@ async fn a_directory_is_read_without_a_request_to_open_it() {
     let before = requests(&two);
     let open_directory = open(&two, &root(), directory).await.unwrap();
     assert_eq!(requests(&two) - before, 0);
-    let page = two.read_directory(&open_directory, 0, 10, false).await.unwrap();
+    let page = two.read_directory(&open_directory, 0, 10, client::EntryAttributes::None).await.unwrap();
     assert_eq!((page.items.len(), page.end, cluster.open_files()), (2, true, 0));
     one.remove_directory(&root(), ROOT, b"directory").await.unwrap();
     known(&cluster, 1).await;
-    two.read_directory(&open_directory, 0, 10, false).await.unwrap();
+    two.read_directory(&open_directory, 0, 10, client::EntryAttributes::None).await.unwrap();
     two.close(open_directory, None).await.unwrap();
     known(&cluster, 0).await;
 }
@@ -494,7 +494,7 @@ async fn walk(fs: &Arc<FileSystem>, directory: InodeNumber) -> usize {
         let open_directory = open(fs, &root(), directory).await.unwrap();
         let mut cookie = 0;
         loop {
-            let page = fs.read_directory(&open_directory, cookie, 50, true).await.unwrap();
+            let page = fs.read_directory(&open_directory, cookie, 50, client::EntryAttributes::OfAll).await.unwrap();
             let Some(last) = page.items.last() else { break };
             cookie = last.cookie;
             let found = page.items.iter().filter(|item| !matches!(&item.name[..], b"." | b".."));

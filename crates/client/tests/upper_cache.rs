@@ -156,17 +156,17 @@ async fn a_listing_is_read_once_until_a_name_changes() {
     let quiet = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
     let directory = fs.open(&root, ROOT, quiet).await.unwrap();
     fs.get_attributes(ROOT, None).await.unwrap();
-    let first = fs.read_directory(&directory, 0, 100, true).await.unwrap();
+    let first = fs.read_directory(&directory, 0, 100, client::EntryAttributes::OfAll).await.unwrap();
     assert!(first.end && first.items.iter().any(|item| item.name == b"file"));
     let before = cluster.requests();
-    let again = fs.read_directory(&directory, 0, 100, true).await.unwrap();
+    let again = fs.read_directory(&directory, 0, 100, client::EntryAttributes::OfAll).await.unwrap();
     assert_eq!((again, cluster.requests_since(&before).len()), (first.clone(), 0));
     let last = first.items.last().unwrap().cookie;
-    let rest = fs.read_directory(&directory, last, 100, true).await.unwrap();
+    let rest = fs.read_directory(&directory, last, 100, client::EntryAttributes::OfAll).await.unwrap();
     assert!(rest.end && rest.items.is_empty());
     assert_eq!(cluster.requests_since(&before).len(), 0);
     let file = create(&fs, "another", READ_WRITE).await;
-    let now = fs.read_directory(&directory, 0, 100, false).await.unwrap();
+    let now = fs.read_directory(&directory, 0, 100, client::EntryAttributes::None).await.unwrap();
     assert!(now.items.iter().any(|item| item.name == b"another"));
     fs.close(file, None).await.unwrap();
 }

@@ -131,6 +131,48 @@ fn list_again(cluster: &Cluster) {
     }
 }
 
+/// Attributes of how many files the kernel is given with a listing.
+fn given_with_list(client: &Client, name: &str) -> u64 {
+    let given = || client.kernel_cache().statistics().get(KernelCacheCount::AttributesGiven);
+    // It is not one of those.
+    fs::metadata(client.path(name)).unwrap();
+    let before = given();
+    list(&client.path(name));
+    given() - before
+}
+
+/// READDIRPLUS is answered from what the client knows, and attributes that it shows are valid.
+#[test]
+fn programs_that_look_at_no_file_are_given_names_alone() {
+    const FILES: u64 = 9;
+    for cluster in pairs() {
+        let [a, _] = cluster.clients() else { panic!() };
+        let directory = |number: usize| format!("d{number}");
+        for number in 0..12 {
+            fs::create_dir(a.path(&directory(number))).unwrap();
+            (0..FILES).for_each(|file| fs::write(a.path(&directory(number)).join(format!("f{file}")), b"").unwrap());
+        }
+        let in_a_thread = |work: &(dyn Fn() + Sync)| thread::scope(|scope| scope.spawn(work).join().unwrap());
+        in_a_thread(&|| {
+            let given: Vec<u64> = (0..10).map(|number| given_with_list(a, &directory(number))).collect();
+            assert_eq!(given, [[FILES; 8].as_slice(), &[0; 2]].concat());
+            warm(a, "d8");
+            warm(a, "d9");
+            // A program that reads the names from this one.
+            in_a_thread(&|| assert!(fs::metadata(a.path("d9/f0")).unwrap().is_file()));
+            assert_eq!(given_with_list(a, "d10"), FILES);
+        });
+        let served = || a.kernel_cache().statistics().get(KernelCacheCount::ListingsServed);
+        in_a_thread(&|| {
+            let before = served();
+            assert_eq!(given_with_list(a, "d8"), FILES, "the names that the kernel keeps are not enough");
+            assert_eq!(served(), before);
+            warm(a, "d8");
+            assert!(served() > before);
+        });
+    }
+}
+
 #[test]
 fn nothing_is_kept_without_checks_of_the_kernel() {
     let cluster = Cluster::mounted_with("no_default_permissions");

@@ -421,6 +421,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         OstRequest::Fence(vec![OBJECT], 5),
         OstRequest::Glimpse(vec![OBJECT, OBJECT]),
         OstRequest::ListObjects(Some(OBJECT), 5),
+        OstRequest::Extents(ost::ExtentsQuery { object: OBJECT, offset: 4096, bytes: u64::MAX, extents_max: 7 }),
         OstRequest::Evict(ClientId(9), None),
     ];
     let mgs = [
@@ -465,6 +466,13 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         OstReply::Found(Some(1 << 40)),
         OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
         OstReply::Objects(vec![(OBJECT, attributes)]),
+        OstReply::Extents(ost::FoundExtents {
+            extents: vec![
+                ost::Extent { offset: 0, bytes: 4096, place: ost::ExtentPlace::Tables },
+                ost::Extent { offset: 8192, bytes: 1 << 40, place: ost::ExtentPlace::Device(1 << 50) },
+            ],
+            next: Some(1 << 41),
+        }),
     ];
     let finding = CheckFinding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false };
     let stored = IMAGE.iter().filter_map(|(target, operation)| match operation {

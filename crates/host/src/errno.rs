@@ -65,8 +65,9 @@ pub fn of(error: &FsError) -> Errno {
         | FsError::Transfer
         | FsError::Unreachable { .. }
         | FsError::Damaged(_) => libc::EIO,
-        // The last ones never get this far: the adapter asks again with groups, the client opens a
-        // new session or asks for the layout.
+        // The last ones never get this far: the adapter asks again with groups, the client asks
+        // again, opens a new session or asks for the layout.
+        FsError::AwaitsMdt(_) => libc::EAGAIN,
         FsError::GroupsNeeded => libc::EACCES,
         FsError::Evicted | FsError::LayoutChanged => libc::ESTALE,
     })

@@ -18,7 +18,12 @@ use rpc::{
 };
 use types::{FsResult, InodeNumber, ObjectId};
 
-use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verdict};
+use crate::{
+    cluster::Cluster,
+    inspector::Inspector,
+    server::{Role, Serving},
+    workload::Verdict,
+};
 
 /// How long anything may take once all faults are over. The longest wait is for the end of a client
 /// that died: its locks are free when its lease has run out and all OSTs refuse it; if the MDT
@@ -45,10 +50,11 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
     let checks = async {
         recovery_ends(cluster).await?;
         let inspector = Inspector::open(cluster);
+        operations_of_several_mdts_end(cluster, &inspector).await?;
         namespace_is_clean(&inspector).await?;
         objects_verify(&inspector).await?;
         every_size_becomes_known(cluster, &inspector).await?;
-        if cluster.lost_power(Role::Mds) {
+        if cluster.mds_roles().any(|role| cluster.lost_power(role)) {
             destroy_orphans(cluster, &inspector).await?;
         }
         deferred_log_drains(cluster, &inspector).await?;
@@ -93,11 +99,11 @@ fn failed<T>(what: &str, result: FsResult<T>) -> Result<T, String> {
 /// Recovery of the MDT ends: every client of the former start comes back.
 async fn recovery_ends(cluster: &Cluster) -> Verdict {
     loop {
-        let waiting = cluster.inspect(Role::Mds, |serving| match &serving.mdt {
-            Some(mdt) => mdt.recovering_clients(),
-            None => Vec::new(),
-        });
-        if waiting.is_some_and(|clients| clients.is_empty()) {
+        let has_recovered = |role: Role| {
+            let over = |serving: &Serving| serving.mdt.as_ref().is_none_or(|mdt| mdt.recovering_clients().is_empty());
+            cluster.inspect(role, over).unwrap_or(false)
+        };
+        if cluster.mds_roles().all(has_recovered) {
             return Ok(());
         }
         cluster.simulation().sleep(LOOK_AGAIN).await;
@@ -171,6 +177,34 @@ pub async fn deferred_log_drains(cluster: &Cluster, inspector: &Inspector) -> Ve
             return Err(format!(
                 "{} objects without a file are never destroyed, as {object} on {holder:?}",
                 orphans.len()
+            ));
+        }
+        cluster.simulation().sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Between MDTs nothing is prepared, in progress or to be delivered any more, and each name that
+/// leads to another MDT has its inode there, and the other way round: no directory is lost, none
+/// has two names, and none is left without a name.
+async fn operations_of_several_mdts_end(cluster: &Cluster, inspector: &Inspector) -> Verdict {
+    if cluster.options().mdts == 1 {
+        return Ok(());
+    }
+    let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
+    loop {
+        let pending = |role: Role| {
+            let pending = |serving: &Serving| serving.mdt.as_ref().map_or(0, |mdt| mdt.pending_of_several());
+            cluster.inspect(role, pending).unwrap_or(usize::MAX)
+        };
+        let pending: Vec<usize> = cluster.mds_roles().map(pending).collect();
+        let names = failed("names that lead to other MDTs", inspector.remote_names(true).await)?;
+        let inodes = failed("inodes with names on other MDTs", inspector.remote_names(false).await)?;
+        if names == inodes && pending.iter().all(|pending| *pending == 0) {
+            return Ok(());
+        }
+        if cluster.simulation().now() > deadline {
+            return Err(format!(
+                "operations between MDTs do not end: {pending:?} of each; names {names:?}, inodes {inodes:?}"
             ));
         }
         cluster.simulation().sleep(LOOK_AGAIN).await;
@@ -276,11 +310,13 @@ pub async fn requests_end(cluster: &Cluster) {
 
 /// Clients that unmounted have nothing open.
 fn nothing_is_open(cluster: &Cluster) -> Verdict {
-    let open = cluster.inspect(Role::Mds, |serving| serving.mdt.as_ref().map_or(0, |mdt| mdt.open_files()));
-    match open {
-        Some(0) => Ok(()),
-        open => Err(format!("files are open without clients: {open:?}")),
+    for role in cluster.mds_roles() {
+        let open = cluster.inspect(role, |serving| serving.mdt.as_ref().map_or(0, |mdt| mdt.open_files()));
+        if open != Some(0) {
+            return Err(format!("files are open without clients at {role}: {open:?}"));
+        }
     }
+    Ok(())
 }
 
 /// Clients that unmounted hold no advisory lock.

@@ -1,5 +1,5 @@
-//! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a
-//! process on a host of its own.
+//! A whole cluster in one simulation: one MGS, an MDS for each MDT, several OSS and several
+//! clients, each a process on a host of its own.
 //!
 //! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A
 //! server has the same address before and after a restart.
@@ -37,6 +37,8 @@ use crate::{
 /// Size and settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
+    /// Metadata targets, at least 1.
+    pub mdts: u16,
     /// Object storage targets.
     pub osts: u16,
     /// Targets of each object storage server, at least 1.
@@ -126,7 +128,8 @@ impl Cluster {
             None => network,
         };
         let clients = options.clients;
-        let mut roles = vec![Role::Mgs, Role::Mds];
+        let mut roles = vec![Role::Mgs];
+        roles.extend((0..options.mdts).map(Role::Mds));
         roles.extend((0..options.osts.div_ceil(options.osts_per_server.max(1))).map(Role::Oss));
         let hosts = roles.iter().map(|role| role.host()).chain((0..clients).map(client_host));
         let cores = |host: String| hardware.map(|hardware| (host.clone(), hardware.processors(simulation, &host)));
@@ -179,6 +182,11 @@ impl Cluster {
         &self.0.options
     }
 
+    /// All metadata servers.
+    pub fn mds_roles(&self) -> impl Iterator<Item = Role> + use<> {
+        (0..self.0.options.mdts).map(Role::Mds)
+    }
+
     /// All servers.
     pub fn roles(&self) -> Vec<Role> {
         self.0.servers.lock().keys().copied().collect()
@@ -213,7 +221,7 @@ impl Cluster {
         let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, tables);
         let mut disks: Vec<Disk> = match role {
             Role::Oss(_) => self.osts_of(role).map(|ost| disk(&format!("oss{}", ost.0))).collect(),
-            Role::Mgs | Role::Mds => vec![disk(&role.host())],
+            Role::Mgs | Role::Mds(_) => vec![disk(&role.host())],
         };
         if let Some(hardware) = hardware {
             let on = |(disk, ost): (Disk, OstIndex)| disk.with_objects_on(hardware.objects(&self.0.simulation, ost.0));
@@ -455,14 +463,14 @@ impl Cluster {
         Some(process)
     }
 
-    /// The MDT evicts a client, if it serves at this moment.
+    /// The first MDT evicts a client, if it serves at this moment.
     pub fn evict(&self, client: u16) {
-        let Some((file_system, _)) = self.file_system(client) else { return };
-        let server = self.inspect(Role::Mds, |serving| serving.server.clone());
-        let (Some(server), Some(process)) = (server, self.process_of(Role::Mds)) else { return };
+        let (role, Some((file_system, _))) = (Role::Mds(0), self.file_system(client)) else { return };
+        let server = self.inspect(role, |serving| serving.server.clone());
+        let (Some(server), Some(process)) = (server, self.process_of(role)) else { return };
         let evict = async move {
             // It may have no session there.
-            let _ = server.evict(&Role::Mds.target_name(), file_system.client_id()).await;
+            let _ = server.evict(&role.target_name(), file_system.client_id()).await;
         };
         self.0.simulation.spawn(process, "eviction", Box::pin(evict));
     }

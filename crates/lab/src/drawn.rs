@@ -64,7 +64,7 @@ impl Drawn {
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
-        let cluster = ClusterOptions { osts: 4, osts_per_server: 1, clients: 3, settings };
+        let cluster = ClusterOptions { mdts: mdts_of(seed, mode), osts: 4, osts_per_server: 1, clients: 3, settings };
         Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
     }
 }
@@ -73,18 +73,29 @@ impl fmt::Display for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Drawn { seed, operations, mode, faults, lease, default_layout, cluster } = self;
         let ClusterOptions {
+            mdts,
             osts,
             clients,
             settings: Settings { lease: _, lock_timeout, import, store, ost, engines, layout, upper_cache },
             ..
         } = cluster;
-        writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {osts} OSTs, {clients} clients")?;
+        writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
         writeln!(f, "  leases: {lease:?}, for a lock: {lock_timeout:?}, upper caches: {upper_cache:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
         writeln!(f, "  tables: {store:?}")?;
         write!(f, "  OSTs: {engines:?}, {ost:?}")
+    }
+}
+
+/// How many MDTs there are: one in half of the seeds, up to 5 in the others, of the modes that can
+/// tell what names over several MDTs must be.
+fn mdts_of(seed: u64, mode: Mode) -> u16 {
+    let random = Random::for_purpose(seed, "mdts");
+    match mode {
+        Mode::Serial | Mode::Power if random.happens(500_000) => 2 + random.below(4) as u16,
+        Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Timeouts | Mode::Contended => 1,
     }
 }
 
@@ -184,4 +195,20 @@ pub fn settings(seed: u64) -> Settings {
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
     Settings { lease: LEASE_LONG, lock_timeout: LOCK_TIMEOUT, import, store, ost, engines, layout, upper_cache: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn seeds_have_one_to_five_mdts_where_the_workload_can_tell_what_must_be() {
+        for mode in Mode::ALL {
+            let drawn: BTreeSet<u16> = (0..64).map(|seed| mdts_of(seed, mode)).collect();
+            let expected = if matches!(mode, Mode::Serial | Mode::Power) { 1..=5 } else { 1..=1 };
+            assert_eq!(drawn, expected.collect(), "{mode}");
+        }
+    }
 }

@@ -291,8 +291,15 @@ impl Lane {
         let roles = self.cluster.roles();
         match self.random.below(8) {
             0 => roles,
-            1..4 => vec![Role::Mds],
+            1..4 => vec![self.some_mds()],
             _ => vec![*self.random.pick(&roles)],
+        }
+    }
+
+    fn some_mds(&self) -> Role {
+        match &self.cluster.mds_roles().collect::<Vec<_>>()[..] {
+            [only] => *only,
+            several => *self.random.pick(several),
         }
     }
 
@@ -356,7 +363,7 @@ impl Lane {
                     goes_on
                 }
                 _ => {
-                    let (one, other) = (client_host(client), Role::Mds.host());
+                    let (one, other) = (client_host(client), Role::Mds(0).host());
                     self.fault(format_args!("partition between {one} and {other}"));
                     self.cluster.network().cut(&one, &other);
                     let goes_on = self.pause(silence).await;

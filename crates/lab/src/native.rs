@@ -10,10 +10,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, NewNode, OpenFile, WriteOptions};
 use parking_lot::Mutex;
-use rpc::message::mdt::{OpenFlags, RenameMode, XattrMode, open_flag};
+use rpc::message::{
+    mdt::{OpenFlags, RenameMode, XattrMode, open_flag},
+    mdt_peer::MakeDirectory,
+};
 use rt::Entropy;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind, SetAttributes, mode::PERMISSIONS,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes,
+    mode::PERMISSIONS,
 };
 
 use crate::{
@@ -33,6 +37,8 @@ pub struct Native {
     file_system: Arc<FileSystem>,
     random: Arc<Random>,
     open: Arc<Mutex<BTreeMap<InodeNumber, Arc<OpenFile>>>>,
+    /// MDTs among which new directories are spread.
+    mdts: u16,
 }
 
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
@@ -40,7 +46,12 @@ const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 impl Native {
     /// Operations on `file_system`; `random` decides which files stay open.
     pub fn new(file_system: Arc<FileSystem>, random: Random) -> Self {
-        Self { file_system, random: Arc::new(random), open: Arc::default() }
+        Self { file_system, random: Arc::new(random), open: Arc::default(), mdts: 1 }
+    }
+
+    /// As given, with new directories on any of so many MDTs.
+    pub fn over_mdts(self, mdts: u16) -> Self {
+        Self { mdts, ..self }
     }
 
     /// The file system below.
@@ -123,6 +134,7 @@ impl Native {
         let file_system = &self.file_system;
         match operation {
             Operation::Create { path, mode, exclusive } => self.create(path, *mode, *exclusive).await?,
+            Operation::MakeDirectory { path, mode } if self.mdts > 1 => self.make_directory(path, *mode).await?,
             Operation::MakeDirectory { path, mode } => self.make(path, NodeKind::Directory, *mode).await?,
             Operation::Symlink { path, target } => {
                 self.make(path, NodeKind::Symlink(target.clone().into_bytes()), 0o777).await?;
@@ -166,6 +178,13 @@ impl Native {
             Err(FsError::NotFound) => Err(FsError::NotPermitted),
             Err(error) => Err(error),
         }
+    }
+
+    async fn make_directory(&self, path: &str, mode: u32) -> FsResult<()> {
+        let (parent, name) = self.resolve_parent(path).await?;
+        let mdt = MdtIndex(self.random.below(u64::from(self.mdts)) as u16);
+        let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt };
+        self.file_system.make_directory(&root(), make).await.map(drop)
     }
 
     async fn make(&self, path: &str, kind: NodeKind, mode: u32) -> FsResult<()> {
@@ -328,7 +347,8 @@ impl Native {
     async fn read_names(&self, directory: &OpenFile) -> FsResult<Vec<String>> {
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self.file_system.read_directory(directory, cookie, PAGE_ENTRIES, false).await?;
+            let page =
+                self.file_system.read_directory(directory, cookie, PAGE_ENTRIES, client::EntryAttributes::None).await?;
             if let Some(last) = page.items.last() {
                 cookie = last.cookie;
             }

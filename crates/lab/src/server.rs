@@ -22,7 +22,7 @@ use crate::{device::Devices, upper_cache::UpperPlan};
 
 /// Name of the simulated file system.
 pub const FSNAME: &str = "lab";
-/// Its only MDT.
+/// Its first MDT, with the root directory; the only one in most runs.
 pub const MDT: MdtIndex = MdtIndex(0);
 
 /// What a server process is.
@@ -30,8 +30,8 @@ pub const MDT: MdtIndex = MdtIndex(0);
 pub enum Role {
     /// The management server.
     Mgs,
-    /// The metadata server, with MDT 0.
-    Mds,
+    /// A metadata server, with the MDT of this index.
+    Mds(u16),
     /// An object storage server, numbered from 0. Where servers have one target each, the OST of
     /// this index is on it.
     Oss(u16),
@@ -52,7 +52,7 @@ impl Role {
     pub fn target(self) -> Option<TargetRole> {
         match self {
             Role::Mgs => None,
-            Role::Mds => Some(TargetRole::Mdt(MDT)),
+            Role::Mds(index) => Some(TargetRole::Mdt(MdtIndex(index))),
             Role::Oss(index) => Some(TargetRole::Ost(OstIndex(index))),
         }
     }
@@ -61,7 +61,7 @@ impl Role {
     pub fn osts(self, each: u16) -> impl Iterator<Item = OstIndex> {
         let osts = match self {
             Role::Oss(server) => server * each..(server + 1) * each,
-            Role::Mgs | Role::Mds => 0..0,
+            Role::Mgs | Role::Mds(_) => 0..0,
         };
         osts.map(OstIndex)
     }
@@ -76,7 +76,8 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Role::Mgs => f.write_str("mgs"),
-            Role::Mds => f.write_str("mds"),
+            Role::Mds(0) => f.write_str("mds"),
+            Role::Mds(index) => write!(f, "mds{index}"),
             Role::Oss(index) => write!(f, "oss{index}"),
         }
     }
@@ -164,9 +165,10 @@ async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings:
     match role {
         // The MGS makes its records when it is opened first.
         Role::Mgs => Ok(()),
-        Role::Mds => {
+        Role::Mds(index) => {
             let (journal, cold, store) = (devices.journal.clone(), devices.cold.clone(), settings.store.clone());
-            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MDT, &Credentials::root()).await;
+            let owner = Credentials::root();
+            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(index), &owner).await;
             formatted.map_err(|error| error.to_string())
         }
         Role::Oss(_) => {
@@ -196,9 +198,9 @@ pub async fn open(
         serving.server.add_target(&name, handler, settings.lease);
     }
     serving.server.listen(&role.address()).await.map_err(|error| format!("cannot listen: {error}"))?;
-    if let Some(mdt) = serving.mdt.clone() {
+    if let (Some(mdt), Some(target)) = (serving.mdt.clone(), role.target()) {
         let import = mgs_import(seams, &role.host(), settings);
-        let identity = identity(role, TargetRole::Mdt(MDT), format!("{}_UUID", role.target_name()));
+        let identity = identity(role, target, format!("{}_UUID", role.target_name()));
         serving._registrars.push(register(seams, None, identity, import.clone()));
         let watcher = Watcher::start(seams, import);
         follow_map(seams, mdt, &watcher);
@@ -225,8 +227,9 @@ async fn open_target(
             let mgs = serving.mgs.insert(open_mgs(seams, devices, settings).await?).clone();
             (role.target_name(), mgs)
         }
-        Role::Mds => {
-            let opened = Mdt::open(seams.clone(), devices.journal, devices.cold, mdt_options(settings)).await;
+        Role::Mds(index) => {
+            let options = mdt_options(settings, MdtIndex(index));
+            let opened = Mdt::open(seams.clone(), devices.journal, devices.cold, options).await;
             let mdt = serving.mdt.insert(opened.map_err(|error| error.to_string())?).clone();
             (role.target_name(), mdt)
         }
@@ -278,8 +281,8 @@ fn ost_devices(devices: &Devices) -> OstDevices {
     }
 }
 
-fn mdt_options(settings: &Settings) -> MdtOptions {
-    let mut options = MdtOptions::new(FSNAME, MDT);
+fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
+    let mut options = MdtOptions::new(FSNAME, index);
     options.recovery_window = settings.lease;
     options.store = settings.store.clone();
     options.import = settings.import.clone();
@@ -308,7 +311,7 @@ fn register(seams: &Seams, ost: Option<Arc<Ost>>, identity: registrar::Identity,
     Registrar::start(seams, import, identity, measure)
 }
 
-/// Tells the MDT where the OSTs are, now and whenever that changes.
+/// Tells the MDT where the OSTs and other MDTs are, now and whenever that changes.
 fn follow_map(seams: &Seams, mdt: Arc<Mdt>, watcher: &Watcher) {
     let mut maps = watcher.subscribe();
     let follow = async move {
@@ -318,6 +321,7 @@ fn follow_map(seams: &Seams, mdt: Arc<Mdt>, watcher: &Watcher) {
             if map.version > 0 {
                 mdt.update_pools(&map.pools);
                 mdt.update_map(&ost_endpoints(&map));
+                mdt.update_mdts(&mdt_endpoints(&map));
             }
             if maps.changed().await.is_err() {
                 return;
@@ -325,6 +329,14 @@ fn follow_map(seams: &Seams, mdt: Arc<Mdt>, watcher: &Watcher) {
         }
     };
     seams.spawn.spawn("map_follower", Box::pin(follow));
+}
+
+fn mdt_endpoints(map: &ClusterMap) -> Vec<(MdtIndex, Endpoint, bool)> {
+    let mdt = |target: &MapTarget| match target.role {
+        TargetRole::Mdt(index) => Some((index, endpoint(target), target.state == TargetState::Active)),
+        TargetRole::Ost(_) => None,
+    };
+    map.targets.iter().filter_map(mdt).collect()
 }
 
 fn ost_endpoints(map: &ClusterMap) -> Vec<(OstIndex, Endpoint, bool)> {

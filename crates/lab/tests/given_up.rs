@@ -39,12 +39,12 @@ async fn truncations(cluster: &Cluster) -> Result<[Option<FsResult<()>>; 3], Str
     let inode = cluster.on_client(0, create).await.ok_or("died")?.map_err(|error| error.to_string())?;
 
     // It is at work when it is stopped: what it has begun it ends when it continues.
-    cluster.hang(Role::Mds, DiskPart::Tables, true);
+    cluster.hang(Role::Mds(0), DiskPart::Tables, true);
     let first = cluster.begin_on_client(0, truncate(one.clone(), inode, 1));
     cluster.simulation().sleep(Duration::from_millis(50)).await;
-    let stopped = cluster.stop_server(Role::Mds).ok_or("the server is down")?;
+    let stopped = cluster.stop_server(Role::Mds(0)).ok_or("the server is down")?;
     let first = first.await;
-    cluster.hang(Role::Mds, DiskPart::Tables, false);
+    cluster.hang(Role::Mds(0), DiskPart::Tables, false);
     stopped.resume();
 
     let soon = Duration::from_secs(60);
@@ -64,7 +64,7 @@ fn a_lock_granted_to_who_gave_up_is_in_nobodys_way() {
         let outcome = simulation.run(RunLimits::default(), async move {
             let mut settings = settings(SEED);
             settings.import.timeout = TIMEOUT;
-            let options = ClusterOptions { osts: 1, osts_per_server: 1, clients: 2, settings };
+            let options = ClusterOptions { mdts: 1, osts: 1, osts_per_server: 1, clients: 2, settings };
             let cluster = Cluster::start(&inner, &log, SEED, options).await?;
             truncations(&cluster).await
         });

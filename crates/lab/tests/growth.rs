@@ -112,12 +112,12 @@ async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), S
     let moment = Random::for_purpose(cluster.seed(), "death").below(6_000_000);
     cluster.within(Duration::from_nanos(moment), pending::<()>()).await;
     match death {
-        Death::Mdt => drop(cluster.kill_server(Role::Mds)),
-        Death::MdtPower => cluster.lose_power(Role::Mds),
+        Death::Mdt => drop(cluster.kill_server(Role::Mds(0))),
+        Death::MdtPower => cluster.lose_power(Role::Mds(0)),
         Death::Client => drop(cluster.kill_client(0)),
         Death::ClientAndMdt => {
             cluster.kill_client(0);
-            cluster.kill_server(Role::Mds);
+            cluster.kill_server(Role::Mds(0));
         }
     }
     cluster.ready().await?;
@@ -187,7 +187,7 @@ async fn lengthen_without_claim(cluster: &Cluster) -> Result<(), String> {
     write_at(0, STEP + 5000, false).await?;
     let moment = Random::for_purpose(cluster.seed(), "death").below(6_000_000);
     cluster.within(Duration::from_nanos(moment), pending::<()>()).await;
-    cluster.lose_power(Role::Mds);
+    cluster.lose_power(Role::Mds(0));
     cluster.ready().await?;
     checkers::at_rest(cluster).await?;
     let before = contents(cluster, 1).await?;

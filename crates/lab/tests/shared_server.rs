@@ -32,7 +32,7 @@ async fn prepare(file_system: Arc<FileSystem>) -> FsResult<Arc<OpenFile>> {
 async fn all_known(cluster: &Cluster) {
     let known = || {
         let count = |mdt: &Arc<mds::Mdt>| mdt.osts().iter().filter(|(_, view)| view.report.is_some()).count();
-        cluster.inspect(Role::Mds, |serving| serving.mdt.as_ref().map_or(0, count)).unwrap_or(0)
+        cluster.inspect(Role::Mds(0), |serving| serving.mdt.as_ref().map_or(0, count)).unwrap_or(0)
     };
     while known() < usize::from(OSTS) {
         cluster.simulation().sleep(Duration::from_millis(100)).await;
@@ -40,7 +40,7 @@ async fn all_known(cluster: &Cluster) {
 }
 
 async fn write_and_restart(cluster: &Cluster) -> Result<(), String> {
-    assert_eq!(cluster.roles(), [Role::Mgs, Role::Mds, Role::Oss(0)]);
+    assert_eq!(cluster.roles(), [Role::Mgs, Role::Mds(0), Role::Oss(0)]);
     let stripes =
         StripeSpec { stripe_count: StripeCount::All, stripe_bytes: Some(STRIPE_BYTES), ..StripeSpec::default() };
     all_known(cluster).await;
@@ -62,6 +62,6 @@ async fn write_and_restart(cluster: &Cluster) -> Result<(), String> {
 
 #[test]
 fn targets_of_one_server_share_its_services_and_come_back_with_it() {
-    let options = ClusterOptions { osts: OSTS, osts_per_server: OSTS, clients: 1, settings: settings(3) };
+    let options = ClusterOptions { mdts: 1, osts: OSTS, osts_per_server: OSTS, clients: 1, settings: settings(3) };
     with_options(3, options, |cluster| Box::pin(write_and_restart(cluster))).unwrap();
 }

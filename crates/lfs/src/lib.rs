@@ -17,6 +17,7 @@ mod df_json;
 mod dirstripe;
 pub mod explain;
 mod fid;
+mod fiemap;
 mod file_state;
 mod find;
 mod getstripe;
@@ -122,6 +123,7 @@ const COMMANDS: &[Command] = &[
         &[file_state::DATA_VERSION_OPTIONS],
         "show the version of a file's data",
     ),
+    command("fiemap", fiemap::run, &[fiemap::OPTIONS], "show where the data of files are on the targets"),
     command(
         "getsom",
         file_state::getsom,

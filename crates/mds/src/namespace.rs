@@ -79,9 +79,9 @@ pub(crate) enum Obstacle {
     /// Clients of the former start that did not come back yet: it is not known what they cache.
     /// This tells when there is one less.
     FormerClients(OwnedNotified),
-    /// What another MDT decides, or what it has decided and this one does not know yet. This tells
-    /// when something of that has become known.
-    Peers(OwnedNotified),
+    /// What this other MDT decides, or what it has decided and this one does not know yet. This
+    /// tells when something of that has become known.
+    Peer(MdtIndex, OwnedNotified),
 }
 
 impl<T> Attempt<T> {
@@ -320,9 +320,9 @@ impl Namespace {
             debug_assert!(!txn.has_touched(), "an attempt that changed something goes on");
             return Attempt::GivenUp;
         }
-        if txn.awaits_peers() {
+        if let Some(mdt) = txn.awaits_peer() {
             debug_assert!(outcome.is_err(), "what waits for other MDTs is no answer");
-            return Attempt::Blocked(Obstacle::Peers(txn.volatile.peers.progress()));
+            return Attempt::Blocked(Obstacle::Peer(mdt, txn.volatile.peers.progress()));
         }
         let mut changes = txn.into_changes();
         self.change = Change::default();

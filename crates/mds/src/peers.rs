@@ -17,7 +17,7 @@ use std::{
 
 use rpc::message::mdt_peer::{OperationId, Part, Prepared, RenameDirectory};
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{InodeNumber, MdtIndex};
+use types::{InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX};
 
 /// Something prepared for an operation of another MDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,25 @@ impl PreparedOperation {
     }
 }
 
+/// An operation of this MDT, from when another one is asked to prepare a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Running {
+    /// The other MDT has answered, or will not.
+    is_answered: bool,
+    /// It will not be decided. Only one that is not answered is kept: the other MDT may still
+    /// prepare its part, and is told when it has.
+    is_given_up: bool,
+}
+
+/// What is to be done for an operation that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// Nothing: it was decided, or ends when the other MDT has answered.
+    Nothing,
+    /// The other MDT is to be told.
+    Abort,
+}
+
 /// What an operation changes here once its batch exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerChange {
@@ -99,8 +118,8 @@ pub(crate) struct Peers {
     locked: BTreeMap<InodeNumber, OperationId>,
     /// The last number of an own operation.
     last: u64,
-    /// Own operations that may be decided.
-    running: BTreeSet<u64>,
+    /// Own operations that may be decided, or for which something may be prepared yet.
+    running: BTreeMap<u64, Running>,
     /// Signalled with each change that a request may wait for.
     progress: Arc<Notify>,
 }
@@ -152,14 +171,15 @@ impl Peers {
         self.starts.get(&mdt).copied().unwrap_or(0)
     }
 
-    /// Whether something of an inode is prepared.
-    pub fn is_locked(&self, inode: InodeNumber) -> bool {
-        self.locked.contains_key(&inode)
+    /// The MDT that has an operation on this inode in doubt.
+    pub fn locked_by(&self, inode: InodeNumber) -> Option<MdtIndex> {
+        self.locked.get(&inode).map(|operation| operation.coordinator)
     }
 
-    /// Whether an inode that does not exist here may have been decided to exist.
-    pub fn may_come(&self) -> bool {
-        self.is_early || !self.unheard.is_empty()
+    /// An MDT that may have decided that an inode exists which does not exist here; `me`: which
+    /// there are is not known.
+    pub fn may_come_from(&self, me: MdtIndex) -> Option<MdtIndex> {
+        if self.is_early { Some(me) } else { self.unheard.first().copied() }
     }
 
     /// The inode that is prepared for an operation.
@@ -183,22 +203,47 @@ impl Peers {
         self.prepared.range(first..=last).map(|(operation, preparation)| (*operation, *preparation))
     }
 
-    /// Begins an operation of this MDT.
-    pub fn run(&mut self, me: MdtIndex) -> OperationId {
+    /// Begins an operation of this MDT, of which another one is asked to prepare a part; `None`:
+    /// too many are in progress.
+    pub fn run(&mut self, me: MdtIndex) -> Option<OperationId> {
         assert_ne!(self.start, 0, "operations belong to a start");
+        if self.running.len() >= PREPARED_PER_MDT_MAX {
+            return None;
+        }
         self.last += 1;
-        self.running.insert(self.last);
-        OperationId { coordinator: me, start: self.start, number: self.last }
+        self.running.insert(self.last, Running::default());
+        Some(OperationId { coordinator: me, start: self.start, number: self.last })
     }
 
     /// Whether an operation of this MDT may still be decided.
     pub fn is_running(&self, operation: OperationId) -> bool {
-        operation.start == self.start && self.running.contains(&operation.number)
+        let running = self.running.get(&operation.number).filter(|_| operation.start == self.start);
+        running.is_some_and(|running| !running.is_given_up)
     }
 
-    /// An operation of this MDT will not be decided; false if it was, or this is known.
-    pub fn give_up(&mut self, operation: OperationId) -> bool {
-        operation.start == self.start && self.running.remove(&operation.number)
+    /// The other MDT has answered, or never will: nothing is prepared for this operation from now
+    /// on. Returns what is to be done if it was given up meanwhile.
+    pub fn answered(&mut self, operation: OperationId) -> GivenUp {
+        let running = self.running.get_mut(&operation.number).expect("an operation is known until it is answered");
+        assert!(!running.is_answered, "operation {} is answered once", operation.number);
+        running.is_answered = true;
+        if running.is_given_up { self.end(operation.number) } else { GivenUp::Nothing }
+    }
+
+    /// An operation of this MDT will not be decided, unless it was.
+    pub fn give_up(&mut self, operation: OperationId) -> GivenUp {
+        match self.running.get_mut(&operation.number) {
+            Some(running) if operation.start == self.start => {
+                running.is_given_up = true;
+                if running.is_answered { self.end(operation.number) } else { GivenUp::Nothing }
+            }
+            _ => GivenUp::Nothing,
+        }
+    }
+
+    fn end(&mut self, number: u64) -> GivenUp {
+        self.running.remove(&number);
+        GivenUp::Abort
     }
 
     /// Whether this operation can be decided now with this part.
@@ -236,8 +281,8 @@ impl Peers {
                 assert_eq!(locked, Some(operation), "inode {inode} is locked as long as it is prepared");
             }
             PeerChange::Decided(number) => {
-                let is_known = self.running.remove(&number);
-                assert!(is_known, "operation {number} is decided once");
+                let decided = self.running.remove(&number).expect("an operation is decided once");
+                assert!(decided.is_answered && !decided.is_given_up, "operation {number} can be decided");
                 return;
             }
             PeerChange::Started(mdt, start) => {
@@ -267,28 +312,30 @@ mod tests {
         let mut peers = Peers::default();
         peers.apply(PeerChange::Hold(operation(1, 1), INODE));
         peers.apply(PeerChange::Promise(operation(2, 1), InodeNumber(8)));
-        assert!(peers.is_locked(INODE) && peers.is_locked(InodeNumber(8)) && !peers.is_locked(InodeNumber(9)));
+        let locked = |peers: &Peers, number: u64| peers.locked_by(InodeNumber(number));
+        assert_eq!([7, 8, 9].map(|number| locked(&peers, number)), [Some(OTHER), Some(OTHER), None]);
         assert_eq!(peers.promised_to(OTHER).collect::<Vec<_>>(), [operation(2, 1)]);
         assert_eq!(peers.promised_to(MdtIndex(2)).count(), 0);
         assert_eq!(peers.of_starts_before(OTHER, 2), [operation(1, 1)]);
         peers.apply(PeerChange::Release(operation(1, 1)));
         peers.apply(PeerChange::Release(operation(1, 1)));
-        assert!(!peers.is_locked(INODE) && peers.prepared(operation(1, 1)).is_none());
+        assert!(locked(&peers, 7).is_none() && peers.prepared(operation(1, 1)).is_none());
     }
 
     #[test]
     fn after_a_restart_all_others_are_to_be_heard() {
         let mut peers = Peers::default();
         peers.begin(1, [OTHER]);
-        assert!(!peers.may_come(), "nothing was decided before the first start");
+        let me = MdtIndex(0);
+        assert_eq!(peers.may_come_from(me), None, "nothing was decided before the first start");
         let mut peers = Peers::default();
         peers.began_before();
-        assert!(peers.may_come(), "it does not know yet which others there are");
+        assert_eq!(peers.may_come_from(me), Some(me), "it does not know yet which others there are");
         peers.begin(2, [OTHER, MdtIndex(2)]);
         peers.apply(PeerChange::Heard(OTHER));
-        assert!(peers.may_come());
+        assert_eq!(peers.may_come_from(me), Some(MdtIndex(2)));
         peers.leave_out(MdtIndex(2));
-        assert!(!peers.may_come());
+        assert_eq!(peers.may_come_from(me), None);
     }
 
     #[test]
@@ -297,7 +344,9 @@ mod tests {
         peers.begin(5, [OTHER]);
         let of = |peers: &mut Peers, part: Part| {
             let prepared = Prepared { inode: INODE, start: 3 };
-            PreparedOperation { operation: peers.run(MdtIndex(0)), peer: OTHER, part, prepared }
+            let operation = peers.run(MdtIndex(0)).unwrap();
+            assert_eq!(peers.answered(operation), GivenUp::Nothing);
+            PreparedOperation { operation, peer: OTHER, part, prepared }
         };
         let made = of(&mut peers, Part::MakeDirectory);
         assert!(peers.can_decide(&made, OTHER, &Part::MakeDirectory));
@@ -305,10 +354,26 @@ mod tests {
         peers.apply(PeerChange::Started(OTHER, 4));
         peers.apply(PeerChange::Started(OTHER, 3));
         assert!(!peers.can_decide(&made, OTHER, &Part::MakeDirectory));
-        assert!(peers.give_up(made.operation) && !peers.give_up(made.operation));
+        assert_eq!(peers.give_up(made.operation), GivenUp::Abort);
+        assert_eq!(peers.give_up(made.operation), GivenUp::Nothing);
         let again = of(&mut peers, Part::MakeDirectory);
         assert_ne!(again.operation, made.operation);
         peers.apply(PeerChange::Decided(again.operation.number));
         assert!(!peers.is_running(again.operation));
+    }
+
+    /// An Abort could overtake the Prepare otherwise, and what is prepared then would stay.
+    #[test]
+    fn what_is_given_up_ends_when_the_other_mdt_has_answered() {
+        let mut peers = Peers::default();
+        peers.begin(1, [OTHER]);
+        let operation = peers.run(MdtIndex(0)).unwrap();
+        assert_eq!(peers.give_up(operation), GivenUp::Nothing);
+        assert_eq!((peers.is_running(operation), peers.pending()), (false, 1));
+        assert_eq!(peers.give_up(operation), GivenUp::Nothing);
+        assert_eq!(peers.answered(operation), GivenUp::Abort);
+        assert_eq!(peers.pending(), 0);
+        while peers.run(MdtIndex(0)).is_some() {}
+        assert_eq!(peers.pending(), PREPARED_PER_MDT_MAX);
     }
 }

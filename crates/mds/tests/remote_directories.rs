@@ -20,7 +20,7 @@ use types::{
 
 use super::common::{
     ROOT, created, root,
-    several::{Cluster, call, make_directory, remove, second_endpoint},
+    several::{Cluster, Node, call, make_directory, remove, second_endpoint},
     user,
 };
 
@@ -36,6 +36,10 @@ fn rename(parent: InodeNumber, name: &str, new_parent: InodeNumber, new_name: &s
     let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
     let source_data = SourceData::AsIs;
     MdtRequest::Rename(root(), Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None })
+}
+
+pub fn rename_in_root(name: &str, new_name: &str) -> MdtRequest {
+    rename(ROOT, name, ROOT, new_name, RenameMode::Replace)
 }
 
 #[tokio::test]
@@ -379,6 +383,34 @@ async fn a_request_that_waits_for_its_own_client_does_not_keep_its_next_connecti
     assert_eq!(second.await.unwrap().inode, remote, "it was sent again");
     assert_eq!(call(&test.caller, MdtRequest::Abort(test.operation(2))).await, Ok(MdtReply::Done));
     assert_eq!(test.cluster.0[1].stat(remote).await.unwrap().attributes.links, 2);
+}
+
+/// Requests of MDTs that were executed.
+fn executed(node: &Node) -> u64 {
+    let counts = node.mdt.statistics().read();
+    counts.iter().find(|(name, _)| *name == "session").map_or(0, |(_, count)| *count)
+}
+
+/// A copy of it could come after the end of its operation, and prepare it again.
+#[tokio::test]
+async fn a_prepare_whose_answer_was_lost_is_not_executed_again() {
+    let test = Coordinator::new().await;
+    let remote = test.cluster.0[0].make_directory(ROOT, "remote", 1).await.unwrap();
+    test.cluster.at_rest().await;
+    let removal = test.removal(remote, "remote").await;
+    let node = &test.cluster.0[1];
+    let before = executed(node);
+    node.gate.close_flushes();
+    let mut prepare = Box::pin(test.prepare(1, removal));
+    assert!(waits(&mut prepare).await, "it is not durable");
+    // The connection ends before the answer comes; the request is sent again through the next one.
+    test.caller.set_address(second_endpoint(MdtIndex(1)));
+    assert!(waits(&mut prepare).await);
+    node.gate.open_flushes();
+    assert_eq!(prepare.await.unwrap().inode, remote);
+    assert_eq!(executed(node) - before, 1);
+    assert_eq!(call(&test.caller, MdtRequest::Abort(test.operation(1))).await, Ok(MdtReply::Done));
+    assert_eq!(node.stat(remote).await.unwrap().attributes.links, 2);
 }
 
 #[tokio::test]

@@ -117,6 +117,26 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     assert!(created(fs.call_as(ALICE, slot, Xid(18), create).await.unwrap()).created);
 }
 
+/// A client that has to ask again does so with a new request: it would be told that the name of its
+/// own file is taken.
+#[tokio::test]
+async fn a_repeated_creation_is_answered_before_the_map_is_known() {
+    let mut fs = Fixture::new().await;
+    let flags = OpenFlags(WRITE | open_flag::EXCLUSIVE);
+    let create =
+        |open| MdtRequest::Create(root(), create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags))));
+    let (slot, xid, first) = (Slot(3), Xid(17), create(fs.open_id()));
+    let answered = fs.call_as(ALICE, slot, xid, first.clone()).await.unwrap();
+    fs.restart_without_map().await;
+    fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    let second = create(fs.open_id());
+    assert_eq!(fs.call_as(ALICE, Slot(4), Xid(1), second.clone()).await, Ok(MdtReply::Waiting), "a new one waits");
+    assert_eq!(fs.call_as(ALICE, slot, xid, first).await, Ok(answered));
+    assert_eq!(fs.mdt.open_files(), 1);
+    fs.update_map();
+    assert_eq!(fs.call_as(ALICE, Slot(4), Xid(2), second).await, Err(FsError::Exists));
+}
+
 #[tokio::test]
 async fn an_unnamed_file_whose_creation_was_not_answered_before_a_crash_is_there_when_it_is_asked_for_again() {
     let mut fs = Fixture::new().await;

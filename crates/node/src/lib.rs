@@ -35,9 +35,9 @@ mod service_manager;
 mod service_parameters;
 pub mod signals;
 mod status;
-mod storage;
+pub mod storage;
 pub mod system_log;
-mod target;
+pub mod target;
 mod tuner_parameters;
 pub mod up;
 

@@ -12,7 +12,10 @@ use anyhow::{Context, bail};
 use client::JobSource;
 use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
 use rpc::message::mgs::{ClusterMap, TargetRole};
-use rt::parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size};
+use rt::{
+    parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
+    real::IdlePoll,
+};
 use types::{MdtIndex, OstIndex};
 
 use super::{
@@ -56,6 +59,8 @@ enum Takes {
     Tuner,
     /// Processors.
     Processors,
+    /// When idle processors are kept from halting.
+    IdlePoll,
     /// A number.
     Number(RangeInclusive<u64>),
     /// A number of MiB, or a size with a unit of its own.
@@ -83,6 +88,8 @@ const OF_PROCESS: &[Leaf] = &[
     shown("cores"),
     shown("cpu_partition_table"),
     Leaf { name: "cpu_pattern", takes: Takes::Processors },
+    Leaf { name: "idle_poll", takes: Takes::IdlePoll },
+    shown("idle_poll_stats"),
     shown("panics"),
     shown("version"),
 ];
@@ -109,6 +116,7 @@ const OF_OST: &[Leaf] = &[
     number("commit_interval_ms", INTERVALS_MS),
     number("degraded", 0..=1),
     shown("dirty_files"),
+    number("discard", 0..=1),
     shown("evicted_clients"),
     shown("failure"),
     shown("filesfree"),
@@ -119,6 +127,8 @@ const OF_OST: &[Leaf] = &[
     number("limit_burst_us", LIMIT_LATENCY_US),
     number("limit_latency_us", LIMIT_LATENCY_US),
     number("limit_mbps", LIMIT_MBPS),
+    shown("mb_groups"),
+    shown("mb_stats"),
     number("no_create", 0..=1),
     shown("panics"),
     number("readonly", 0..=1),
@@ -239,6 +249,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Text => Parameter::writable("", String::new, |_| Ok(())),
             Takes::JobSource => Parameter::writable("", String::new, |text| text.parse::<JobSource>().map(drop)),
             Takes::Processors => Parameter::writable("", String::new, |text| text.parse::<CpuList>().map(drop)),
+            Takes::IdlePoll => Parameter::writable("", String::new, |text| text.parse::<IdlePoll>().map(drop)),
             Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
@@ -383,6 +394,7 @@ mod tests {
                 "there is no 'osc.*.max_dirty_mb': a write reaches its targets before it returns",
             ),
             ("cpu_pattern=N", "expected processors such as 0-3,8, found 'N'; a process has one CPU partition"),
+            ("idle_poll=always", "expected auto, on or off, found 'always'"),
             ("cores=1", "'cores' is read-only"),
             ("max_ptlrpcds=4", "there is no 'max_ptlrpcds': the number of cores, its ptlrpcd threads, is fixed"),
             ("ldlm.services.ldlm_canceld.tuner=on", "no parameter matches"),

@@ -1,5 +1,6 @@
 //! On which processors a process runs, and with how many cores (Lustre's ptlrpcd threads): chosen
-//! at its start, the processors also while it runs (`cpu_pattern`).
+//! at its start, the processors also while it runs (`cpu_pattern`). And whether its host's idle
+//! processors halt while it is busy (`idle_poll`).
 //!
 //! Downside: the number of cores is fixed. A task, its timers and its sockets belong to the core on
 //! which they began, so a core cannot end before all of them have.
@@ -9,8 +10,8 @@ use std::str::FromStr;
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree},
     real::{
-        Cores, RestrictError, cores::CORES_MAX, parse_processors, processors_in_use, restrict_processors,
-        show_processors,
+        Cores, IdlePoll, RestrictError, cores::CORES_MAX, idle_poll, idle_poll_stats, parse_processors,
+        processors_in_use, restrict_processors, set_idle_poll, show_processors,
     },
 };
 
@@ -42,14 +43,19 @@ pub struct CpuOptions {
 impl CpuOptions {
     /// The cores of a process that serves targets.
     pub fn start(&self) -> anyhow::Result<Cores> {
-        self.restrict()?;
+        self.begin()?;
         Ok(Cores::start_or_all(self.cores)?)
     }
 
     /// Those of a process with a mount: each bound to a processor, if there are as many.
     pub fn start_bound(&self) -> anyhow::Result<Cores> {
-        self.restrict()?;
+        self.begin()?;
         Ok(Cores::start_bound(self.cores)?)
+    }
+
+    fn begin(&self) -> anyhow::Result<()> {
+        self.restrict()?;
+        Ok(set_idle_poll(IdlePoll::Auto)?)
     }
 
     /// Restricts the process to its processors, unless that was done.
@@ -73,6 +79,12 @@ pub fn register(tree: &ParameterTree, cores: usize) -> Result<(), ParameterError
     };
     let get = || show_processors(&processors_in_use());
     tree.register("cpu_pattern", Parameter::writable(doc, get, set))?;
+    let doc = "while requests follow one another, keep idle processors of this host from halting: auto (on virtual \
+               machines of few processors whose kernel halts them at once), on, or off";
+    let set = |text: &str| set_idle_poll(text.parse()?).map_err(|error| error.to_string());
+    tree.register("idle_poll", Parameter::writable(doc, || idle_poll().to_string(), set))?;
+    let doc = "whether idle processors are kept from halting at this moment, how often they were, and for how long";
+    tree.register("idle_poll_stats", Parameter::read_only(doc, idle_poll_stats))?;
     let doc = "CPU partitions of this process: there is one, with these processors";
     let get = || {
         let processors: Vec<String> = processors_in_use().iter().map(usize::to_string).collect();

@@ -14,6 +14,7 @@ pub mod applied;
 pub mod chunk_record;
 mod cost;
 pub mod device_label;
+pub mod device_map;
 pub mod device_records;
 pub mod directory;
 mod error;

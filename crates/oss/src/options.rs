@@ -21,6 +21,9 @@ pub struct OstOptions {
     /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of
     /// what is new get `NoSpace` beyond it.
     pub reserve_bytes: u64,
+    /// Whether the device is told which blocks became free, so that it need not keep what they
+    /// hold.
+    pub discard: bool,
     /// Whether the records of an object are checked after each change of it, and a breach is a
     /// panic: for tests and simulations, since it takes time. As of the opening of the target.
     pub audits: bool,
@@ -33,6 +36,7 @@ impl Default for OstOptions {
             write_back_bytes: 64 << 20,
             write_back_idle: Duration::from_secs(5),
             reserve_bytes: 128 << 20,
+            discard: false,
             audits: false,
         }
     }

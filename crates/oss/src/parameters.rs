@@ -114,7 +114,17 @@ impl Ost {
             let set = move |options: &mut OstOptions, mebibytes: u64| *field(options) = mebibytes << 20;
             self.setting(doc, |text| parse_size(text, 1 << 20, &MEBIBYTES), get, set).within(MEBIBYTES)
         };
+        let (get, set) = (self.clone(), self.clone());
+        let discard = Parameter::writable(
+            "1: the device is told which blocks became free (holes in a file, zeros on a block device)",
+            move || u8::from(get.options.lock().discard).to_string(),
+            move |text| {
+                set.options.lock().discard = parse_number(text, &(0..=1))? == 1;
+                Ok(())
+            },
+        );
         vec![
+            ("discard", discard.within(0..=1)),
             (
                 "commit_interval_ms",
                 interval("longest time in ms that written data stay unflushed", |options| &mut options.commit_interval),
@@ -195,6 +205,14 @@ impl Ost {
             (
                 "writeback_pending_bytes",
                 self.shown("inline data waiting for write-back", |ost| ost.directory.write_back_bytes().to_string()),
+            ),
+            (
+                "mb_stats",
+                self.shown("blocks of the device, as its allocator counts them", |ost| ost.directory.mb_stats()),
+            ),
+            (
+                "mb_groups",
+                self.shown("free blocks of each allocation group of the device", |ost| ost.directory.mb_groups()),
             ),
             (
                 "evicted_clients",

@@ -15,7 +15,7 @@
 //! - Requests under a layout older than an object's fence have no effect (`LayoutChanged`).
 
 use bytes::Bytes;
-use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
+use rpc::message::ost::{Changed, ExtentsQuery, FoundExtents, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::BoxFuture;
 use types::{FsResult, ObjectId, SpaceUsage};
 
@@ -40,6 +40,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>>;
     /// Next data (true) or hole (false) at or after an offset.
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
+    /// Where the data of a range are: a page of extents. Places may change at once.
+    fn extents(&self, query: ExtentsQuery) -> BoxFuture<'_, FsResult<FoundExtents>>;
     /// Attributes of objects; zeros for one that does not exist.
     fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>>;
     /// Makes everything acknowledged for these objects durable; empty: for all.

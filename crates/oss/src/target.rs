@@ -409,6 +409,7 @@ impl Ost {
                 self.statistics.record(|counters| counters.seek += 1);
                 self.store.seek(object, offset, data).await.map(OstReply::Found)
             }
+            OstRequest::Extents(query) => self.store.extents(query).await.map(OstReply::Extents),
             OstRequest::Glimpse(objects) => {
                 self.statistics.record(|counters| counters.glimpse += objects.len() as u64);
                 self.store.attributes(&objects).await.map(OstReply::Attributes)
@@ -543,7 +544,8 @@ impl Handler for Ost {
                 | OstRequest::Ping
                 | OstRequest::Disconnect
                 | OstRequest::Fence(..)
-                | OstRequest::Check(_),
+                | OstRequest::Check(_)
+                | OstRequest::Extents(_),
             ) => SERVICE,
             // Refused at once.
             Request::Mdt(_) | Request::Mgs(_) => SERVICE,

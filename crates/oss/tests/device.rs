@@ -20,7 +20,10 @@ use oss::{
 };
 use rpc::{
     Handler,
-    message::{OstReply, OstRequest, ost::SpaceChange},
+    message::{
+        OstReply, OstRequest,
+        ost::{Extent, ExtentPlace, ExtentsQuery, FoundExtents, SpaceChange},
+    },
 };
 use rt::{
     Device,
@@ -52,6 +55,122 @@ async fn is_filled(target: &TestOst, number: u64, version: u64, range: std::ops:
 /// Blocks of the device that new data may take.
 async fn free(target: &TestOst) -> u64 {
     target.ost.space().await.unwrap().bytes_available / BLOCK
+}
+
+/// Bytes of the device that are not zeros, labels left out.
+async fn held_bytes(target: &TestOst) -> usize {
+    let bytes = 4094 * BLOCK;
+    let (data, _) = target.objects.read(DEVICE_FILE, BLOCK, vec![0; bytes as usize]).await.unwrap();
+    data.iter().filter(|byte| **byte != 0).count()
+}
+
+#[test]
+fn freed_blocks_are_discarded_if_that_is_wanted() {
+    for discard in [false, true] {
+        run(async {
+            let options = OstOptions { discard, ..quiet_options() };
+            let target = TestOst::with_all(DEVICE, 1, MemoryDevice::new(), options, quiet_config()).await;
+            let before = free(&target).await;
+            for number in 1..=3 {
+                fill(&target, number, number, 0..2 * MIB).await;
+            }
+            target.sync().await;
+            let destroy = OstRequest::Destroy(vec![object(1), object(3)], None);
+            target.done(destroy).await;
+            target.sync().await;
+            let held = held_bytes(&target).await;
+            assert_eq!(held, if discard { 2 << 20 } else { 6 << 20 }, "discard: {discard}");
+            assert_eq!(free(&target).await, before - 512);
+            // They are used again, and what is still there is not touched.
+            fill(&target, 4, 4, 0..12 * MIB).await;
+            target.sync().await;
+            assert!(is_filled(&target, 2, 2, 0..2 * MIB).await && is_filled(&target, 4, 4, 0..12 * MIB).await);
+            let target = target.power_loss(3).await;
+            assert!(is_filled(&target, 2, 2, 0..2 * MIB).await && is_filled(&target, 4, 4, 0..12 * MIB).await);
+        });
+    }
+}
+
+async fn extents(target: &TestOst, offset: u64, bytes: u64, extents_max: u32) -> FoundExtents {
+    let query = ExtentsQuery { object: object(1), offset, bytes, extents_max };
+    match target.ask(OstRequest::Extents(query)).await.unwrap() {
+        OstReply::Extents(found) => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The device has the bytes of the object where the extents say.
+async fn compare_extents(target: &TestOst, found: &[Extent]) {
+    for Extent { offset, bytes, place } in found {
+        let ExtentPlace::Device(start) = *place else { continue };
+        let (data, filled) = target.objects.read(DEVICE_FILE, start, vec![0; *bytes as usize]).await.unwrap();
+        assert_eq!(filled as u64, *bytes);
+        assert!(data == target.read(object(1), *offset, *bytes).await, "{bytes} bytes at {offset}");
+    }
+}
+
+#[test]
+fn extents_are_where_the_data_are() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        assert_eq!(extents(&target, 0, u64::MAX, 9).await, FoundExtents::default(), "there is no object");
+        // In one piece across chunks, a hole, and small data, which are in the tables.
+        fill(&target, 1, 1, 0..3 * MIB).await;
+        target.write(object(1), 5 * MIB, &pattern(1, 5 * MIB, 8 * KIB)).await;
+        let found = extents(&target, 0, u64::MAX, 9).await;
+        let ([first, second], None) = (&found.extents[..], found.next) else { panic!("{found:?}") };
+        assert_eq!((first.offset, first.bytes), (0, 3 * MIB));
+        assert_eq!(*second, Extent { offset: 5 * MIB, bytes: 8 * KIB, place: ExtentPlace::Tables });
+        compare_extents(&target, &found.extents).await;
+        // New data get new places: the middle one is elsewhere.
+        target.sync().await;
+        target.write(object(1), MIB, &pattern(2, MIB, MIB)).await;
+        let found = extents(&target, 0, u64::MAX, 9).await;
+        let ranges: Vec<_> = found.extents.iter().map(|extent| (extent.offset / MIB, extent.bytes / KIB)).collect();
+        assert_eq!(ranges, [(0, 1024), (1, 1024), (2, 1024), (5, 8)]);
+        compare_extents(&target, &found.extents).await;
+        // A range, and pages of one extent.
+        let within = extents(&target, MIB + 5, MIB, 9).await.extents;
+        assert_eq!(
+            within.iter().map(|one| (one.offset, one.bytes)).collect::<Vec<_>>(),
+            [(MIB, MIB), (2 * MIB, BLOCK)]
+        );
+        let (mut pages, mut next) = (Vec::new(), Some(0));
+        while let Some(offset) = next {
+            let page = extents(&target, offset, u64::MAX, 1).await;
+            assert!(page.extents.len() <= 1 && page.next.is_none_or(|next| next > offset), "{page:?}");
+            pages.extend(page.extents);
+            next = page.next;
+        }
+        assert_eq!(pages, found.extents);
+    });
+}
+
+#[test]
+fn extents_of_host_files_are_known_to_the_host_only() {
+    run(async {
+        let target = TestOst::new(1).await;
+        fill(&target, 1, 1, 0..2 * MIB).await;
+        let found = extents(&target, 0, u64::MAX, 9).await;
+        let expected = [Extent { offset: 0, bytes: 2 * MIB, place: ExtentPlace::HostFile }];
+        assert_eq!((found.extents.as_slice(), found.next), (&expected[..], None));
+    });
+}
+
+/// A sparse object of many chunks takes several answers, of which each is limited.
+#[test]
+fn one_answer_takes_a_limited_amount_of_work() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let last = 1100 * MIB;
+        for offset in (0..=last).step_by(MIB as usize) {
+            target.write(object(1), offset, b"data").await;
+        }
+        let first = extents(&target, 0, u64::MAX, 5000).await;
+        assert_eq!((first.extents.len(), first.next), (1024, Some(1024 * MIB)));
+        let rest = extents(&target, 1024 * MIB, u64::MAX, 5000).await;
+        assert_eq!((rest.extents.len(), rest.next), (77, None));
+    });
 }
 
 /// What the tables have of the first object.

@@ -11,7 +11,7 @@ use rpc::{
     checksum::checksums,
     message::{
         OstReply, OstRequest,
-        ost::{CHECK_OBJECTS_MAX, Read, SpaceChange, Write},
+        ost::{CHECK_OBJECTS_MAX, ExtentsQuery, FoundExtents, Read, SpaceChange, Write},
     },
 };
 use types::{
@@ -103,6 +103,11 @@ fn no_offset_or_length_overflows() {
             assert_eq!(ask(&import, OstRequest::Read(read), Bytes::new()).await, Err(FsError::Invalid));
             let read = Read { bytes: BULK_BYTES_MAX as u32, ..read };
             assert!(matches!(ask(&import, OstRequest::Read(read), Bytes::new()).await, Ok(OstReply::Read(_))));
+            for (bytes, extents_max) in [(u64::MAX, u32::MAX), (1, 0), (0, 1)] {
+                let query = ExtentsQuery { object: object(1), offset, bytes, extents_max };
+                let found = ask(&import, OstRequest::Extents(query), Bytes::new()).await;
+                assert_eq!(found, Ok(OstReply::Extents(FoundExtents::default())), "{query:?}");
+            }
             for data in [true, false] {
                 let seek = OstRequest::Seek(object(1), offset, data);
                 assert_eq!(ask(&import, seek, Bytes::new()).await, Ok(OstReply::Found(None)));

@@ -9,7 +9,7 @@ use types::{ClientId, FsError, FsResult, Slot, Xid};
 
 use crate::{
     auth::Role,
-    message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension},
+    message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension, session::feature},
     service::Parked,
 };
 
@@ -26,6 +26,8 @@ pub struct Call {
     pub trace: u64,
     /// How urgent it is ([`class`]).
     pub class: u8,
+    /// What both sides of its connection support ([`feature`]).
+    pub features: u64,
     /// The extension of the request.
     pub extension: RequestExtension,
     /// What to do.
@@ -35,10 +37,11 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call whose request has an empty extension.
+    /// A call of this build whose request has an empty extension.
     pub fn plain(client: ClientId, slot: Slot, xid: Xid, request: Request, bulk: Bytes) -> Self {
         let extension = RequestExtension::default();
-        Self { client, slot, xid, trace: 0, class: class::NORMAL, extension, request, bulk }
+        let (class, features) = (class::NORMAL, feature::ALL);
+        Self { client, slot, xid, trace: 0, class, features, extension, request, bulk }
     }
 }
 

@@ -24,6 +24,16 @@ pub trait Device: Send + Sync {
     /// Fills `buffer` from `offset`; returns it with the number of bytes read, short only at the
     /// file's end. A missing file is empty.
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>>;
+    /// As [`Device::read`], of `bytes` bytes into memory that the device chooses, which suits large
+    /// reads best.
+    fn read_bytes(&self, file: &str, offset: u64, bytes: usize) -> BoxFuture<'static, io::Result<Bytes>> {
+        let read = self.read(file, offset, vec![0; bytes]);
+        Box::pin(async move {
+            let (mut buffer, filled) = read.await?;
+            buffer.truncate(filled);
+            Ok(buffer.into())
+        })
+    }
     /// Writes all pieces one after the other from `offset`, creating the file if missing. A gap
     /// reads as zeros. After completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;

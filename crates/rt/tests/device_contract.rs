@@ -4,7 +4,7 @@ use std::{io::ErrorKind, sync::Arc};
 
 use bytes::Bytes;
 use rt::{
-    Device,
+    Device, Entropy,
     fault::FaultyDevice,
     memory::{MemoryDevice, SeededEntropy},
     real::{Execution, IoThreads, LocalDirectory},
@@ -241,5 +241,40 @@ fn space_is_plausible() {
         let space = device.space().await.unwrap();
         assert!(space.bytes_total > 0 && space.bytes_free <= space.bytes_total);
         assert!(space.bytes_available <= space.bytes_free);
+    });
+}
+
+/// Large transfers of a held file may take another way to the disk than small ones: all find what
+/// the others wrote.
+#[test]
+fn transfers_of_all_sizes_of_a_held_file_agree() {
+    const PAGE: u64 = 4096;
+    const BYTES: u64 = 4 << 20;
+    check(async |device| {
+        device.truncate("held", BYTES).await.unwrap();
+        device.hold("held").await.unwrap();
+        let (mut expected, entropy) = (vec![0; BYTES as usize], SeededEntropy::new(7));
+        let below = |end: u64| entropy.next_u64() % end;
+        for round in 0..60u8 {
+            let pages = [1, 3, 16, 40, 256][below(5) as usize];
+            // Some begin and end within a page.
+            let (skip, cut) = if below(4) == 0 { (below(PAGE), below(PAGE)) } else { (0, 0) };
+            let offset = below(BYTES / PAGE - pages) * PAGE + skip;
+            let data: Vec<u8> = (offset..offset + pages * PAGE - cut).map(|at| (at / 512) as u8 ^ round).collect();
+            expected[offset as usize..][..data.len()].copy_from_slice(&data);
+            let (first, second) = data.split_at(data.len() / 3);
+            let pieces = vec![Bytes::copy_from_slice(first), Bytes::copy_from_slice(second)];
+            device.write("held", offset, pieces).await.unwrap();
+            let (start, bytes) = (below(BYTES / PAGE) * PAGE, [1, 16, 200][below(3) as usize] * PAGE);
+            let end = BYTES.min(start + bytes) as usize;
+            let large = device.read_bytes("held", start, bytes as usize).await.unwrap();
+            assert!(large == expected[start as usize..end], "round {round}: {bytes} bytes at {start}");
+            assert!(read(&device, "held", start, bytes as usize).await == large, "round {round}, small");
+            if round % 16 == 15 {
+                device.flush("held").await.unwrap();
+            }
+        }
+        assert!(device.read_bytes("held", 0, BYTES as usize).await.unwrap() == expected);
+        assert!(device.read_bytes("none", 0, 1 << 20).await.unwrap().is_empty(), "a missing file is empty");
     });
 }

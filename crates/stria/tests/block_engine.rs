@@ -2,7 +2,12 @@
 
 mod common;
 
-use std::{fs, os::unix::fs::OpenOptionsExt, path::PathBuf, process::Command};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::PathBuf,
+    process::Command,
+};
 
 use common::{
     FileSystem, Program, TIMEOUT,
@@ -172,6 +177,92 @@ fn a_device_in_use_and_one_with_data_are_refused() {
     assert!(!missing.exists(), "it is not made");
     fs::remove_file(&link).expect("unlink");
     fs::rename(link.with_extension("kept"), &link).expect("rename");
+    system.start_server(1);
+    system.finish();
+}
+
+#[test]
+fn administrators_see_where_data_are() {
+    let mut system = FileSystem::start_on_devices(&["--size 256M"], 1);
+    let data = Random(11).bytes(3 << 20);
+    let source = system.place().data("source");
+    fs::write(&source, &data).expect("write");
+    for (name, ost) in [("file", 0), ("hosted", 1)] {
+        system.shell(&format!("lfs setstripe -c 1 -S 1M -i {ost} $A/{name}")).succeed();
+        // From memory that is aligned: else the kernel makes requests that end within a block.
+        system.shell(&format!("dd if={} of=$A/{name} bs=1M conv=notrunc status=none", source.display())).succeed();
+    }
+    system.shell("lfs setstripe -c 1 -i 0 $A/small && echo text > $A/small && mkdir $A/d && sync -f $A").succeed();
+    let shown = system.shell("lfs fiemap $A/file").succeed();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].ends_with("/file is 3145728 (768 blocks of 4096 bytes)"), "{shown}");
+    assert!(lines[1].contains("device_logical:"), "{shown}");
+    let in_order = lines[2].starts_with("   0:          0..       767:") && lines[2].ends_with(":    768: 0000: last");
+    assert!(in_order && lines[3].ends_with("/file: 1 extent found"), "{shown}");
+    for (name, expected) in [("hosted", ": 0001: unknown_loc,last\n"), ("small", ":      1: 0000: inline,last\n")] {
+        let shown = system.shell(&format!("lfs fiemap $A/{name}")).succeed();
+        assert!(shown.contains(expected), "{shown}");
+    }
+    // The bytes are there.
+    let device = system.place().data("ost0").join("device");
+    let mut found = vec![0; data.len()];
+    for line in system.shell("lfs fiemap --json $A/file").succeed().lines() {
+        let extent: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        let number = |name: &str| extent[name].as_u64().expect("a number") as usize;
+        let part = number("offset")..number("offset") + number("bytes");
+        let opened = fs::File::open(&device).expect("the device");
+        opened.read_exact_at(&mut found[part], number("device_offset") as u64).expect("read");
+    }
+    assert!(found == data);
+    for (name, expected) in [("d", "Is a directory"), ("none", "No such file"), ("/etc/passwd", "Inappropriate ioctl")]
+    {
+        let path = if name.starts_with('/') { name.to_owned() } else { format!("$A/{name}") };
+        let refused = system.shell(&format!("lfs fiemap {path}")).output();
+        assert!(refused.status != 0 && refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let statistics = system.ctl("get_param -n obdfilter.stria-OST0000.mb_stats");
+    assert!(
+        statistics.contains("blocks          65536\n") && statistics.contains("groups          2\n"),
+        "{statistics}"
+    );
+    let groups = system.ctl("get_param -n obdfilter.stria-OST0000.mb_groups");
+    assert!(groups.lines().count() >= 2 && groups.contains("1 "), "{groups}");
+    assert!(system.ctl("get_param -n obdfilter.stria-OST0001.mb_stats").contains("no device"));
+    let map = |system: &FileSystem, rest: &str| system.shell(&format!("stria inspect --map {rest}")).output();
+    let directory = system.place().data("");
+    let place = |name: &str| directory.join(name).display().to_string();
+    let (ost, svg) = (place("ost0"), place("map.svg"));
+    let refused = map(&system, &ost);
+    assert!(refused.status != 0 && refused.stderr.contains("in use by another stria process"), "{}", refused.stderr);
+    for (path, expected) in [
+        (place("nowhere"), "No such file"),
+        (device.display().to_string(), "is the device of stria-OST0000"),
+        ("/dev/null".to_owned(), "is not the directory of a target"),
+    ] {
+        let refused = map(&system, &path);
+        assert!(refused.status != 0 && refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    system.kill_server(1);
+    let refused = map(&system, &place("ost1"));
+    assert!(refused.status != 0 && refused.stderr.contains("keeps each object in a file"), "{}", refused.stderr);
+    let shown = map(&system, &format!("{ost} --svg {svg}"));
+    assert_eq!((shown.status, shown.stderr.as_str()), (0, ""));
+    for expected in [
+        "65536 blocks of 4 KiB in 2 allocation groups, 1.2% used",
+        "objects: 1 with 768 blocks in 1 piece; layout score 1.000",
+        "free space: 64766 blocks in ",
+        "no damage found",
+    ] {
+        assert!(shown.stdout.contains(expected), "{expected}: {}", shown.stdout);
+    }
+    let pictured: Vec<&str> = shown.stdout.lines().filter(|line| line.starts_with('|')).collect();
+    // A cell of 128 KiB for each of 2048.
+    assert_eq!((pictured.len(), pictured[0].chars().count()), (32, 66), "{}", shown.stdout);
+    assert_eq!(shown.stdout.chars().filter(|cell| "░▒▓█".contains(*cell)).count(), 24 + 2, "{}", shown.stdout);
+    assert!(fs::read_to_string(&svg).expect("the picture").starts_with("<svg "));
+    let json = map(&system, &format!("{ost} --json")).stdout;
+    let line: serde_json::Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&line["kind"], &line["blocks"], &line["pieces"]), (&"map".into(), &65536.into(), &1.into()), "{json}");
     system.start_server(1);
     system.finish();
 }

@@ -123,7 +123,7 @@ fn tuners_work_and_explain_themselves() {
         });
         let decided = wait_for("a decision of a tuner", TIMEOUT, || {
             let log = system.ctl("get_param -n '*.*.*.tuner_log'");
-            log.contains(" times; ").then_some(log)
+            log.contains(" compared for ").then_some(log)
         });
         load.join().expect("fio succeeds");
         decided

@@ -17,6 +17,11 @@ pub enum Outcome {
     Unclear,
     /// The load ended or changed meanwhile.
     Abandoned,
+    /// The rate fell some time after the setting was taken: back to the one before, and for some
+    /// time nothing beyond that is tried.
+    Returned,
+    /// Nothing was compared: requests waited, and larger settings are preferred.
+    Grown,
     /// Nothing was compared: requests waited, but too few of them ended.
     TooFew,
 }
@@ -38,8 +43,8 @@ pub struct Decision {
     pub gain: f64,
     /// Standard error of `gain`.
     pub noise: f64,
-    /// Pairs of windows that were compared.
-    pub pairs: u32,
+    /// For how long both settings were measured in the trial.
+    pub compared_ns: u64,
     /// Work per second with the setting before.
     pub rate: f64,
     /// Mean time of a request with it, in nanoseconds.
@@ -51,7 +56,8 @@ pub struct Decision {
 impl fmt::Display for Decision {
     /// One line, without the time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, tried, setting, gain, noise, pairs, rate, waiting, .. } = self;
+        let Self { from, tried, setting, gain, noise, rate, waiting, .. } = self;
+        let compared_s = self.compared_ns as f64 / 1e9;
         let (gain, noise, latency) = (gain * 100.0, noise * 100.0, self.latency_ns / 1000);
         match self.outcome {
             Outcome::Changed if gain >= 0.0 => write!(f, "{from} -> {setting}: more work")?,
@@ -59,11 +65,16 @@ impl fmt::Display for Decision {
             Outcome::Kept => write!(f, "{from} stays, not {tried}: no more work")?,
             Outcome::Unclear if setting == from => write!(f, "{from} stays, not {tried}: no clear difference")?,
             Outcome::Unclear => write!(f, "{from} -> {setting}: no clear difference")?,
-            Outcome::TooFew => {
-                return write!(f, "{from} -> {setting}: too few ended ({rate:.0}/s, {latency} us, {waiting} waiting)");
+            Outcome::Returned => write!(f, "{from} -> {setting}: back, the rate had fallen")?,
+            Outcome::Grown | Outcome::TooFew => {
+                let why = if self.outcome == Outcome::Grown { "requests wait" } else { "too few ended" };
+                return write!(f, "{from} -> {setting}: {why} ({rate:.0}/s, {latency} us, {waiting} waiting)");
             }
             Outcome::Abandoned => write!(f, "{from} stays, {tried} not compared: the load changed")?,
         }
-        write!(f, " ({gain:+.1}% +-{noise:.1}%, compared {pairs} times; {rate:.0}/s, {latency} us, {waiting} waiting)")
+        write!(
+            f,
+            " ({gain:+.1}% +-{noise:.1}%, compared for {compared_s:.1} s; {rate:.0}/s, {latency} us, {waiting} waiting)"
+        )
     }
 }

@@ -2,16 +2,17 @@
 //! target, at which most work is done.
 //!
 //! [`Tuner::step`] takes counters and answers with a setting and the time of the next step. It
-//! compares settings by trials: the present setting and another one take turns in short windows, so
-//! that a load that grows or shrinks meanwhile counts for both, until the difference of their rates
-//! is clear, or no difference is found in time. The method and the reasons for it are in
-//! `docs/decisions/0051-tuner.md`.
+//! compares settings by trials: another setting for some time, then the present one again. What was
+//! measured of each setting is pooled (`records`), and a trial lasts until the difference is clear
+//! by the noise over so long a time (`noise`), or is not found in time. The method and the reasons
+//! for it are in `docs/decisions/0051-tuner.md`.
 //!
 //! Pure: no clock, no thread, no random numbers. Time is passed in, in nanoseconds of a clock that
 //! does not go back; the same measurements give the same settings.
 //!
 //! Invariants: a setting is within its limits; without measured work nothing changes; outside of a
-//! trial the setting is the last one that won a trial.
+//! trial the setting is the last one that won a trial, or was taken because
+//! requests waited.
 //!
 //! Downside: only differences that stand out from the noise of some seconds are found, and the
 //! trials cost up to a few percent of the rate while a setting is searched for.
@@ -20,6 +21,8 @@ mod decision;
 mod limits;
 mod measurement;
 mod noise;
+mod records;
+mod search;
 mod trial;
 mod tuner;
 

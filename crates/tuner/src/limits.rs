@@ -1,10 +1,11 @@
 //! What a tuner may choose from, and what it prefers.
 
 /// Gain in the rate, per e-fold of the setting, below which fewer service threads are preferred:
-/// half as many may cost 2% of the rate. Less would seldom stand out from the noise.
-const SERVICE_ELASTICITY: f64 = 0.03;
-/// The same for requests in flight, where more are preferred: twice as many may cost 2%.
-const WINDOW_ELASTICITY: f64 = -0.03;
+/// half as many may cost 1% of the rate. With more, a curve that rises slowly from 1 to 256 would
+/// cost more than 5%.
+const SERVICE_ELASTICITY: f64 = 0.015;
+/// The same for requests in flight, where more are preferred: twice as many may cost 1%.
+const WINDOW_ELASTICITY: f64 = -0.015;
 
 /// The settings that a tuner may choose, and its preference among those at which equally much work
 /// is done.

@@ -1,5 +1,7 @@
 //! What a tuner is told: counters that only grow, and the state of the moment.
 
+use crate::noise::Noise;
+
 /// Counters of a service, or of a client's requests to one target, from any start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measurement {
@@ -22,7 +24,7 @@ pub struct Measurement {
 }
 
 /// What happened between two measurements.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Change {
     pub nanoseconds: u64,
     pub requests: u64,
@@ -47,6 +49,23 @@ impl Change {
             waited: after.waited.saturating_sub(before.waited),
             waiting: after.waiting,
         }
+    }
+
+    /// This and what came after it.
+    pub fn and(&self, later: &Self) -> Self {
+        Self {
+            nanoseconds: self.nanoseconds + later.nanoseconds,
+            requests: self.requests + later.requests,
+            work: self.work.saturating_add(later.work),
+            busy_ns: self.busy_ns.saturating_add(later.busy_ns),
+            waited: self.waited + later.waited,
+            waiting: later.waiting,
+        }
+    }
+
+    /// Relative standard error of the rate.
+    pub fn error(&self, noise: &Noise) -> f64 {
+        noise.error(self.nanoseconds, self.requests)
     }
 
     /// Work per second.

@@ -1,22 +1,39 @@
-//! A trial: two settings take turns, and the rates of their windows are compared in pairs.
+//! A trial: another setting for some time, then the present one again, and what is known of both is
+//! compared.
 //!
-//! The windows are `P O O P P O O P ...` (present, other): a rate that grows or falls steadily
-//! cancels out in each two pairs, and each second window begins where the setting was the same
-//! before, which shows the noise.
+//! The evidence of earlier stays counts too ([`crate::records`]). What is clear and large is
+//! decided during the first stay. What is small must be clear still when the present setting was
+//! measured again: a load that grew or shrank meanwhile has counted for both then.
 
-use crate::noise::Noise;
+use crate::{
+    measurement::Change,
+    noise::{Noise, WINDOW_MIN_NS},
+    records::{Records, difference},
+};
 
-/// Fewest pairs that decide: something that happens once, such as a pause of the device, hits one
-/// of them, and the second pair shows how much windows with the same setting differ.
-const PAIRS_MIN: u32 = 2;
-/// Pairs of windows after which a trial ends without a clear difference.
-const PAIRS_MAX: u32 = 8;
+/// Least time of a stay, and fewest windows, from which on it may decide.
+const STAY_MIN_NS: u64 = 4 * WINDOW_MIN_NS;
+const STAY_WINDOWS: u32 = 2;
+/// Longest stay. With what a device's cache does to the rate, this is where longer means gain
+/// little.
+pub(crate) const STAY_MAX_NS: u64 = 32 * WINDOW_MIN_NS;
+/// After so long in a stay, what seems to be worse is not tried any longer.
+const FUTILE_NS: u64 = 16 * WINDOW_MIN_NS;
 /// A difference is clear beyond so many standard errors.
 const CLEAR: f64 = 2.0;
-/// Windows of the present setting whose rates differ by more than this, and more than
-/// [`CHANGED_ERRORS`] standard errors, are of different loads.
-const CHANGED: f64 = 0.4;
-const CHANGED_ERRORS: f64 = 6.0;
+/// The same for less than [`FUTILE_NS`], if a smaller setting seems to be better: there is time.
+const CLEAR_SOON: f64 = 3.0;
+/// So large a difference from what is needed is believed without a look back.
+const LARGE: f64 = 0.2;
+/// A smaller difference is none.
+const EQUAL: f64 = 0.015;
+/// Looks back at most.
+const RETURNS_MAX: u32 = 2;
+/// The present setting does so much more or less than before that the load is another one.
+pub(crate) const OTHER_LOAD: f64 = 0.25;
+/// If that lasts: devices pause.
+const CHANGED_NS: u64 = 10 * WINDOW_MIN_NS;
+pub(crate) const OTHER_LOAD_ERRORS: f64 = 4.0;
 
 /// What a trial shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +48,17 @@ pub(crate) enum Verdict {
     Changed,
 }
 
+/// What comes after a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Another window with the same setting.
+    Stay,
+    /// The other one of both settings.
+    Turn,
+    /// The trial is over.
+    End(Verdict),
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trial {
@@ -38,164 +66,222 @@ pub(crate) struct Trial {
     pub tried: u32,
     /// Relative gain that the other setting must bring.
     needed: f64,
-    /// At the beginning: a load that changes is no noise.
-    noise: Noise,
+    /// It is taken only if it is better.
+    wants_proof: bool,
+    /// The present setting's rate fell some time after it was taken, and the other one is what was
+    /// there before, or nearer to it: no look back is needed, which might find a rate that is good
+    /// for some seconds again.
+    pub is_return: bool,
+    has_returned: bool,
+    /// Looks back.
+    returns: u32,
+    /// Of the present stay, together.
+    stay: Change,
     windows: u32,
-    /// The previous window's rate.
-    previous: f64,
-    /// The last rate with the present setting.
-    present: Option<f64>,
-    /// Fewest requests of a window.
-    requests: u64,
-    pairs: u32,
-    /// Of the relative differences of the pairs, and of their squares.
-    sum: f64,
-    squares: f64,
+    /// In all.
+    nanoseconds: u64,
+    tried_ns: u64,
+    /// Rate of the present setting before the trial, and its error.
+    before: (f64, f64),
 }
 
 impl Trial {
-    pub fn new((from, tried): (u32, u32), needed: f64, noise: Noise) -> Self {
+    /// The present setting has a record.
+    pub fn new(
+        (from, tried): (u32, u32),
+        (needed, wants_proof, is_return): (f64, bool, bool),
+        records: &Records,
+        noise: &Noise,
+    ) -> Self {
         assert_ne!(from, tried, "a setting is compared with another one");
+        let before = records.get(from, noise).map_or((0.0, f64::INFINITY), |record| (record.rate, record.error));
+        let stay = Change::default();
         Self {
             from,
             tried,
             needed,
-            noise,
+            wants_proof,
+            is_return,
+            has_returned: false,
+            returns: 0,
+            stay,
             windows: 0,
-            previous: 0.0,
-            present: None,
-            requests: u64::MAX,
-            pairs: 0,
-            sum: 0.0,
-            squares: 0.0,
+            nanoseconds: 0,
+            tried_ns: 0,
+            before,
         }
     }
 
-    /// The setting of the next window.
+    /// The setting of the present stay.
     pub fn setting(&self) -> u32 {
-        if Self::is_other(self.windows) { self.tried } else { self.from }
+        if self.has_returned { self.from } else { self.tried }
     }
 
-    /// Whether the next window has another setting than the one before.
-    pub fn turns(&self) -> bool {
-        self.windows % 2 == 1
+    /// What the present stay has measured.
+    pub fn stay(&self) -> &Change {
+        &self.stay
     }
 
-    fn is_other(window: u32) -> bool {
-        matches!(window % 4, 1 | 2)
+    /// How long the other setting was measured.
+    pub fn tried_ns(&self) -> u64 {
+        self.tried_ns
     }
 
-    /// Mean relative gain of the other setting.
-    pub fn gain(&self) -> f64 {
-        self.sum / f64::from(self.pairs.max(1))
+    /// How long windows of both settings were in all.
+    pub fn nanoseconds(&self) -> u64 {
+        self.nanoseconds
     }
 
-    pub fn pairs(&self) -> u32 {
-        self.pairs
-    }
-
-    /// Whether the other setting seems to gain what it must, clearly or not.
-    pub fn seems_better(&self) -> bool {
-        self.gain() > self.needed
-    }
-
-    /// Standard error of [`Trial::gain`]: by what is known of the noise, or by how much the pairs
-    /// differ if that is more, as with pauses that hit a few of them.
-    pub fn error(&self, noise: &Noise) -> f64 {
-        let known = noise.of_pairs(self.pairs, self.requests);
-        if self.pairs < 2 {
-            return known;
-        }
-        let (pairs, gain) = (f64::from(self.pairs), self.gain());
-        let variance = (self.squares / pairs - gain * gain).max(0.0) / (pairs - 1.0);
-        known.max(variance.sqrt())
-    }
-
-    /// The next window had this rate, from so many requests. `None`: one more is needed.
-    pub fn record(&mut self, rate: f64, requests: u64, noise: &mut Noise) -> Option<Verdict> {
-        self.requests = self.requests.min(requests);
-        let (window, previous) = (self.windows, self.previous);
-        (self.windows, self.previous) = (window + 1, rate);
-        if window.is_multiple_of(2) {
-            if window > 0 {
-                noise.learn(previous, rate);
+    /// Relative gain of the other setting, and its standard error.
+    pub fn gain(&self, records: &Records, noise: &Noise) -> (f64, f64) {
+        match (records.get(self.from, noise), records.get(self.tried, noise)) {
+            (Some(from), Some(tried)) => {
+                let error = from.error.max(self.unexplained(noise) / 2.0);
+                (difference(from.rate, tried.rate), error.hypot(tried.error))
             }
-            return (!Self::is_other(window) && self.has_changed(rate)).then_some(Verdict::Changed);
+            _ => (0.0, f64::INFINITY),
         }
-        let (present, other) = if Self::is_other(window) { (previous, rate) } else { (rate, previous) };
-        if !Self::is_other(window) && self.has_changed(rate) {
-            return Some(Verdict::Changed);
+    }
+
+    /// Relative difference of the rates with the present setting, before the trial and now, and its
+    /// standard error.
+    fn change_of_present(&self, noise: &Noise) -> (f64, f64) {
+        let (rate, error) = self.before;
+        (difference(rate, self.stay.rate()).abs(), error.hypot(self.stay.error(noise)))
+    }
+
+    /// The same, if it is more than noise: the present setting is known no better than that, as
+    /// with pauses of a device that hit it once.
+    fn unexplained(&self, noise: &Noise) -> f64 {
+        if !self.has_returned || self.windows == 0 {
+            return 0.0;
         }
-        self.pairs += 1;
-        // Differences are relative to the mean of both, so that a gain and the loss on the way back
-        // weigh the same.
-        let difference = 2.0 * (other - present) / (other + present).max(f64::MIN_POSITIVE);
-        (self.sum, self.squares) = (self.sum + difference, self.squares + difference * difference);
-        if self.pairs < PAIRS_MIN {
-            return None;
+        let (change, error) = self.change_of_present(noise);
+        if change > CLEAR * error { change } else { 0.0 }
+    }
+
+    /// Whether the other setting seems to gain what it must, if it lost or gained so many errors.
+    pub fn seems_better(&self, errors: f64, records: &Records, noise: &Noise) -> bool {
+        let (gain, error) = self.gain(records, noise);
+        gain + errors * error > self.needed
+    }
+
+    /// A window, which the records contain already.
+    pub fn record(&mut self, change: &Change, records: &Records, noise: &Noise) -> Next {
+        self.stay = self.stay.and(change);
+        self.windows += 1;
+        self.nanoseconds += change.nanoseconds;
+        self.tried_ns += if self.has_returned { 0 } else { change.nanoseconds };
+        if self.windows < STAY_WINDOWS || self.stay.nanoseconds < STAY_MIN_NS {
+            return Next::Stay;
         }
-        let (gain, error) = (self.gain(), CLEAR * self.error(noise));
-        if gain - error > self.needed {
-            Some(Verdict::Better)
-        } else if gain + error < self.needed {
-            Some(Verdict::Worse)
-        } else {
-            (self.pairs >= PAIRS_MAX).then_some(Verdict::Unclear)
+        if self.has_returned && self.has_changed(noise) {
+            let is_long = self.stay.nanoseconds >= CHANGED_NS;
+            return if is_long { Next::End(Verdict::Changed) } else { Next::Stay };
         }
+        let (gain, error) = self.gain(records, noise);
+        let beyond = gain - self.needed;
+        let verdict = if beyond > 0.0 { Verdict::Better } else { Verdict::Worse };
+        let is_soon = self.stay.nanoseconds < FUTILE_NS && self.tried < self.from && beyond > 0.0;
+        let is_clear = beyond.abs() > if is_soon { CLEAR_SOON } else { CLEAR } * error || self.is_futile(beyond, error);
+        let is_equal = beyond.abs() + CLEAR * error < EQUAL;
+        let is_long = is_equal || self.stay.nanoseconds >= STAY_MAX_NS;
+        match (is_clear, self.has_returned) {
+            (true, true) => Next::End(verdict),
+            (true, false) if self.is_believed(beyond) => Next::End(verdict),
+            (true, false) => self.turn(),
+            (false, false) if is_long => self.turn(),
+            (false, true) if is_long && self.is_worth_more(beyond, error) => self.turn(),
+            (false, true) if is_long => Next::End(Verdict::Unclear),
+            (false, _) => Next::Stay,
+        }
+    }
+
+    /// Whether so clear a difference from what is needed is believed without a look back. A setting
+    /// that is smaller must be better twice: a pause of the device may have hit the present one.
+    fn is_believed(&self, beyond: f64) -> bool {
+        self.is_return || (beyond.abs() > LARGE && (beyond < 0.0 || self.tried > self.from))
+    }
+
+    /// Whether the other setting seems to be worse after some time: the present one stays then
+    /// anyway, unless the other one is preferred.
+    fn is_futile(&self, beyond: f64, error: f64) -> bool {
+        self.stay.nanoseconds >= FUTILE_NS && self.wants_proof && beyond < -error
+    }
+
+    /// Whether the other setting seems to be better, but not clearly, and has not been measured
+    /// often: this is where a search that rises slowly would get stuck.
+    fn is_worth_more(&self, beyond: f64, error: f64) -> bool {
+        self.tried > self.from && self.returns < RETURNS_MAX && beyond > EQUAL && beyond < error
+    }
+
+    fn turn(&mut self) -> Next {
+        self.has_returned = !self.has_returned;
+        self.returns += u32::from(self.has_returned);
+        (self.stay, self.windows) = (Change::default(), 0);
+        Next::Turn
     }
 
     /// Whether the rate with the present setting is that of another load.
-    fn has_changed(&mut self, rate: f64) -> bool {
-        let Some(before) = self.present.replace(rate) else { return false };
-        let difference = 2.0 * (rate - before).abs() / (rate + before).max(f64::MIN_POSITIVE);
-        difference > CHANGED.max(CHANGED_ERRORS * self.noise.of_pairs(1, self.requests))
+    fn has_changed(&self, noise: &Noise) -> bool {
+        let (change, error) = self.change_of_present(noise);
+        change > OTHER_LOAD.max(OTHER_LOAD_ERRORS * error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::noise::Windows;
 
-    fn verdict(needed: f64, rate: impl Fn(u32, u32) -> f64) -> (Option<Verdict>, u32) {
-        let (mut trial, mut noise) = (Trial::new((4, 8), needed, Noise::new()), Noise::new());
-        for window in 0.. {
-            if let Some(verdict) = trial.record(rate(window, trial.setting()), 1000, &mut noise) {
-                return (Some(verdict), trial.pairs());
+    /// Windows of 100 ms with 1000 requests.
+    fn verdict(needed: f64, rate: impl Fn(u32, u32) -> f64) -> (Verdict, u32) {
+        let (mut records, mut noise, mut now) = (Records::default(), Noise::default(), 0);
+        let mut windows = Windows::default();
+        (0..64).for_each(|_| windows.add(WINDOW_MIN_NS, 100.0, &mut noise));
+        let window = |rate: f64| Change {
+            nanoseconds: WINDOW_MIN_NS,
+            requests: 1000,
+            work: (rate * 1000.0) as u64,
+            ..Change::default()
+        };
+        (0..32).for_each(|number| records.add(4, &window(rate(0, 4)), number == 0, WINDOW_MIN_NS));
+        let mut trial = Trial::new((4, 8), (needed, true, false), &records, &noise);
+        for count in 1.. {
+            now += WINDOW_MIN_NS;
+            let change = window(rate(count, trial.setting()));
+            records.add(trial.setting(), &change, trial.stay().nanoseconds == 0, now);
+            if let Next::End(verdict) = trial.record(&change, &records, &noise) {
+                return (verdict, count);
             }
         }
         unreachable!("a trial ends")
     }
 
     #[test]
-    fn a_large_difference_is_seen_in_two_pairs() {
-        assert_eq!(verdict(0.0, |_, setting| f64::from(setting)), (Some(Verdict::Better), PAIRS_MIN));
-        assert_eq!(verdict(0.0, |_, setting| 1.0 / f64::from(setting)), (Some(Verdict::Worse), PAIRS_MIN));
+    fn a_large_difference_is_seen_in_one_stay() {
+        assert_eq!(verdict(0.0, |_, setting| f64::from(setting)), (Verdict::Better, 4));
+        assert_eq!(verdict(0.0, |_, setting| 100.0 / f64::from(setting)), (Verdict::Worse, 4));
     }
 
     #[test]
-    fn one_window_with_a_pause_decides_nothing() {
-        for window in [1, 2] {
-            let pauses = |now, _| if now == window { 30.0 } else { 100.0 };
-            assert_eq!(verdict(0.0, pauses).0, Some(Verdict::Unclear), "in window {window}");
-        }
+    fn a_small_difference_must_last_until_the_present_setting_was_measured_again() {
+        let (found, windows) = verdict(0.0, |_, setting| 100.0 + 2.0 * f64::from(setting));
+        assert!(found == Verdict::Better && windows >= 8, "{found:?} after {windows}");
+        let grows = |count: u32, _| 100.0 + 0.5 * f64::from(count);
+        assert_ne!(verdict(0.02, grows).0, Verdict::Better);
     }
 
     #[test]
     fn equal_rates_are_unclear_or_decided_by_what_is_needed() {
-        assert_eq!(verdict(0.0, |_, _| 100.0), (Some(Verdict::Unclear), PAIRS_MAX));
-        assert_eq!(verdict(0.05, |_, _| 100.0).0, Some(Verdict::Worse));
-        assert_eq!(verdict(-0.05, |_, _| 100.0).0, Some(Verdict::Better));
-    }
-
-    #[test]
-    fn a_rate_that_grows_steadily_does_not_speak_for_either() {
-        let grows = |window, _| 100.0 + 2.0 * f64::from(window);
-        assert_eq!(verdict(0.0, grows).0, Some(Verdict::Unclear));
+        assert_eq!(verdict(0.0, |_, _| 100.0), (Verdict::Unclear, 8));
+        assert_eq!(verdict(0.15, |_, _| 100.0).0, Verdict::Worse);
+        assert_eq!(verdict(-0.15, |_, _| 100.0).0, Verdict::Better);
     }
 
     #[test]
     fn another_load_ends_the_trial() {
-        let halves = |window, _| if window < 2 { 100.0 } else { 50.0 };
-        assert_eq!(verdict(0.01, halves).0, Some(Verdict::Changed));
+        let halves = |count, _| if count < 2 { 100.0 } else { 40.0 };
+        assert_eq!(verdict(-0.7, halves).0, Verdict::Changed);
     }
 }

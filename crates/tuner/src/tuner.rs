@@ -1,55 +1,50 @@
-//! The search: which settings are compared, and when.
-//!
-//! Trials begin with twice or half the setting. After a success the next one goes in the same
-//! direction; after failures in both directions the factor becomes smaller. When the smallest one
-//! has failed in both directions the setting rests, for longer each time. A load that changes
-//! begins the search again.
+//! The tuner: measures, compares, and decides.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::{
     decision::{Decision, LOG_DECISIONS_MAX, Outcome},
     limits::Limits,
     measurement::{Change, Measurement},
-    noise::Noise,
-    trial::{Trial, Verdict},
+    noise::{Noise, WINDOW_MIN_NS, Windows},
+    records::{Records, difference},
+    search::{Excluded, Search},
+    trial::{Next, OTHER_LOAD, OTHER_LOAD_ERRORS, STAY_MAX_NS, Trial, Verdict},
 };
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// Ratios of the settings that are compared, one after the other.
-const FACTORS: [f64; 4] = [2.0, 1.4, 1.2, 1.05];
-/// Of these, the first one of later rounds if windows are long: trials must not make means over
-/// some seconds differ.
-const FACTOR_OF_LONG_WINDOWS: usize = 2;
-const LONG_WINDOW_NS: u64 = 200 * MS;
-/// Requests that a window should count: a rate from fewer is mostly chance.
-const WINDOW_REQUESTS: f64 = 32.0;
-/// Fewest requests of a window.
+/// Requests that a window should count, and that it must.
+const WINDOW_REQUESTS: f64 = 16.0;
 const WINDOW_REQUESTS_MIN: u64 = 8;
-const WINDOW_MIN_NS: u64 = 100 * MS;
-const WINDOW_MAX_NS: u64 = SECOND;
-/// A window with too few requests goes on for up to so many of the longest windows.
-const WINDOWS_EXTENDED: u64 = 4;
+/// Requests that began together end together: a window lasts as long as one of them.
+const WINDOW_LATENCIES: u64 = 1;
+const WINDOW_MAX_NS: u64 = 16 * WINDOW_MIN_NS;
+/// A window with too few requests goes on for so long.
+const WINDOW_EXTENDED_NS: u64 = 4 * SECOND;
 /// A change of the setting shows after the requests that were under way: some latencies.
 const SETTLE_LATENCIES: u64 = 3;
 const SETTLE_MIN_NS: u64 = 5 * MS;
 const SETTLE_MAX_NS: u64 = 500 * MS;
-/// How often the rate is looked at while the setting rests, and the most that a look covers.
-const LOOK_NS: u64 = 250 * MS;
-const LOOK_MAX_NS: u64 = 4 * SECOND;
-/// Rests after a search without success. A load for which another setting is better, but which
-/// shows no other rate with this one, is found after the rest.
-const REST_MIN_NS: u64 = 4 * SECOND;
-const REST_MAX_NS: u64 = 10 * SECOND;
-/// Windows in a rest: trials take little of the time.
-const REST_WINDOWS: u64 = 20;
-/// The load is another one if the rate differs by so much, twice in a row.
-const OTHER_LOAD: f64 = 0.25;
-const OTHER_LOAD_ERRORS: f64 = 6.0;
-/// Weight of a look in the usual rate.
-const LOOK_WEIGHT: f64 = 0.2;
+/// The present setting is measured for so long before each trial.
+const BASE_NS: u64 = 4 * WINDOW_MIN_NS;
+/// The same after its rate has fallen.
+const BASE_FALLEN_NS: u64 = 2 * SECOND;
+/// A rate is that of another load if it differs for so long, twice in a row: devices pause.
+const ODD_NS: u64 = 5 * WINDOW_MIN_NS;
+/// Time between steps of a setting that grows without trials.
+const GROW_MIN_NS: u64 = 50 * MS;
+/// The search begins again after a trial that was abandoned.
+const ABANDONED_NS: u64 = SECOND / 2;
+/// A setting that did clearly less is not tried again for so long.
+const KNOWN_NS: u64 = 10 * SECOND;
+/// A smaller setting did so much more, before the rate fell, that the search returns to it.
+const WAS_BETTER: f64 = 0.15;
+/// The same, though the rate may fall on.
+const CLEARLY_BETTER: f64 = 0.4;
+/// Trials cost this part of the rate at most, as soon as the first round is over.
+const COST: f64 = 0.03;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
 const FULL_PROCESSORS: f64 = 0.95;
@@ -57,10 +52,11 @@ const GAIN_AT_FULL_PROCESSORS: f64 = 0.05;
 /// What a smaller setting must gain if the present one limits nothing: requests would wait that do
 /// not wait now.
 const GAIN_IF_NOT_LIMITED: f64 = 0.03;
-/// By what factor it is smaller at most than what is in use, for the same reason.
-const FACTOR_IF_NOT_LIMITED: f64 = 1.2;
-/// With fewer requests under way than this, one less is too large a step for that.
-const IN_FLIGHT_IF_NOT_LIMITED: f64 = 4.0;
+/// With fewer requests under way than this, nothing smaller is tried for that.
+const IN_FLIGHT_IF_NOT_LIMITED: f64 = 16.0;
+/// A smaller setting that is preferred does so much less at most than the best one that is known:
+/// many steps that cost a little each must not cost much.
+const BELOW_BEST: f64 = 0.03;
 
 /// What to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,19 +74,53 @@ pub struct Tuner {
     /// The setting outside of trials.
     setting: u32,
     search: Search,
+    excluded: Excluded,
     phase: Phase,
     noise: Noise,
+    records: Records,
+    /// Larger settings are taken without a trial while requests wait.
+    grows: bool,
+    /// What a setting did, to which a trial returns.
+    remembered: f64,
     log: VecDeque<Decision>,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// The setting rests. `since`: the last look.
-    Resting { since: Measurement, until_ns: u64, usual: Option<f64>, odd_looks: u32 },
-    /// The setting of a trial's next window has begun.
+    /// The setting stays.
+    Resting(Rest),
+    /// The setting of a trial's next stay has begun.
     Settling(Comparison),
     /// A window has begun with this measurement.
     Measuring(Comparison, Measurement),
+}
+
+/// The setting stays: is it time for a trial, or does the rate change?
+#[derive(Clone, Debug, Default)]
+struct Rest {
+    /// Start of the window; none while the setting settles.
+    since: Option<Measurement>,
+    until_ns: u64,
+    window_ns: u64,
+    windows: Windows,
+    /// How long the rate with the setting was measured since it began, or since the last trial.
+    seen_ns: u64,
+    /// Whether any of it is in the records.
+    is_recorded: bool,
+    /// Windows that are not in the records yet, ...
+    recent: Change,
+    /// ... and some before them, whose rate was that of another load.
+    odd: Option<Change>,
+}
+
+/// What the rate of a rest says.
+enum Judgement {
+    /// Nothing yet.
+    Open,
+    /// It is as it was.
+    Usual,
+    /// It is that of another load.
+    OtherLoad(Change),
 }
 
 /// A trial under way.
@@ -99,59 +129,9 @@ struct Comparison {
     trial: Trial,
     window_ns: u64,
     settle_ns: u64,
+    windows: Windows,
     /// What the last window with the present setting measured.
-    present: Option<Change>,
-}
-
-/// Where the search is.
-#[derive(Clone, Debug)]
-struct Search {
-    /// Of [`FACTORS`].
-    factor: usize,
-    up: bool,
-    /// The other direction has failed with this factor, or was where the search came from.
-    other_failed: bool,
-    /// Settings that were no better than the present one in this round.
-    failed: BTreeSet<u32>,
-    rest_ns: u64,
-    /// Of the last trial.
-    window_ns: u64,
-}
-
-impl Search {
-    fn new() -> Self {
-        Self {
-            factor: 0,
-            up: true,
-            other_failed: false,
-            failed: BTreeSet::new(),
-            rest_ns: REST_MIN_NS,
-            window_ns: WINDOW_MIN_NS,
-        }
-    }
-
-    /// The setting was changed: the next trial goes in the same direction, and farther.
-    fn succeeded(&mut self) {
-        self.factor = self.factor.saturating_sub(1);
-        self.other_failed = true;
-        self.failed.clear();
-        self.rest_ns = REST_MIN_NS;
-    }
-
-    /// The present direction failed. `false`: the round is over.
-    fn go_on(&mut self) -> bool {
-        self.up = !self.up;
-        self.other_failed = !self.other_failed;
-        if self.other_failed {
-            return true;
-        }
-        self.factor += 1;
-        if self.factor < FACTORS.len() {
-            return true;
-        }
-        self.factor = if self.window_ns > LONG_WINDOW_NS { FACTOR_OF_LONG_WINDOWS } else { 0 };
-        false
-    }
+    present: Change,
 }
 
 impl Tuner {
@@ -160,9 +140,13 @@ impl Tuner {
         Self {
             limits,
             setting: limits.clamp(setting),
-            search: Search::new(),
-            phase: Phase::Resting { since: *start, until_ns: start.now_ns, usual: None, odd_looks: 0 },
-            noise: Noise::new(),
+            search: Search::new(false),
+            excluded: Excluded::none(),
+            phase: Phase::Resting(Rest { since: Some(*start), ..Rest::default() }),
+            noise: Noise::default(),
+            records: Records::default(),
+            grows: limits.prefers_larger(),
+            remembered: 0.0,
             log: VecDeque::new(),
         }
     }
@@ -180,129 +164,222 @@ impl Tuner {
     /// Takes what was measured up to now. A step that comes early or late does no harm beyond a
     /// shorter or longer window.
     pub fn step(&mut self, measured: &Measurement) -> Step {
-        let resting = |until_ns| Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 };
-        match std::mem::replace(&mut self.phase, resting(measured.now_ns)) {
-            Phase::Resting { since, until_ns, usual, odd_looks } => {
-                self.look(measured, &since, until_ns, (usual, odd_looks))
-            }
+        match std::mem::replace(&mut self.phase, Phase::Resting(Rest::default())) {
+            Phase::Resting(rest) => self.look(rest, measured),
             Phase::Settling(comparison) => self.begin_window(comparison, measured),
             Phase::Measuring(comparison, start) => self.end_window(comparison, &start, measured),
         }
     }
 
-    /// The setting rests: is it time for a trial?
-    fn look(
-        &mut self,
-        measured: &Measurement,
-        since: &Measurement,
-        until_ns: u64,
-        (usual, odd_looks): (Option<f64>, u32),
-    ) -> Step {
-        let (now_ns, change) = (measured.now_ns, Change::between(since, measured));
-        if change.requests < WINDOW_REQUESTS_MIN {
-            // Slow requests are waited for; without any, what was usual stays.
-            let is_over = change.nanoseconds > LOOK_MAX_NS;
-            if is_over && measured.waiting > 0 && self.setting < self.limits.max {
-                return self.take_more(measured, &change);
+    fn look(&mut self, mut rest: Rest, measured: &Measurement) -> Step {
+        let Some(since) = rest.since else {
+            rest.since = Some(*measured);
+            return self.rest(rest, measured.now_ns);
+        };
+        let change = Change::between(&since, measured);
+        if self.grows && change.requests > 0 {
+            if change.is_limited() && self.setting < self.limits.max {
+                return self.grow(measured, &change);
             }
-            let since = if is_over { *measured } else { *since };
-            return self.rest(Phase::Resting { since, until_ns, usual, odd_looks }, now_ns);
+            self.grows = self.setting < self.limits.max;
         }
-        let rate = change.rate();
-        let difference = usual.map_or(0.0, |usual| 2.0 * (rate - usual).abs() / (rate + usual).max(f64::MIN_POSITIVE));
-        let is_odd = difference > OTHER_LOAD.max(OTHER_LOAD_ERRORS * self.noise.of_pairs(1, change.requests));
-        if is_odd && odd_looks == 0 {
-            return self.rest(Phase::Resting { since: *measured, until_ns, usual, odd_looks: 1 }, now_ns);
+        if change.requests < WINDOW_REQUESTS_MIN {
+            // Slow requests are waited for.
+            if change.nanoseconds > WINDOW_EXTENDED_NS {
+                if measured.waiting > 0 && self.setting < self.limits.max {
+                    return self.take_more(measured, &change);
+                }
+                rest.since = Some(*measured);
+            }
+            return self.rest(rest, measured.now_ns);
         }
-        let is_other_load = is_odd && odd_looks > 0;
-        if is_other_load {
-            self.search = Search { window_ns: self.search.window_ns, ..Search::new() };
+        rest.since = Some(*measured);
+        rest.window_ns = window_ns(&change);
+        rest.windows.add(change.nanoseconds, change.rate(), &mut self.noise);
+        rest.recent = rest.recent.and(&change);
+        rest.seen_ns += change.nanoseconds;
+        let is_due = measured.now_ns >= rest.until_ns && rest.seen_ns >= self.base_ns();
+        match self.judge(&mut rest, is_due, measured.now_ns) {
+            Judgement::OtherLoad(change) => self.follow(&change, measured),
+            Judgement::Usual if is_due => self.begin_trial(measured, rest.windows, change),
+            Judgement::Usual | Judgement::Open => self.rest(rest, measured.now_ns),
         }
-        if now_ns >= until_ns || is_other_load {
-            return self.begin_trial(measured, change);
-        }
-        let usual = usual.map_or(rate, |usual| usual + LOOK_WEIGHT * (rate - usual));
-        self.rest(Phase::Resting { since: *measured, until_ns, usual: Some(usual), odd_looks: 0 }, now_ns)
     }
 
-    /// Requests wait, but too few end to compare anything: with a larger setting more of them end,
-    /// unless nothing does.
+    /// How long the present setting is measured before a trial. A rate that has fallen may fall on,
+    /// unless it is clear by now where to return to.
+    fn base_ns(&self) -> u64 {
+        let is_open = self.search.has_fallen() && self.did_more(CLEARLY_BETTER).is_none();
+        if is_open { BASE_FALLEN_NS } else { BASE_NS }
+    }
+
+    /// Whether the rate is that of another load, twice in a row. If not, it becomes a part of what
+    /// is known as soon as it says something, or at once if a trial is due.
+    fn judge(&mut self, rest: &mut Rest, is_due: bool, now_ns: u64) -> Judgement {
+        let error = rest.recent.error(&self.noise);
+        let is_odd = self.records.get(self.setting, &self.noise).is_some_and(|usual| {
+            let change = difference(usual.rate, rest.recent.rate());
+            change.abs() > OTHER_LOAD.max(OTHER_LOAD_ERRORS * error.hypot(usual.error))
+        });
+        let is_long = rest.recent.nanoseconds >= ODD_NS && (is_odd || error * OTHER_LOAD_ERRORS <= OTHER_LOAD);
+        if !is_long && rest.recent.nanoseconds < STAY_MAX_NS && (is_odd || rest.odd.is_some() || !is_due) {
+            return Judgement::Open;
+        }
+        let recent = std::mem::take(&mut rest.recent);
+        match (is_odd, rest.odd.take()) {
+            (true, Some(before)) => return Judgement::OtherLoad(before.and(&recent)),
+            (true, None) => {
+                rest.odd = Some(recent);
+                return Judgement::Open;
+            }
+            (false, odd) => {
+                if self.search.has_fallen() {
+                    // It may have fallen slowly: what is new counts.
+                    self.records.forget(self.setting);
+                }
+                for change in odd.iter().chain([&recent]) {
+                    self.records.add(self.setting, change, !rest.is_recorded, now_ns);
+                    rest.is_recorded = true;
+                }
+            }
+        }
+        Judgement::Usual
+    }
+
+    /// The rate with the present setting has changed: the search begins again, after a fall with
+    /// smaller settings.
+    fn follow(&mut self, change: &Change, measured: &Measurement) -> Step {
+        let usual = self.records.get(self.setting, &self.noise);
+        let falls = usual.is_some_and(|usual| usual.rate > change.rate());
+        if !falls {
+            self.excluded.lift(measured.now_ns);
+        }
+        self.records.forget(self.setting);
+        self.records.add(self.setting, change, true, measured.now_ns);
+        if self.limits.prefers_larger() {
+            // The rate of a client changes whenever others or the server try something: if all
+            // began again then, none would come to rest. Later rounds find what has changed.
+            return self.rest_until(measured.now_ns + ABANDONED_NS, SETTLE_MIN_NS, measured);
+        }
+        self.search = Search::new(falls);
+        self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
+    }
+
+    /// After the rate fell, and falls no more: a smaller setting that did more before.
+    fn did_more(&self, least: f64) -> Option<u32> {
+        let present = self.records.get(self.setting, &self.noise).filter(|_| self.search.has_fallen())?;
+        let (setting, best) = self.records.best(&self.noise, |known| known < self.setting)?;
+        (difference(present.rate, best.rate) > least).then_some(setting)
+    }
+
+    /// Requests wait, but too few of them end to compare anything: with a larger setting more of
+    /// them end, unless nothing does.
     fn take_more(&mut self, measured: &Measurement, change: &Change) -> Step {
+        self.double(Outcome::TooFew, measured, change);
+        self.search = Search::new(false);
+        self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
+    }
+
+    /// Larger settings are preferred, and requests wait: a larger one is taken without a trial.
+    fn grow(&mut self, measured: &Measurement, change: &Change) -> Step {
+        self.double(Outcome::Grown, measured, change);
+        let settle_ns = WINDOW_LATENCIES.saturating_mul(change.latency_ns()).clamp(GROW_MIN_NS, SETTLE_MAX_NS);
+        self.rest_until(measured.now_ns, settle_ns, measured)
+    }
+
+    fn double(&mut self, outcome: Outcome, measured: &Measurement, change: &Change) {
         let from = self.setting;
         self.setting = self.limits.clamp(from.saturating_mul(2));
-        self.search = Search { window_ns: self.search.window_ns, ..Search::new() };
         self.add(Decision {
             now_ns: measured.now_ns,
             from,
             tried: self.setting,
             setting: self.setting,
-            outcome: Outcome::TooFew,
+            outcome,
             gain: 0.0,
             noise: 0.0,
-            pairs: 0,
+            compared_ns: 0,
             rate: change.rate(),
             latency_ns: change.latency_ns(),
             waiting: measured.waiting,
         });
-        let until_ns = measured.now_ns;
-        self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, until_ns)
     }
 
-    fn rest(&mut self, phase: Phase, now_ns: u64) -> Step {
-        self.phase = phase;
-        Step { setting: self.setting, next_ns: now_ns + LOOK_NS }
+    fn rest(&mut self, rest: Rest, now_ns: u64) -> Step {
+        let next_ns = now_ns + rest.window_ns.max(WINDOW_MIN_NS);
+        self.phase = Phase::Resting(rest);
+        Step { setting: self.setting, next_ns }
     }
 
-    /// Rests until the next round.
-    fn rest_after_round(&mut self, measured: &Measurement) -> Step {
-        let until_ns = measured.now_ns + self.search.rest_ns.max(REST_WINDOWS * self.search.window_ns);
-        self.search.rest_ns = (2 * self.search.rest_ns).min(REST_MAX_NS);
-        self.search.failed.clear();
-        self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, measured.now_ns)
+    /// The setting, which begins now, stays until this time, at least.
+    fn rest_until(&mut self, until_ns: u64, settle_ns: u64, measured: &Measurement) -> Step {
+        self.phase = Phase::Resting(Rest { until_ns, ..Rest::default() });
+        Step { setting: self.setting, next_ns: measured.now_ns + settle_ns }
     }
 
     /// Begins the next trial, if there is another setting to compare with.
-    fn begin_trial(&mut self, measured: &Measurement, recent: Change) -> Step {
-        let candidate = loop {
-            if let Some(candidate) = self.candidate(measured, &recent) {
-                break candidate;
+    fn begin_trial(&mut self, measured: &Measurement, windows: Windows, recent: Change) -> Step {
+        self.records.age(measured.now_ns);
+        loop {
+            if let Some(tried) = self.did_more(WAS_BETTER) {
+                self.remembered = self.records.get(tried, &self.noise).map_or(0.0, |best| best.rate);
+                self.records.forget(tried);
+                return self.compare(tried, WAS_BETTER / 2.0, true, &recent, measured);
+            }
+            if let Some((tried, needed)) = self.candidate(measured, &recent) {
+                self.remembered = 0.0;
+                let is_return = tried < self.setting && self.search.has_fallen();
+                let needed = if is_return { needed.max(WAS_BETTER / 2.0) } else { needed };
+                return self.compare(tried, needed, is_return, &recent, measured);
             }
             if !self.search.go_on() {
-                return self.rest_after_round(measured);
+                let until_ns = measured.now_ns + self.search.rest();
+                let since = Some(*measured);
+                let seen_ns = self.base_ns();
+                return self.rest(
+                    Rest { since, until_ns, windows, seen_ns, is_recorded: true, ..Rest::default() },
+                    measured.now_ns,
+                );
             }
-        };
-        let (tried, needed) = candidate;
-        let latency_ns = recent.latency_ns();
-        let window_ns = (WINDOW_REQUESTS * 1e9 / recent.requests_per_second().max(1e-3)) as u64;
-        let window_ns = window_ns.max(SETTLE_LATENCIES * latency_ns).clamp(WINDOW_MIN_NS, WINDOW_MAX_NS);
-        self.search.window_ns = window_ns;
-        let comparison = Comparison {
-            trial: Trial::new((self.setting, tried), needed, self.noise),
-            window_ns,
-            settle_ns: (SETTLE_LATENCIES * latency_ns).clamp(SETTLE_MIN_NS, SETTLE_MAX_NS),
-            present: None,
-        };
-        self.begin_window(comparison, measured)
+        }
     }
 
     /// The setting to compare with, and what it must gain; none in the present direction if it is
     /// at its limit, or failed before, or cannot be better.
     fn candidate(&self, measured: &Measurement, recent: &Change) -> Option<(u32, f64)> {
-        let factor = FACTORS[self.search.factor];
+        let factor = self.search.factor();
         let is_limited = recent.is_limited();
-        let tried = if self.search.up {
+        let tried = if self.search.goes_up() {
             let more = (f64::from(self.setting) * factor).round() as u32;
-            is_limited.then(|| self.limits.clamp(more.max(self.setting.saturating_add(1))))?
-        } else if !is_limited && (factor > FACTOR_IF_NOT_LIMITED || recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED) {
+            is_limited.then(|| more.max(self.setting.saturating_add(1)))?
+        } else if !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
             return None;
         } else {
             let used = if is_limited { self.setting } else { self.setting.min(recent.in_flight().ceil() as u32) };
             let fewer = (f64::from(used) / factor).round() as u32;
-            self.limits.clamp(fewer.min(used.saturating_sub(1)))
+            fewer.min(used.saturating_sub(1))
         };
-        if tried == self.setting || self.search.failed.contains(&tried) {
+        let tried = self.excluded.clamp(self.limits.clamp(tried), measured.now_ns);
+        if tried == self.setting || (tried > self.setting) != self.search.goes_up() || self.search.has_failed(tried) {
             return None;
         }
+        if self.is_known_to_be_worse(tried, measured.now_ns) {
+            return None;
+        }
+        Some((tried, self.needed(tried, measured, is_limited)))
+    }
+
+    /// Whether a setting did much less shortly before: another trial would cost as much again.
+    fn is_known_to_be_worse(&self, tried: u32, now_ns: u64) -> bool {
+        let [present, tried] = [self.setting, tried].map(|setting| self.records.get(setting, &self.noise));
+        present.zip(tried).is_some_and(|(present, tried)| {
+            let loss = difference(tried.rate, present.rate) - OTHER_LOAD_ERRORS * tried.error.hypot(present.error);
+            loss > 0.0 && now_ns.saturating_sub(tried.at_ns) < KNOWN_NS
+        })
+    }
+
+    /// What a setting must gain.
+    fn needed(&self, tried: u32, measured: &Measurement, is_limited: bool) -> f64 {
         let mut needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
         if tried > self.setting && measured.processors.is_some_and(|busy| busy >= FULL_PROCESSORS) {
             needed = needed.max(GAIN_AT_FULL_PROCESSORS);
@@ -310,7 +387,33 @@ impl Tuner {
         if !is_limited {
             needed = needed.max(GAIN_IF_NOT_LIMITED);
         }
-        Some((tried, needed))
+        let present = self.records.get(self.setting, &self.noise);
+        if let (Some(present), Some((_, best))) = (present, self.records.best(&self.noise, |_| true))
+            && needed < 0.0
+            && tried < self.setting
+        {
+            needed = needed.max(difference(present.rate, best.rate * (1.0 - BELOW_BEST)));
+        }
+        needed
+    }
+
+    fn compare(&mut self, tried: u32, needed: f64, is_return: bool, recent: &Change, measured: &Measurement) -> Step {
+        let settle_ns = (SETTLE_LATENCIES * recent.latency_ns()).clamp(SETTLE_MIN_NS, SETTLE_MAX_NS);
+        let wants_proof = tried < self.setting || !self.limits.prefers_larger();
+        let comparison = Comparison {
+            trial: Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise),
+            window_ns: window_ns(recent),
+            settle_ns,
+            windows: Windows::default(),
+            present: *recent,
+        };
+        self.settle(comparison, measured)
+    }
+
+    fn settle(&mut self, comparison: Comparison, measured: &Measurement) -> Step {
+        let (setting, next_ns) = (comparison.trial.setting(), measured.now_ns + comparison.settle_ns);
+        self.phase = Phase::Settling(comparison);
+        Step { setting, next_ns }
     }
 
     fn begin_window(&mut self, comparison: Comparison, measured: &Measurement) -> Step {
@@ -320,77 +423,122 @@ impl Tuner {
     }
 
     fn end_window(&mut self, mut comparison: Comparison, start: &Measurement, measured: &Measurement) -> Step {
-        let change = Change::between(start, measured);
+        let (now_ns, change) = (measured.now_ns, Change::between(start, measured));
         if change.requests < WINDOW_REQUESTS_MIN {
-            if change.nanoseconds < WINDOWS_EXTENDED * WINDOW_MAX_NS {
-                let (setting, next_ns) = (comparison.trial.setting(), measured.now_ns + comparison.window_ns);
+            if change.nanoseconds < WINDOW_EXTENDED_NS {
+                let (setting, next_ns) = (comparison.trial.setting(), now_ns + comparison.window_ns);
                 self.phase = Phase::Measuring(comparison, *start);
                 return Step { setting, next_ns };
             }
             return self.abandon(&comparison, measured);
         }
-        if comparison.trial.setting() == comparison.trial.from {
-            comparison.present = Some(change);
+        let setting = comparison.trial.setting();
+        if setting == comparison.trial.from {
+            comparison.present = change;
         }
-        match comparison.trial.record(change.rate(), change.requests, &mut self.noise) {
-            None if comparison.trial.turns() => {
-                let (setting, next_ns) = (comparison.trial.setting(), measured.now_ns + comparison.settle_ns);
-                self.phase = Phase::Settling(comparison);
-                Step { setting, next_ns }
+        self.records.add(setting, &change, comparison.trial.stay().nanoseconds == 0, now_ns);
+        comparison.windows.add(change.nanoseconds, change.rate(), &mut self.noise);
+        comparison.window_ns = window_ns(&change);
+        match comparison.trial.record(&change, &self.records, &self.noise) {
+            Next::Stay => self.begin_window(comparison, measured),
+            Next::Turn => {
+                comparison.windows = Windows::default();
+                self.settle(comparison, measured)
             }
-            None => self.begin_window(comparison, measured),
-            Some(Verdict::Changed) => self.abandon(&comparison, measured),
-            Some(verdict) => self.conclude(&comparison, verdict, measured),
+            Next::End(Verdict::Changed) => {
+                self.note(&comparison, Outcome::Abandoned, measured);
+                self.follow(comparison.trial.stay(), measured)
+            }
+            Next::End(verdict) => self.conclude(comparison, verdict, measured),
         }
     }
 
-    /// The load changed during a trial: the search begins again after a rest.
+    /// The load ended during a trial: the search begins again after a rest.
     fn abandon(&mut self, comparison: &Comparison, measured: &Measurement) -> Step {
         self.note(comparison, Outcome::Abandoned, measured);
-        let Search { rest_ns, window_ns, .. } = self.search;
-        self.search = Search { rest_ns, window_ns, ..Search::new() };
-        let until_ns = measured.now_ns + SECOND;
-        self.rest(Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 }, measured.now_ns)
+        self.search = Search::new(false);
+        self.rest_until(measured.now_ns + ABANDONED_NS, comparison.settle_ns, measured)
     }
 
-    fn conclude(&mut self, comparison: &Comparison, verdict: Verdict, measured: &Measurement) -> Step {
-        let Trial { from, tried, .. } = comparison.trial;
-        let is_preferred = self.limits.prefers_larger() && tried > from && comparison.trial.seems_better();
-        let (outcome, is_taken) = match verdict {
-            Verdict::Better => (Outcome::Changed, true),
-            Verdict::Worse => (Outcome::Kept, false),
-            Verdict::Unclear | Verdict::Changed => (Outcome::Unclear, is_preferred),
+    fn conclude(&mut self, comparison: Comparison, verdict: Verdict, measured: &Measurement) -> Step {
+        let (trial, now_ns) = (&comparison.trial, measured.now_ns);
+        let (from, tried, is_return) = (trial.from, trial.tried, trial.is_return);
+        let is_taken = verdict == Verdict::Better || (verdict == Verdict::Unclear && self.takes_unclear(trial));
+        let outcome = match verdict {
+            Verdict::Better if is_return => Outcome::Returned,
+            Verdict::Better => Outcome::Changed,
+            Verdict::Worse => Outcome::Kept,
+            Verdict::Unclear | Verdict::Changed => Outcome::Unclear,
         };
+        // The stay that ends now goes on if its setting remains.
+        let stays = trial.setting() == if is_taken { tried } else { from };
+        let seen_ns = if stays { trial.stay().nanoseconds } else { 0 };
         if is_taken {
             self.setting = tried;
-            self.search.succeeded();
+            self.search.succeeded(from);
+            // From now on trials decide.
+            self.grows = false;
         }
-        self.note(comparison, outcome, measured);
+        if is_taken && is_return {
+            self.excluded.returned(from, tried, now_ns);
+        }
+        self.note(&comparison, outcome, measured);
+        let cost_ns = -trial.gain(&self.records, &self.noise).0.min(0.0) * trial.tried_ns() as f64;
+        let found = self.records.get(tried, &self.noise).map_or(0.0, |found| found.rate);
+        if is_taken && is_return && difference(self.remembered, found) < -OTHER_LOAD {
+            // What is known of others is of another load, too.
+            self.records.keep(self.setting);
+        }
+        let mut until_ns = now_ns;
         if !is_taken {
-            self.search.failed.insert(tried);
-            if !self.search.go_on() {
-                return self.rest_after_round(measured);
+            self.search.fails(tried);
+            // The way back is no part of a round.
+            let goes_on = self.remembered > 0.0 || self.search.go_on();
+            if self.search.is_later() {
+                until_ns += (cost_ns / COST) as u64;
+            }
+            if !goes_on {
+                until_ns = until_ns.max(now_ns + self.search.rest());
             }
         }
-        // The next trial begins after what the last window was measured with has passed.
-        let until_ns = measured.now_ns;
-        self.phase = Phase::Resting { since: *measured, until_ns, usual: None, odd_looks: 0 };
-        Step { setting: self.setting, next_ns: measured.now_ns + comparison.settle_ns.max(WINDOW_MIN_NS) }
+        let window_ns = comparison.window_ns;
+        if stays {
+            let rest =
+                Rest { since: Some(*measured), until_ns, window_ns, seen_ns, is_recorded: true, ..Rest::default() };
+            return self.rest(rest, now_ns);
+        }
+        self.rest_until(until_ns, comparison.settle_ns, measured)
+    }
+
+    /// Whether the other setting is taken though nothing is clear: larger ones, by clients if they
+    /// do not seem to be worse, by servers if they seem to be better.
+    fn takes_unclear(&self, trial: &Trial) -> bool {
+        let errors = if self.limits.prefers_larger() { 0.0 } else { -0.5 };
+        trial.tried > trial.from && !self.falls_beyond(trial) && trial.seems_better(errors, &self.records, &self.noise)
+    }
+
+    /// Whether a setting beyond the one that is tried is known to do less than the present one.
+    fn falls_beyond(&self, trial: &Trial) -> bool {
+        let beyond = self.records.least(&self.noise, |known| known > trial.tried);
+        self.records.get(trial.from, &self.noise).zip(beyond).is_some_and(|(present, beyond)| {
+            difference(beyond.rate, present.rate) > 2.0 * present.error.hypot(beyond.error)
+        })
     }
 
     fn note(&mut self, comparison: &Comparison, outcome: Outcome, measured: &Measurement) {
         let (trial, present) = (&comparison.trial, comparison.present);
+        let (gain, noise) = trial.gain(&self.records, &self.noise);
         self.add(Decision {
             now_ns: measured.now_ns,
             from: trial.from,
             tried: trial.tried,
             setting: self.setting,
             outcome,
-            gain: trial.gain(),
-            noise: trial.error(&self.noise),
-            pairs: trial.pairs(),
-            rate: present.map_or(0.0, |change| change.rate()),
-            latency_ns: present.map_or(0, |change| change.latency_ns()),
+            gain,
+            noise,
+            compared_ns: trial.nanoseconds(),
+            rate: present.rate(),
+            latency_ns: present.latency_ns(),
             waiting: measured.waiting,
         });
     }
@@ -401,4 +549,10 @@ impl Tuner {
         }
         self.log.push_back(decision);
     }
+}
+
+/// How long a window must be to count enough requests.
+fn window_ns(recent: &Change) -> u64 {
+    let enough_ns = (WINDOW_REQUESTS * 1e9 / recent.requests_per_second().max(1e-3)) as u64;
+    enough_ns.max(WINDOW_LATENCIES.saturating_mul(recent.latency_ns())).clamp(WINDOW_MIN_NS, WINDOW_MAX_NS)
 }

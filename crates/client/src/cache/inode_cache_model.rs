@@ -24,7 +24,7 @@ use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes
 
 use self::mdt::Mdt;
 use super::*;
-use crate::{cache::listings::Listed, upper_cache::SpanNumber};
+use crate::{cache::listings::Listed, entry_attributes::EntryAttributes, upper_cache::SpanNumber};
 
 const ROOT: InodeNumber = InodeNumber(1);
 const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
@@ -328,9 +328,13 @@ impl World {
                 }
                 self.spanned += 1;
             }
-            for with_attributes in [false, true] {
-                let page = self.cache.page((directory, 0), 10, with_attributes, None, |_| false);
+            for wanted in [EntryAttributes::None, EntryAttributes::OfDirectories, EntryAttributes::OfAll] {
+                let page = self.cache.page((directory, 0), 10, wanted, None, |_| false);
                 let Some((page, end)) = page else { continue };
+                let is_complete = |(found, shown): &(Listed, _)| {
+                    !wanted.includes(found.kind) || matches!(&*found.name, b"." | b"..") || Option::is_some(shown)
+                };
+                assert!(page.iter().all(is_complete), "attributes are missing in {directory}");
                 self.listed += 1;
                 let served = |(found, _): &(Listed, _)| (found.name.to_vec(), found.cookie, found.inode, found.kind);
                 let served: Names = page.iter().map(served).collect();

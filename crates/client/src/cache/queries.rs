@@ -11,7 +11,7 @@ use types::{
     limits::NAME_BYTES_MAX, permission,
 };
 
-use crate::upper_cache::SpanNumber;
+use crate::{entry_attributes::EntryAttributes, upper_cache::SpanNumber};
 
 use super::{
     cached_inode::{Base, CachedAttributes},
@@ -160,7 +160,7 @@ impl InodeCache {
         &mut self,
         (directory, cookie): (InodeNumber, u64),
         entries_max: usize,
-        with_attributes: bool,
+        wanted: EntryAttributes,
         wall: Option<Timestamp>,
         written: impl Fn(InodeNumber) -> bool,
     ) -> Option<CachedPage> {
@@ -174,8 +174,8 @@ impl InodeCache {
         let (page, is_end) = self.listings.page(directory, cookie, entries_max, self.epoch)?;
         self.used(directory);
         let complete = |listed: Listed| {
-            let wanted = with_attributes && !matches!(&*listed.name, b"." | b"..");
-            let attributes = if wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
+            let is_wanted = wanted.includes(listed.kind) && !matches!(&*listed.name, b"." | b"..");
+            let attributes = if is_wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
             Some((listed, attributes))
         };
         let page = page.into_iter().map(complete).collect::<Option<_>>()?;

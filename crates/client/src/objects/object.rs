@@ -16,7 +16,7 @@ use rpc::{
     message::{
         MdtRequest, OstReply, OstRequest,
         mgs::TargetRole,
-        ost::{Changed, Read, ReadDone, SpaceChange, Write},
+        ost::{Changed, EXTENTS_MAX, ExtentsQuery, FoundExtents, Read, ReadDone, SpaceChange, Write},
     },
 };
 use rt::CpuKind;
@@ -25,7 +25,10 @@ use types::{FsError, FsResult, InodeNumber, ObjectId, Owner, ProtocolError, limi
 use crate::{
     FileSystem,
     open_state::open_inode::OpenInode,
-    targets::connection::{TargetConnection, done, unexpected},
+    targets::{
+        awaited_mdts::{Pauses, awaited_mdt},
+        connection::{TargetConnection, done, unexpected},
+    },
 };
 
 /// How often data that arrive damaged, or a session lost on the way, are tried again.
@@ -164,7 +167,9 @@ impl FileSystem {
     ) -> FsResult<T> {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
-        for _ in 0..ATTEMPTS {
+        let (mut attempts, mut pauses) = (0, Pauses::default());
+        while attempts < ATTEMPTS {
+            attempts += 1;
             // Before the check: the connection of a later incarnation would carry the request under
             // an id that no OST refuses.
             let import = target.import();
@@ -180,7 +185,12 @@ impl FileSystem {
                 }
             };
             outcome = answered.and_then(&take);
+            if let Some(mdt) = awaited_mdt(&outcome) {
+                pauses.pause(&*self.seams.clock, mdt).await;
+                attempts -= 1;
+            }
             match &outcome {
+                Err(FsError::AwaitsMdt(_)) => {}
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data were damaged in transit; retrying"),
                 Err(FsError::Evicted) => {
                     let Some(open) = object.open else { return Err(FsError::Stale) };
@@ -299,5 +309,15 @@ impl FileSystem {
             reply => Err(unexpected(reply)),
         };
         self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id, offset, data), take).await
+    }
+
+    /// Where the data of an object are from `offset` on, as its OST says: a page of extents.
+    pub(crate) async fn object_extents(&self, object: Object<'_>, offset: u64) -> FsResult<FoundExtents> {
+        let query = ExtentsQuery { object: object.id, offset, bytes: u64::MAX, extents_max: EXTENTS_MAX };
+        let take = |answered: Answered<OstReply>| match answered.reply {
+            OstReply::Extents(found) => Ok(found),
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Extents(query), take).await
     }
 }

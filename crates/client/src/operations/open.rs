@@ -23,7 +23,10 @@ use crate::{
     open_state::registered_open::AtMdt,
     operations::truncate,
     statistics::Operation,
-    targets::connection::{TargetConnection, unexpected},
+    targets::{
+        awaited_mdts::{Pauses, awaited_mdt},
+        connection::{TargetConnection, unexpected},
+    },
 };
 
 /// The state before an open was requested; see [`crate::targets::recovery`].
@@ -242,11 +245,17 @@ impl FileSystem {
         // A creation may wait for a file that has the name already.
         let names = matches!(question.request, MdtRequest::Create(..) | MdtRequest::Compound(_));
         let awaited = (!names).then_some(at);
+        let mut pauses = Pauses::default();
         loop {
             let listening = self.targets.mdt_of(at)?.repetitions().listen(awaited);
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
-            let answered = self.call(at, again).await?;
+            let outcome = self.call_once(at, again).await;
+            if let Some(mdt) = awaited_mdt(&outcome) {
+                interruption.ends(pauses.pause(&*self.seams.clock, mdt)).await?;
+                continue;
+            }
+            let answered = outcome?;
             match answered.reply {
                 MdtReply::Waiting => interruption.ends(listening.heard()).await?,
                 _ => return Ok(answered),

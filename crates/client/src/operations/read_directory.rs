@@ -7,7 +7,7 @@ use rpc::message::{
 use types::{Attributes, FileKind, FsError, FsResult};
 
 use crate::{
-    DirectoryItem, DirectoryPage, FileSystem, LockSpan, OpenFile,
+    DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, LockSpan, OpenFile,
     cache::{inode_cache::InodeCache, listings::Listed},
     open_state::registered_open::AtMdt,
     statistics::Operation,
@@ -15,14 +15,14 @@ use crate::{
 };
 
 impl FileSystem {
-    /// Names of an open directory after `cookie` (0: from the beginning), with attributes if asked
-    /// for.
+    /// Names of an open directory after `cookie` (0: from the beginning), at least with those
+    /// attributes that are asked for.
     ///
     /// ```
     /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
     /// # use cluster::with_file_system;
     ///
-    /// use client::NewFile;
+    /// use client::{EntryAttributes, NewFile};
     /// use rpc::message::mdt::{OpenFlags, open_flag};
     /// use types::{Credentials, InodeNumber};
     ///
@@ -33,7 +33,7 @@ impl FileSystem {
     ///     file_system.create_with_data(&root, file, name.to_vec().into()).await?;
     /// }
     /// let directory = file_system.open(&root, parent, OpenFlags(open_flag::READ)).await?;
-    /// let page = file_system.read_directory(&directory, 0, 100, true).await?;
+    /// let page = file_system.read_directory(&directory, 0, 100, EntryAttributes::OfAll).await?;
     /// let mut names: Vec<_> = page.items.iter().map(|entry| entry.name.clone()).collect();
     /// names.sort();
     /// assert!(page.end && names.ends_with(&[b"one".to_vec(), b"two".to_vec()]));
@@ -45,7 +45,7 @@ impl FileSystem {
         directory: &OpenFile,
         cookie: u64,
         entries_max: u32,
-        attributes: bool,
+        attributes: EntryAttributes,
     ) -> FsResult<DirectoryPage> {
         self.count(Operation::Readdir);
         if directory.kind() != FileKind::Directory {
@@ -56,6 +56,7 @@ impl FileSystem {
             return Ok(page);
         }
         let (inode, open) = (directory.inode(), directory.id());
+        let attributes = attributes != EntryAttributes::None;
         let before = self.span(inode, |cache| cache.span(inode));
         let reply = loop {
             let is_known = directory.open.at_mdt(open) == AtMdt::Known;
@@ -97,7 +98,7 @@ impl FileSystem {
         directory: &OpenFile,
         cookie: u64,
         entries_max: u32,
-        attributes: bool,
+        attributes: EntryAttributes,
     ) -> Option<DirectoryPage> {
         if !directory.flags().has(open_flag::READ) || entries_max == 0 {
             return None;

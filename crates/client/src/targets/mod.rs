@@ -1,6 +1,7 @@
 //! The targets of the cluster map: connections, recovery after a restart, and changes that are not
 //! durable yet.
 
+pub(crate) mod awaited_mdts;
 pub(crate) mod cached_call;
 pub(crate) mod connection;
 mod lock_ages;

@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -41,6 +44,7 @@ pub(crate) struct TargetTable {
     /// For the recovery hooks.
     this: Weak<TargetTable>,
     by_role: RwLock<BTreeMap<TargetRole, Arc<TargetConnection>>>,
+    several_mdts: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
 }
@@ -51,6 +55,7 @@ impl TargetTable {
             connector,
             this: this.clone(),
             by_role: RwLock::default(),
+            several_mdts: AtomicBool::new(false),
             map: Mutex::default(),
         })
     }
@@ -73,6 +78,8 @@ impl TargetTable {
             let before = by_role.insert(entry.role, Arc::new(target));
             assert!(before.is_none(), "a target keeps its connection as long as the mount exists");
         }
+        let mdts = by_role.keys().filter(|role| matches!(role, TargetRole::Mdt(_))).count();
+        self.several_mdts.store(mdts > 1, Ordering::Relaxed);
         *self.map.lock() = map;
     }
 
@@ -193,6 +200,11 @@ impl TargetTable {
 
     pub fn ost(&self, index: OstIndex) -> FsResult<Arc<TargetConnection>> {
         self.get(TargetRole::Ost(index))
+    }
+
+    /// Whether requests to an MDT may depend on another one.
+    pub fn has_several_mdts(&self) -> bool {
+        self.several_mdts.load(Ordering::Relaxed)
     }
 
     /// Pools of the newest map.

@@ -1,17 +1,21 @@
 //! The adapter of a mount, and what every operation of the kernel gets of it.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use client::FileSystem;
 use host::ioctl::PendingReplies;
 use rt::BoxFuture;
-use types::{Attributes, FsError, FsResult, InodeNumber};
+use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
 
 use super::caller::Caller;
 use super::convert::{AccessTimes, entry_out};
 use super::handles::Handles;
 use super::interrupts::Interrupts;
 use super::programs::Programs;
+use super::walkers::Walkers;
 use crate::kernel_cache::{KernelCache, Shown, Validity};
 use crate::mount::{MountOptions, writability::Writability};
 use crate::protocol::reply::EntryOut;
@@ -30,6 +34,7 @@ pub struct Adapter {
     pub(super) writability: Arc<Writability>,
     pub(super) access_times: AccessTimes,
     pub(super) programs: Programs,
+    pub(super) walkers: Walkers,
 }
 
 /// What every operation gets: the mount, the caller and the inode it is about.
@@ -58,6 +63,18 @@ impl Call {
     pub fn entry(&self, attributes: &Attributes, shown: Shown<'_>) -> EntryOut {
         let (attributes, validity) = self.adapter.kernel.give(self.file_system(), attributes, shown, true);
         entry_out(&attributes, validity)
+    }
+
+    /// A program asks for the attributes of an inode, by a name in `parent` if that is known.
+    pub fn looks_at(&self, attributes: &Attributes, parent: Option<InodeNumber>) {
+        let walkers = &self.adapter.walkers;
+        if attributes.kind == FileKind::Directory || !walkers.tries(Instant::now()) {
+            return;
+        }
+        match parent {
+            Some(parent) => walkers.looks(self.caller.thread, [parent.0]),
+            None => walkers.looks(self.caller.thread, self.adapter.kernel.parents(self.inode.0)),
+        }
     }
 
     /// The outcome of a change of names. The kernel assumes that a change that failed did not
@@ -90,6 +107,7 @@ impl Adapter {
             writability,
             access_times: AccessTimes::from(options.flags),
             programs: Programs::default(),
+            walkers: Walkers::new(Instant::now()),
         })
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use client::{DirectoryItem, LockSpan};
-use types::{Attributes, FsError, FsResult};
+use client::{DirectoryItem, EntryAttributes, LockSpan};
+use types::{Attributes, FileKind, FsError, FsResult};
 
 use super::call::Call;
 use super::convert::{dirent_kind, entry_out, open_flags};
@@ -34,7 +34,8 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
     let directory = call.caller.run(open).await?;
     Ok(Answer::deciding(|| {
-        let flags = match call.adapter.kernel.opens_directory(call.file_system(), &directory) {
+        let looks = call.adapter.walkers.is_shown(call.caller.thread, Instant::now());
+        let flags = match call.adapter.kernel.opens_directory(call.file_system(), &directory, looks) {
             None => 0,
             // Without the first flag the kernel would drop what it has.
             Some(Opening::Apart) => open_reply::KEEP_CACHE,
@@ -48,15 +49,18 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
 
 /// What READDIRPLUS shows of each entry. The kernel counts a lookup for each, but for `.` and `..`
 /// and those of which nothing is shown.
-fn lookups(call: &Call, items: &[DirectoryItem]) -> Vec<EntryOut> {
+fn lookups(call: &Call, items: &[DirectoryItem], wanted: EntryAttributes) -> Vec<EntryOut> {
     let is_dots = |item: &DirectoryItem| matches!(item.name.as_slice(), b"." | b"..");
+    fn shown(item: &DirectoryItem, wanted: EntryAttributes) -> Option<&Attributes> {
+        item.attributes.as_ref().filter(|_| wanted.includes(item.kind))
+    }
     let found: Vec<(&[u8], &Attributes)> = items
         .iter()
         .filter(|item| !is_dots(item))
-        .filter_map(|item| Some((item.name.as_slice(), item.attributes.as_ref()?)))
+        .filter_map(|item| Some((item.name.as_slice(), shown(item, wanted)?)))
         .collect();
     let mut given = call.adapter.kernel.give_page(call.file_system(), call.inode, &found).into_iter();
-    let lookup = |item: &DirectoryItem| match &item.attributes {
+    let lookup = |item: &DirectoryItem| match shown(item, wanted) {
         Some(attributes) if is_dots(item) => entry_out(attributes, Validity::default()),
         Some(_) => {
             let (attributes, validity) = given.next().expect("as many as were found");
@@ -67,30 +71,41 @@ fn lookups(call: &Call, items: &[DirectoryItem]) -> Vec<EntryOut> {
     items.iter().map(lookup).collect()
 }
 
-/// READDIR, and READDIRPLUS with attributes.
+/// READDIR, and READDIRPLUS with attributes: of files only if the program seems to look at them.
 pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let (directory, keeps_names) = call.adapter.handles.get_directory(read.handle)?;
     let asked = Instant::now();
     let capacity = read.size as usize;
     let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
-    let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
+    let wanted = match plus {
+        false => EntryAttributes::None,
+        true if call.adapter.walkers.is_shown(call.caller.thread, asked) => EntryAttributes::OfAll,
+        true => EntryAttributes::OfDirectories,
+    };
+    let page = call.file_system().read_directory(&directory, read.offset, entries_max, wanted).await?;
     let items = &page.items[..count_that_fit(&page.items, capacity, plus)];
     if items.is_empty() && !page.items.is_empty() {
         // An empty answer would mean the end of the directory.
         return Err(FsError::Invalid);
     }
+    let files = items.iter().filter(|item| item.kind != FileKind::Directory).count();
+    let is_shown = plus && call.adapter.walkers.lists(call.caller.thread, call.inode.0, files, asked);
+    let wanted = if is_shown { wanted } else { EntryAttributes::OfDirectories };
     if keeps_names && items.is_empty() {
         return Ok(end(&call, page.span, asked));
     }
     if keeps_names {
         call.adapter.kernel.shows_names(call.inode, page.span, asked);
+        if plus && wanted != EntryAttributes::OfAll && files > 0 {
+            call.adapter.kernel.shows_bare(call.inode);
+        }
     }
     if !plus {
         return Ok(fill(items, None));
     }
     call.adapter.kernel.gives_page();
     let begun = Instant::now();
-    let shown = lookups(&call, items);
+    let shown = lookups(&call, items, wanted);
     let answer = fill(items, Some(&shown));
     let answer = if begun.elapsed() < PAGE_TIME_MAX {
         answer

@@ -28,6 +28,7 @@ mod interrupts;
 mod lock;
 mod namespace;
 mod programs;
+mod walkers;
 mod xattr;
 
 use std::{fmt::Display, sync::Arc, time::Instant};

@@ -20,6 +20,7 @@ pub async fn lookup(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let look = |credentials| async move { call.file_system().lookup(&credentials, call.inode, name).await };
     let found = call.caller.run(look).await?;
+    call.looks_at(&found, Some(call.inode));
     // Of file handles: the name is not one of a directory.
     let is_special = matches!(name.as_slice(), b"." | b"..");
     let shown = if is_special { Shown::Inode } else { Shown::Found(call.inode, name) };
@@ -46,7 +47,12 @@ pub async fn statx(call: Call, get: StatxIn) -> FsResult<Answer> {
 
 async fn attributes(call: &Call, flags: u32, handle: u64) -> FsResult<Attributes> {
     let file = if flags & get_flag::HANDLE != 0 { Some(call.adapter.handles.get(handle)?) } else { None };
-    call.file_system().get_attributes(call.inode, file.as_deref()).await
+    let found = call.file_system().get_attributes(call.inode, file.as_deref()).await?;
+    // Through an open file it tells nothing of the names that are listed.
+    if file.is_none() {
+        call.looks_at(&found, None);
+    }
+    Ok(found)
 }
 
 /// SETATTR: chmod, chown, utimensat and truncate, in any combination. The size comes first: if it

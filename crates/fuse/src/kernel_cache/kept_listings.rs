@@ -13,10 +13,11 @@ use super::{
 
 impl KernelCache {
     /// A directory was opened, and is about to be answered. `None`: the kernel keeps no names.
-    pub fn opens_directory(&self, file_system: &FileSystem, directory: &OpenFile) -> Option<Opening> {
+    /// `looks`: the program is shown the attributes of files.
+    pub fn opens_directory(&self, file_system: &FileSystem, directory: &OpenFile, looks: bool) -> Option<Opening> {
         let session = self.session.get()?;
         let span = || file_system.listing_span(directory);
-        let opening = self.table.open_listing(directory.inode().0, span, Instant::now());
+        let opening = self.table.open_listing(directory.inode().0, span, looks, Instant::now());
         if opening == Opening::Joined {
             self.statistics.add(Count::ListingsServed);
             self.watch(session);
@@ -28,6 +29,11 @@ impl KernelCache {
     /// answer was asked for at `asked`; the span was known later.
     pub fn shows_names(&self, directory: InodeNumber, span: Option<LockSpan>, asked: Instant) {
         self.table.show_names(directory.0, span, asked);
+    }
+
+    /// Those names are shown without the attributes of files.
+    pub fn shows_bare(&self, directory: InodeNumber) {
+        self.table.show_bare(directory.0);
     }
 
     /// The same of the end of the directory.
@@ -141,14 +147,14 @@ mod tests {
 
     /// Whether the kernel is served a listing that it has, which then is closed.
     fn is_served(cache: &KernelCache, span: LockSpan) -> bool {
-        let opening = cache.table.open_listing(ROOT, || Some(span), Instant::now());
+        let opening = cache.table.open_listing(ROOT, || Some(span), true, Instant::now());
         cache.table.close_listing(ROOT);
         opening == Opening::Joined
     }
 
     fn list(cache: &KernelCache, span: LockSpan) {
         let now = Instant::now();
-        assert_eq!(cache.table.open_listing(ROOT, || Some(span), now), Opening::Anew);
+        assert_eq!(cache.table.open_listing(ROOT, || Some(span), true, now), Opening::Anew);
         cache.table.show_names(ROOT, Some(span), now);
         assert_eq!(cache.table.finish_listing(ROOT, Some(span), now), Ending::Complete);
         cache.table.close_listing(ROOT);

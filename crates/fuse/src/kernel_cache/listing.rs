@@ -26,6 +26,10 @@
 //! its first request proves. A listing is completed only through the only open handle: another one
 //! could have an answer on its way that is added after all was dropped.
 //!
+//! Names whose files were shown without attributes (`adapter/walkers.rs`) are served to programs
+//! that are shown no others. For one that is, the listing is begun anew, or it is opened apart as
+//! long as handles of others are open.
+//!
 //! Downside: if the kernel has kept names that it was not allowed to complete, and the last of them
 //! is removed, then the kernel completes no listing of the directory until it drops the inode:
 //! names are appended only where the kept ones end, and nothing makes it start again. Such a
@@ -69,6 +73,8 @@ pub struct Listing {
     is_mixed: bool,
     /// The kernel may have had all names since then.
     is_complete: bool,
+    /// Some of its files were shown without attributes.
+    is_bare: bool,
     /// So long they may be served. Attributes that came with them are valid about as long; then it
     /// is better to read the names again with attributes than to look up each name.
     until: Option<Instant>,
@@ -79,10 +85,12 @@ impl Listing {
         !self.is_mixed && span.is_some_and(|span| self.span == Some(span.number))
     }
 
-    /// The directory is opened, in a span in which the names may be served.
-    pub fn open(&mut self, span: Option<LockSpan>, now: Instant) -> Opening {
+    /// The directory is opened, in a span in which the names may be served. `looks`: the program
+    /// is shown the attributes of files.
+    pub fn open(&mut self, span: Option<LockSpan>, looks: bool, now: Instant) -> Opening {
         let is_fresh = !self.is_complete || self.until.is_some_and(|until| until > now);
-        if is_fresh && self.is_of(span) {
+        let is_enough = !(self.is_bare && looks);
+        if is_fresh && is_enough && self.is_of(span) {
             self.open += 1;
             return Opening::Joined;
         }
@@ -97,6 +105,11 @@ impl Listing {
     pub fn close(&mut self) {
         assert!(self.open > 0, "a handle is closed once");
         self.open -= 1;
+    }
+
+    /// Names are about to be shown without the attributes of files.
+    pub fn show_bare(&mut self) {
+        self.is_bare = true;
     }
 
     /// Names are about to be shown through such a handle, as they are in a span.
@@ -121,7 +134,7 @@ impl Listing {
         if is_clean {
             return Ending::Complete;
         }
-        (self.span, self.is_mixed) = (None, false);
+        (self.span, self.is_mixed, self.is_bare) = (None, false, false);
         Ending::Dropped
     }
 

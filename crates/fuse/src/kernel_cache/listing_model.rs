@@ -280,7 +280,8 @@ impl World {
 
     fn open(&mut self) {
         self.may_lock();
-        let opening = self.listing.open(self.lock_span(), self.now);
+        let looks = self.below(4) == 0;
+        let opening = self.listing.open(self.lock_span(), looks, self.now);
         let (answer, step) = (None, Step::Opening);
         let stream = (0, 0, 0);
         self.handles.push(Handle { opening, step, answer, position: 0, stream, must_show: 0 });
@@ -338,7 +339,7 @@ impl World {
         let (span, position) = (self.lock_span(), self.handles[chosen].position);
         let count = 2 + self.made % 4;
         let fit = 1 + self.below(5);
-        let changes = self.made;
+        let (changes, is_bare) = (self.made, self.below(2) == 0);
         let names: Vec<Entry> =
             (position + 1..=count).take(fit as usize).map(|cookie| Entry { changes, cookie }).collect();
         let handle = &self.handles[chosen];
@@ -348,6 +349,9 @@ impl World {
             _ if is_end => self.listing.finish(span, self.now),
             _ => {
                 self.listing.show(span, self.now);
+                if is_bare {
+                    self.listing.show_bare();
+                }
                 Ending::Complete
             }
         };

@@ -302,6 +302,11 @@ impl KernelCache {
         self.table.named(parent, name)
     }
 
+    /// The directories of the names by which the kernel knows an inode.
+    pub fn parents(&self, node: u64) -> Vec<u64> {
+        self.table.parents(node)
+    }
+
     /// A change by this mount is about to begin. `directories`: those whose locks the kernel holds
     /// until it is answered; `inodes`: those whose attributes it changes.
     pub fn begin_change(self: &Arc<Self>, directories: Vec<u64>, inodes: Vec<u64>) -> Option<Change> {

@@ -289,6 +289,12 @@ impl Table {
         self.names.lock().get(&Name::new(parent, name)).copied()
     }
 
+    /// The directories of the names by which the kernel knows an inode.
+    pub fn parents(&self, node: u64) -> Vec<u64> {
+        let shard = self.shard(node).lock();
+        shard.get(&node).map_or(Vec::new(), |known| known.names.iter().map(|known| known.name.parent).collect())
+    }
+
     /// What may be valid of an inode.
     pub fn valid(&self, node: u64, now: Instant) -> Valid {
         let shard = self.shard(node).lock();

@@ -35,6 +35,7 @@ impl Dispatcher {
     /// the mount down: its request is answered with EIO by the responder's drop. State is behind
     /// locks that do not poison.
     pub fn serve(&self, incoming: Incoming<'_>, data: Bytes, responder: Responder) {
+        rt::real::message_came();
         if let Err(panicked) = contain::catch(None, || self.begin(incoming, data, responder)) {
             report(&panicked);
         }

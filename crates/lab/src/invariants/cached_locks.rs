@@ -17,17 +17,18 @@
 //!   knew.
 //! - An inode that is gone has no locks. Nothing of it can change any more.
 
+use std::sync::Arc;
+
 use crate::{
     cluster::{Cluster, client_host},
-    server::{MDT, Role},
+    server::Role,
     upper_cache::UpperCopies,
     workload::Verdict,
 };
 use client::{FileSystem, ServedLock};
 use mds::Mdt;
-use rpc::message::lock::InodeBits;
-use std::sync::Arc;
-use types::{ClientId, InodeNumber};
+use rpc::message::{lock::InodeBits, mgs::TargetRole};
+use types::{ClientId, InodeNumber, MdtIndex};
 
 /// Checks after every step from now on; a violation ends the run.
 pub(super) fn watch(cluster: &Cluster) {
@@ -42,14 +43,21 @@ pub(super) fn watch(cluster: &Cluster) {
 
 fn check(cluster: &Cluster) -> Verdict {
     let (clients, above) = (cluster.file_systems(), cluster.upper_caches());
-    let check = |mdt: &Arc<Mdt>| check_all(mdt, &clients).and_then(|()| check_above(mdt, &above));
-    let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map_or(Ok(()), check);
-    cluster.inspect(Role::Mds, look).unwrap_or(Ok(()))
+    let look = |role: Role| {
+        let check = |serving: &crate::server::Serving| match (&serving.mdt, role.target()) {
+            (Some(mdt), Some(TargetRole::Mdt(index))) => {
+                check_all((mdt, index), &clients).and_then(|()| check_above(mdt, &above))
+            }
+            _ => Ok(()),
+        };
+        cluster.inspect(role, check).unwrap_or(Ok(()))
+    };
+    cluster.mds_roles().try_for_each(look)
 }
 
-fn check_all(mdt: &Mdt, clients: &[(u16, Arc<FileSystem>)]) -> Verdict {
+fn check_all((mdt, index): (&Mdt, MdtIndex), clients: &[(u16, Arc<FileSystem>)]) -> Verdict {
     for (number, file_system) in clients {
-        let Some((client, locks)) = file_system.served_locks(MDT) else { continue };
+        let Some((client, locks)) = file_system.served_locks(index) else { continue };
         let Some((lock, known)) = unknown(&locks, |lock| mdt.cached_by_lock(client, lock.inode, lock.handle)) else {
             continue;
         };

@@ -13,6 +13,9 @@
 //! What is true of one server alone is asserted by the server itself (`mds::audit` after each
 //! commit); what needs requests, as reading data back, is in [`crate::checkers`].
 //!
+//! A snapshot has one MDT. With several, [`names_over_mdts`] is checked instead, which compares
+//! them.
+//!
 //! One invariant is checked after every step, because a violation of it may last for a step only:
 //! [`cached_locks`].
 //!
@@ -24,6 +27,7 @@ mod destroyed;
 mod invariant;
 mod layout_fences;
 mod maps;
+mod names_over_mdts;
 mod numbers;
 mod objects;
 mod refusals;

@@ -82,7 +82,7 @@ mod tests {
     fn a_power_loss_of_the_mdt_may_leave_objects_behind() {
         let mut snapshot = sound();
         mdt(&mut snapshot).inodes.remove(&FILE);
-        snapshot.lost_power.insert(Role::Mds);
+        snapshot.lost_power.insert(Role::Mds(0));
         assert_eq!(Objects.check(&snapshot), Ok(()));
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let copied = ost(&mut snapshot).objects.remove(&object(FILE, 0)).unwrap();
         snapshot.osts.get_mut(&SECOND).unwrap().objects.insert(object(FILE, 0), copied);
         assert!(Objects.check(&snapshot).is_err());
-        snapshot.lost_power.insert(Role::Mds);
+        snapshot.lost_power.insert(Role::Mds(0));
         assert_eq!(Objects.check(&snapshot), Ok(()));
     }
 }

@@ -115,7 +115,7 @@ mod tests {
         inode(&mut snapshot, FILE).attributes.size += 1;
         let violation = ServedIsTrue.check(&snapshot).unwrap_err();
         assert!(violation.starts_with("client0 serves"), "{violation}");
-        snapshot.lost_power = [Role::Mds].into();
+        snapshot.lost_power = [Role::Mds(0)].into();
         assert_eq!(ServedIsTrue.check(&snapshot), Ok(()), "it may have been lost");
     }
 

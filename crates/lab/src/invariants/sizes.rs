@@ -80,7 +80,7 @@ mod tests {
         let mut snapshot = sound();
         ost(&mut snapshot).objects.remove(&object(FILE, 0));
         assert!(Sizes.check(&snapshot).is_err());
-        for lost in [Role::Oss(FIRST.0), Role::Mds] {
+        for lost in [Role::Oss(FIRST.0), Role::Mds(0)] {
             snapshot.lost_power = [lost].into();
             assert_eq!(Sizes.check(&snapshot), Ok(()), "{lost} lost power");
         }

@@ -152,7 +152,7 @@ impl Snapshot {
 
     /// Whether the MDT has ever lost power, and with it changes that others had seen.
     pub fn mdt_lost_power(&self) -> bool {
-        self.lost_power.contains(&Role::Mds)
+        self.lost_power.contains(&Role::Mds(0))
     }
 
     /// Whether an OST has ever lost power.

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Invariant, Snapshot, all, cached_locks};
+use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
@@ -30,7 +30,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From now on all invariants are checked again and again.
+    /// From now on all invariants are checked again and again. With several MDTs only those between
+    /// them are, and those about locks: a snapshot has one MDT.
     pub fn begin(cluster: &Cluster) -> Watch {
         let watch = Watch::default();
         cached_locks::watch(cluster);
@@ -60,6 +61,10 @@ impl Watch {
 }
 
 fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
+    if cluster.options().mdts > 1 {
+        let checked = names_over_mdts::check(cluster);
+        return checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"));
+    }
     let snapshot = Snapshot::of(cluster)?;
     for invariant in invariants {
         let checked = invariant.check(&snapshot);

@@ -24,7 +24,11 @@ pub fn with_cluster<T: Send + 'static>(
     (osts, clients): (u16, u16),
     scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
-    with_options(seed, ClusterOptions { osts, osts_per_server: 1, clients, settings: settings(seed) }, scenario)
+    with_options(
+        seed,
+        ClusterOptions { mdts: 1, osts, osts_per_server: 1, clients, settings: settings(seed) },
+        scenario,
+    )
 }
 
 /// As [`with_cluster`], on a cluster with these options.

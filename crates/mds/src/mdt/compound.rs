@@ -76,7 +76,7 @@ impl Mdt {
     ) -> FsResult<(MdtReply, Bytes)> {
         compound.check()?;
         let new = new_data(compound, &call.bulk)?;
-        if let Some(reply) = self.repeated(call).await? {
+        if let Some(reply) = self.first_answer(call, row).await? {
             return Ok((reply, Bytes::new()));
         }
         let mut refreshed = false;

@@ -13,6 +13,7 @@ use rpc::{
         lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
         mdt_peer::Part,
+        session::feature,
     },
     stored_reply,
 };
@@ -48,7 +49,7 @@ impl Handler for Mdt {
                 return Answer::new(Err(error));
             }
             self.cancel_locks(call.client, &call.extension.cancels);
-            match self.serve(&call).await {
+            match self.serve(&call).await.and_then(|served| readable(&call, served)) {
                 Ok(Served { reply, bulk, told }) => {
                     let Told { change, granted, changed, data, unregistered } = told;
                     let told = change.told(self.era.count(), self.store.last_durable());
@@ -197,6 +198,16 @@ impl From<MdtReply> for Served {
     }
 }
 
+/// A reply, unless its client cannot read it: one that does not know of several MDTs.
+fn readable(call: &Call, served: Served) -> FsResult<Served> {
+    match served.reply {
+        MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
+            Err(FsError::NotSupported)
+        }
+        _ => Ok(served),
+    }
+}
+
 impl Mdt {
     async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<Served> {
         let Request::Mdt(request) = &call.request else {
@@ -205,9 +216,6 @@ impl Mdt {
         let row = row(request);
         if let Some(counter) = row.counter {
             self.statistics.count(counter);
-        }
-        if row.places_objects && !self.map_is_known(call.client) {
-            return Ok(MdtReply::Waiting.into());
         }
         let mut told = Told::default();
         let reply = match row.answering {
@@ -257,6 +265,17 @@ impl Mdt {
         Ok(Served { reply, bulk: Bytes::new(), told })
     }
 
+    /// The answer to a request that is not executed: to a repetition; and to one that needs OSTs,
+    /// as long as there is no map. In this order: a client that is to ask again does so with a new
+    /// request, which would be executed a second time.
+    pub(super) async fn first_answer(&self, call: &Call, row: &MdtRow<'_>) -> FsResult<Option<MdtReply>> {
+        if let Some(reply) = self.repeated(call).await? {
+            return Ok(Some(reply));
+        }
+        let waits = row.places_objects && !self.map_is_known(call.client);
+        Ok(waits.then_some(MdtReply::Waiting))
+    }
+
     /// Whether there was a map since this start: until then there is no OST to place a file on, and
     /// the client is told when there is.
     fn map_is_known(&self, client: ClientId) -> bool {
@@ -275,7 +294,7 @@ impl Mdt {
         /// Each time but the first, the name led elsewhere than before, or the other MDT has
         /// started again.
         const PREPARATIONS: usize = 16;
-        if let Some(reply) = self.repeated(call).await? {
+        if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };

@@ -13,14 +13,14 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rpc::{
-    Endpoint,
+    Answered, Endpoint, Question,
     message::{
         MdtReply, MdtRequest,
         mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
     },
     unexpected,
 };
-use rt::clock;
+use rt::{Instant, clock};
 use types::{
     FsError, FsResult, MdtIndex,
     limits::{BODY_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX},
@@ -42,6 +42,8 @@ const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "t
 /// See the module documentation.
 pub(crate) struct MdtProxy {
     mdt: MdtIndex,
+    /// When it began.
+    begun: Instant,
     pub(super) connection: ProxyConnection,
 }
 
@@ -70,7 +72,7 @@ impl MdtProxy {
     pub fn start(mdt: &Arc<Mdt>, peer: MdtIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
         let wakeup = mdt.namespace().peer_wakeup(peer);
         let connection = ProxyConnection::new(mdt.import_of(peer, endpoint), active, wakeup);
-        let proxy = Arc::new(MdtProxy { mdt: peer, connection });
+        let proxy = Arc::new(MdtProxy { mdt: peer, begun: mdt.seams.clock.now(), connection });
         mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
         proxy
     }
@@ -192,15 +194,46 @@ impl MdtProxy {
         }
     }
 
-    /// Has the MDT prepare a part.
-    pub async fn prepare(&self, operation: OperationId, part: Part) -> FsResult<Prepared> {
-        if !self.connection.is_active() {
-            return Err(FsError::NoDeviceOrAddress);
+    /// Waits until requests to the MDT can go out. `NoDeviceOrAddress`: it is not in use.
+    pub async fn ready(&self) -> FsResult<()> {
+        match self.connection.is_active() {
+            true => self.connection.import.connected().await,
+            false => Err(FsError::NoDeviceOrAddress),
         }
-        let request = Prepare { operation, part };
-        match self.call(MdtRequest::Prepare(request)).await? {
-            MdtReply::Prepared(prepared) => Ok(prepared),
-            reply => Err(unexpected(reply)),
+    }
+
+    /// What a client is told while requests to the MDT cannot go out: to ask again, until it has
+    /// been silent for the timeout of requests.
+    pub fn absence(&self, mdt: &Mdt) -> FsError {
+        let import = &self.connection.import;
+        let silence = mdt.seams.clock.now().since(import.last_heard().max(self.begun));
+        if silence < mdt.options.import.timeout {
+            return FsError::AwaitsMdt(self.mdt);
+        }
+        let seconds = u32::try_from(silence.as_secs()).unwrap_or(u32::MAX);
+        let cause = import.cause().map(|cause| cause.to_string());
+        FsError::Unreachable { target: import.target().to_owned(), seconds, cause }
+    }
+
+    /// Has the MDT prepare a part. Completes when it has answered, or never will: from then on
+    /// nothing is prepared because of this.
+    pub async fn prepare(&self, mdt: &Mdt, operation: OperationId, part: Part) -> FsResult<Prepared> {
+        let request = MdtRequest::Prepare(Prepare { operation, part });
+        loop {
+            let mut late = None;
+            let outcome = self.connection.import.call(Question::with_late_outcome(request.clone(), &mut late)).await;
+            if let Some(late) = late {
+                // It may be executed yet.
+                late.known().await;
+            }
+            let is_wanted = || !self.connection.ended() && mdt.namespace().volatile.peers.is_running(operation);
+            match outcome {
+                // The MDT has started again, or ended the session with all its requests.
+                Err(FsError::Evicted) if is_wanted() => {}
+                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(prepared),
+                Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -44,7 +44,13 @@ use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
-use self::{mdt_proxy::MdtProxy, ost_proxy::OstProxy, peers::OtherMdt, revoker::Revoker, waiter::Waiter};
+use self::{
+    mdt_proxy::MdtProxy,
+    ost_proxy::OstProxy,
+    peers::{OtherMdt, PEER_WAIT},
+    revoker::Revoker,
+    waiter::Waiter,
+};
 use crate::{
     error::store_error,
     namespace::{Attempt, Attempts, Namespace, Obstacle},
@@ -258,6 +264,7 @@ impl Mdt {
         mut attempt: impl FnMut(&mut Namespace, &mut Attempts) -> Attempt<T>,
     ) -> FsResult<T> {
         let mut preparing = self.preparing();
+        let mut peers_until = None;
         loop {
             let mut once = |namespace: &mut Namespace| {
                 let outcome = attempt(namespace, &mut preparing.attempts);
@@ -279,7 +286,10 @@ impl Mdt {
                 }
                 Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(waiter, change).await?,
                 Attempt::Blocked(Obstacle::FormerClients(progress)) => self.unless_stopped(waiter, progress).await?,
-                Attempt::Blocked(Obstacle::Peers(progress)) => Box::pin(self.unless_left(waiter, progress)).await?,
+                Attempt::Blocked(Obstacle::Peer(peer, progress)) => {
+                    let until = *peers_until.get_or_insert_with(|| self.seams.clock.now() + PEER_WAIT);
+                    Box::pin(self.progress_of_peer((peer, until), waiter, progress)).await?;
+                }
             }
         }
     }

@@ -1,22 +1,33 @@
 //! This MDT among others: begins to speak with them when the map has some, and coordinates
 //! operations that have parts at them.
+//!
+//! A request that depends on an MDT which is not there, or has something in doubt, does not wait
+//! for it long: its client has a slot as long as it does. It is answered `AwaitsMdt`, and its
+//! client asks again, if the caller still wants to know.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rpc::{
     Endpoint,
-    message::mdt_peer::{OperationId, Part},
+    message::mdt_peer::{OperationId, Part, Prepared},
 };
+use rt::{Instant, clock};
+use tokio::sync::oneshot;
 use types::{FsError, FsResult, MdtIndex};
 
 use super::{Mdt, mdt_proxy::MdtProxy, waiter::Waiter};
 use crate::{
-    peers::PreparedOperation,
+    peers::{GivenUp, PreparedOperation},
     tables::{COUNTERS, DECISIONS, counter},
 };
 
 /// Pause after something that the store refused.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long a request waits for another MDT before its client is told to ask again: some round
+/// trips and flushes, after which most of what is in doubt is decided. A client with requests in
+/// all its slots sends hundreds per second besides those that wait.
+pub(super) const PEER_WAIT: Duration = Duration::from_millis(100);
 
 /// Bits of a start's number that count the starts of one power-loss era.
 const COUNT_BITS: u32 = 32;
@@ -122,16 +133,59 @@ impl Mdt {
         self.mdt_proxies.lock().get(&peer).cloned().ok_or(FsError::NoDeviceOrAddress)
     }
 
+    /// Waits for progress with what another MDT has in doubt, until a time; longer if the client
+    /// of the request does not ask again.
+    pub(super) async fn progress_of_peer<T>(
+        &self,
+        (peer, until): (MdtIndex, Instant),
+        waiter: Option<Waiter>,
+        progress: impl Future<Output = T>,
+    ) -> FsResult<T> {
+        let progress = self.unless_left(waiter, progress);
+        if waiter.is_none_or(|waiter| !waiter.asks_again) {
+            return progress.await;
+        }
+        clock::timeout_at(&*self.seams.clock, until, progress).await.unwrap_or(Err(FsError::AwaitsMdt(peer)))
+    }
+
     /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there
-    /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer.
+    /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer; `AwaitsMdt`: the
+    /// client is to ask again.
     pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+        loop {
+            match self.prepare_once(peer, part.clone(), waiter).await {
+                Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => {
+                    let pause = clock::sleep(&*self.seams.clock, PEER_WAIT);
+                    self.unless_left(Some(waiter), pause).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+        let until = self.seams.clock.now() + PEER_WAIT;
         let mut known = self.mdts_known.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let map = async { drop(known.wait_for(|known| *known).await) };
-        self.unless_left(Some(waiter), map).await?;
+        self.progress_of_peer((self.options.index, until), Some(waiter), map).await?;
         let proxy = self.mdt_proxy(peer)?;
-        let operation = self.namespace().volatile.peers.run(self.options.index);
-        match self.unless_left(Some(waiter), proxy.prepare(operation, part.clone())).await {
+        match self.progress_of_peer((peer, until), Some(waiter), proxy.ready()).await {
+            Err(FsError::AwaitsMdt(_)) => return Err(proxy.absence(self)),
+            ready => ready??,
+        }
+        let begun = self.namespace().volatile.peers.run(self.options.index);
+        let operation = begun.ok_or(FsError::AwaitsMdt(peer))?;
+        let answer = self.begin_to_prepare(&proxy, operation, part.clone())?;
+        // An MDT that is there answers in time: it does not wait long for others either.
+        let answered = async {
+            tokio::select! {
+                biased;
+                answered = answer => answered.unwrap_or(Err(FsError::NoDevice)),
+                () = proxy.connection.import.disconnected(), if waiter.asks_again => Err(FsError::AwaitsMdt(peer)),
+            }
+        };
+        match self.unless_left(Some(waiter), answered).await {
             Ok(Ok(prepared)) => Ok(PreparedOperation { operation, peer, part, prepared }),
             Ok(Err(error)) | Err(error) => {
                 self.give_up(operation, peer);
@@ -140,9 +194,34 @@ impl Mdt {
         }
     }
 
+    /// Asks the other MDT in a task that ends when it has answered, also if nobody waits any more:
+    /// only then can an Abort follow.
+    fn begin_to_prepare(
+        &self,
+        proxy: &Arc<MdtProxy>,
+        operation: OperationId,
+        part: Part,
+    ) -> FsResult<oneshot::Receiver<FsResult<Prepared>>> {
+        let mdt = self.me.upgrade().ok_or(FsError::NoDevice)?;
+        let (tell, answer) = oneshot::channel();
+        let (proxy, this) = (proxy.clone(), mdt.clone());
+        let ask = async move {
+            let outcome = proxy.prepare(&this, operation, part).await;
+            let given_up = this.namespace().volatile.peers.answered(operation);
+            match given_up {
+                // Its request may have ended this moment, and gives it up then.
+                GivenUp::Nothing => drop(tell.send(outcome)),
+                GivenUp::Abort => proxy.abort(&this, operation).await,
+            }
+        };
+        mdt.spawn("mdt_prepare", ask);
+        Ok(answer)
+    }
+
     /// An operation that was not decided will not be: what is prepared for it ends.
     pub(super) fn give_up(&self, operation: OperationId, peer: MdtIndex) {
-        if !self.namespace().volatile.peers.give_up(operation) {
+        let given_up = self.namespace().volatile.peers.give_up(operation);
+        if given_up == GivenUp::Nothing {
             return;
         }
         if let (Ok(proxy), Some(mdt)) = (self.mdt_proxy(peer), self.me.upgrade()) {

@@ -1,6 +1,9 @@
 //! A request as it waits for clients or for other MDTs.
 
-use rpc::Call;
+use rpc::{
+    Call,
+    message::{MdtRequest, Request, session::feature},
+};
 use types::ClientId;
 
 /// See the module documentation.
@@ -10,10 +13,15 @@ pub(crate) struct Waiter {
     pub client: ClientId,
     /// The service whose thread it has; it waits as none of them.
     pub service: &'static str,
+    /// Whether its client asks again if it is told that another MDT has to answer first. Otherwise
+    /// it waits here, and has a slot as long as it does. Tools that check do.
+    pub asks_again: bool,
 }
 
 impl Waiter {
     pub fn of(call: &Call, service: &'static str) -> Self {
-        Self { client: call.client, service }
+        let checks = matches!(&call.request, Request::Mdt(MdtRequest::Check(..) | MdtRequest::RepairSize(..)));
+        let asks_again = call.features & feature::SEVERAL_MDTS != 0 && !checks;
+        Self { client: call.client, service, asks_again }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
 fn is_grantable(txn: &Transaction<'_>, claim: &LockClaim) -> bool {
     // One that is damaged or missing must not fail the others.
     let Ok(Some(inode)) = txn.find_inode(claim.inode) else { return false };
-    if txn.volatile.peers.is_locked(claim.inode) {
+    if txn.volatile.peers.locked_by(claim.inode).is_some() {
         return false;
     }
     let client = txn.context.client;

@@ -173,7 +173,8 @@ pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Foun
         | OstRequest::Ping
         | OstRequest::Disconnect
         | OstRequest::Fence(..)
-        | OstRequest::Check(_) => return Err(txn.misdirected("reads of data on an MDT")),
+        | OstRequest::Check(_)
+        | OstRequest::Extents(_) => return Err(txn.misdirected("reads of data on an MDT")),
     };
     Ok(Found::Reply(reply))
 }

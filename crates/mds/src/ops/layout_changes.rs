@@ -170,6 +170,9 @@ fn beginning(
     if inode.attributes.links > 0 || inode.epoch != epoch || !alone || !is_at_rest(txn, inode) {
         return Err(FsError::Busy);
     }
+    if !txn.is_here(like) {
+        return Err(FsError::CrossDevice);
+    }
     let like = txn.inode(like)?;
     new_layout(txn, spec, &like, known.generation)
 }

@@ -27,7 +27,7 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
     let start = txn.volatile.peers.start();
     if start == 0 {
         // Until then an answer would belong to no start.
-        return txn.wait_for_peers();
+        return txn.wait_for_peer(txn.mdt);
     }
     if operation.start < txn.volatile.peers.start_of(operation.coordinator) {
         return Err(FsError::Stale);

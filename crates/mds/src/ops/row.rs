@@ -212,8 +212,9 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
             let lasts = !matches!(prepare.part, Part::MakeDirectory);
             MdtRow { durable: lasts, ..row(C::Session) }
         }
-        R::Abort(_) | R::Join(_) => row(C::Session).served_by(RECOVERY_SERVICE),
-        R::Decisions(_) => row(C::Session).served_by(RECOVERY_SERVICE).durable(),
+        R::Abort(_) => row(C::Session).served_by(RECOVERY_SERVICE),
+        // The answer to Join names decisions, for which the other MDT waits then.
+        R::Join(_) | R::Decisions(_) => row(C::Session).served_by(RECOVERY_SERVICE).durable(),
         R::RemoteNames(..) => row(C::Check).served_by(PAGE_SERVICE),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),

@@ -77,6 +77,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     if first.inode == second.inode {
         return Err(FsError::Invalid);
     }
+    if !txn.is_here(first.inode) || !txn.is_here(second.inode) {
+        return Err(FsError::CrossDevice);
+    }
     if txn.volatile.recovery.running() {
         txn.wait_for_recovery();
         return Ok(MdtReply::Waiting);

@@ -35,13 +35,16 @@ impl Transaction<'_> {
     /// An inode that the caller looked up earlier: if it is gone, the answer is `Stale`. Waits if
     /// other MDTs have in doubt whether it exists.
     pub fn inode(&self, number: InodeNumber) -> FsResult<Inode> {
-        if self.volatile.peers.is_locked(number) {
-            return self.wait_for_peers();
+        if let Some(mdt) = self.volatile.peers.locked_by(number) {
+            return self.wait_for_peer(mdt);
         }
         match self.find_inode(number)? {
             Some(inode) => Ok(inode),
-            None if self.volatile.peers.may_come() && number.mdt() == self.mdt => self.wait_for_peers(),
-            None => Err(FsError::Stale),
+            None if number.mdt() != self.mdt => Err(FsError::Stale),
+            None => match self.volatile.peers.may_come_from(self.mdt) {
+                Some(mdt) => self.wait_for_peer(mdt),
+                None => Err(FsError::Stale),
+            },
         }
     }
 

@@ -103,7 +103,7 @@ pub(crate) struct Transaction<'n> {
     /// What another MDT has to prepare first.
     needs: Option<(MdtIndex, Part)>,
     /// It came to what waits for other MDTs.
-    awaits_peers: Cell<bool>,
+    awaits_peer: Cell<Option<MdtIndex>>,
 }
 
 /// What a successful operation wants to be changed.
@@ -206,7 +206,7 @@ impl<'n> Transaction<'n> {
             lacks_osts: false,
             prepared: None,
             needs: None,
-            awaits_peers: Cell::new(false),
+            awaits_peer: Cell::new(None),
         }
     }
 

@@ -53,18 +53,18 @@ impl Transaction<'_> {
         self.changes.withdrawn.push((inode, bits));
     }
 
-    /// The operation has come to what another MDT has in doubt: it is tried again when that is
+    /// The operation has come to what this other MDT has in doubt: it is tried again when that is
     /// known. One that cannot wait fails.
-    pub fn wait_for_peers<T>(&self) -> FsResult<T> {
+    pub fn wait_for_peer<T>(&self, mdt: MdtIndex) -> FsResult<T> {
         if self.loading.is_some() && !self.has_touched() {
-            self.awaits_peers.set(true);
+            self.awaits_peer.set(Some(mdt));
         }
         Err(FsError::Busy)
     }
 
-    /// Whether what it fails with is no answer, because it waits for other MDTs.
-    pub fn awaits_peers(&self) -> bool {
-        self.awaits_peers.get()
+    /// The MDT for which it waits: what it fails with is no answer.
+    pub fn awaits_peer(&self) -> Option<MdtIndex> {
+        self.awaits_peer.get()
     }
 
     /// A number never used before, for an inode that another MDT may decide to make.

@@ -102,7 +102,7 @@ impl Transaction<'_> {
 
     /// Whether the attempt has missed something: what it fails with is no answer.
     pub fn is_given_up(&self) -> bool {
-        self.awaits_peers() || self.loading.is_some_and(kv::Loading::is_given_up)
+        self.awaits_peer().is_some() || self.loading.is_some_and(kv::Loading::is_given_up)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A device whose writes wait while a gate is closed, or panic.
+//! A device whose writes or flushes wait while a gate is closed, or whose writes panic.
 
 use std::{
     io,
@@ -17,6 +17,7 @@ use types::SpaceUsage;
 #[derive(Default)]
 pub struct Gate {
     closed: watch::Sender<bool>,
+    flushes_closed: watch::Sender<bool>,
     panics: AtomicBool,
 }
 
@@ -27,6 +28,15 @@ impl Gate {
 
     pub fn open(&self) {
         self.closed.send_replace(false);
+    }
+
+    /// Nothing becomes durable.
+    pub fn close_flushes(&self) {
+        self.flushes_closed.send_replace(true);
+    }
+
+    pub fn open_flushes(&self) {
+        self.flushes_closed.send_replace(false);
     }
 
     /// The next write panics in the task that writes.
@@ -50,12 +60,23 @@ impl Device for Gated {
         Box::pin(async move {
             assert!(!gate.panics.swap(false, Ordering::SeqCst), "the panic of this test");
             gate.closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
-            device.write(&file, offset, pieces).await
+            // A device takes time: others go on, or die, before and after.
+            tokio::task::yield_now().await;
+            let written = device.write(&file, offset, pieces).await;
+            tokio::task::yield_now().await;
+            written
         })
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
-        self.device.flush(file)
+        let (device, gate, file) = (self.device.clone(), self.gate.clone(), file.to_owned());
+        Box::pin(async move {
+            gate.flushes_closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
+            tokio::task::yield_now().await;
+            let flushed = device.flush(&file).await;
+            tokio::task::yield_now().await;
+            flushed
+        })
     }
 
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {

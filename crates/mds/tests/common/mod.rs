@@ -8,6 +8,7 @@ pub mod holders;
 pub mod log;
 pub mod ost;
 pub mod several;
+pub mod steps;
 
 use std::{
     collections::BTreeMap,

@@ -21,7 +21,12 @@ use rt::{
 use tokio::task::JoinSet;
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
 
-use super::{absent_osts, create_request, created, entry, root};
+use super::{
+    absent_osts, create_request, created, entry,
+    gate::{Gate, Gated},
+    root,
+    steps::{Stepped, Steps},
+};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -29,11 +34,12 @@ const LEASE: Duration = Duration::from_secs(600);
 struct Process {
     /// `None`: it has ended.
     tasks: Mutex<Option<JoinSet<()>>>,
+    steps: Arc<Steps>,
 }
 
 impl Process {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { tasks: Mutex::new(Some(JoinSet::new())) })
+    fn new(steps: Arc<Steps>) -> Arc<Self> {
+        Arc::new(Self { tasks: Mutex::new(Some(JoinSet::new())), steps })
     }
 
     /// All tasks end where they are.
@@ -53,7 +59,7 @@ impl Process {
 impl Spawn for Process {
     fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) {
         if let Some(tasks) = &mut *self.tasks.lock() {
-            tasks.spawn(future);
+            tasks.spawn(Stepped { steps: self.steps.clone(), task: future });
         }
     }
 
@@ -70,6 +76,8 @@ pub struct Node {
     process: Arc<Process>,
     boot: u64,
     device: MemoryDevice,
+    /// Of the device.
+    pub gate: Arc<Gate>,
     cold: MemoryCold,
     options: MdtOptions,
     pub mdt: Arc<Mdt>,
@@ -86,7 +94,7 @@ fn target(index: MdtIndex) -> String {
 }
 
 /// A client that had nothing open.
-struct ComesBack;
+pub struct ComesBack;
 
 impl Recovery for ComesBack {
     fn recover(&self, import: &Import, _: bool) -> BoxFuture<'_, FsResult<()>> {
@@ -110,7 +118,7 @@ fn address(index: MdtIndex, port: u16) -> Address {
 }
 
 /// An MDT that died is back at once.
-fn import_options() -> ImportOptions {
+pub fn import_options() -> ImportOptions {
     ImportOptions { backoff_min: Duration::from_millis(1), backoff_max: Duration::from_millis(5), ..Default::default() }
 }
 
@@ -121,13 +129,13 @@ fn connect(seams: &Seams, index: MdtIndex, principal: Principal) -> Import {
 }
 
 impl Node {
-    async fn new(network: &MemoryTransport, index: MdtIndex) -> Self {
+    async fn new(network: &MemoryTransport, steps: Arc<Steps>, index: MdtIndex, peer_timeout: Duration) -> Self {
         let boot = 1;
         let seams = seams(network, 7 + u64::from(index.0));
         let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("test", index);
         options.keys = rpc::Keyring::of_test();
-        options.import = import_options();
+        options.import = ImportOptions { timeout: peer_timeout, ..import_options() };
         options.store = kv::Config::small();
         // Only what is waited for is durable.
         options.store.commit_interval = Duration::from_secs(3600);
@@ -137,11 +145,12 @@ impl Node {
         let (journal, tables) = (Arc::new(device.clone()), Arc::new(cold.clone()));
         let (config, owner) = (options.store.clone(), Credentials::root());
         Mdt::format(&seams, journal, tables, config, "test", index, &owner).await.expect("an empty store is formatted");
-        let process = Process::new();
-        let (mdt, server) = open(&seams, &process, boot, (&device, &cold), &options).await;
+        let process = Process::new(steps);
+        let gate = Arc::new(Gate::default());
+        let (mdt, server) = open(&seams, &process, boot, (&device, &gate, &cold), &options).await;
         let import = connect(&seams, index, Principal::of_test(1, Role::Client));
         let tool = connect(&seams, index, Principal::of_test(9, Role::Tool));
-        Self { index, seams, process, boot, device, cold, options, mdt, server, import, tool }
+        Self { index, seams, process, boot, device, gate, cold, options, mdt, server, import, tool }
     }
 
     /// The process dies; it is started again by [`Node::start`].
@@ -160,8 +169,9 @@ impl Node {
 
     /// Starts after the end of the process.
     pub async fn start(&mut self) {
-        self.process = Process::new();
-        let stored = (&self.device, &self.cold);
+        self.process = Process::new(self.process.steps.clone());
+        self.gate.open_flushes();
+        let stored = (&self.device, &self.gate, &self.cold);
         (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, &self.options).await;
     }
 
@@ -173,6 +183,12 @@ impl Node {
     /// Another caller.
     pub fn connect(&self, number: u64, role: Role) -> Import {
         connect(&self.seams, self.index, Principal::of_test(number, role))
+    }
+
+    /// A client with these options.
+    pub fn connect_with(&self, number: u64, options: ImportOptions, recovery: Arc<dyn Recovery>) -> Import {
+        let principal = Principal::of_test(number, Role::Client);
+        Import::new(self.seams.clone(), &target(self.index), endpoint(self.index), principal, options, Some(recovery))
     }
 
     pub async fn stat(&self, inode: InodeNumber) -> FsResult<Entry> {
@@ -225,11 +241,13 @@ pub fn remove(parent: InodeNumber, name: &str, directory: bool) -> MdtRequest {
     MdtRequest::Unlink(root(), Unlink { parent, name: name.as_bytes().to_vec(), directory })
 }
 
-/// Calls, once more if a session has to begin: what is repeated has not been executed.
+/// Calls, once more if a session has to begin or another MDT has to answer first: what is repeated
+/// has not been executed.
 pub async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
     loop {
         match import.call(request.clone()).await {
             Err(FsError::Evicted) => {}
+            Err(FsError::AwaitsMdt(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
             answered => return Ok(answered?.reply),
         }
     }
@@ -239,11 +257,12 @@ async fn open(
     seams: &Seams,
     process: &Arc<Process>,
     boot: u64,
-    (device, cold): (&MemoryDevice, &MemoryCold),
+    (device, gate, cold): (&MemoryDevice, &Arc<Gate>, &MemoryCold),
     options: &MdtOptions,
 ) -> (Arc<Mdt>, Arc<Server>) {
     let seams = Seams { clock: Arc::new(HostClock { boot }), spawn: process.clone(), ..seams.clone() };
-    let (device, cold) = (Arc::new(device.clone()), Arc::new(cold.clone()));
+    let gated = Gated { device: device.clone(), gate: gate.clone() };
+    let (device, cold) = (Arc::new(gated), Arc::new(cold.clone()));
     let mdt = Mdt::open(seams.clone(), device, cold, options.clone()).await.expect("a formatted store opens");
     mdt.update_map(&absent_osts(1));
     let server = Server::new(seams, ServerOptions::new(rpc::Keyring::of_test()));
@@ -255,16 +274,21 @@ async fn open(
 }
 
 /// All of them.
-pub struct Cluster(pub Vec<Node>);
+pub struct Cluster(pub Vec<Node>, pub Arc<Steps>);
 
 impl Cluster {
     pub async fn new(count: u16) -> Self {
+        Self::with_timeout(count, Duration::from_secs(100)).await
+    }
+
+    /// MDTs that call another one unreachable when it has been silent for so long.
+    pub async fn with_timeout(count: u16, peer_timeout: Duration) -> Self {
         let network = MemoryTransport::new();
-        let mut nodes = Vec::new();
+        let (mut nodes, steps) = (Vec::new(), Arc::new(Steps::default()));
         for index in 0..count {
-            nodes.push(Node::new(&network, MdtIndex(index)).await);
+            nodes.push(Node::new(&network, steps.clone(), MdtIndex(index), peer_timeout).await);
         }
-        let cluster = Self(nodes);
+        let cluster = Self(nodes, steps);
         cluster.update_map();
         cluster
     }

@@ -106,12 +106,19 @@ fn three(clients: &[&[Request]], crashes: u8, copies: u8) -> Case {
     let mut before = tree();
     before.extend([Mkdir(Place(ROOT, 3), T), Mkdir(Place(T, 1), X), Link(F, Place(T, 2)), Create(Place(A, 6), K)]);
     let clients = clients.iter().map(|client| client.to_vec()).collect();
-    Case { targets: 3, before, clients, crashes, copies, absent: None, rules: Rules::default() }
+    let rules = Rules::default();
+    Case { targets: 3, before, clients, crashes, copies, leaves: 0, late: false, absent: None, rules }
 }
 
 fn two(clients: &[&[Request]], crashes: u8, copies: u8) -> Case {
     let clients = clients.iter().map(|client| client.to_vec()).collect();
-    Case { targets: 2, before: tree(), clients, crashes, copies, absent: None, rules: Rules::default() }
+    let rules = Rules::default();
+    Case { targets: 2, before: tree(), clients, crashes, copies, leaves: 0, late: false, absent: None, rules }
+}
+
+/// A wait ends before what it waits for has come.
+fn leaving(case: Case) -> Case {
+    Case { leaves: 1, ..case }
 }
 
 /// Explores cases of which each must be right.
@@ -151,6 +158,18 @@ fn all_pairs_with_readers() {
 #[test]
 fn all_pairs_with_a_message_that_comes_twice() {
     all_right("pairs, one copy", pairs().into_iter().map(|(one, other)| two(&[&[one], &[other]], 0, 1)));
+}
+
+#[test]
+fn all_pairs_with_a_wait_that_ends() {
+    all_right("pairs, one wait ends", pairs().into_iter().map(|(one, other)| leaving(two(&[&[one], &[other]], 0, 0))));
+}
+
+#[test]
+fn each_operation_with_a_wait_that_ends_and_a_crash_or_a_copy() {
+    let each = |crashes, copies| operations().into_iter().map(move |one| leaving(two(&[&[one]], crashes, copies)));
+    all_right("one operation, a wait ends, a crash", each(1, 0));
+    all_right("one operation, a wait ends, a copy", each(0, 1));
 }
 
 #[test]
@@ -199,10 +218,13 @@ fn others_go_on_without_an_absent_target() {
     assert!(waits.is_err_and(|reason| reason.starts_with("somebody waits for ever")), "F is on the absent MDT");
 }
 
-/// The transport drops messages of an earlier start; the protocol does not rely on it.
+/// Requests of an earlier start arrive late.
+fn late(case: Case) -> Case {
+    Case { late: true, ..case }
+}
+
 #[test]
 fn late_messages_of_an_earlier_start_do_no_harm() {
-    let late = |case| Case { rules: Rules(Some(Rule::EarlierMessagesIgnored)), ..case };
     all_right("late messages", operations().into_iter().map(|one| late(two(&[&[one]], 2, 0))));
 }
 
@@ -219,13 +241,19 @@ fn needs(rule: Rule) -> Case {
             two(&[&[Unlink(Place(B, 1))]], 1, 0)
         }
         Rule::EarlierStartsAbort => two(&[&[Rmdir(Place(A, 3))]], 1, 0),
-        Rule::WelcomeAborts => two(&[&[Rmdir(Place(A, 3))]], 2, 0),
-        Rule::UnknownAborts => two(&[&[Link(G, Place(A, 4))]], 0, 1),
+        Rule::JoinedEnds => leaving(two(&[&[Rmdir(Place(A, 3))]], 1, 0)),
+        Rule::JoinedIsDurable => two(&[&[Rmdir(Place(A, 3))]], 2, 0),
+        Rule::FormerDecisionsFirst => two(&[&[Rmdir(Place(A, 3))], &[Create(Place(E, 1), FILE)]], 1, 0),
+        Rule::AbortsFollowAnswers => leaving(two(&[&[Link(G, Place(A, 4))]], 0, 0)),
+        Rule::PreparesOnce => two(&[&[Link(G, Place(A, 4))]], 0, 1),
+        Rule::LatePreparesRefused => late(two(&[&[Link(G, Place(A, 4))]], 1, 0)),
         Rule::ReadersWait => {
             two(&[&[Rename(Place(A, 1), Place(B, 4))], &[Lookup(Place(B, 4)), Lookup(Place(A, 1))]], 0, 0)
         }
         Rule::LostHoldsRestart => three(&[&[Rename(Place(B, 2), Place(T, 2))], &[Lookup(Place(T, 2)), Links(F)]], 1, 0),
-        Rule::HearBeforeServing => two(&[&[Unlink(Place(B, 1))], &[Lookup(Place(B, 1)), Links(F)]], 1, 0),
+        Rule::HearBeforeServing | Rule::JoinedNamesDecisions => {
+            two(&[&[Unlink(Place(B, 1))], &[Lookup(Place(B, 1)), Links(F)]], 1, 0)
+        }
         Rule::WritersWait | Rule::FreezeExcludesNames => {
             two(&[&[Rmdir(Place(A, 3))], &[Create(Place(E, 1), FILE)]], 0, 0)
         }
@@ -234,13 +262,12 @@ fn needs(rule: Rule) -> Case {
         Rule::NamesAreCompared => two(&[&[Create(Place(S, 1), FILE)], &[Link(F, Place(S, 1))]], 0, 0),
         Rule::TreeLock | Rule::LoopCheck => two(&[&[into_h], &[into_c]], 0, 0),
         Rule::TreeLockAlways => two(&[&[into_c], &[into_h]], 0, 0),
-        Rule::EarlierMessagesIgnored => unreachable!("the protocol does not rely on it"),
     }
 }
 
 #[test]
 fn no_rule_can_be_left_out() {
-    for rule in Rule::ALL.into_iter().filter(|rule| *rule != Rule::EarlierMessagesIgnored) {
+    for rule in Rule::ALL {
         let case = needs(rule);
         let right = explore(&case).unwrap_or_else(|reason| panic!("{rule:?}: {reason}"));
         let wrong = explore(&Case { rules: Rules(Some(rule)), ..case }).expect_err(&format!("{rule:?} is not needed"));

@@ -24,7 +24,7 @@ impl Node {
     pub(super) fn begin(&mut self, op: OpId, request: (u8, Request), source: Option<Ino>, actions: &mut Vec<Action>) {
         self.next = op.number + 1;
         let plan = self.plan(request.1, source);
-        self.running.insert(op, Running { request, source, plan, done: 0, waits: false });
+        self.running.insert(op, Running { request, source, plan, done: 0, is_asked: false, waits: false });
         self.advance(op, actions);
     }
 
@@ -44,7 +44,7 @@ impl Node {
         loop {
             let can_go_on = self.can_go_on(op);
             let running = self.running.get_mut(&op).expect("it runs");
-            running.waits = !can_go_on;
+            (running.waits, running.is_asked) = (!can_go_on, false);
             if !can_go_on {
                 return;
             }
@@ -81,13 +81,14 @@ impl Node {
     }
 
     /// Sends, perhaps again, what the present step of an operation asks another MDT.
-    pub(super) fn ask_others(&self, op: OpId, actions: &mut Vec<Action>) {
-        let running = &self.running[&op];
-        let step = (op, running.done as u8);
+    pub(super) fn ask_others(&mut self, op: OpId, actions: &mut Vec<Action>) {
         // Without a connection it is sent later.
         if self.known.iter().any(|(other, start)| *start == 0 && self.asks(op, *other)) {
             return;
         }
+        self.running.get_mut(&op).expect("it runs").is_asked = true;
+        let running = &self.running[&op];
+        let step = (op, running.done as u8);
         match &running.plan.steps[running.done] {
             Step::Acquire(target, parts) => {
                 let promise = running.plan.outcome == Outcome::Commit
@@ -149,25 +150,37 @@ impl Node {
         }
     }
 
-    /// Gives back what an attempt has locked, and perhaps locked.
+    /// Gives back what an attempt has locked. What it may have locked with its present step, at
+    /// another MDT that has not answered, it gives back when that one has.
     pub(super) fn release(&mut self, op: OpId, running: &Running, actions: &mut Vec<Action>) {
         self.holds.retain(|step, _| step.0 != op);
-        let asked = running.plan.steps.iter().take(running.done + 1);
-        let others: BTreeSet<Target> = asked
-            .filter_map(|step| match step {
-                Step::Acquire(target, _) if *target != self.me => Some(*target),
-                _ => None,
-            })
-            .collect();
+        let mut others = BTreeSet::new();
+        for (index, step) in running.plan.steps.iter().enumerate().take(running.done + 1) {
+            let Step::Acquire(target, _) = step else { continue };
+            if *target == self.me || index == running.done && !running.is_asked {
+                continue;
+            }
+            if index == running.done && self.rules.hold(Rule::AbortsFollowAnswers) {
+                self.ending.insert((op, index as u8), *target);
+            } else {
+                others.insert(*target);
+            }
+        }
         actions.extend(others.into_iter().map(|target| Action::Send(target, Message::Abort(op))));
     }
 
     pub(super) fn refused(&mut self, op: OpId, refusal: Refusal, actions: &mut Vec<Action>) {
+        self.running.get_mut(&op).expect("it runs").is_asked = false;
         match refusal {
             Refusal::Failed => {
                 let running = self.running.remove(&op).expect("it runs");
                 self.release(op, &running, actions);
                 actions.push(Action::Answer(running.request.0, Answer::Failed));
+            }
+            Refusal::Busy => {
+                let running = self.running.remove(&op).expect("it runs");
+                self.release(op, &running, actions);
+                actions.push(Action::AskAgain(running.request.0));
             }
             Refusal::Changed(at, found) => {
                 let running = self.running.get_mut(&op).expect("it runs");
@@ -199,12 +212,8 @@ impl Node {
         if self.is_at(step) && asked(&self.running[&step.0]) {
             self.running.get_mut(&step.0).expect("it runs").done += 1;
             self.advance(step.0, actions);
-        } else if !self.running.contains_key(&step.0) && self.rules.hold(Rule::UnknownAborts) {
-            if self.tables.is_logged(step.0) {
-                actions.push(Action::SendDurably(from, Message::Log(self.tables.log_for(from))));
-            } else {
-                actions.push(Action::Send(from, Message::Abort(step.0)));
-            }
+        } else if self.ending.remove(&step).is_some() {
+            actions.push(Action::Send(from, Message::Abort(step.0)));
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod cases;
 mod coordinator;
+mod joining;
 mod node;
 mod participant;
 mod plan;

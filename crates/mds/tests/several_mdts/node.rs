@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    joining::Joining,
     plan::{Plan, Step},
     rules::{Rule, Rules},
     tables::{Resource, Tables},
@@ -21,6 +22,10 @@ pub enum Event {
     Receive(Target, u8, Message),
     /// An operation that waits for its own MDT tries again.
     Wake(OpId),
+    /// Nobody waits for an operation any more: its client is gone, or is told to ask again.
+    Leave(OpId),
+    /// A Prepare has waited long enough.
+    Tire(Target, StepId),
 }
 
 /// What an MDT wants done.
@@ -30,6 +35,8 @@ pub enum Action {
     /// Sent when everything written so far is durable.
     SendDurably(Target, Message),
     Answer(u8, Answer),
+    /// Nothing was done: the client asks again.
+    AskAgain(u8),
     /// The answer is written with the change.
     Commit(u8),
     /// The tables have changed: one batch.
@@ -44,8 +51,17 @@ pub struct Running {
     pub(super) plan: Plan,
     /// Steps that have succeeded.
     pub(super) done: usize,
+    /// Another MDT was asked for the next one.
+    pub(super) is_asked: bool,
     /// It waits for operations on this MDT, not for an answer.
     pub waits: bool,
+}
+
+impl Running {
+    /// Number of the request.
+    pub fn number(&self) -> u8 {
+        self.request.0
+    }
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -55,11 +71,18 @@ pub struct Node {
     pub tables: Tables,
     /// Last start of each other MDT that is known; 0: none.
     pub known: BTreeMap<Target, u8>,
+    /// Last start of other MDTs that has joined.
+    pub(super) joined: BTreeMap<Target, u8>,
     /// MDTs whose decisions have not been heard since this start.
-    pub unheard: BTreeSet<Target>,
+    pub joining: BTreeMap<Target, Joining>,
     pub running: BTreeMap<OpId, Running>,
     /// Locks without a promise, those of own operations included.
     pub holds: BTreeMap<StepId, Vec<Part>>,
+    /// Steps of attempts that were given up, which another MDT has not answered.
+    pub ending: BTreeMap<StepId, Target>,
+    /// What this start has executed for others: a copy of it gets the same answer, which is on its
+    /// way.
+    pub(super) executed: BTreeSet<StepId>,
     pub(super) next: u8,
     pub rules: Rules,
 }
@@ -67,21 +90,20 @@ pub struct Node {
 impl Node {
     pub fn new(me: Target, others: &[Target], tables: Tables, rules: Rules) -> Self {
         let known = others.iter().map(|other| (*other, 1)).collect();
-        let (running, holds, unheard) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Node { me, start: 1, tables, known, unheard, running, holds, next: 0, rules }
-    }
-
-    /// Starts again with what the store has kept, which is durable from now on.
-    pub fn restart(&mut self, tables: Tables) -> Vec<Action> {
-        let others: Vec<Target> = self.known.keys().copied().collect();
-        *self = Node { start: self.start + 1, ..Node::new(self.me, &others, tables, self.rules) };
-        self.known.values_mut().for_each(|start| *start = 0);
-        self.unheard = others.iter().copied().collect();
-        let hello = |other: Target| {
-            let prepared = self.tables.prepared.keys().map(|step| step.0).filter(|op| op.coordinator == other);
-            Action::SendDurably(other, Message::Hello(self.tables.log_for(other), prepared.collect()))
-        };
-        others.into_iter().map(hello).collect()
+        Node {
+            me,
+            start: 1,
+            tables,
+            known,
+            joined: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            running: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            executed: BTreeSet::new(),
+            next: 0,
+            rules,
+        }
     }
 
     pub fn step(&mut self, event: Event) -> Option<Vec<Action>> {
@@ -95,6 +117,11 @@ impl Node {
                 }
                 self.advance(op, &mut actions);
             }
+            Event::Leave(op) => {
+                let running = self.running.remove(&op)?;
+                self.release(op, &running, &mut actions);
+            }
+            Event::Tire(from, step) => self.tire(from, step, &mut actions),
         }
         Some(actions)
     }
@@ -103,7 +130,7 @@ impl Node {
         if !self.rules.hold(by_others) {
             return false;
         }
-        let is_early = !self.unheard.is_empty() && self.rules.hold(Rule::HearBeforeServing);
+        let is_early = !self.joining.is_empty() && self.rules.hold(Rule::HearBeforeServing);
         if is_early && parts.iter().any(|part| self.tables.may_have_been_held(self.me, *part)) {
             return true;
         }
@@ -155,8 +182,8 @@ impl Node {
     }
 
     fn receive(&mut self, from: Target, start: u8, message: Message, actions: &mut Vec<Action>) -> Option<()> {
-        let known = self.known.entry(from).or_default();
-        *known = start.max(*known);
+        self.heard_of(from, start, actions);
+        let is_late = start < self.known[&from];
         match message {
             Message::Prepare { step, parts, promise } => self.prepare(from, step, parts, promise, actions)?,
             Message::Prepared(step) => self.prepared(from, step, actions),
@@ -164,10 +191,11 @@ impl Node {
                 if self.is_at(step) {
                     self.refused(step.0, refusal, actions);
                 }
+                self.ending.remove(&step);
             }
             Message::Parent(step, directory) => {
                 let is_missing = !self.tables.inodes.contains_key(&directory);
-                if self.moves(step.0, directory) || is_missing && !self.unheard.is_empty() {
+                if self.moves(step.0, directory) || is_missing && !self.joining.is_empty() {
                     return None;
                 }
                 let parent = self.tables.parent(directory);
@@ -184,29 +212,17 @@ impl Node {
                 }
             }
             Message::Log(records) => self.hear(from, &records, actions),
-            Message::Logged(sequence) => {
-                let log = self.tables.log.entry(from).or_default();
-                let before = log.len();
-                log.retain(|record| record.sequence > sequence);
-                if log.len() < before {
-                    actions.push(Action::Write);
-                }
-                if log.is_empty() {
-                    self.tables.log.remove(&from);
-                }
-            }
+            Message::Logged(sequence) => self.logged(from, sequence, actions),
             Message::Abort(op) => self.abort(|step| step.0 == op, actions),
-            Message::Hello(records, prepared) => self.hello(from, start, &records, prepared, actions),
-            Message::Welcome(records, aborted) => {
-                self.hear(from, &records, actions);
-                if self.rules.hold(Rule::WelcomeAborts) {
-                    self.abort(|step| aborted.contains(&step.0), actions);
-                }
-                self.unheard.remove(&from);
-                let asking: Vec<OpId> = self.running.keys().copied().filter(|op| self.asks(*op, from)).collect();
-                asking.into_iter().for_each(|op| self.ask_others(op, actions));
-            }
+            Message::Join(promised) => self.join(from, start, &promised, actions),
+            Message::Joined(last, ended) => self.answered(from, last, ended, actions),
         }
+        // Nobody is there any more to be answered.
+        let is_answer = |action: &Action| match action {
+            Action::Send(to, message) | Action::SendDurably(to, message) => *to == from && !message.is_request(),
+            _ => false,
+        };
+        actions.retain(|action| !is_late || !is_answer(action));
         Some(())
     }
 }

@@ -20,9 +20,10 @@ impl World {
         let mut inodes = BTreeMap::new();
         let mut shards = BTreeSet::new();
         for Server { node, .. } in &self.servers {
-            require(node.running.is_empty() && node.unheard.is_empty(), "an operation waits for ever")?;
+            require(node.running.is_empty() && node.joining.is_empty(), "an operation waits for ever")?;
             require(node.tables.prepared.is_empty(), "something stays prepared")?;
             require(node.holds.is_empty(), "something stays locked")?;
+            require(node.ending.is_empty(), "an attempt that was given up does not end")?;
             require(node.tables.log.is_empty(), "a decision stays in a log")?;
             for at in node.tables.entries.keys() {
                 require(at.target() == node.me && node.tables.shards.contains(&at.0), "a name is out of place")?;

@@ -13,11 +13,19 @@ pub enum Rule {
     /// What an earlier start prepared and did not decide is aborted.
     EarlierStartsAbort,
     /// A restarted participant hears what is not going to happen.
-    WelcomeAborts,
-    /// An answer to an attempt that does not exist is answered with an abort.
-    UnknownAborts,
-    /// Messages of an earlier start of the sender are ignored once its next start is known.
-    EarlierMessagesIgnored,
+    JoinedEnds,
+    /// The answer to a restarted MDT is sent when the decisions that it names are durable.
+    JoinedIsDurable,
+    /// A restarted MDT waits for the decisions that the answer names.
+    JoinedNamesDecisions,
+    /// A restarted MDT delivers the decisions of its former starts first.
+    FormerDecisionsFirst,
+    /// An attempt that is given up is aborted when the answer to its last Prepare is there.
+    AbortsFollowAnswers,
+    /// A Prepare is executed once; a copy of it does nothing.
+    PreparesOnce,
+    /// A Prepare of an earlier start of the sender is refused once its next start has joined.
+    LatePreparesRefused,
     /// Nobody reads what is prepared.
     ReadersWait,
     /// Nobody changes what is prepared.
@@ -51,15 +59,19 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 23] = [
+    pub const ALL: [Rule; 27] = [
         Rule::PromisesAreDurable,
         Rule::DecisionsAreDurable,
         Rule::LoggedAfterDurable,
         Rule::AppliedOnce,
         Rule::EarlierStartsAbort,
-        Rule::WelcomeAborts,
-        Rule::UnknownAborts,
-        Rule::EarlierMessagesIgnored,
+        Rule::JoinedEnds,
+        Rule::JoinedIsDurable,
+        Rule::JoinedNamesDecisions,
+        Rule::FormerDecisionsFirst,
+        Rule::AbortsFollowAnswers,
+        Rule::PreparesOnce,
+        Rule::LatePreparesRefused,
         Rule::ReadersWait,
         Rule::WritersWait,
         Rule::Ordered,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     rules::{Rule, Rules},
-    vocabulary::{Answer, Ino, OpId, Part, Place, Record, Refusal, StepId, Target},
+    vocabulary::{Answer, Ino, Part, Place, Record, Refusal, StepId, Target},
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,11 +106,6 @@ impl Tables {
     /// Decisions for another MDT that it may not have durably.
     pub fn log_for(&self, target: Target) -> Vec<Record> {
         self.log.get(&target).cloned().unwrap_or_default()
-    }
-
-    /// Whether the operation is decided and another MDT may not know.
-    pub fn is_logged(&self, op: OpId) -> bool {
-        self.log.values().flatten().any(|record| record.step.0 == op)
     }
 
     /// Whether decisions that this MDT has not heard of since it started may concern a part: it may

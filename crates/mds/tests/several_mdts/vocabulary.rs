@@ -119,6 +119,8 @@ pub enum Refusal {
     Failed,
     /// The name leads elsewhere than the coordinator believed.
     Changed(Place, Option<Ino>),
+    /// What it is about is locked for another operation, and it has waited long enough.
+    Busy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,9 +141,25 @@ pub enum Message {
     /// Decisions up to this one are applied, durably.
     Logged(u8),
     Abort(OpId),
-    /// The sender has started again: its decisions for the receiver, and what it has prepared for
-    /// it.
-    Hello(Vec<Record>, BTreeSet<OpId>),
-    /// The answer: the same decisions, and what of the prepared is not going to happen.
-    Welcome(Vec<Record>, BTreeSet<OpId>),
+    /// The sender has started again, and the decisions of its former starts are delivered: what it
+    /// has promised to the receiver.
+    Join(BTreeSet<OpId>),
+    /// The answer: the last decision for the receiver, which may be on its way, and those of the
+    /// promised operations that do not run any more.
+    Joined(u8, BTreeSet<OpId>),
+}
+
+impl Message {
+    pub fn is_request(&self) -> bool {
+        match self {
+            Message::Prepare { .. } | Message::Parent(..) | Message::Log(_) | Message::Abort(_) | Message::Join(_) => {
+                true
+            }
+            Message::Prepared(_)
+            | Message::Refused(..)
+            | Message::ParentIs(..)
+            | Message::Logged(_)
+            | Message::Joined(..) => false,
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::{
     node::{Action, Event, Node},
     reference::Reference,
-    rules::{Rule, Rules},
+    rules::Rules,
     tables::Tables,
     vocabulary::{Answer, Ino, Message, OpId, Place, ROOT, Request, Target},
 };
@@ -54,6 +54,8 @@ pub struct World {
     pub(super) asked: Vec<Asked>,
     crashes: u8,
     copies: u8,
+    leaves: u8,
+    late: bool,
     pub(super) absent: Option<Target>,
     /// A power loss has taken changes.
     pub(super) lost: bool,
@@ -69,6 +71,10 @@ pub enum Step {
     /// A message arrives, and once more later.
     Copy(usize),
     Wake(Target, OpId),
+    /// The client of an operation leaves, and asks again.
+    Leave(Target, OpId),
+    /// A Prepare that waits is answered without having been executed.
+    Tire(usize),
     Flush(Target),
     /// An MDT ends and starts again; what it keeps: so many of the batches that are not durable;
     /// whether its last answer is lost.
@@ -86,6 +92,11 @@ pub struct Case {
     pub crashes: u8,
     /// Messages that arrive twice.
     pub copies: u8,
+    /// Waits that end before what they wait for has come.
+    pub leaves: u8,
+    /// Whether requests of a start arrive although the next one is known: its session lasts until
+    /// its lease ends. Answers need the connection, which is gone.
+    pub late: bool,
     /// An MDT that is down from the beginning, for ever.
     pub absent: Option<Target>,
     pub rules: Rules,
@@ -131,7 +142,7 @@ impl World {
             let others: Vec<Target> = (0..case.targets).filter(|other| *other != me).collect();
             Node::new(me, &others, tables, Rules::default())
         };
-        let mut world = World::of((0..case.targets).map(node).collect(), case.before.len(), 0, 0);
+        let mut world = World::of((0..case.targets).map(node).collect(), case.before.len());
         let before = Fixed::new(std::slice::from_ref(&case.before), Reference::default());
         loop {
             let mut fixed = Fixed::new(std::slice::from_ref(&case.before), world.reference());
@@ -148,11 +159,12 @@ impl World {
             (tables.logged, tables.applied) = (BTreeMap::new(), BTreeMap::new());
             Node::new(me, &known.into_keys().collect::<Vec<_>>(), tables, case.rules)
         });
-        let world = World::of(nodes.collect(), fixed.requests.len(), case.crashes, case.copies);
-        (World { absent: case.absent, ..world }, fixed)
+        let world = World::of(nodes.collect(), fixed.requests.len());
+        let Case { crashes, copies, leaves, late, absent, .. } = *case;
+        (World { crashes, copies, leaves, late, absent, ..world }, fixed)
     }
 
-    fn of(nodes: Vec<Node>, requests: usize, crashes: u8, copies: u8) -> World {
+    fn of(nodes: Vec<Node>, requests: usize) -> World {
         let server = |node: Node| Server {
             durable: Rc::new(node.tables.clone()),
             node,
@@ -165,8 +177,10 @@ impl World {
             servers,
             network: Vec::new(),
             asked: vec![Asked::default(); requests],
-            crashes,
-            copies,
+            crashes: 0,
+            copies: 0,
+            leaves: 0,
+            late: false,
             absent: None,
             lost: false,
             answered: None,
@@ -198,6 +212,8 @@ impl World {
                 if self.copies > 0 {
                     steps.push(Step::Copy(index));
                 }
+            } else if self.leaves > 0 && matches!(envelope.message, Message::Prepare { .. }) {
+                steps.push(Step::Tire(index));
             }
         }
         for server in &self.servers {
@@ -207,6 +223,9 @@ impl World {
                 Event::Wake(op) => Step::Wake(target, op),
                 _ => unreachable!("they wake"),
             }));
+            if self.leaves > 0 {
+                steps.extend(server.node.running.keys().map(|op| Step::Leave(server.node.me, *op)));
+            }
             if !server.outbox.is_empty() {
                 steps.push(Step::Flush(server.node.me));
             }
@@ -244,6 +263,7 @@ impl World {
         // Only these wait.
         let waits = match &event {
             Event::Ask(..) | Event::Wake(_) => true,
+            Event::Leave(_) | Event::Tire(..) => false,
             Event::Receive(_, _, message) => matches!(message, Message::Prepare { .. } | Message::Parent(..)),
         };
         !waits || self.servers[usize::from(target)].node.clone().step(event).is_some()
@@ -273,6 +293,18 @@ impl World {
                 self.happen(to, event);
             }
             Step::Wake(target, op) => self.happen(target, Event::Wake(op)),
+            Step::Leave(target, op) => {
+                self.leaves -= 1;
+                let number = self.servers[usize::from(target)].node.running[&op].number();
+                self.asked[usize::from(number)].taken = false;
+                self.happen(target, Event::Leave(op));
+            }
+            Step::Tire(index) => {
+                self.leaves -= 1;
+                let Envelope { from, to, message, .. } = self.network.remove(index);
+                let Message::Prepare { step, .. } = message else { unreachable!("only these tire") };
+                self.happen(to, Event::Tire(from, step));
+            }
             Step::Flush(target) => self.flush(target),
             Step::Crash(target, kept, loses_answer) => {
                 self.crash(target, kept, answered.filter(|_| loses_answer), fixed);
@@ -282,12 +314,12 @@ impl World {
             self.answered = None;
             (0..self.servers.len()).for_each(|target| self.flush(target as Target));
         }
-        let servers = &self.servers;
+        let (servers, late) = (&self.servers, self.late);
         self.network.retain(|envelope| {
             let receiver = &servers[usize::from(envelope.to)].node;
             let is_late = envelope.start < receiver.known[&envelope.from];
             (envelope.to_start == 0 || envelope.to_start == receiver.start)
-                && !(is_late && receiver.rules.hold(Rule::EarlierMessagesIgnored))
+                && (!is_late || late && envelope.message.is_request())
         });
         self.network.sort_unstable();
     }
@@ -301,10 +333,12 @@ impl World {
         let server = &mut self.servers[usize::from(target)];
         let (from, start) = (target, server.node.start);
         for action in actions {
-            let address = |to: Target, message: Message, node: &Node| {
-                let is_hello = matches!(message, Message::Hello(..));
-                let to_start = if is_hello { 0 } else { node.known[&to] };
-                Envelope { from, start, to, to_start, message }
+            let address = |to: Target, message: Message, node: &Node| Envelope {
+                from,
+                start,
+                to,
+                to_start: node.known[&to],
+                message,
             };
             match action {
                 Action::Send(to, message) => self.network.push(address(to, message, &server.node)),
@@ -318,6 +352,7 @@ impl World {
                     server.undurable.insert(number);
                     self.asked[usize::from(number)].changed = true;
                 }
+                Action::AskAgain(number) => self.asked[usize::from(number)].taken = false,
                 Action::Answer(number, answer) => {
                     let asked = &mut self.asked[usize::from(number)];
                     asked.answer.get_or_insert(answer);
@@ -356,8 +391,8 @@ impl World {
         }
         server.pending.clear();
         server.outbox.clear();
-        let hello = server.node.restart((*server.durable).clone());
-        self.perform(target, hello);
+        let actions = server.node.restart((*server.durable).clone());
+        self.perform(target, actions);
         for (index, asked) in self.asked.iter_mut().enumerate() {
             if asked.answer.is_none() && fixed.requests[index].coordinator() == target {
                 asked.taken = false;

@@ -17,6 +17,7 @@
 mod device;
 mod host_files;
 mod journal;
+mod map;
 mod report;
 mod tables;
 mod target;
@@ -49,6 +50,9 @@ and kind:
   replay      batches, last: what opening the target would replay
   table       table, entries, bytes, damaged
   host_files  files, bytes, of_no_object
+  map         (of --map) name, blocks, free, free_runs, longest, fragmentation
+              (0 to 100), free_classes (class, runs, blocks), objects, pieces,
+              layout_score (0 to 1), piece_classes (min, max, objects)
   damage      text
   summary     targets, damage: the last line
 With --verbose, --inode or of a segment also:
@@ -73,6 +77,14 @@ pub struct InspectArgs {
     /// their checksums
     #[arg(long, value_name = "FID")]
     pub inode: Option<String>,
+    /// Show a map of an OST's device instead: its bitmap as a picture, its free space by the length
+    /// of runs, and in how many pieces objects are. Of a target that is served:
+    /// `stria ctl get_param obdfilter.*.mb_stats obdfilter.*.mb_groups`
+    #[arg(long, conflicts_with_all = ["inode", "verbose"])]
+    pub map: bool,
+    /// With --map: also draw the bitmap, as an SVG picture in this file
+    #[arg(long, value_name = "FILE", requires = "map")]
+    pub svg: Option<PathBuf>,
     /// Print findings as JSON lines
     #[arg(long)]
     pub json: bool,
@@ -83,7 +95,13 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     let inode = arguments.inode.as_deref().map(parse_inode).transpose()?;
     let mut output = BufWriter::new(io::stdout());
     let mut report = InspectionReport::new(&mut output, arguments.json, arguments.verbose, inode);
-    inspect(&arguments.path, &mut report)?;
+    let cores = Cores::start(1)?;
+    let outcome = match arguments.map {
+        true => cores.block_on(map::inspect(&arguments.path, arguments.svg.as_deref(), &mut report)),
+        false => inspect(&cores, &arguments.path, &mut report),
+    };
+    cores.shutdown();
+    outcome?;
     match report.finish()? {
         0 => Ok(()),
         damage => bail!("damage found in {damage} places"),
@@ -105,14 +123,7 @@ fn parse_inode(text: &str) -> anyhow::Result<InodeNumber> {
 }
 
 /// A segment, a target, or all targets below a directory.
-fn inspect(path: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
-    let cores = Cores::start(1)?;
-    let outcome = inspect_on(&cores, path, report);
-    cores.shutdown();
-    outcome
-}
-
-fn inspect_on(cores: &Cores, path: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+fn inspect(cores: &Cores, path: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
     let metadata = path.metadata().with_context(|| format!("cannot inspect {}", path.display()))?;
     if metadata.is_file() {
         report.begin(path);

@@ -11,22 +11,124 @@ use types::InodeNumber;
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are described in the help of the command")]
 pub enum Fact<'a> {
-    Identity { name: String, fsname: String, format_version: u32, uuid: String },
-    Store { store: String, version: u32, segment_bytes: u64, opened: u64 },
-    Segment { file: &'a str, bytes: u64, sequence: Option<u64>, first_batch: Option<u64>, store: Option<String> },
-    Batches { file: &'a str, first: Option<u64>, last: Option<u64>, batches: u64, marks: u64, stale: u64 },
-    Record { offset: u64, batch: u64, flushed: u64, mark: bool, stale: bool },
-    Operation { text: String },
-    Unknown { offset: u64, bytes: u64, stale: bool },
-    ColdStore { batch: u64, store: String },
-    Replay { batches: u64, last: u64 },
-    Entry { table: Option<&'a str>, text: String },
-    Table { table: &'a str, entries: u64, bytes: u64, damaged: u64 },
-    HostFile { file: &'a str, object: String, bytes: u64, of_no_object: bool },
-    HostFiles { files: u64, bytes: u64, of_no_object: u64 },
-    Blocks { object: String, verified: u64, blocks: u64 },
-    Damage { text: String },
-    Summary { targets: u64, damage: u64 },
+    Identity {
+        name: String,
+        fsname: String,
+        format_version: u32,
+        uuid: String,
+    },
+    Store {
+        store: String,
+        version: u32,
+        segment_bytes: u64,
+        opened: u64,
+    },
+    Segment {
+        file: &'a str,
+        bytes: u64,
+        sequence: Option<u64>,
+        first_batch: Option<u64>,
+        store: Option<String>,
+    },
+    Batches {
+        file: &'a str,
+        first: Option<u64>,
+        last: Option<u64>,
+        batches: u64,
+        marks: u64,
+        stale: u64,
+    },
+    Record {
+        offset: u64,
+        batch: u64,
+        flushed: u64,
+        mark: bool,
+        stale: bool,
+    },
+    Operation {
+        text: String,
+    },
+    Unknown {
+        offset: u64,
+        bytes: u64,
+        stale: bool,
+    },
+    ColdStore {
+        batch: u64,
+        store: String,
+    },
+    Replay {
+        batches: u64,
+        last: u64,
+    },
+    Entry {
+        table: Option<&'a str>,
+        text: String,
+    },
+    Table {
+        table: &'a str,
+        entries: u64,
+        bytes: u64,
+        damaged: u64,
+    },
+    HostFile {
+        file: &'a str,
+        object: String,
+        bytes: u64,
+        of_no_object: bool,
+    },
+    HostFiles {
+        files: u64,
+        bytes: u64,
+        of_no_object: u64,
+    },
+    Blocks {
+        object: String,
+        verified: u64,
+        blocks: u64,
+    },
+    Map {
+        name: String,
+        blocks: u64,
+        free: u64,
+        free_runs: u64,
+        longest: u64,
+        fragmentation: f64,
+        free_classes: Vec<FreeClass>,
+        objects: u64,
+        pieces: u64,
+        layout_score: f64,
+        piece_classes: Vec<PieceClass>,
+    },
+    Damage {
+        text: String,
+    },
+    Summary {
+        targets: u64,
+        damage: u64,
+    },
+}
+
+/// Free runs of a device within a class of lengths.
+#[derive(Debug, Serialize)]
+pub struct FreeClass {
+    /// As `e2freefrag` names it: `1M-2M`.
+    pub class: String,
+    /// How many.
+    pub runs: u64,
+    /// Their blocks.
+    pub blocks: u64,
+}
+
+/// Objects in `min` to `max` pieces.
+#[derive(Debug, Serialize)]
+pub struct PieceClass {
+    /// Fewest pieces.
+    pub min: u64,
+    /// Most pieces.
+    pub max: u64,
+    /// How many objects.
+    pub objects: u64,
 }
 
 /// A line: a finding and the target it is in; null in the summary of all.

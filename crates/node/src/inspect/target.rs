@@ -133,7 +133,7 @@ impl Schema for Unknown {
 impl DirectoryLock {
     /// Keeps servers away while a target is looked at, and creates nothing: without a lock file
     /// it was never served.
-    fn share(directory: &Path) -> anyhow::Result<Option<File>> {
+    pub(super) fn share(directory: &Path) -> anyhow::Result<Option<File>> {
         let path: PathBuf = directory.join(Self::FILE_NAME);
         let Ok(file) = File::open(&path) else { return Ok(None) };
         match file.try_lock_shared() {

@@ -75,7 +75,12 @@ impl DirectoryStore {
         self.flush_files(files).await?;
         let marked = self.mark(epoch).await?;
         self.durable(marked).await?;
-        self.release_freed(lsn);
+        let discards = self.options.lock().discard;
+        if discards {
+            self.discard_freed(lsn).await
+        } else {
+            self.release_freed(lsn)
+        }
         self.finish_removals(epoch).await
     }
 

@@ -56,6 +56,16 @@ impl InProgress {
         written
     }
 
+    /// Discards some of them. As a write, one that has begun is executed even if nothing waits for
+    /// it.
+    async fn punch(&mut self, device: &dyn Device, blocks: Range<u64>) -> io::Result<()> {
+        let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
+        let punching = self.under_way.insert(device.punch(DEVICE_FILE, offset, bytes));
+        let punched = punching.await;
+        self.under_way = None;
+        punched
+    }
+
     /// Records name these blocks.
     pub fn recorded(&mut self, addresses: impl Iterator<Item = u64>) {
         addresses.for_each(|address| self.blocks.remove(address..address + 1));
@@ -197,13 +207,40 @@ impl DirectoryStore {
     }
 
     /// Bytes of blocks of the device that follow each other, unverified; after its end zeros.
-    pub(super) async fn read_device(&self, address: u64, blocks: usize) -> FsResult<Vec<u8>> {
+    pub(super) async fn read_device(&self, address: u64, blocks: usize) -> FsResult<Bytes> {
         let bytes = blocks * BLOCK;
-        let read = self.device.read(DEVICE_FILE, address.saturating_mul(BLOCK_BYTES), self.buffers.take(bytes)).await;
-        let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
-        data.truncate(filled.min(bytes));
+        let read = self.device.read_bytes(DEVICE_FILE, address.saturating_mul(BLOCK_BYTES), bytes).await;
+        let data = read.map_err(|error| self.device_error("reading an object", &error))?;
+        if data.len() >= bytes {
+            return Ok(data.slice(..bytes));
+        }
+        let mut data = data.to_vec();
         data.resize(bytes, 0);
-        Ok(data)
+        Ok(data.into())
+    }
+
+    /// As [`DirectoryStore::release_freed`], after the device was told that it need not keep what
+    /// the blocks hold. They are in progress meanwhile, so that nothing new is written to them.
+    pub(super) async fn discard_freed(&self, lsn: kv::Lsn) {
+        loop {
+            let mut in_progress = InProgress::new(self);
+            {
+                let mut volatile = self.volatile.lock();
+                let Some(device) = &mut volatile.device else { return };
+                device.durable_in_progress(lsn.0).into_iter().for_each(|blocks| in_progress.blocks.insert(blocks));
+            }
+            if in_progress.blocks.is_empty() {
+                return self.release_freed(lsn);
+            }
+            // Those that follow each other are one.
+            for blocks in in_progress.blocks.clone().iter() {
+                if let Err(error) = in_progress.punch(&*self.device, blocks.clone()).await
+                    && self.may_complain()
+                {
+                    tracing::warn!(target = %self.target, %error, "the device discards no freed blocks");
+                }
+            }
+        }
     }
 
     /// The batches up to this one are durable, and so is what they name: what they freed may be

@@ -82,6 +82,29 @@ impl BlockChanges {
     }
 }
 
+/// Counts of a device's blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SpaceCounts {
+    /// Of the device.
+    pub blocks: u64,
+    /// Free for anything.
+    pub free: u64,
+    /// Free, and held for the next blocks of objects.
+    pub in_windows: u64,
+    /// Freed, and not to be used before the next commit.
+    pub retired: u64,
+    /// Reserved for objects, without places.
+    pub reserved: u64,
+    /// Promised to writes in progress.
+    pub promised: u64,
+    /// The group in which the last allocation was.
+    pub last_group: u32,
+    /// Groups whose runs are in memory, and bytes of all that is kept of the device.
+    pub loaded_groups: usize,
+    /// See above.
+    pub memory_bytes: usize,
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct DeviceSpace {
@@ -154,6 +177,26 @@ impl DeviceSpace {
     /// Blocks of the device.
     pub fn blocks(&self) -> u64 {
         self.allocator.geometry().blocks()
+    }
+
+    /// Its blocks in numbers.
+    pub fn counts(&self) -> SpaceCounts {
+        SpaceCounts {
+            blocks: self.blocks(),
+            free: self.allocator.free_blocks(),
+            in_windows: self.allocator.window_blocks(),
+            retired: self.allocator.retired_blocks(),
+            reserved: self.reserved,
+            promised: self.promised,
+            last_group: self.allocator.mb_last_group(),
+            loaded_groups: self.allocator.loaded_groups(),
+            memory_bytes: self.allocator.memory_bytes(),
+        }
+    }
+
+    /// What is known of each group: 12 bytes.
+    pub fn summaries(&self) -> Vec<Summary> {
+        (0..self.allocator.geometry().groups()).map(|group| self.allocator.summary(group)).collect()
     }
 
     /// Blocks that new data may take. `backlog`: inline blocks that will move to the device.
@@ -259,6 +302,12 @@ impl DeviceSpace {
             self.allocator.unload(LOADED_GROUPS_MAX);
         }
         Ok(is_done)
+    }
+
+    /// As [`DeviceSpace::durable`], but the blocks are returned, in progress, and become free when
+    /// they are abandoned; none: there are no more.
+    pub fn durable_in_progress(&mut self, batch: u64) -> Vec<Range<u64>> {
+        self.allocator.durable_in_progress(batch, RELEASED_MAX)
     }
 
     /// Nothing writes to an object any more.

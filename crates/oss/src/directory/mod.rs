@@ -11,7 +11,7 @@
 //! | `records` | reading records: load first, then lock |
 //! | `transaction` | one atomic change of an object's records |
 //! | `audit`, `counts` | checking them after each change, in tests and simulations |
-//! | `write`, `read`, `change`, `seek` | the requests |
+//! | `write`, `read`, `change`, `seek`, `extents` | the requests |
 //! | `fence` | refusing requests under old layouts |
 //! | `commit` | flushing, the mark, freeing space |
 //! | `write_back` | inline blocks of large objects move to their files |
@@ -19,6 +19,7 @@
 //! | `host_files` | host files that are missing, too short, or unreferenced |
 //! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
 //! | `device_check` | comparing records of objects with the free space |
+//! | `device_statistics` | what administrators see of the free space |
 //! | `host_file_state`, `space` | state in memory |
 //!
 //! # Rules
@@ -84,6 +85,8 @@ mod counts;
 pub mod device;
 mod device_check;
 mod device_space;
+mod device_statistics;
+mod extents;
 mod fence;
 mod host_file_state;
 pub mod host_files;
@@ -113,7 +116,7 @@ use std::{
 use bytes::Bytes;
 use kv::{Loading, Store};
 use parking_lot::Mutex;
-use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
+use rpc::message::ost::{Changed, ExtentsQuery, FoundExtents, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Cpu, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
@@ -378,6 +381,10 @@ impl ObjectStore for DirectoryStore {
 
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>> {
         Box::pin(self.seek_object(object, offset, data))
+    }
+
+    fn extents(&self, query: ExtentsQuery) -> BoxFuture<'_, FsResult<FoundExtents>> {
+        Box::pin(self.object_extents(query))
     }
 
     fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>> {

@@ -70,7 +70,7 @@ impl DirectoryStore {
         assert_eq!(inline.len(), states.len(), "each block to be read has its part of table INLINE");
         let is_one_piece = states.windows(2).all(|pair| pair[0].is_followed_by(&pair[1]));
         if is_one_piece && states.first().is_some_and(BlockState::is_outside_tables) {
-            return self.load_in_place(object, blocks, states).await.map(|data| self.buffers.share(data));
+            return self.load_in_place(object, blocks, states).await;
         }
         let mut data = vec![0; states.len() * BLOCK];
         let mut at = 0;
@@ -106,7 +106,7 @@ impl DirectoryStore {
         match state {
             BlockState::Absent => Ok(vec![0; BLOCK]),
             BlockState::InPlace { .. } | BlockState::OnDevice { .. } => {
-                self.load_in_place(object, block..block + 1, &[state]).await
+                self.load_in_place(object, block..block + 1, &[state]).await.map(Vec::from)
             }
             BlockState::Inline { .. } => {
                 let mut contents = vec![0; BLOCK];
@@ -117,7 +117,7 @@ impl DirectoryStore {
     }
 
     /// Verified contents of blocks that follow each other in one place outside of the tables.
-    async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Vec<u8>> {
+    async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Bytes> {
         assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be verified has a state");
         let data = match states.first().and_then(BlockState::address) {
             Some(address) => self.read_device(address, states.len()).await?,
@@ -132,13 +132,13 @@ impl DirectoryStore {
     }
 
     /// Bytes of the host file, unverified; beyond its end zeros.
-    pub(super) async fn read_host_file(&self, object: ObjectId, blocks: Range<u64>) -> FsResult<Vec<u8>> {
+    pub(super) async fn read_host_file(&self, object: ObjectId, blocks: Range<u64>) -> FsResult<Bytes> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK;
         let read = self.device.read(&host_file(object), blocks.start * BLOCK_BYTES, self.buffers.take(bytes)).await;
         let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
         data.truncate(filled.min(bytes));
         data.resize(bytes, 0);
-        Ok(data)
+        Ok(self.buffers.share(data))
     }
 
     /// Fills `target`, a block of zeros, with what table INLINE has of a block, and compares it

@@ -294,7 +294,7 @@ impl DirectoryStore {
             None => self.read_host_file(object, first..first + run.len() as u64).await,
         };
         let data = match read {
-            Ok(data) => Bytes::from(data),
+            Ok(data) => data,
             Err(error) if run.len() == 1 => {
                 tracing::error!(target = %self.target, %object, block = run[0].0, %error, "an unflushed block cannot be read");
                 return Ok(Vec::new());

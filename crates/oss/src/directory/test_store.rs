@@ -33,6 +33,7 @@ pub fn quiet() -> OstOptions {
         commit_interval: hour,
         write_back_idle: hour,
         write_back_bytes: u64::MAX,
+        discard: false,
         audits: true,
     }
 }

@@ -45,6 +45,7 @@ pub fn quiet_options() -> OstOptions {
         write_back_bytes: u64::MAX,
         write_back_idle: Duration::ZERO,
         reserve_bytes: 0,
+        discard: false,
         audits: true,
     }
 }

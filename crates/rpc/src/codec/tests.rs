@@ -19,7 +19,10 @@ use crate::message::{
     mdt::*,
     mdt_peer::*,
     mgs::*,
-    ost::{Changed, Moved, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
+    ost::{
+        Changed, Extent, ExtentPlace, ExtentsQuery, FoundExtents, Moved, ObjectAttributes, Read, ReadDone, SpaceChange,
+        TargetCondition, Write,
+    },
     session::{Claim, Connect, Connected},
 };
 
@@ -312,6 +315,7 @@ fn ost_requests() -> Vec<OstRequest> {
         R::Disconnect,
         R::Fence(vec![object], 8),
         R::Check(vec![object]),
+        R::Extents(ExtentsQuery { object, offset: 1 << 40, bytes: u64::MAX, extents_max: 1024 }),
     ]
 }
 
@@ -440,6 +444,14 @@ fn replies() -> Vec<Reply> {
         OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
         OstReply::Objects(vec![(ObjectId::new(INODE, 0), attributes)]),
         OstReply::Damage(vec![(ObjectId::new(INODE, 0), "its host file is missing".to_owned())]),
+        OstReply::Extents(FoundExtents {
+            extents: vec![
+                Extent { offset: 0, bytes: 4096, place: ExtentPlace::Tables },
+                Extent { offset: 8192, bytes: 1 << 20, place: ExtentPlace::Device(1 << 40) },
+                Extent { offset: 1 << 30, bytes: 4096, place: ExtentPlace::HostFile },
+            ],
+            next: Some(2 << 30),
+        }),
     ];
     let mgs = [MgsReply::Done, MgsReply::Map(map)];
     let mdt = mdt_replies().into_iter().map(Reply::Mdt);
@@ -565,6 +577,7 @@ fn errors_and_greetings_survive_the_wire() {
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
         FsError::LayoutChanged,
         FsError::TextFileBusy,
+        FsError::AwaitsMdt(MdtIndex(3)),
     ];
     for error in errors {
         assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));

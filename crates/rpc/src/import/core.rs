@@ -268,6 +268,11 @@ impl Core {
         }
     }
 
+    /// When the server gave the last sign of life; the beginning of time if it never did.
+    pub(super) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
     /// When a caller that came at `started` gives up, unless the server gives a sign of life.
     pub(super) fn deadline(&self, started: Instant) -> Instant {
         started.max(self.last_heard) + self.timeout

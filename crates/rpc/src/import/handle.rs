@@ -225,6 +225,12 @@ impl Import {
         Some(Lease { connection: guarded.core.generation, until, length: guarded.core.lease() })
     }
 
+    /// When the target gave the last sign of life, on the clock of the import; the beginning of
+    /// time if it never did.
+    pub fn last_heard(&self) -> Instant {
+        self.inner.guarded.lock().core.last_heard()
+    }
+
     /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.
     pub async fn connected(&self) -> FsResult<()> {
         self.ready(self.inner.now()).await

@@ -144,6 +144,8 @@ fn check_ost(request: &OstRequest) -> FsResult<()> {
         R::Check(objects) => within("objects", objects.len(), CHECK_OBJECTS_MAX as usize),
         R::Fence(_, generation) if *generation > FENCE_GENERATION_MAX => Err(FsError::Overflow),
         R::Fence(objects, _) => within("objects", objects.len(), FENCE_OBJECTS_MAX),
+        // An OST takes a number of extents as the nearest one allowed.
+        R::Extents(_) => Ok(()),
         // Ranges and sizes depend on what they are of: an OST's object can be as large as a file,
         // one on an MDT cannot.
         R::Write(_)

@@ -12,7 +12,7 @@ use types::{FsError, InodeNumber, MdtIndex, SpaceUsage};
 use super::{
     mdt::LayoutChange,
     mgs::{Pool, TargetRole},
-    ost::TargetCondition,
+    ost::{FoundExtents, TargetCondition},
 };
 
 /// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file
@@ -102,6 +102,13 @@ pub enum ControlRequest {
         /// Where; `None`: on that of the open directory.
         mdt: Option<MdtIndex>,
     },
+    /// Where the data of an object of the open file are (`lfs fiemap`). -> Extents
+    Extents {
+        /// Slot of the object in the file's layout.
+        slot: u32,
+        /// Byte offset within the object from which to begin.
+        offset: u64,
+    },
 }
 
 impl ControlRequest {
@@ -122,6 +129,7 @@ impl ControlRequest {
             | Self::Name
             | Self::SyncAll
             | Self::Pools
+            | Self::Extents { .. }
             | Self::DataVersion { .. } => false,
         }
     }
@@ -181,4 +189,6 @@ pub enum ControlReply {
     Pools(Vec<Pool>),
     /// The version of a file's data.
     Version(u64),
+    /// Where data of an object are.
+    Extents(FoundExtents),
 }

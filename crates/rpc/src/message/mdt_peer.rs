@@ -4,7 +4,8 @@
 //! that is durable.
 //!
 //! All of them may be repeated: an operation is identified permanently, and decisions have sequence
-//! numbers.
+//! numbers. But a `Prepare` is executed once in a session, so that none is executed after its
+//! operation has ended: its coordinator ends it when the answer is there.
 
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, FileKind, InodeNumber, MdtIndex};

@@ -135,6 +135,70 @@ const _: () = assert!(
     "what is said of all objects of a request fits the answer"
 );
 
+/// The largest number of extents in one [`FoundExtents`].
+pub const EXTENTS_MAX: u32 = 1024;
+/// An extent, encoded.
+const EXTENT_BYTES_MAX: usize = 40;
+
+const _: () = assert!(EXTENTS_MAX as usize * EXTENT_BYTES_MAX < BODY_BYTES_MAX, "a page of extents fits the answer");
+
+/// Where are the data of a range of an object?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentsQuery {
+    /// The object; a missing one has none.
+    pub object: ObjectId,
+    /// Byte offset within the object.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Extents wanted, at least one and at most [`EXTENTS_MAX`]; other numbers count as the nearest
+    /// of these.
+    pub extents_max: u32,
+}
+
+/// Where the bytes of an extent are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExtentPlace {
+    /// In the target's tables.
+    Tables,
+    /// In the object's host file, at the same offset. The host's file system knows where that is.
+    HostFile,
+    /// On the target's device, from this byte.
+    Device(u64),
+}
+
+/// A part of an object that is in one piece, in whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// Byte offset within the object.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Where it is.
+    pub place: ExtentPlace,
+}
+
+impl Extent {
+    /// Whether `next` goes on where this one ends, in the object and in its place.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
+        let place = match (self.place, next.place) {
+            (ExtentPlace::Device(start), ExtentPlace::Device(next)) => start.checked_add(self.bytes) == Some(next),
+            (one, other) => one == other,
+        };
+        place && self.offset.checked_add(self.bytes) == Some(next.offset)
+    }
+}
+
+/// A page of extents, in the order of the object. Holes are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundExtents {
+    /// At most as many as were asked for.
+    pub extents: Vec<Extent>,
+    /// Offset from which to ask for more; `None`: there are no more in the range. The page may have
+    /// room left: an answer takes a bounded amount of work.
+    pub next: Option<u64>,
+}
+
 /// Requests to an object storage target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OstRequest {
@@ -176,6 +240,8 @@ pub enum OstRequest {
     /// Which of these objects (at most [`CHECK_OBJECTS_MAX`]) have missing parts, as far as this
     /// can be found without reading them. From fsck. -> Damage
     Check(Vec<ObjectId>),
+    /// Where the data of an object are, for administrators. -> Extents
+    Extents(ExtentsQuery),
 }
 
 /// Answers of an object storage target.
@@ -197,6 +263,8 @@ pub enum OstReply {
     Objects(Vec<(ObjectId, ObjectAttributes)>),
     /// Objects that are damaged, and how, in words: at most [`DAMAGE_BYTES_MAX`] for each.
     Damage(Vec<(ObjectId, String)>),
+    /// Where data are, and how to continue.
+    Extents(FoundExtents),
 }
 
 /// An OST's report of its condition for new objects (the letters of `lfs df`).

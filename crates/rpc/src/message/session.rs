@@ -55,9 +55,13 @@ pub mod feature {
     /// A client may tell of accesses after it made them
     /// ([`NoteAccesses`](crate::message::MdtRequest::NoteAccesses)).
     pub const LATE_ACCESSES: u64 = 4;
+    /// The caller knows that a name may lead to another MDT
+    /// ([`Remote`](crate::message::MdtReply::Remote)), and asks again what depends on one that is
+    /// not there ([`FsError::AwaitsMdt`](types::FsError::AwaitsMdt)).
+    pub const SEVERAL_MDTS: u64 = 8;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

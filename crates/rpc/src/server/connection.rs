@@ -326,6 +326,7 @@ impl Reader {
                     xid,
                     trace: header.trace,
                     class: header.class,
+                    features: connected.features,
                     extension,
                     request,
                     bulk: frame.bulk,

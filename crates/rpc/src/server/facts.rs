@@ -59,7 +59,8 @@ fn data(request: &OstRequest) -> Option<DataRange> {
         | OstRequest::Ping
         | OstRequest::Disconnect
         | OstRequest::Fence(..)
-        | OstRequest::Check(_) => None,
+        | OstRequest::Check(_)
+        | OstRequest::Extents(_) => None,
     }
 }
 

@@ -155,7 +155,8 @@ impl LocalLink {
         target.overdue.ended(&overdue).await;
         let (trace, opcode, urgent) = (trace::current(), opcode::of(&request), request.row().urgent);
         let (class, extension) = beside;
-        let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
+        let (client, features) = (cell.client, self.connected.features);
+        let call = Call { client, slot, xid, trace, class, features, extension, request, bulk };
         let Ok(permit) = target.admitted(target.now(), self.bound.session(), &call, urgent).await else {
             return LocalOutcome::Busy(call.request, call.bulk);
         };

@@ -49,6 +49,7 @@ use super::{
 };
 use crate::{
     BoxFuture, Device,
+    buffer::BufferPool,
     device::{check_file_name, check_range},
 };
 
@@ -56,6 +57,8 @@ use crate::{
 const FLUSH_TURNS: usize = 64;
 /// How often a flush looks for a descriptor when there is none.
 const DESCRIPTOR_POLL: Duration = Duration::from_millis(20);
+/// Idle memory kept for direct transfers.
+const DIRECT_BUFFERS_BYTES_MAX: usize = 64 << 20;
 /// Pieces of one vectored write (Linux UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
 
@@ -99,6 +102,8 @@ struct Root {
     /// A flush failed. Set before its turn ends, looked at within a turn.
     failed: AtomicBool,
     present: PresentReads,
+    /// Memory of direct transfers.
+    buffers: BufferPool,
 }
 
 impl LocalDirectory {
@@ -157,6 +162,22 @@ impl Device for LocalDirectory {
                 Ok((buffer, bytes))
             });
             read.await
+        })
+    }
+
+    fn read_bytes(&self, file: &str, offset: u64, bytes: usize) -> BoxFuture<'static, io::Result<Bytes>> {
+        let (this, file) = (self.clone(), file.to_owned());
+        Box::pin(async move {
+            let direct = this.root.held.direct(&file).filter(|direct| direct.takes_read(offset, bytes));
+            if let Some(direct) = direct {
+                let read = this.run(&file, move |root, _| direct.read_from(offset, root.buffers.take(bytes)));
+                if let Some(found) = read.await? {
+                    return Ok(found);
+                }
+            }
+            let (mut buffer, filled) = this.read(&file, offset, vec![0; bytes]).await?;
+            buffer.truncate(filled);
+            Ok(buffer.into())
         })
     }
 
@@ -248,6 +269,7 @@ impl Root {
             syncing: Mutex::default(),
             failed: false.into(),
             present: PresentReads::default(),
+            buffers: BufferPool::new(DIRECT_BUFFERS_BYTES_MAX),
         }
     }
 
@@ -332,7 +354,13 @@ impl Root {
     }
 
     fn write(&self, name: &str, mut offset: u64, mut pieces: Vec<Bytes>) -> io::Result<()> {
-        check_range(offset, pieces.iter().map(|piece| piece.len() as u64).sum())?;
+        let bytes = pieces.iter().map(Bytes::len).sum();
+        check_range(offset, bytes as u64)?;
+        if let Some(direct) = self.held.direct(name).filter(|direct| direct.takes_write(offset, bytes))
+            && direct.write(&self.buffers, offset, &pieces)?
+        {
+            return Ok(());
+        }
         let open = self.open_or_create(name)?;
         let mut first = 0;
         loop {

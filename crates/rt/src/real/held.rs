@@ -17,30 +17,43 @@ use rustix::{
     io::Errno,
 };
 
-use super::descriptors::OpenFile;
+use super::{descriptors::OpenFile, direct::DirectFile};
 
-/// Held files, by their names. There are few.
+/// Held files. There are few.
 #[derive(Default)]
 pub(super) struct HeldFiles {
-    files: RwLock<Vec<(String, Arc<OpenFile>)>>,
+    files: RwLock<Vec<Held>>,
+}
+
+struct Held {
+    name: String,
+    open: Arc<OpenFile>,
+    direct: Option<Arc<DirectFile>>,
 }
 
 impl HeldFiles {
     /// The file of this name, if it is held.
     pub fn get(&self, name: &str) -> Option<Arc<OpenFile>> {
-        self.files.read().iter().find(|(held, _)| held == name).map(|(_, open)| open.clone())
+        self.files.read().iter().find(|held| held.name == name).map(|held| held.open.clone())
+    }
+
+    /// The same for large transfers, if it takes them past the page cache.
+    pub fn direct(&self, name: &str) -> Option<Arc<DirectFile>> {
+        self.files.read().iter().find(|held| held.name == name)?.direct.clone()
     }
 
     /// Holds the file in `path`.
     pub fn hold(&self, name: &str, path: &Path) -> io::Result<()> {
         let file = open_alone(path)?;
-        self.files.write().push((name.to_owned(), Arc::new(OpenFile { file, writable: true })));
+        let direct = DirectFile::of(&file).map(Arc::new);
+        let open = Arc::new(OpenFile { file, writable: true });
+        self.files.write().push(Held { name: name.to_owned(), open, direct });
         Ok(())
     }
 
     /// Its name was removed.
     pub fn forget(&self, name: &str) {
-        self.files.write().retain(|(held, _)| held != name);
+        self.files.write().retain(|held| held.name != name);
     }
 }
 

@@ -176,6 +176,7 @@ mod tests {
             is_transfer: false,
             ratio,
             cpu_cost: 100.0,
+            amplification: None,
             fdatasync_per_second: 5000.0,
         }
     }

@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use super::{systems::System, target::BenchTarget};
 
+/// Large transfers of objects, without clients.
+pub const OBJECTS_LARGE: &str = "objects-1m";
+
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
@@ -27,6 +30,8 @@ pub struct Measurement {
     pub cpu_seconds: f64,
     /// fdatasyncs per second of the disk just before this run.
     pub fdatasync_per_second: f64,
+    /// Bytes that the disks wrote because of it, where they are counted.
+    pub written_bytes: Option<u64>,
 }
 
 impl Measurement {
@@ -38,7 +43,12 @@ impl Measurement {
 
     /// Whether bytes count rather than operations.
     pub fn is_transfer(&self) -> bool {
-        self.bench.starts_with("ior")
+        self.bench.starts_with("ior") || self.bench == OBJECTS_LARGE
+    }
+
+    /// Bytes that the disks wrote for each byte of data.
+    pub fn amplification(&self) -> Option<f64> {
+        self.written_bytes.filter(|_| self.bytes > 0).map(|written| written as f64 / self.bytes as f64)
     }
 
     /// Processor time per operation in microseconds, or per GiB in seconds.
@@ -88,6 +98,7 @@ impl Run<'_> {
             seconds: wall.as_secs_f64(),
             cpu_seconds: self.cpu().saturating_sub(cpu_before).as_secs_f64(),
             fdatasync_per_second: self.fdatasync_per_second,
+            written_bytes: None,
         }
     }
 }

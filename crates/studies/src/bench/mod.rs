@@ -8,6 +8,7 @@
 pub mod both_ends;
 pub mod caches;
 pub mod calibrate;
+mod disk;
 pub mod fdatasync;
 pub mod history;
 mod interval;
@@ -16,6 +17,7 @@ pub mod leftovers;
 mod mdtest;
 pub mod measurement;
 mod network;
+mod objects;
 mod processor_quota;
 mod queues;
 mod random;
@@ -123,7 +125,10 @@ pub enum BenchCommand {
     /// Measure the processor time that queues, request schedulers and tuners add to a create and to
     /// a read of 4 KiB
     Queues(queues::QueuesArgs),
-    /// All of the above, with sizes for a run of a few minutes
+    /// Compare the kinds of object stores with each other and with the local file system, without
+    /// clients: rates, write amplification and processor time
+    Objects(objects::ObjectsArgs),
+    /// All of the above that compare file systems, with sizes for a run of a few minutes
     All {
         /// Common options.
         #[command(flatten)]
@@ -199,6 +204,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::E3(options) => study::run_e3(&options),
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
         BenchCommand::Queues(arguments) => queues::run(&arguments),
+        BenchCommand::Objects(arguments) => objects::run(arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {

@@ -61,7 +61,7 @@ fn path(rank: usize) -> String {
 
 /// A fixed permutation of `0..count`: multiplication by a number prime to `count`, far from its
 /// divisors.
-fn shuffled(index: u64, count: u64) -> u64 {
+pub fn shuffled(index: u64, count: u64) -> u64 {
     let mut factor = (count as f64 * 0.618) as u64 | 1;
     while gcd(factor, count) != 1 {
         factor += 2;

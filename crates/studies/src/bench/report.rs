@@ -33,6 +33,9 @@ pub struct Line {
     pub ratio: Option<f64>,
     /// Processor time per operation in microseconds, or per GiB in seconds.
     pub cpu_cost: f64,
+    /// Bytes that the disks wrote for each byte of data, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amplification: Option<f64>,
     /// fdatasyncs per second of the disk.
     pub fdatasync_per_second: f64,
 }
@@ -79,10 +82,12 @@ pub fn empty_table(header: &[&str], numbers: &[usize]) -> Table {
 
 /// The lines as a table.
 pub fn table(lines: &[Line]) -> Table {
-    let header = ["benchmark", "phase", "workers", "system", "rate", "unit", "ratio", "CPU", "fdatasync/s"];
-    let mut table = empty_table(&header, &[2, 4, 6, 7, 8]);
+    let mut header = vec!["benchmark", "phase", "workers", "system", "rate", "unit", "ratio", "CPU", "fdatasync/s"];
+    let has_written = lines.iter().any(|line| line.amplification.is_some());
+    header.extend(has_written.then_some("written"));
+    let mut table = empty_table(&header, &[2, 4, 6, 7, 8, 9][..5 + usize::from(has_written)]);
     for line in lines {
-        table.add_row([
+        let mut cells = vec![
             line.bench.clone(),
             line.phase.clone(),
             line.workers.to_string(),
@@ -92,7 +97,10 @@ pub fn table(lines: &[Line]) -> Table {
             shown_ratio(line.ratio),
             line.cpu(),
             format!("{:.0}", line.fdatasync_per_second),
-        ]);
+        ];
+        let written = line.amplification.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}x"));
+        cells.extend(has_written.then_some(written));
+        table.add_row(cells);
     }
     table
 }
@@ -127,6 +135,7 @@ fn line(results: &[Measurement], (bench, phase, workers, system): Key) -> Line {
         is_transfer: own.first().is_some_and(|result| result.is_transfer()),
         ratio: base.filter(|base| *base > 0.0).map(|base| rate / base),
         cpu_cost: median(own.iter().map(|result| result.cpu_cost())).unwrap_or_default(),
+        amplification: median(own.iter().filter_map(|result| result.amplification())),
         fdatasync_per_second: median(own.iter().map(|result| result.fdatasync_per_second)).unwrap_or_default(),
     }
 }
@@ -157,6 +166,7 @@ mod tests {
             seconds,
             cpu_seconds: 0.5,
             fdatasync_per_second: 100.0,
+            written_bytes: None,
         }
     }
 
@@ -172,5 +182,14 @@ mod tests {
         ];
         let text = table(&lines(&results)).to_string();
         assert!(text.contains("0.50") && text.contains("500 us/op"), "{text}");
+        assert!(!text.contains("written"), "{text}");
+    }
+
+    #[test]
+    fn what_disks_wrote_is_shown_where_it_was_counted() {
+        let counted = Measurement { bytes: 1000, written_bytes: Some(2500), ..result("local", 1.0) };
+        let text = table(&lines(&[counted, result("mount", 1.0)])).to_string();
+        assert!(text.contains("written") && text.contains("2.50x"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
     }
 }

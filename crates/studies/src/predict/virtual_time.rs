@@ -99,7 +99,7 @@ pub fn run(calibrated: Calibrated, cores: u32, scale: u64) -> Result<[Cost; ROWS
     let ran = simulation.run(LIMITS, async move {
         let machine = Machine { calibrated, cores, processors: Mutex::default() };
         let log = EventLog::new(&inner);
-        let options = ClusterOptions { osts: OSTS, osts_per_server: OSTS, clients: 1, settings: settings() };
+        let options = ClusterOptions { mdts: 1, osts: OSTS, osts_per_server: OSTS, clients: 1, settings: settings() };
         let cluster = Cluster::start_on(Some(&machine), &inner, &log, SEED, options).await?;
         all_osts_known(&cluster, OSTS).await?;
         let (file_system, _) = cluster.file_system(0).ok_or("no client")?;

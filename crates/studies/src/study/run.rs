@@ -204,6 +204,7 @@ where
     let ran = simulation.run(LIMITS, async move {
         let log = EventLog::new(&inner);
         let options = ClusterOptions {
+            mdts: 1,
             osts: testbed.osts,
             osts_per_server: testbed.osts_per_server,
             clients: testbed.clients,
@@ -271,7 +272,7 @@ pub(crate) async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), S
             let views = serving.mdt.iter().flat_map(|mdt| mdt.osts());
             views.filter(|(_, view)| view.report.is_some()).count()
         };
-        cluster.inspect(Role::Mds, reported).unwrap_or(0)
+        cluster.inspect(Role::Mds(0), reported).unwrap_or(0)
     };
     for _ in 0..1000 {
         if known() >= usize::from(osts) {

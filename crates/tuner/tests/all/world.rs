@@ -9,6 +9,8 @@ use tuner::{Limits, Measurement, Tuner};
 /// Of the simulation.
 const STEP_NS: u64 = 5_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// What streams achieve that are as far apart as they can be.
+const APART: f64 = 0.3;
 
 /// Requests per second if so many are executed at once, so many seconds after the start.
 pub type Plant = fn(f64, f64) -> f64;
@@ -79,6 +81,20 @@ pub struct World {
     pub processors: Option<f64>,
     /// Relative amplitude of the noise of 5 ms.
     pub noise: f64,
+    /// What is achieved shows in lumps, some of these seconds apart, as when many requests end
+    /// together.
+    pub lump_seconds: f64,
+    lump: Vec<f64>,
+    lump_until_ns: u64,
+    /// A cache: by how much the rate is more while it has room, and less while it has none.
+    pub cache: f64,
+    /// Until when that goes on.
+    cache_until_ns: u64,
+    has_room: bool,
+    /// How fast streams drift apart with so many threads, or come together, in parts of a second.
+    pub drift: fn(f64) -> f64,
+    /// How far apart they are: 0 to 1, where they achieve [`APART`] of what they could.
+    apart: f64,
     random: u64,
     now_ns: u64,
     /// Under way of each client: follows its setting in the time of a request.
@@ -96,16 +112,35 @@ impl World {
             demand: |_| 64.0,
             processors: None,
             noise: 0.05,
+            lump_seconds: 0.0,
+            lump: Vec::new(),
+            lump_until_ns: 0,
+            cache: 0.0,
+            cache_until_ns: 0,
+            has_room: true,
+            drift: |_| 0.0,
+            apart: 0.0,
             random: 0x9e37_79b9_7f4a_7c15,
             now_ns: 0,
             under_way,
         }
     }
 
+    /// A server alone that may have up to 256 threads.
+    pub fn large_server_alone(plant: Plant, threads: u32) -> Self {
+        let server = Knob::tuned(Limits::service_threads(2, 256), threads, STEP_NS);
+        World { demand: |_| 300.0, ..Self::new(plant, server, vec![Knob::fixed(300)]) }
+    }
+
     /// A server alone, whose clients keep 256 requests in flight.
     pub fn server_alone(plant: Plant, threads: u32) -> Self {
         let server = Knob::tuned(Limits::service_threads(1, 64), threads, STEP_NS);
         World { demand: |_| 256.0, ..Self::new(plant, server, vec![Knob::fixed(256)]) }
+    }
+
+    /// Another course of the same.
+    pub fn skip_random(&mut self, seed: u64) {
+        self.random = self.random.wrapping_add(seed.wrapping_mul(0x1234_5678_9abc_def1));
     }
 
     /// Between -1 and 1.
@@ -116,20 +151,45 @@ impl World {
         (self.random >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
+    /// What the cache and the streams make of a rate.
+    fn state_factor(&mut self, executing: f64) -> f64 {
+        if self.now_ns >= self.cache_until_ns {
+            self.has_room = !self.has_room;
+            self.cache_until_ns = self.now_ns + ((0.35 + 0.1 * self.random()) * SECOND_NS as f64) as u64;
+        }
+        self.apart = (self.apart + (self.drift)(executing) * STEP_NS as f64 / SECOND_NS as f64).clamp(0.0, 1.0);
+        let cache = if self.has_room { 1.0 + self.cache } else { 1.0 - self.cache };
+        cache * (1.0 - (1.0 - APART) * self.apart)
+    }
+
+    /// Whether requests end now.
+    fn lump_ends(&mut self) -> bool {
+        self.lump.resize(self.clients.len(), 0.0);
+        if self.now_ns < self.lump_until_ns {
+            return false;
+        }
+        let seconds = self.lump_seconds * (1.0 + 0.7 * self.random());
+        self.lump_until_ns = self.now_ns + (seconds * SECOND_NS as f64) as u64;
+        true
+    }
+
     fn step(&mut self) {
         self.now_ns += STEP_NS;
         let seconds = self.now_ns as f64 / SECOND_NS as f64;
         let demand = (self.demand)(seconds);
         let in_flight: f64 = self.under_way.iter().sum();
         let executing = in_flight.min(f64::from(self.server.setting)).max(0.0);
-        let rate = (self.plant)(executing, seconds);
+        let rate = (self.plant)(executing, seconds) * self.state_factor(executing);
         let noise = 1.0 + self.noise * self.random();
         let mut achieved = 0.0;
+        let ends = self.lump_ends();
         for index in 0..self.clients.len() {
             let share = self.under_way[index] / in_flight.max(1e-9);
             let own_noise = 1.0 + self.noise * self.random();
             let cost = (self.client_cost)(self.under_way[index]);
             let requests = rate * share * cost * noise * own_noise * STEP_NS as f64 / SECOND_NS as f64;
+            self.lump[index] += requests;
+            let requests = if ends { std::mem::take(&mut self.lump[index]) } else { 0.0 };
             achieved += requests;
             let client = &mut self.clients[index];
             let waiting = (demand - f64::from(client.setting)).max(0.0);
@@ -166,6 +226,19 @@ impl World {
     }
 }
 
+/// A rate between measured ones: (threads, rate), by the logarithm of the number.
+pub fn between(points: &[(f64, f64)], threads: f64) -> f64 {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    if threads < first.0 {
+        return first.1 * threads / first.0;
+    }
+    let pair = points.windows(2).find(|pair| threads <= pair[1].0);
+    pair.map_or(last.1, |pair| {
+        let part = (threads / pair[0].0).ln() / (pair[1].0 / pair[0].0).ln();
+        pair[0].1 + part * (pair[1].1 - pair[0].1)
+    })
+}
+
 /// Best rate of a server alone with a fixed number of threads up to 64.
 pub fn best(plant: Plant, seconds: f64) -> f64 {
     (1..=64).map(|threads| plant(f64::from(threads), seconds)).fold(0.0, f64::max)
@@ -176,7 +249,7 @@ pub fn assert_good(means: &[f64], best: f64, what: &str) {
     let mean = means.iter().sum::<f64>() / means.len() as f64;
     assert!(mean >= 0.95 * best, "{what}: {mean:.0} of {best:.0}: {means:.0?}");
     for one in means {
-        assert!((one - mean).abs() <= 0.05 * mean, "{what}: not steady: {means:.0?}");
+        assert!((one - mean).abs() <= 0.05 * mean, "not steady: {means:.0?}: {what}");
     }
 }
 

@@ -192,6 +192,10 @@ pub enum FsError {
     /// ENFILE: a table of a server is full. Existing entries keep their places.
     #[error("{0}")]
     TooMany(Box<TooMany>),
+    /// Never reaches a user: nothing was done, because the answer depends on this MDT, which is not
+    /// there or has an operation in doubt; ask again in a moment.
+    #[error("{0} has to answer first")]
+    AwaitsMdt(MdtIndex),
 }
 
 /// Every result of an operation has room for an error: three words for each of the two texts of

@@ -74,6 +74,7 @@ pub(super) enum WireError {
     LayoutChanged,
     TooMany(String),
     TextFileBusy,
+    AwaitsMdt(MdtIndex),
 }
 
 impl From<FsError> for WireError {
@@ -123,6 +124,7 @@ impl From<FsError> for WireError {
             FsError::LayoutChanged => WireError::LayoutChanged,
             FsError::TooMany(cause) => WireError::TooMany(cause.to_string()),
             FsError::TextFileBusy => WireError::TextFileBusy,
+            FsError::AwaitsMdt(mdt) => WireError::AwaitsMdt(mdt),
         }
     }
 }
@@ -178,6 +180,7 @@ impl From<WireError> for FsError {
             WireError::LayoutChanged => FsError::LayoutChanged,
             WireError::TooMany(text) => TooMany::Told(printable(text)).into(),
             WireError::TextFileBusy => FsError::TextFileBusy,
+            WireError::AwaitsMdt(mdt) => FsError::AwaitsMdt(mdt),
         }
     }
 }
@@ -250,6 +253,7 @@ mod tests {
             (WireError::LayoutChanged, "29"),
             (WireError::TooMany(text()), "2a03776879"),
             (WireError::TextFileBusy, "2b"),
+            (WireError::AwaitsMdt(MdtIndex(3)), "2c03"),
         ]
     }
 

@@ -44,13 +44,19 @@ impl Table {
     }
 
     /// A directory is opened. `span` is asked for while the listing is locked: if the span ends
-    /// later, that finds the handle.
-    pub fn open_listing(&self, node: u64, span: impl FnOnce() -> Option<LockSpan>, now: Instant) -> Opening {
+    /// later, that finds the handle. `looks`: see [`Listing::open`].
+    pub fn open_listing(
+        &self,
+        node: u64,
+        span: impl FnOnce() -> Option<LockSpan>,
+        looks: bool,
+        now: Instant,
+    ) -> Opening {
         let mut shard = self.shard(node).lock();
         // The kernel opens what it knows.
         let Some(known) = shard.get_mut(&node) else { return Opening::Apart };
         let listing = known.listing.get_or_insert_default();
-        let opening = listing.open(span(), now);
+        let opening = listing.open(span(), looks, now);
         self.listings.note(node, listing);
         opening
     }
@@ -58,6 +64,11 @@ impl Table {
     /// See [`Listing::show`].
     pub fn show_names(&self, node: u64, span: Option<LockSpan>, now: Instant) {
         self.change_listing(node, |listing| listing.show(span, now));
+    }
+
+    /// See [`Listing::show_bare`].
+    pub fn show_bare(&self, node: u64) {
+        self.change_listing(node, Listing::show_bare);
     }
 
     /// See [`Listing::finish`].

@@ -207,7 +207,7 @@ impl Actor {
         let directory = self.file_system.open(&root(), inode, OpenFlags(open_flag::READ)).await?;
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self.file_system.read_directory(&directory, cookie, 7, true).await?;
+            let page = self.file_system.read_directory(&directory, cookie, 7, client::EntryAttributes::OfAll).await?;
             cookie = page.items.last().map_or(cookie, |item| item.cookie);
             let shown = page.items.iter().filter(|item| item.name != b"." && item.name != b"..");
             names.extend(shown.map(|item| String::from_utf8_lossy(&item.name).into_owned()));

@@ -333,7 +333,7 @@ impl Fighter {
     async fn list(&self, directory: u8) -> FsResult<Vec<(u8, InodeNumber)>> {
         let (number, flags) = (self.directories[usize::from(directory)], OpenFlags(open_flag::READ));
         let opened = self.file_system.open(&root(), number, flags).await?;
-        let page = self.file_system.read_directory(&opened, 0, 100, true).await;
+        let page = self.file_system.read_directory(&opened, 0, 100, client::EntryAttributes::OfAll).await;
         self.file_system.close(opened, None).await?;
         let shown = page?.items.into_iter().filter(|item| item.name != b"." && item.name != b"..");
         let number_of = |name: &[u8]| (0..NAMES).find(|number| name_of(*number) == name);

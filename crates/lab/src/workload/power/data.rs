@@ -21,10 +21,11 @@ use rt::{BoxFuture, Entropy};
 use types::{Credentials, FsResult, InodeNumber, limits::BLOCK_BYTES};
 
 use super::{
-    Blackout, Loss, Verdict,
+    Verdict,
     alarm::Alarm,
     block::{BLOCK, Version, contents, version_of},
     ledger::{BLOCKS, Change, FileLedger, Ledger, Removed},
+    loss::{Blackout, Loss},
 };
 use crate::{
     Random, Simulation,

@@ -9,11 +9,12 @@ use rpc::message::mdt::{OpenFlags, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber, limits::BLOCK_BYTES};
 
 use super::{
-    Loss, Verdict,
+    Verdict,
     alarm::Lost,
     block::{BLOCK, version_of},
     data::Worker,
     ledger::{BLOCKS, FileLedger, Removed},
+    loss::Loss,
 };
 use crate::server::Role;
 

@@ -15,22 +15,22 @@ mod block;
 mod data;
 mod judge;
 mod ledger;
+mod loss;
 mod moves;
 mod names;
+mod names_over_mdts;
 mod replace;
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::{sync::Arc, time::Duration};
+
+use rt::Entropy;
+
+use self::{
+    data::Data,
+    loss::{Blackout, Loss},
+    names::Names,
+    replace::Replacement,
 };
-
-use rt::{Entropy, Instant};
-
-use self::{data::Data, names::Names, replace::Replacement};
 use super::Verdict;
 use crate::{
     Random,
@@ -38,7 +38,6 @@ use crate::{
     cluster::Cluster,
     faults::{Chaos, FaultPlan, spread},
     network::DELAY_MAX,
-    server::Role,
 };
 
 /// The client that changes names.
@@ -52,73 +51,6 @@ const DARK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_sec
 const REPAIR_ONE_IN: u64 = 3;
 /// Operations of the workload to one round.
 const OPERATIONS_PER_ROUND: u64 = 50;
-
-/// What lost power, and when.
-#[derive(Clone, Debug)]
-pub struct Loss {
-    /// When.
-    pub at: Instant,
-    /// Servers.
-    pub roles: BTreeSet<Role>,
-    /// Whether all clients ended with them.
-    pub clients: bool,
-    /// Longest time that an acknowledged change may stay in danger.
-    pub danger_max: Duration,
-}
-
-impl Loss {
-    fn of_seed(cluster: &Cluster, plan: FaultPlan, random: &Random) -> Self {
-        let roles = cluster.roles();
-        let object_servers = || roles.iter().copied().filter(|role| matches!(role, Role::Oss(_)));
-        let lost: BTreeSet<Role> = match random.below(4) {
-            0 => BTreeSet::from([Role::Mds]),
-            1 => BTreeSet::from([*random.pick(&object_servers().collect::<Vec<_>>())]),
-            2 => object_servers().collect(),
-            _ => roles.iter().copied().collect(),
-        };
-        let (at, clients) = (cluster.simulation().now(), random.below(4) == 0);
-        Self { at, roles: lost, clients, danger_max: danger_max(cluster, plan) }
-    }
-
-    /// Nothing lost anything.
-    fn nothing(cluster: &Cluster) -> Self {
-        Self { at: cluster.simulation().now(), roles: BTreeSet::new(), clients: false, danger_max: Duration::ZERO }
-    }
-
-    /// Whether an OST lost power.
-    pub fn hit_objects(&self) -> bool {
-        self.roles.iter().any(|role| matches!(role, Role::Oss(_)))
-    }
-
-    /// Whether the MDT lost power.
-    pub fn hit_names(&self) -> bool {
-        self.roles.contains(&Role::Mds)
-    }
-}
-
-/// Tells the workers of a round that the power is gone: what they have in progress has an unknown
-/// end.
-#[derive(Clone, Default)]
-pub struct Blackout(Arc<AtomicBool>);
-
-impl Blackout {
-    /// Whether it has happened.
-    pub fn happened(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Longest time that an acknowledged change may stay in danger. A server that is suspended, or
-/// whose device does, commits nothing.
-fn danger_max(cluster: &Cluster, plan: FaultPlan) -> Duration {
-    if plan.stops || plan.hangs {
-        return Duration::MAX;
-    }
-    /// For flushes, and for the queue before them.
-    const SLACK: Duration = Duration::from_millis(200);
-    let settings = &cluster.options().settings;
-    settings.store.commit_interval + settings.ost.commit_interval + SLACK
-}
 
 /// Runs the workload; returns the number of faults.
 pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
@@ -141,7 +73,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         let mut working = vec![names.work(cluster, &blackout), replacement.work(cluster, &blackout)];
         working.extend(data.iter().map(|data| data.work(cluster, &blackout)));
         cluster.simulation().sleep(spread(&random, CALM.0, CALM.1)).await;
-        blackout.0.store(true, Ordering::Relaxed);
+        blackout.happens();
         let loss = lose_power(cluster, plan, &random);
         cluster.simulation().sleep(spread(&random, DARK.0, DARK.1)).await;
         // Everything starts again.

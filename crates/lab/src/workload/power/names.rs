@@ -5,18 +5,20 @@
 //! before the last sync, nor more than the commit interval ago. If the MDT kept its power it is the
 //! last step. The operation in progress may have happened before the loss, or after it (its client
 //! repeats it), on the remaining namespace. If acknowledged steps are lost, the next sync reports
-//! it.
+//! it. (With several MDTs each has a journal of its own: see [`super::names_over_mdts`].)
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, Entropy, Instant};
-use types::{Credentials, FsResult};
+use types::{Credentials, FsResult, MdtIndex};
 
 use super::{
-    Blackout, Loss, NAMES_CLIENT, Verdict,
+    NAMES_CLIENT, Verdict,
     alarm::{Alarm, Lost},
+    loss::{Blackout, Loss},
+    names_over_mdts,
 };
 use crate::{
     Random,
@@ -35,26 +37,28 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The namespace after an acknowledged step.
 #[derive(Clone)]
-struct Step {
-    model: Model,
-    acknowledged: Instant,
+pub(super) struct Step {
+    pub model: Model,
+    pub acknowledged: Instant,
+    /// What was done, and the MDT that decided it: with several MDTs.
+    pub change: Option<(Operation, MdtIndex)>,
 }
 
 /// What was done since the last sync.
-struct Ledger {
+pub(super) struct Ledger {
     /// The first is durable.
-    steps: Vec<Step>,
-    under_way: Option<Operation>,
-    alarm: Alarm,
+    pub steps: Vec<Step>,
+    pub under_way: Option<Operation>,
+    pub alarm: Alarm,
 }
 
 /// A namespace that may be left.
-struct Candidate {
-    /// Number of its last acknowledged step.
-    step: usize,
+pub(super) struct Candidate {
+    /// Number of its last acknowledged step; with several MDTs, of those that are left.
+    pub step: usize,
     /// With the operation in progress.
-    more: bool,
-    model: Model,
+    pub more: bool,
+    pub model: Model,
 }
 
 /// The part of one client.
@@ -79,7 +83,7 @@ impl Names {
     pub fn new(cluster: &Cluster) -> Self {
         let seed = cluster.seed();
         let shape = Shape { prefix: PREFIX.to_owned(), ..Shape::default() };
-        let first = Step { model: Model::new(), acknowledged: cluster.simulation().now() };
+        let first = Step { model: Model::new(), acknowledged: cluster.simulation().now(), change: None };
         Self {
             ledger: Arc::new(Mutex::new(Ledger { steps: vec![first], under_way: None, alarm: Alarm::default() })),
             generator: Arc::new(Generator::new(seed, shape)),
@@ -95,7 +99,7 @@ impl Names {
         let mut native = self.native.lock();
         if native.as_ref().is_none_or(|native| !Arc::ptr_eq(native.file_system(), &file_system)) {
             let random = Random::for_purpose(cluster.seed(), &format!("names {:?}", cluster.simulation().now()));
-            *native = Some(Native::new(file_system, random));
+            *native = Some(Native::new(file_system, random).over_mdts(cluster.options().mdts));
         }
         native.clone().expect("just set")
     }
@@ -119,6 +123,7 @@ impl Names {
             ledger: self.ledger.clone(),
             generator: self.generator.clone(),
             random: self.random.clone(),
+            has_several_mdts: cluster.options().mdts > 1,
             blackout: blackout.clone(),
             log: cluster.log().clone(),
             simulation: cluster.simulation().clone(),
@@ -129,16 +134,23 @@ impl Names {
     /// Looks at what is left, and continues from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
         let native = self.native(cluster);
+        let (several, looking) = (cluster.options().mdts > 1, native.clone());
         let look = async move {
             // A host without power closes no connection. Until its client notices, with the next
             // request, it serves what it has cached, lost changes included.
-            native.file_system().statfs().await?;
-            FsResult::Ok(dump_file_system(&native).await)
+            looking.file_system().statfs().await?;
+            if several {
+                names_over_mdts::settle(&looking).await;
+            }
+            FsResult::Ok(dump_file_system(&looking).await)
         };
         let seen = cluster.on_client(NAMES_CLIENT, look).await.ok_or("the client died while it looked")?;
         let seen = seen.map_err(|error| format!("names: the client cannot connect again: {error}"))?;
         let mut ledger = self.ledger.lock();
-        let mut candidates = candidates(&ledger, loss, loss.danger_max);
+        let mut candidates = match several {
+            true => names_over_mdts::candidates(&ledger, loss, loss.danger_max)?,
+            false => candidates(&ledger, loss, loss.danger_max),
+        };
         let found = candidates.iter_mut().rposition(|candidate| dump_model(&mut candidate.model) == seen);
         let Some(found) = found else {
             let count = candidates.len();
@@ -155,10 +167,11 @@ impl Names {
         cluster.log().event("names", format_args!("as after step {step} of {last}, the one under way: {more}"));
         if loss.clients {
             ledger.alarm = Alarm::default();
-        } else {
+        } else if !several {
             ledger.alarm.lost(Lost { at_mdt: step < last, at_ost: false, perhaps: loss.hit_names() });
         }
-        (ledger.steps, ledger.under_way) = (vec![Step { model, acknowledged: cluster.simulation().now() }], None);
+        (ledger.steps, ledger.under_way) =
+            (vec![Step { model, acknowledged: cluster.simulation().now(), change: None }], None);
         Ok(())
     }
 
@@ -195,6 +208,7 @@ struct Worker {
     ledger: Arc<Mutex<Ledger>>,
     generator: Arc<Generator>,
     random: Arc<Random>,
+    has_several_mdts: bool,
     blackout: Blackout,
     log: EventLog,
     simulation: crate::Simulation,
@@ -217,10 +231,17 @@ impl Worker {
 
     async fn sync(&self) -> Verdict {
         let acknowledged = self.ledger.lock().steps.len();
-        let outcome = sync(&self.native).await;
+        let outcome = match self.has_several_mdts {
+            true => self.native.file_system().sync_all().await,
+            false => sync(&self.native).await,
+        };
         self.log.event(&client_host(NAMES_CLIENT), format_args!("sync of names -> {outcome:?}"));
         let mut ledger = self.ledger.lock();
-        let vouched = ledger.alarm.judge(&outcome, self.blackout.happened());
+        let vouched = match self.has_several_mdts {
+            // Which of the others have lost something is not told apart.
+            true => Ok(outcome.is_ok()),
+            false => ledger.alarm.judge(&outcome, self.blackout.happened()),
+        };
         if vouched.map_err(|reason| format!("names: {reason}"))? {
             ledger.steps.drain(..acknowledged - 1);
         }
@@ -235,6 +256,10 @@ impl Worker {
             }
         };
         self.ledger.lock().under_way = Some(operation.clone());
+        let change = match self.has_several_mdts {
+            true => Some((operation.clone(), names_over_mdts::decides(&self.native, &operation).await)),
+            false => None,
+        };
         let actual = self.native.apply(&operation).await;
         self.log.event(&client_host(NAMES_CLIENT), format_args!("{operation:?} -> {}", summary(&actual)));
         if self.blackout.happened() {
@@ -244,7 +269,10 @@ impl Worker {
         let mut model = ledger.steps.last().expect("there is always a first step").model.clone();
         let expected = model.apply(&operation);
         ledger.under_way = None;
-        ledger.steps.push(Step { model, acknowledged: self.simulation.now() });
+        if self.has_several_mdts && names_over_mdts::is_refused(&operation, &actual) {
+            return Ok(());
+        }
+        ledger.steps.push(Step { model, acknowledged: self.simulation.now(), change });
         if expected == actual {
             Ok(())
         } else {

@@ -18,8 +18,9 @@ use rt::{BoxFuture, Entropy};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 use super::{
-    Blackout, Loss, Verdict,
+    Verdict,
     block::{BLOCK, Block, Version, contents},
+    loss::{Blackout, Loss},
 };
 use crate::{
     Random, Simulation,

@@ -193,7 +193,8 @@ impl MdtKind {
             // Repeated late it could come after an access time that was set.
             K::NoteAccesses => ("mdt_note_accesses", Effect::State, ReplySize::Small, P::Everybody),
             K::MakeDirectory => ("mdt_make_directory", Effect::Namespace, ReplySize::Small, P::Everybody),
-            K::Prepare => ("mdt_prepare", Effect::Nothing, ReplySize::Small, P::Mdts),
+            // Repeated late it could come after the end of its operation.
+            K::Prepare => ("mdt_prepare", Effect::State, ReplySize::Small, P::Mdts),
             K::Abort => ("mdt_abort", Effect::Nothing, ReplySize::Small, P::Mdts),
             K::Decisions => ("mdt_decisions", Effect::Nothing, ReplySize::Small, P::Mdts),
             K::Join => ("mdt_join", Effect::Nothing, ReplySize::Body, P::Mdts),

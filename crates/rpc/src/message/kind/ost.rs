@@ -22,11 +22,12 @@ pub enum OstKind {
     Disconnect,
     Fence,
     Check,
+    Extents,
 }
 
 impl OstKind {
     /// All of them, in order.
-    pub const ALL: [OstKind; 15] = [
+    pub const ALL: [OstKind; 16] = [
         OstKind::Write,
         OstKind::Read,
         OstKind::Space,
@@ -42,6 +43,7 @@ impl OstKind {
         OstKind::Disconnect,
         OstKind::Fence,
         OstKind::Check,
+        OstKind::Extents,
     ];
 
     /// What is known of all requests of this kind.
@@ -63,6 +65,7 @@ impl OstKind {
             K::Disconnect => ("ost_disconnect", Effect::State, ReplySize::Small, P::Everybody),
             K::Fence => ("ost_fence", Effect::State, ReplySize::Small, P::Mdts),
             K::Check => ("ost_check", Effect::Nothing, ReplySize::Body, P::Tools),
+            K::Extents => ("ost_extents", Effect::Nothing, ReplySize::Body, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -92,6 +95,7 @@ impl OstRequest {
             R::Disconnect => K::Disconnect.row(),
             R::Fence(..) => K::Fence.row(),
             R::Check(..) => K::Check.row(),
+            R::Extents(query) => K::Extents.row().of_data(DataAccess::Reads(query.object)),
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     BoxFuture, Frame, FrameHeader, Receiver,
     buffer::{Buffer, BufferPool},
     frame::{FRAME_BYTES_MAX, HEADER_BYTES},
+    real::message_came,
 };
 
 /// Room offered to a read: hundreds of small frames, and a bounded part of large bulk data that is
@@ -176,6 +177,7 @@ impl TcpReceiver {
         }
         loop {
             if let Some(frame) = self.cut_frame()? {
+                message_came();
                 return Ok(Some(frame));
             }
             if self.fill().await? == 0 {

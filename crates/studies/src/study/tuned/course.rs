@@ -304,15 +304,15 @@ mod tests {
         plan.run(Testbed::e2(Some(MEASURED), (256 << 10) + 4096), 1).unwrap()
     }
 
-    /// The sweep of this load: 92 MiB/s with 2 threads, 420 with 8, 491 with 32, 535 with 64. After
-    /// 20 s some 83% are reached, not the 95% that are wanted (docs/experiments.md): the drives'
-    /// caches let the rates of 100 ms differ by 60%, so the gain of more threads is not seen.
+    /// The sweep of this load: 92 MiB/s with 2 threads, 420 with 8, 491 with 32, 535 with 64, 557
+    /// with 256. The drives' caches let the rates of 100 ms differ by 60%, and those of 1.6 s by 4%
+    /// (docs/experiments.md).
     #[test]
     fn the_tuner_of_a_server_finds_a_good_number_within_20_seconds() {
         let fixed = run(15, Number::Fixed(64), Number::Fixed(64));
         let tuned = run(35, Number::Tuned(1), Number::Fixed(64));
         let (best, found) = (contract::mean(&fixed.seconds[5..]), contract::mean(&tuned.seconds[20..]));
-        assert!(found >= 0.8 * best, "{found:.0} of {best:.0}: {:#?}", tuned.decisions);
+        assert!(found >= 0.95 * best, "{found:.0} of {best:.0}: {:#?}", tuned.decisions);
         let jain = contract::jain(&tuned.seconds[20..]);
         assert!(jain >= 0.95, "{jain}");
     }

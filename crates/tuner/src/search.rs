@@ -1,0 +1,158 @@
+//! The search: which settings are tried, in which order.
+//!
+//! Trials begin with four times or a quarter of the setting. After a success the next one goes in
+//! the same direction; after failures in both directions the factor becomes smaller. When the
+//! smallest one has failed in both directions the round is over. Later rounds, after a rest, begin
+//! nearby.
+
+use std::collections::BTreeSet;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Ratios of the settings that are compared, one after the other.
+const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.1];
+/// Of these, the first one of later rounds: trials must not make means over some seconds differ. A
+/// load that wants much more or much less shows that here, too.
+const FACTOR_LATER: usize = 2;
+
+/// Rests between rounds. A load for which another setting is better, but which shows no other rate
+/// with this one, is found after the rest.
+const REST_MIN_NS: u64 = 4 * SECOND;
+const REST_MAX_NS: u64 = 10 * SECOND;
+
+/// How long settings are left out that did less after they had won a trial: doubles each time.
+const EXCLUDED_NS: u64 = 60 * SECOND;
+const EXCLUDED_MAX_NS: u64 = 3600 * SECOND;
+
+/// So long after a return the rate may rise because of it.
+const RECOVERED_NS: u64 = 10 * SECOND;
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    /// Of [`FACTORS`].
+    factor: usize,
+    up: bool,
+    /// The first round is over.
+    is_later: bool,
+    has_fallen: bool,
+    /// The other direction has failed with this factor, or was where the search came from.
+    other_failed: bool,
+    /// Settings that were no better than the present one in this round.
+    failed: BTreeSet<u32>,
+    rest_ns: u64,
+}
+
+impl Search {
+    /// `has_fallen`: the rate with the present setting fell some time after it was taken. Then
+    /// smaller ones are tried first.
+    pub fn new(has_fallen: bool) -> Self {
+        Self {
+            factor: 0,
+            up: !has_fallen,
+            is_later: false,
+            has_fallen,
+            other_failed: false,
+            failed: BTreeSet::new(),
+            rest_ns: REST_MIN_NS,
+        }
+    }
+
+    pub fn has_fallen(&self) -> bool {
+        self.has_fallen
+    }
+
+    pub fn is_later(&self) -> bool {
+        self.is_later
+    }
+
+    pub fn factor(&self) -> f64 {
+        FACTORS[self.factor]
+    }
+
+    pub fn goes_up(&self) -> bool {
+        self.up
+    }
+
+    pub fn has_failed(&self, setting: u32) -> bool {
+        self.failed.contains(&setting)
+    }
+
+    /// This setting is no better.
+    pub fn fails(&mut self, setting: u32) {
+        self.failed.insert(setting);
+    }
+
+    /// The setting was changed from this one: the next trial goes in the same direction, and
+    /// farther.
+    pub fn succeeded(&mut self, from: u32) {
+        self.factor = self.factor.saturating_sub(1);
+        self.other_failed = true;
+        self.is_later = false;
+        self.has_fallen = false;
+        self.failed.clear();
+        self.failed.insert(from);
+        self.rest_ns = REST_MIN_NS;
+    }
+
+    /// The present direction failed. `false`: the round is over.
+    pub fn go_on(&mut self) -> bool {
+        self.up = !self.up;
+        self.other_failed = !self.other_failed;
+        if self.other_failed {
+            return true;
+        }
+        self.factor += 1;
+        if self.factor < FACTORS.len() {
+            return true;
+        }
+        self.factor = FACTOR_LATER;
+        self.is_later = true;
+        self.has_fallen = false;
+        self.failed.clear();
+        false
+    }
+
+    /// How long the setting rests after a round, which is longer each time.
+    pub fn rest(&mut self) -> u64 {
+        let rest_ns = self.rest_ns;
+        self.rest_ns = (2 * rest_ns).min(REST_MAX_NS);
+        rest_ns
+    }
+}
+
+/// Settings that are left out for some time, because the rate fell some seconds after they had been
+/// taken: a short trial would be in their favour again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Excluded {
+    above: u32,
+    since_ns: u64,
+    until_ns: u64,
+    next_ns: u64,
+}
+
+impl Excluded {
+    pub fn none() -> Self {
+        Self { above: u32::MAX, since_ns: 0, until_ns: 0, next_ns: EXCLUDED_NS }
+    }
+
+    /// The search returned to `to`, from `from`: all that is nearer to `from`, and beyond, is left
+    /// out.
+    pub fn returned(&mut self, from: u32, to: u32, now_ns: u64) {
+        self.above = (f64::from(from) * f64::from(to)).sqrt().round() as u32;
+        (self.since_ns, self.until_ns) = (now_ns, now_ns + self.next_ns);
+        self.next_ns = (2 * self.next_ns).min(EXCLUDED_MAX_NS);
+    }
+
+    /// The rate has risen: if this does not come from the return, the load is another one.
+    pub fn lift(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.since_ns) > RECOVERED_NS {
+            self.until_ns = now_ns;
+        }
+    }
+
+    /// Brings a setting within what is not left out.
+    pub fn clamp(&self, setting: u32, now_ns: u64) -> u32 {
+        if now_ns < self.until_ns { setting.min(self.above) } else { setting }
+    }
+}
