@@ -144,11 +144,13 @@ impl TargetConnection {
         self.import.read().clone()
     }
 
-    /// A new incarnation begins: the old connection ends with the calls that still use it.
+    /// A new incarnation begins: the old connection ends with the calls that still use it, or with
+    /// its session.
     pub fn replace_import(&self, import: Import) {
         let mut present = self.import.write();
         self.cache.begin_session(import.client());
-        *present = import;
+        let former = std::mem::replace(&mut *present, import);
+        former.end_with_session();
     }
 
     /// To be counted by the connection's recovery.

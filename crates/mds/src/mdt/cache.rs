@@ -100,11 +100,12 @@ impl Mdt {
 
     /// Waits until a change waits for no lock any more: clients that do not give theirs back are
     /// evicted (module [`super::lock_deadlines`]). Fails with `NoDevice` if the MDT or its server
-    /// stops before: clients do not reach it any more.
+    /// stops before: clients do not reach it any more; or if nobody waits for the change any more:
+    /// an evicted client is told so when its requests have ended.
     pub(super) async fn locks_given_back(&self, waiter: Option<Waiter>, change: ChangeId) -> FsResult<()> {
         let Some(given_back) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
         let clock = &*self.seams.clock;
-        let mut given_back = pin!(self.unless_stopped(waiter, given_back));
+        let mut given_back = pin!(self.unless_left(waiter, given_back));
         if let Some(outcome) = clock::timeout_at(clock, clock.now() + SLOW, &mut given_back).await {
             return outcome;
         }
@@ -150,8 +151,8 @@ impl Mdt {
         }
     }
 
-    /// The same for what may take as long as another MDT is down: not longer than somebody waits
-    /// for the answer. `NoDevice` then, too: the client sends the request again, if it lives.
+    /// The same, not longer than somebody waits for the answer. `NoDevice` then, too: the client
+    /// sends the request again, if it lives and was not evicted.
     pub(super) async fn unless_left<T>(
         &self,
         waiter: Option<Waiter>,

@@ -179,7 +179,7 @@ pub(super) enum Received {
     /// A call is over.
     Complete(Completion),
     /// A call is over, and so is the session.
-    Evicted(Completion),
+    Evicted,
     /// The target makes a request, which is to be answered.
     Callback(FrameHeader, ClientRequest),
     /// The target makes a request again that was answered.
@@ -283,6 +283,11 @@ impl Core {
         let seconds = u32::try_from(now.since(started).as_secs()).unwrap_or(u32::MAX);
         let cause = self.trouble.cause().map(ToString::to_string);
         FsError::Unreachable { target: self.target.to_string(), seconds, cause }
+    }
+
+    /// What a caller is told when the import is closed, or when it gives up.
+    pub(super) fn gone(&self, now: Instant, started: Instant) -> FsError {
+        self.refused.clone().unwrap_or_else(|| self.unreachable(now, started))
     }
 
     /// Takes a slot for a call.
@@ -416,11 +421,18 @@ impl Core {
         if header.flags & frame_flag::EXPIRED != 0 {
             return self.expired(now, slot, busy_jitter);
         }
+        let result = match decode_result(request.opcode, &frame) {
+            Ok(Err(FsError::Evicted)) => {
+                self.counters.failed(request.opcode);
+                return Received::Evicted;
+            }
+            result => result,
+        };
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         self.renewed = self.renewed.max(Some(request.sent));
         self.counters.answered(request.opcode, now.since(request.started), now.since(request.sent));
-        let result = match decode_result(request.opcode, &frame) {
+        let result = match result {
             Ok(Ok((reply, extension))) => {
                 self.counters.acknowledged(&extension);
                 Ok(Answered { reply, bulk: frame.bulk, extension, era: self.era, connection: request.connection })
@@ -434,9 +446,7 @@ impl Core {
         if result.is_err() {
             self.counters.failed(request.opcode);
         }
-        let evicted = matches!(result, Err(FsError::Evicted));
-        let completion = request.complete(result);
-        if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
+        Received::Complete(request.complete(result))
     }
 
     /// The target makes a request.
