@@ -19,7 +19,7 @@ use rpc::{
         lock::{CacheMode, Resource},
     },
 };
-use rt::clock;
+use rt::{Instant, clock};
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::{Mdt, check::yield_now, waiter::Waiter};
@@ -245,11 +245,13 @@ impl Mdt {
     }
 
     /// The session of a client was ended here: it may serve from its cache until its lease ends.
-    pub(super) fn drop_cache_locks_after_lease(&self, client: ClientId) {
+    /// `None`: that is over.
+    pub(super) fn drop_cache_locks_after_lease(&self, client: ClientId) -> Option<Instant> {
         let clock = self.seams.clock.clone();
         let lease_end = self.revoker.clients().and_then(|clients| clients.lease_end(client));
         let (Some(lease_end), Some(mdt)) = (lease_end.filter(|end| *end > clock.now()), self.me.upgrade()) else {
-            return self.drop_cache_locks(client);
+            self.drop_cache_locks(client);
+            return None;
         };
         self.revoker.forget(client);
         // In a new session it gets others.
@@ -259,5 +261,6 @@ impl Mdt {
             mdt.drop_locks_up_to(client, last);
         };
         self.seams.spawn.spawn("lease_end", Box::pin(drop_them));
+        Some(lease_end)
     }
 }
