@@ -183,6 +183,19 @@ impl TargetConnection {
         moved
     }
 
+    /// Waits until this target can be asked; returns the connection, which is that of a new
+    /// incarnation if one begins meanwhile.
+    pub async fn connected(&self) -> FsResult<Import> {
+        loop {
+            let import = self.import();
+            match import.connected().await {
+                Ok(()) => return Ok(import),
+                Err(FsError::Evicted) if self.import().client() != import.client() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     pub(super) fn check_active(&self, import: &Import) -> FsResult<()> {
         match self.is_active() {
             true => Ok(()),
