@@ -94,6 +94,8 @@ async fn keep_connected(inner: &Arc<Inner>) {
             match now {
                 End::Closing => return,
                 End::Readdressed => break,
+                // The session was ended by this import itself.
+                End::Evicted if inner.guarded.lock().leaving => return,
                 End::Evicted => inner.evict(),
                 End::Refused(error) if others_left => inner.lost(Cause::Other(error.to_string()), worked),
                 End::Refused(error) => inner.refuse(error),

@@ -48,6 +48,7 @@ impl Import {
             worked: false,
             closing: false,
             ends_with_session: false,
+            leaving: false,
             wanted: permits,
             wanted_max: permits,
             waiting: Waiting::default(),
