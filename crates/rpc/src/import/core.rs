@@ -171,6 +171,7 @@ impl Completion {
 }
 
 /// What a received frame means.
+#[allow(clippy::large_enum_variant, reason = "almost all are completions, and none is kept")]
 pub(super) enum Received {
     /// Nothing to do: a late copy, or a note that was taken.
     Nothing,
@@ -178,7 +179,7 @@ pub(super) enum Received {
     Earlier,
     /// A call is over.
     Complete(Completion),
-    /// A call is over, and so is the session.
+    /// The session is gone, which all callers are to be told.
     Evicted,
     /// The target makes a request, which is to be answered.
     Callback(FrameHeader, ClientRequest),
