@@ -50,6 +50,9 @@ pub(crate) fn forget(
     txn.release_space();
     let key = session::session_key(client);
     if is_refused || is_leased {
+        // It may have begun to end before: what was open then is closed.
+        let before = txn.get(EVICTED, &key)?.map(|value| EvictedRecord::decode(&value)).transpose()?;
+        let is_refused = is_refused || before.is_some_and(|before| before.is_refused);
         let record = EvictedRecord { is_refused, is_leased, time: txn.now() };
         txn.put(EVICTED, key.clone(), record.encode());
     }
