@@ -130,10 +130,11 @@ impl FileSystem {
                 import.close().await
             }
         };
-        crate::join::join_all(self.targets.all().iter().map(close).collect()).await;
+        let targets = self.targets.end();
+        crate::join::join_all(targets.iter().map(close).collect()).await;
         // There are no callbacks any more: what waits ends with an error.
         self.client_state.lock_waits.restarted(None);
-        self.targets.all().iter().for_each(|target| target.repetitions().ask_again(None));
+        targets.iter().for_each(|target| target.repetitions().ask_again(None));
     }
 
     /// Name of the file system.

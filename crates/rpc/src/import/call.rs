@@ -238,8 +238,8 @@ impl Import {
         late: &mut Option<Caller>,
     ) -> Entry {
         let mut guarded = self.inner.guarded.lock();
-        let Guarded { core, link, closing, leaving, .. } = &mut *guarded;
-        if *closing || *leaving && self.inner.family.is_none_or(|family| opcode != opcode::of(&family.disconnect())) {
+        let Guarded { core, link, closing, .. } = &mut *guarded;
+        if *closing {
             return Entry::Failed(core.gone(started, started));
         }
         if let Some(refused) = &core.refused {
@@ -372,7 +372,7 @@ impl Import {
                     return Ok(());
                 }
                 // A recovery's calls end with its connection.
-                let gave_up = self.recovering || guarded.closing || guarded.leaving || core.deadline(started) <= now;
+                let gave_up = self.recovering || guarded.closing || core.deadline(started) <= now;
                 if gave_up {
                     return Err(core.unreachable(now, started));
                 }

@@ -94,7 +94,7 @@ async fn keep_connected(inner: &Arc<Inner>) {
             match now {
                 End::Closing => return,
                 End::Readdressed => break,
-                // The session was ended by this import itself.
+                // It ends its session itself.
                 End::Evicted if inner.guarded.lock().leaving => return,
                 End::Evicted => inner.evict(),
                 End::Refused(error) if others_left => inner.lost(Cause::Other(error.to_string()), worked),

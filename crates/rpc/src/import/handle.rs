@@ -292,7 +292,7 @@ impl Import {
     pub async fn close(&self) {
         let disconnect = self.inner.family.map(Family::disconnect);
         if let (ImportState::Full, Some(disconnect)) = (self.state(), disconnect) {
-            self.inner.begin_leave();
+            self.inner.guarded.lock().leaving = true;
             let deadline = self.inner.now() + self.inner.options.connect_timeout;
             let call = self.call(disconnect);
             match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
