@@ -368,7 +368,7 @@ impl FileSystem {
     /// that then must not stop. `Interrupted` if the caller is gone by then: what a killed process
     /// had not begun must not undo what others did after its end.
     pub(crate) async fn begin(&self, inode: InodeNumber, abandoned: &Abandoned) -> FsResult<()> {
-        self.targets.mdt_of(inode)?.import().connected().await?;
+        self.targets.mdt_of(inode)?.connected().await.map_err(stale_if_evicted)?;
         if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }
     }
 

@@ -25,6 +25,7 @@ use crate::{
     placement::Targets,
     presumed_opens::Until,
     removed::Removed,
+    tables::evicted::EvictedRecord,
     waiters::Waiters,
 };
 
@@ -42,6 +43,11 @@ pub(crate) struct Recovery {
     /// Clients of `expected` that were evicted and may still have a connection. Every request of
     /// theirs is refused, so that they learn it.
     pub evicted: BTreeSet<ClientId>,
+    /// Clients that the former start evicted and whose leases may not have ended: what they may
+    /// serve is not changed.
+    pub leased: BTreeSet<ClientId>,
+    /// Clients that OSTs refuse permanently, or are to be told to refuse.
+    pub refused: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
     /// How often this MDT lost power, and with it growth of files that no client may have claimed:
@@ -59,11 +65,35 @@ impl Recovery {
         !self.expected.is_empty()
     }
 
-    /// Whether other clients of the former start may be alive and have not come back; what tells
-    /// when there is one less.
-    pub fn others_to_come(&self, client: ClientId) -> Option<OwnedNotified> {
+    /// A client was evicted, by this start or one before.
+    pub fn was_evicted(&mut self, client: ClientId, record: EvictedRecord) {
+        if record.is_refused {
+            self.refused.insert(client);
+        }
+        if record.is_leased {
+            self.leased.insert(client);
+        }
+    }
+
+    /// Whether other clients of the former start may be alive and have not come back, or may serve
+    /// what they were granted there although they were evicted; what tells when there is one less.
+    pub fn others_cache(&self, client: ClientId) -> Option<OwnedNotified> {
         let to_come = self.expected.iter().any(|expected| *expected != client && !self.gone.contains(expected));
-        to_come.then(|| self.progress.clone().notified_owned())
+        let cache = to_come || self.leased.iter().any(|leased| *leased != client);
+        cache.then(|| self.progress.clone().notified_owned())
+    }
+
+    /// A client serves nothing any more that the former start granted it.
+    pub fn lease_ended(&mut self, client: ClientId) {
+        if self.leased.remove(&client) {
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// The leases of all clients that the former start evicted have ended; returns which these are.
+    pub fn leases_ended(&mut self) -> BTreeSet<ClientId> {
+        self.progress.notify_waiters();
+        std::mem::take(&mut self.leased)
     }
 
     /// Whether the client has a session that lasted over the restart: what it says about the former
@@ -513,5 +543,18 @@ mod tests {
         assert!(recovery.running());
         recovery.forget(ClientId(2));
         assert!(!recovery.running());
+    }
+
+    #[test]
+    fn what_an_evicted_client_may_serve_is_not_changed_by_others_until_its_lease_has_ended() {
+        let mut recovery = Recovery::default();
+        let record = EvictedRecord { is_refused: true, is_leased: false, time: Timestamp::default() };
+        recovery.was_evicted(ClientId(1), record);
+        assert!(recovery.others_cache(ClientId(2)).is_none(), "its lease has ended");
+        recovery.was_evicted(ClientId(1), EvictedRecord { is_leased: true, ..record });
+        assert!(recovery.others_cache(ClientId(1)).is_none() && recovery.others_cache(ClientId(2)).is_some());
+        assert!(!recovery.running(), "nobody is waited for");
+        assert_eq!(recovery.leases_ended(), [ClientId(1)].into());
+        assert!(recovery.others_cache(ClientId(2)).is_none() && recovery.refused.contains(&ClientId(1)));
     }
 }
