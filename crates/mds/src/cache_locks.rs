@@ -190,14 +190,13 @@ impl CacheLocks {
         self.locks.awaited(change)
     }
 
-    /// A client gives locks back.
-    pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
+    /// A client gives locks back; those that it had are returned.
+    pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) -> Vec<GrantedBits> {
         let mut ready = Vec::new();
-        for handle in handles {
-            self.locks.cancel(client, *handle, &mut ready);
-            self.callbacks.lock_gone(client, *handle);
-        }
+        let cancelled = handles.iter().filter_map(|handle| self.locks.cancel(client, *handle, &mut ready)).collect();
+        handles.iter().for_each(|handle| self.callbacks.lock_gone(client, *handle));
         self.wake(&ready);
+        cancelled
     }
 
     /// A client has none of its locks up to this one any more: removes some of them.

@@ -216,8 +216,9 @@ async fn requests_beside_the_end_of_a_session_open_no_other() {
     let import = import(&seams, Endpoint::Remote(address.into()), quick());
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     let (before, (), after) = tokio::join!(call(&import, gated()), import.close(), call(&import, effect(2)));
-    assert_eq!(before, Err(FsError::Evicted), "it was sent, and ends with the session");
-    assert!(matches!(after, Err(FsError::Unreachable { .. })), "{after:?}");
+    for outcome in [before, after] {
+        assert!(matches!(outcome, Err(FsError::Unreachable { .. })), "nothing is known yet: {outcome:?}");
+    }
     handler.gate.add_permits(1);
     until(|| handler.events().len() > 1).await;
     assert_eq!(*handler.disk.effects.lock(), [(1, 1)].into());

@@ -238,9 +238,9 @@ impl Import {
         late: &mut Option<Caller>,
     ) -> Entry {
         let mut guarded = self.inner.guarded.lock();
-        let Guarded { core, link, closing, leaving, .. } = &mut *guarded;
-        if *closing || *leaving && self.inner.family.is_none_or(|family| opcode != opcode::of(&family.disconnect())) {
-            return Entry::Failed(core.unreachable(started, started));
+        let Guarded { core, link, closing, .. } = &mut *guarded;
+        if *closing {
+            return Entry::Failed(core.gone(started, started));
         }
         if let Some(refused) = &core.refused {
             return Entry::Failed(refused.clone());
@@ -372,7 +372,7 @@ impl Import {
                     return Ok(());
                 }
                 // A recovery's calls end with its connection.
-                let gave_up = self.recovering || guarded.closing || guarded.leaving || core.deadline(started) <= now;
+                let gave_up = self.recovering || guarded.closing || core.deadline(started) <= now;
                 if gave_up {
                     return Err(core.unreachable(now, started));
                 }
@@ -397,7 +397,7 @@ impl Import {
 impl Inner {
     /// What a caller is told that gives up now.
     fn gave_up(&self, started: Instant) -> FsError {
-        self.guarded.lock().core.unreachable(self.now(), started)
+        self.guarded.lock().core.gone(self.now(), started)
     }
 
     /// An in-process link turned out to be dead, or its session to be gone.

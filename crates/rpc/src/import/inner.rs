@@ -40,8 +40,9 @@ pub(super) struct Guarded {
     /// Calls could go out since the last disconnection.
     pub(super) worked: bool,
     pub(super) closing: bool,
-    /// The session is being ended: nothing is sent any more but this, and a session that is found
-    /// gone is not replaced.
+    /// It is closed with its session: no other one begins.
+    pub(super) ends_with_session: bool,
+    /// The session is being ended: one that is found gone is not replaced.
     pub(super) leaving: bool,
     /// Wanted `max_rpcs_in_flight`, as the tuner or somebody else chose it.
     pub(super) wanted: u16,
@@ -100,12 +101,6 @@ pub(super) struct Inner {
 impl Inner {
     pub(super) fn now(&self) -> Instant {
         self.seams.clock.now()
-    }
-
-    /// Lets no call begin any more but the one that ends the session.
-    pub(super) fn begin_leave(&self) {
-        self.guarded.lock().leaving = true;
-        self.changed.notify_waiters();
     }
 
     pub(super) fn begin_close(&self) {
