@@ -23,6 +23,7 @@
 mod audit;
 mod cache_locks;
 mod cached_parts;
+mod claims;
 mod data;
 mod error;
 mod grants;

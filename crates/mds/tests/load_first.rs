@@ -7,22 +7,23 @@ mod gated_cold;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::*;
+use common::{caching::LONG, holders::Holders, *};
 use gated_cold::GatedCold;
 use mds::Mdt;
 use rpc::{
     Call, Handler, SessionEvent,
     message::{
         Compound, MdtReply, MdtRequest, Reply, Request, Step, StepInode,
+        lock::{InodeBits, inode_bit},
         mdt::{
-            Access, Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, OpenId, ReadDirectory, Reclaim,
-            RenameMode, SetXattr, XattrMode,
+            Access, ClaimLocks, Create, ExclusiveBegin, ExclusivePurpose, LockClaim, Lookup, OpenFlags, OpenId,
+            ReadDirectory, Reclaim, RegisterOpens, RenameMode, SetXattr, XattrMode,
         },
     },
 };
 use types::{
     FsError, InodeNumber, LockHandle, NodeKind, SetAttributes, Slot, Timestamp, Xid,
-    limits::{ACCESSES_PER_MESSAGE_MAX, XATTR_VALUE_BYTES_MAX},
+    limits::{ACCESSES_PER_MESSAGE_MAX, LOCKS_PER_MESSAGE_MAX, OPENS_PER_MESSAGE_MAX, XATTR_VALUE_BYTES_MAX},
 };
 
 const FILES: u32 = 3000;
@@ -141,6 +142,48 @@ async fn accesses_without_a_lock_read_nothing() {
     assert_eq!(cold.take_counts(), (0, 0));
     fs.call(ALICE, MdtRequest::GetAttributes(files[files.len() - 1])).await.unwrap();
     assert!(cold.take_counts().1 > 0, "the files were not cold");
+}
+
+/// So are opens.
+#[tokio::test]
+async fn opens_that_a_client_cannot_have_read_nothing() {
+    let (fs, cold, _, files) = restarted_with_cold_directory().await;
+    fs.recover().await;
+    cold.take_counts();
+    let told: Vec<InodeNumber> = files.into_iter().rev().take(OPENS_PER_MESSAGE_MAX).collect();
+    let opens = told.iter().map(|inode| (*inode, OpenId(inode.0), OpenFlags(READ))).collect();
+    let registered = fs.call(ALICE, MdtRequest::RegisterOpens(RegisterOpens { opens, complete: false })).await.unwrap();
+    let MdtReply::NotReclaimed(refused) = registered else { panic!("{registered:?}") };
+    assert_eq!((refused.lost, cold.take_counts()), (told, (0, 0)));
+}
+
+/// Claims are served beside what others reclaim after a restart.
+#[tokio::test]
+async fn claims_read_inodes_only_at_the_beginning_of_a_connection() {
+    let (fs, cold, _, files) = restarted_with_cold_directory().await;
+    let _holders = Holders::of(&fs.mdt, fs.seams.clock.clone(), LONG);
+    fs.recover().await;
+    let bits = InodeBits(inode_bit::XATTRS);
+    let claim = |inode: &InodeNumber| LockClaim { handle: LockHandle(7), inode: *inode, bits, version: u64::MAX };
+    let locks: Vec<_> = files.iter().rev().take(LOCKS_PER_MESSAGE_MAX).map(claim).collect();
+    let claim = ClaimLocks { era: fs.mdt.era(), locks };
+    let refused = Ok(MdtReply::LocksClaimed(vec![None; LOCKS_PER_MESSAGE_MAX]));
+    fs.call(ALICE, MdtRequest::GetAttributes(ROOT)).await.unwrap();
+    cold.take_counts();
+    assert_eq!(fs.call(ALICE, MdtRequest::ClaimLocks(claim.clone())).await, refused);
+    assert_eq!(cold.take_counts(), (0, 0), "too late");
+    fs.mdt.connection_begun(ALICE);
+    cold.set_open(false);
+    let ask = async || fs.call(ALICE, MdtRequest::ClaimLocks(claim.clone())).await;
+    let first = std::pin::pin!(ask());
+    let second = async {
+        wait_for_a_load(&cold).await;
+        let counts = cold.take_counts();
+        assert_eq!(ask().await, refused, "one at a time");
+        assert_eq!(cold.take_counts(), (0, 0), "after {counts:?}");
+        cold.set_open(true);
+    };
+    assert_eq!(tokio::join!(first, second).0, refused, "they have other versions");
 }
 
 /// Nothing of an attempt of a compound that is given up remains, and what its steps opened is not

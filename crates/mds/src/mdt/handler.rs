@@ -116,6 +116,7 @@ impl Handler for Mdt {
     }
 
     fn connection_begun(&self, client: ClientId) {
+        self.claims.lock().connection_begun(client);
         self.locks_ended(client);
     }
 
@@ -149,6 +150,7 @@ impl Handler for Mdt {
                 }
                 // Once more for those of requests that still ran when the session began to end.
                 SessionEvent::Evicted(client) => {
+                    self.claims.lock().session_ended(client);
                     let lease_end = self.drop_cache_locks_after_lease(client);
                     let ending = Ending::Evicted { is_leased: lease_end.is_some() };
                     recovery::end_session_at_last(&self, client, ending).await;
@@ -157,6 +159,7 @@ impl Handler for Mdt {
                     }
                 }
                 SessionEvent::Closed(client) => {
+                    self.claims.lock().session_ended(client);
                     self.drop_cache_locks(client);
                     recovery::end_session_at_last(&self, client, Ending::InOrder).await;
                 }
@@ -226,6 +229,10 @@ impl Mdt {
         if let Some(counter) = row.counter {
             self.statistics.count(counter);
         }
+        let _claiming = match self.claiming(call.client, request, &row) {
+            Ok(claiming) => claiming,
+            Err(refused) => return Ok(refused.into()),
+        };
         let mut told = Told::default();
         let reply = match row.answering {
             Answering::ReadData(question) => {

@@ -104,6 +104,7 @@ impl Mdt {
         let recovering = namespace.volatile.recovery.running();
         let mdt = Arc::new_cyclic(|me| Mdt {
             revoker: Revoker::default(),
+            claims: Mutex::default(),
             me: me.clone(),
             principal: Principal::random(&*seams.entropy, Role::Mdt, &options.node, &target, options.keys.clone()),
             parameters: Mutex::new(options.parameters),

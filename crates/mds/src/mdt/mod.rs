@@ -10,6 +10,7 @@
 
 mod cache;
 mod check;
+mod claims;
 mod compound;
 mod data;
 mod handler;
@@ -53,6 +54,7 @@ use self::{
     waiter::Waiter,
 };
 use crate::{
+    claims::Claims,
     error::store_error,
     namespace::{Attempt, Attempts, Namespace, Obstacle},
     options::{MdtOptions, Parameters},
@@ -89,6 +91,7 @@ pub struct Mdt {
     mdts_known: watch::Sender<bool>,
     /// How clients are reached, and those that are asked for locks.
     revoker: Revoker,
+    claims: Mutex<Claims>,
     /// For tasks that begin where only a reference is at hand.
     me: Weak<Mdt>,
     /// This MDT as a client of OSTs and other MDTs.

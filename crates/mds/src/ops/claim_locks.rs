@@ -9,7 +9,8 @@
 //! Data are not claimed: writing them changes no version.
 //!
 //! Version numbers are reused after a power loss, so claims from another power-loss era are
-//! refused, and so are all claims until the client has reported its opens on this connection.
+//! refused, and so are all claims until the client has reported its opens on this connection, and
+//! those that come too late (module [`crate::claims`]).
 //! Otherwise a claim is granted if the same lock would be granted with a reply, during a recovery
 //! too: what other clients may still reclaim cannot conflict with it, because no client could have
 //! this lock while they had theirs.
@@ -31,7 +32,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     let client = txn.context.client;
     let is_comparable = request.era == txn.context.era && txn.context.parameters.cache_locks;
     if !is_comparable || txn.volatile.opens.presumed.awaits_registration(client) {
-        return Ok(MdtReply::LocksClaimed(vec![None; request.locks.len()]));
+        return Ok(none_of(request));
     }
     txn.need_inodes(request.locks.iter().map(|claim| claim.inode))?;
     // All are read before the first is granted.
@@ -40,6 +41,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     let granted = claims
         .map(|(claim, is_grantable)| is_grantable.then(|| grants::claim(&mut txn.volatile, client, claim)).flatten());
     Ok(MdtReply::LocksClaimed(granted.collect()))
+}
+
+/// The answer to a request all of whose claims are refused.
+pub(crate) fn none_of(request: &ClaimLocks) -> MdtReply {
+    MdtReply::LocksClaimed(vec![None; request.locks.len()])
 }
 
 /// Whether an inode is as the client knows it, and such a lock may be granted of it.

@@ -4,7 +4,7 @@
 
 use rpc::message::{
     MdtReply,
-    mdt::{NotReclaimed, RegisterOpens, open_flag},
+    mdt::{NotReclaimed, OpenFlags, RegisterOpens, open_flag},
 };
 use types::FsResult;
 
@@ -15,8 +15,13 @@ use crate::{
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResult<MdtReply> {
     let client = txn.context.client;
-    // Read before anything changes.
-    txn.need_inodes(request.opens.iter().map(|(inode, ..)| *inode))?;
+    let may_be_open = |txn: &Transaction<'_>, inode, flags: OpenFlags| {
+        flags.0 & !open_flag::UNASKED == 0 && txn.volatile.may_open_unasked(client, inode)
+    };
+    // Read before anything changes. What the client cannot have open costs no read: this service is
+    // for what others wait for.
+    let believed = request.opens.iter().filter(|(inode, _, flags)| may_be_open(txn, *inode, *flags));
+    txn.need_inodes(believed.map(|(inode, ..)| *inode))?;
     txn.must_not_wait();
     let mut refused = NotReclaimed::default();
     for (inode, open, flags) in &request.opens {
@@ -24,11 +29,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         if txn.volatile.opens.get(key).is_some_and(|file| file.inode == *inode) {
             continue;
         }
-        let is_unasked = flags.0 & !open_flag::UNASKED == 0;
-        let may_be_open = is_unasked && txn.volatile.may_open_unasked(client, *inode);
         // One that cannot be taken must not fail the others: the client would never be done.
-        let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
-        if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key, *inode).is_err() {
+        let may_be_open = may_be_open(txn, *inode, *flags);
+        let exists = may_be_open && matches!(txn.find_inode(*inode), Ok(Some(_)));
+        if !exists || txn.check_limit_of_claimed_opens(key, *inode).is_err() {
             tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open made without a request");
             refused.lost.push(*inode);
             continue;

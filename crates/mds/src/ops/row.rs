@@ -99,6 +99,12 @@ impl<'a> MdtRow<'a> {
         }
     }
 
+    /// Whether a client may send the request before it claims the locks of its former connection:
+    /// it tells what the client has.
+    pub(crate) fn precedes_claims(&self, request: &MdtRequest) -> bool {
+        self.service == RECOVERY_SERVICE || request.row().urgent
+    }
+
     fn served_by(self, service: &'static str) -> Self {
         Self { service, ..self }
     }

@@ -1,0 +1,40 @@
+//! Keeps clients from claiming locks at any time (module [`crate::claims`]).
+
+use rpc::message::{MdtReply, MdtRequest};
+use types::ClientId;
+
+use super::Mdt;
+use crate::ops::{claim_locks, row::MdtRow};
+
+/// A request that is executed. When this is dropped, it has ended.
+pub(super) struct Claiming<'m> {
+    mdt: &'m Mdt,
+    client: Option<ClientId>,
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client {
+            self.mdt.claims.lock().end(client);
+        }
+    }
+}
+
+impl Mdt {
+    /// Notes a request of a client. The error is the answer to claims that are refused.
+    pub(super) fn claiming(
+        &self,
+        client: ClientId,
+        request: &MdtRequest,
+        row: &MdtRow<'_>,
+    ) -> Result<Claiming<'_>, MdtReply> {
+        let MdtRequest::ClaimLocks(claim) = request else {
+            if !row.precedes_claims(request) {
+                self.claims.lock().over(client);
+            }
+            return Ok(Claiming { mdt: self, client: None });
+        };
+        let may_claim = self.claims.lock().begin(client, claim.locks.len());
+        if may_claim { Ok(Claiming { mdt: self, client: Some(client) }) } else { Err(claim_locks::none_of(claim)) }
+    }
+}
