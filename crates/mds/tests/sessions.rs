@@ -245,6 +245,23 @@ async fn who_does_not_come_back_in_time_is_forgotten() {
     assert_eq!(fs.mdt.recovering_clients(), [ALICE], "the other session is gone");
 }
 
+/// Others' changes wait until all of them are evicted.
+#[tokio::test]
+async fn many_clients_that_do_not_come_back_are_evicted() {
+    let mut fs = Fixture::new().await;
+    let clients: Vec<ClientId> = (0x1000..0x1100).map(ClientId).collect();
+    for client in &clients {
+        fs.begin(*client).await;
+    }
+    fs.options.recovery_window = Duration::from_millis(1);
+    fs.restart().await;
+    assert!(clients.iter().all(|client| fs.mdt.may_resume(*client)), "they may come back");
+    eventually("recovery is over", async || fs.mdt.recovering_clients().is_empty()).await;
+    assert!(!clients.iter().any(|client| fs.mdt.may_resume(*client)));
+    fs.restart().await;
+    assert_eq!(fs.mdt.recovering_clients(), [], "no session is left");
+}
+
 /// How many evicted clients are on disk.
 fn evicted(fs: &Fixture) -> usize {
     let mut count = 0;

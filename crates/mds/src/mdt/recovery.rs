@@ -13,9 +13,11 @@
 //! the end of its session: a start that finds such a client changes nothing that it may serve for
 //! the recovery window, which is no shorter than a lease.
 
-use std::{pin::pin, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
+use parking_lot::Mutex;
 use rt::beat;
+use tokio::sync::mpsc;
 use types::{ClientId, FsError, FsResult, OstIndex};
 
 use super::Mdt;
@@ -23,6 +25,8 @@ use crate::{namespace::Namespace, ops::sessions, tables::orphan, transaction::Co
 
 /// Pause after something that the store refused.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+/// Sessions that are ended at a time. Their batches go to the kernel together.
+const EVICTIONS_AT_A_TIME: usize = 64;
 /// Unlinked files ended in one transaction.
 const ORPHANS_PER_BATCH: usize = 256;
 
@@ -94,21 +98,35 @@ pub(crate) async fn lease_ended(mdt: &Arc<Mdt>, client: ClientId) -> bool {
 
 /// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
 /// without it, it is not known which OSTs to tell. Clients that came back by then, or come back
-/// while others are evicted, stay.
-async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>) -> bool {
+/// while others are evicted, stay. Some are evicted at a time: each waits for the store, and others'
+/// changes wait for all.
+async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> VecDeque<ClientId>) -> bool {
     let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => return false,
         _ = known.wait_for(|known| *known) => {}
     }
-    let missing = missing(&mdt.namespace().volatile.recovery);
-    for client in missing {
-        if !end_session_at_last(mdt, client, Ending::NotRecovered).await {
-            return false;
-        }
+    let missing = Arc::new(Mutex::new(missing(&mdt.namespace().volatile.recovery)));
+    // Closed when no task is left.
+    let (running, mut all_ended) = mpsc::channel::<()>(1);
+    for _ in 0..EVICTIONS_AT_A_TIME.min(missing.lock().len()) {
+        let (this, missing, running) = (mdt.clone(), missing.clone(), running.clone());
+        let evictions = async move {
+            let next = || missing.lock().pop_front();
+            while let Some(client) = next() {
+                if !end_session_at_last(&this, client, Ending::NotRecovered).await {
+                    break;
+                }
+            }
+            drop(running);
+        };
+        mdt.seams.spawn.spawn("recovery_evictions", Box::pin(evictions));
     }
-    true
+    drop(running);
+    let ended = all_ended.recv().await;
+    assert!(ended.is_none(), "nothing is sent");
+    !*mdt.stopping.borrow()
 }
 
 /// Recovery is over: locks are granted again, and unlinked files that no client has open are
