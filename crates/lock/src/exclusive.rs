@@ -38,6 +38,8 @@ struct File {
     queue: VecDeque<ClientId>,
     /// The first of the queue when [`ExclusiveLocks::skip_silent`] last found the lock free.
     silent: Option<ClientId>,
+    /// Intervals for which others have waited for the present holder.
+    awaited: u32,
 }
 
 /// The exclusive data locks of one MDT.
@@ -61,7 +63,7 @@ impl ExclusiveLocks {
         let position = file.queue.iter().position(|waiting| *waiting == client).unwrap_or(file.queue.len());
         if file.holder.is_none() && position == 0 {
             file.queue.pop_front();
-            (file.holder, file.silent) = (Some(client), None);
+            (file.holder, file.silent, file.awaited) = (Some(client), None, 0);
             self.check(inode);
             return Ok(ExclusiveAnswer::Granted);
         }
@@ -141,6 +143,21 @@ impl ExclusiveLocks {
         gone.into_iter().filter_map(|(inode, _)| self.next(inode).map(|next| (inode, next))).collect()
     }
 
+    /// To be called at intervals: the holders that others have waited for, in so many intervals
+    /// since they were granted the lock. Each is returned once, or again after as many.
+    pub fn long_awaited(&mut self, intervals_max: u32) -> Vec<(InodeNumber, ClientId)> {
+        let mut late = Vec::new();
+        for (inode, file) in &mut self.files {
+            let Some(holder) = file.holder.filter(|_| !file.queue.is_empty()) else { continue };
+            file.awaited += 1;
+            if file.awaited >= intervals_max {
+                file.awaited = 0;
+                late.push((*inode, holder));
+            }
+        }
+        late
+    }
+
     /// The holder of a file's lock.
     pub fn holder(&self, inode: InodeNumber) -> Option<ClientId> {
         self.files.get(&inode)?.holder
@@ -186,7 +203,7 @@ impl ExclusiveLocks {
     fn leave(&mut self, inode: InodeNumber, client: ClientId) {
         let file = self.files.get_mut(&inode).expect("a client is only indexed at files that exist");
         if file.holder == Some(client) {
-            file.holder = None;
+            (file.holder, file.awaited) = (None, 0);
         }
         file.queue.retain(|waiting| *waiting != client);
         if file.holder.is_none() && file.queue.is_empty() {
@@ -255,6 +272,22 @@ mod tests {
         assert_eq!(locks.cancel(FILE, client(3)), None);
         assert!(locks.is_empty());
         assert!(locks.clients.is_empty());
+    }
+
+    #[test]
+    fn a_holder_is_awaited_for_so_long() {
+        let mut locks = ExclusiveLocks::default();
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Granted));
+        (0..9).for_each(|_| assert_eq!(locks.long_awaited(3), [], "nobody waits"));
+        assert_eq!(locks.begin(FILE, client(2)), Ok(ExclusiveAnswer::Queued));
+        (0..2).for_each(|_| assert_eq!(locks.long_awaited(3), []));
+        // Each time that it has the lock counts for itself.
+        assert_eq!(locks.end(FILE, client(1)), Ok(Some(client(2))));
+        assert_eq!(locks.begin(FILE, client(2)), Ok(ExclusiveAnswer::Granted));
+        assert_eq!(locks.begin(FILE, client(1)), Ok(ExclusiveAnswer::Queued));
+        (0..2).for_each(|_| assert_eq!(locks.long_awaited(3), []));
+        assert_eq!(locks.long_awaited(3), [(FILE, client(2))]);
+        assert_eq!(locks.long_awaited(3), []);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod data;
 mod error;
 mod grants;
 mod history;
+mod hold_ups;
 pub mod inspect;
 mod invariants;
 mod invitations;

@@ -18,6 +18,7 @@ use types::{ClientId, InodeNumber, LockHandle, OstIndex, Slot, Timestamp, Xid, l
 use crate::{
     cache_locks::{CacheLocks, LOCKS_PER_STEP},
     history::History,
+    hold_ups::HoldUps,
     invitations::Invitations,
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
@@ -221,6 +222,10 @@ pub(crate) struct Volatile {
     /// Files whose layout the holder of the exclusive data lock is about to change: their objects
     /// refuse the layouts before the present one, which nobody else is shown.
     layout_changes: BTreeMap<InodeNumber, LayoutChange>,
+    /// For how long.
+    pub layouts_withheld: HoldUps,
+    /// Files off which an open holds writers.
+    pub writers_held_off: HoldUps,
     /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
     /// Locks under which clients cache.
@@ -257,6 +262,8 @@ impl Volatile {
             locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
             exclusive: ExclusiveLocks::default(),
             layout_changes: BTreeMap::new(),
+            layouts_withheld: HoldUps::of_layouts(),
+            writers_held_off: HoldUps::of_writers(),
             waiters: Waiters::default(),
             cache: CacheLocks::new(now),
             recovery: Recovery::default(),
@@ -366,10 +373,13 @@ impl Volatile {
         }
     }
 
-    /// The holder of the exclusive data lock is about to change the layout of an inode.
+    /// The holder of the exclusive data lock is about to change the layout of an inode. It has no
+    /// more time if it begins again meanwhile.
     pub fn begin_layout_change(&mut self, inode: InodeNumber, client: ClientId, component: ComponentId, now_ns: u64) {
         assert_eq!(self.exclusive.holder(inode), Some(client), "only the holder of the lock changes the layout");
-        self.layout_changes.insert(inode, LayoutChange { client, component, is_fenced: false, begun_ns: now_ns });
+        let former = self.layout_changes.get(&inode).filter(|former| former.client == client);
+        let begun_ns = former.map_or(now_ns, |former| former.begun_ns);
+        self.layout_changes.insert(inode, LayoutChange { client, component, is_fenced: false, begun_ns });
     }
 
     /// The objects of the component refuse older layouts.

@@ -233,6 +233,11 @@ impl Waiters {
         self.start.insert(client);
     }
 
+    /// Whether a client is told at the next change of this inode.
+    pub fn is_awaited(&self, inode: InodeNumber) -> bool {
+        self.inodes.contains_key(&inode)
+    }
+
     /// Those that wait for this inode ask again.
     pub fn wake(&mut self, inode: InodeNumber) {
         for client in self.inodes.remove(&inode).into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! What a client that answers no callbacks costs, and that it costs other clients nothing.
+//! What a client that answers no callbacks costs, and that it costs other clients nothing; nor does
+//! one that never ends what others wait for.
 
 use crate::common;
 
@@ -25,7 +26,10 @@ use rpc::{
         mdt::{ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LockFamily, LockMode, LockRange, SetLock, WaitTicket},
     },
 };
-use rt::{BoxFuture, Instant, Spawn, memory::RuntimeSpawn};
+use rt::{
+    BoxFuture, Instant, Spawn,
+    memory::{JumpingClock, RuntimeSpawn},
+};
 use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult, InodeNumber, LockHandle, Slot};
 
@@ -130,11 +134,11 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(set: impl FnOnce(&mut mds::MdtOptions)) -> Self {
+    async fn new(set: impl FnOnce(&mut Fixture)) -> Self {
         let mut fs = Fixture::new().await;
         let tasks = Arc::new(Tasks::default());
         fs.seams.spawn = tasks.clone();
-        set(&mut fs.options);
+        set(&mut fs);
         fs.restart_and_recover().await;
         let clients = Arc::new(Deaf {
             mdt: Arc::downgrade(&fs.mdt),
@@ -226,7 +230,7 @@ async fn a_client_is_told_to_ask_again_for_an_inode_by_one_callback_at_a_time() 
 #[tokio::test]
 async fn a_client_that_is_granted_locks_and_hears_nothing_is_evicted() {
     const MAX: usize = 100;
-    let scene = Scene::new(|options| options.notices_per_client_max = MAX).await;
+    let scene = Scene::new(|fs| fs.options.notices_per_client_max = MAX).await;
     done(scene.lock(0, 0).await.unwrap()).unwrap();
     let mut granted = 0;
     while granted < NOTICES && *scene.clients.evictions.borrow() == 0 {
@@ -313,6 +317,32 @@ async fn a_client_that_answers_callbacks_and_gives_locks_back_stays() {
     eventually("no task stays", async || scene.tasks.count() == 0).await;
     assert!(scene.clients.told(MALLORY).len() > CALLBACKS_MAX);
     assert_eq!(*scene.clients.evictions.borrow(), 0);
+}
+
+/// A client renews its lease, and does not end its truncation.
+#[tokio::test]
+async fn a_client_that_does_not_end_a_truncation_is_evicted_when_others_have_waited_long() {
+    let clock = JumpingClock::default();
+    let scene = Scene::new(|fs| fs.seams.clock = Arc::new(clock.clone())).await;
+    assert!(matches!(scene.begin(MALLORY).await, MdtReply::ExclusiveGranted(_)));
+    let pass = async || {
+        clock.jump(Duration::from_secs(3));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    for _ in 0..300 {
+        pass().await;
+    }
+    assert_eq!(*scene.clients.evictions.borrow(), 0, "nobody waits");
+    assert_eq!(scene.begin(ALICE).await, MdtReply::Waiting);
+    for _ in 0..199 {
+        pass().await;
+    }
+    assert_eq!(*scene.clients.evictions.borrow(), 0, "not for 10 minutes");
+    let is_evicted = async || {
+        pass().await;
+        *scene.clients.evictions.borrow() == 1
+    };
+    eventually("MALLORY is evicted", is_evicted).await;
 }
 
 fn set_lock_timeout(scene: &Scene, lock_timeout: Duration) {

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use common::{ost::NotingOst, *};
@@ -19,7 +19,7 @@ use rpc::{
         ost::{Read, Write},
     },
 };
-use rt::memory::MemoryTransport;
+use rt::memory::{JumpingClock, MemoryTransport};
 use types::{Credentials, FsError, FsResult, InodeNumber, NodeKind, ObjectId, OstIndex, Owner, Slot, Timestamp};
 
 const KIB: u64 = 1 << 10;
@@ -281,6 +281,34 @@ async fn one_open_at_a_time_holds_writers_off() {
     fs.close(ALICE, inode, first, None).await.unwrap();
     assert_eq!(fs.call(BOB, of_bob).await, Ok(MdtReply::Version(epoch)));
     assert_eq!(version_held(&fs, inode, Some(same_client)).await, Err(FsError::WouldBlock));
+}
+
+/// A client that goes on renewing its lease, and holds writers off again and again.
+#[tokio::test]
+async fn writers_are_not_held_off_forever() {
+    let mut fs = Fixture::new().await;
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    fs.restart_and_recover().await;
+    fs.begin(BOB).await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 9).await;
+    let (holder, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let write = MdtRequest::Open(root(), Open { inode, open: OpenId(77), flags: OpenFlags(WRITE) });
+    let (mut intervals, mut refused) = (0, 0);
+    let opened = async || {
+        clock.jump(Duration::from_secs(3));
+        intervals += 1;
+        match version_held(&fs, inode, Some(holder)).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error, FsError::WouldBlock);
+                refused += 1;
+            }
+        }
+        !matches!(fs.call(BOB, write.clone()).await, Ok(MdtReply::Waiting))
+    };
+    eventually("BOB writes", opened).await;
+    assert!(intervals >= 200 && refused <= 1, "after {intervals} intervals and {refused} refusals");
 }
 
 /// The holder waits until all others have closed the file, so a program that reads it, and then

@@ -265,6 +265,7 @@ fn register_namespace(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), Parame
     tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(LOCK_COUNT, get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.lock_timeouts().to_string();
-    let doc = "clients evicted because they did not give back a lock, or did not answer, in time, since the target started";
+    let doc =
+        "clients evicted because they did not give back a lock, or did not answer, in time, since the target started";
     tree.register(&format!("{prefix}.lock_timeouts"), Parameter::read_only(doc, get))
 }

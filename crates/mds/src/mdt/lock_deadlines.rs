@@ -49,7 +49,7 @@ async fn watch(mdt: &Arc<Mdt>) {
 
 impl Mdt {
     /// Ends the session of a client that does not give a lock back, or does not answer.
-    fn evict_holder(&self, client: ClientId, reason: &'static str) {
+    pub(super) fn evict_holder(&self, client: ClientId, reason: &'static str) {
         let Some(clients) = self.revoker.clients() else { return };
         let name = clients.name(client);
         tracing::warn!(target = %self.name(), %client, name, "evicted: {reason}");

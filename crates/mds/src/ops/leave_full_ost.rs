@@ -70,6 +70,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveFullOst) -> FsResult
         LeaveStep::Fence(component) => {
             position_of(&layout, *component)?;
             check_fits(txn, &layout)?;
+            if !txn.volatile.layouts_withheld.begin(request.inode) {
+                txn.wait_for(request.inode);
+                return Ok(MdtReply::Waiting);
+            }
             txn.volatile.begin_layout_change(request.inode, txn.context.client, *component, txn.context.now_ns);
         }
         LeaveStep::LeaveOut(component, hole) => {

@@ -49,6 +49,10 @@ pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &Da
         return Ok(MdtReply::Waiting);
     }
     let holder = request.hold_writers.map(|open| txn.own_open(request.inode, open)).transpose()?;
+    let begins = holder.is_some() && !txn.volatile.opens.is_held(request.inode);
+    if begins && !txn.volatile.writers_held_off.begin(request.inode) {
+        return Err(FsError::WouldBlock);
+    }
     // Even if writers are there: the caller asks again until they are gone, and no new ones come.
     if holder.is_some_and(|key| !txn.volatile.opens.hold(key)) {
         return Err(FsError::WouldBlock);
