@@ -7,6 +7,7 @@
 mod absent_parameters;
 mod background;
 pub mod config;
+mod connection_parameters;
 mod control;
 pub mod ctl;
 mod daemon;

@@ -60,6 +60,7 @@ impl Import {
             recovery,
             guarded: Mutex::new(guarded),
             permits: Permits::new(permits),
+            changes: Permits::new(permits.saturating_sub(1).max(1)),
             urgent: Permits::new(1),
             turns: Turns::default(),
             tuning: Tuning::off(),
