@@ -343,15 +343,15 @@ impl Import {
             Purpose::Recovery | Purpose::Ping => (&inner.control, false),
         };
         // First: changes that wait for each other must not keep others from the slots.
-        let change = match purpose {
-            Purpose::Change => {
-                let changes = inner.changes.semaphore();
-                Some(self.acquire(changes.try_acquire(), changes.acquire(), started).await?)
-            }
-            _ => None,
-        };
+        let (mut awaits, mut change) = (None, None);
+        if purpose == Purpose::Change {
+            let changes = inner.changes.semaphore();
+            let now = changes.try_acquire();
+            awaits = now.is_err().then(|| inner.turns.await_turn());
+            change = Some(self.acquire(now, changes.acquire(), started).await?);
+        }
         let now = semaphore.try_acquire();
-        let _awaits = (now.is_err() && is_tuned).then(|| inner.turns.await_turn());
+        let _awaits = awaits.or_else(|| (now.is_err() && is_tuned).then(|| inner.turns.await_turn()));
         Ok(Turn { slot: self.acquire(now, semaphore.acquire(), started).await?, change })
     }
 
