@@ -126,7 +126,7 @@ fn register_tuner(
         Ok(())
     };
     let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
-    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, or off, the default; \
+    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, the default, or off; \
                max_rpcs_in_flight that is set by hand switches it off";
     tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
     let shown = Arc::clone(client);
@@ -162,9 +162,16 @@ mod tests {
 
     #[test]
     fn sizes_of_requests_are_pages_or_have_a_unit() {
-        for (text, pages) in
-            [("1", 1), ("256", 256), ("1024", 1024), ("4K", 1), ("64K", 16), ("1M", 256), ("4M", 1024), ("1048576", 256)]
-        {
+        for (text, pages) in [
+            ("1", 1),
+            ("256", 256),
+            ("1024", 1024),
+            ("4K", 1),
+            ("64K", 16),
+            ("1M", 256),
+            ("4M", 1024),
+            ("1048576", 256),
+        ] {
             assert_eq!(parse_pages(text), Ok(pages), "{text}");
         }
         for text in ["", "0", "1025", "5M", "6K", "8388608", "1048577", "many"] {

@@ -16,13 +16,13 @@ use super::{
     service_parameters::{self, SERVICES, ServerKind},
 };
 
-/// Tells the tuners of service threads how busy the processors are. They are off until their
-/// parameters switch them on.
-pub fn prepare_tuners(node: &Node) {
+/// Lets tuners choose the numbers of service threads, and tells them how busy the processors are.
+pub fn tune_services(node: &Node) {
     let processors = Arc::new(ProcessorTime::default());
     for service in SERVICES.iter().filter(|service| service.is_tuned() && serves(node, service.server)) {
         let (service, processors) = (node.server.service(service.name), processors.clone());
         service.tuning().watch_processors(Arc::new(move || processors.used()));
+        service.tune();
     }
 }
 

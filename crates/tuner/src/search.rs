@@ -85,6 +85,11 @@ impl Search {
         FACTORS[self.factor]
     }
 
+    /// Whether the next trial is with the largest setting, wherever the present one is.
+    pub fn tries_largest(&self) -> bool {
+        self.factor == 0 && self.up
+    }
+
     pub fn goes_up(&self) -> bool {
         self.up
     }

@@ -29,8 +29,14 @@ const SETTLE_MIN_NS: u64 = 5 * MS;
 const SETTLE_MAX_NS: u64 = 500 * MS;
 /// The same if the setting is a larger one: with as many more under way each takes as much longer.
 const SETTLE_MORE_MAX_NS: u64 = SECOND;
-/// What a load does when it begins says nothing: caches of devices are empty.
-const BEGIN_NS: u64 = SECOND;
+/// What a load does when it begins says nothing: caches of devices are empty. ...
+const BEGIN_NS: u64 = SECOND / 2;
+/// ... Nor while so many more requests wait after each such time, because clients send more at
+/// once; ...
+const BEGINS_WAITING: u64 = 5;
+const OF_WAITING: u64 = 4;
+/// ... but it has begun after this time.
+const BEGIN_MAX_NS: u64 = 5 * SECOND;
 /// The present setting is measured for so long before each trial.
 const BASE_NS: u64 = 4 * WINDOW_MIN_NS;
 /// The same after its rate has fallen.
@@ -47,6 +53,8 @@ const KNOWN_NS: u64 = 10 * SECOND;
 const WAS_BETTER: f64 = 0.15;
 /// The same, though the rate may fall on.
 const CLEARLY_BETTER: f64 = 0.4;
+/// Settings that did this part of what the best one did are as good for that.
+const NEARLY_BEST: f64 = 0.9;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
 const FULL_PROCESSORS: f64 = 0.95;
@@ -75,8 +83,7 @@ pub struct Tuner {
     limits: Limits,
     /// The setting outside of trials.
     setting: u32,
-    /// Nothing counts before.
-    begin_ns: u64,
+    beginning: Beginning,
     search: Search,
     excluded: Excluded,
     phase: Phase,
@@ -87,6 +94,15 @@ pub struct Tuner {
     /// What a setting did, to which a trial returns.
     remembered: f64,
     log: VecDeque<Decision>,
+}
+
+/// A load that has not begun yet: nothing counts before.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    until_ns: u64,
+    most_ns: u64,
+    /// Requests that waited when this was looked at.
+    waiting: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -144,7 +160,11 @@ impl Tuner {
         Self {
             limits,
             setting: limits.clamp(setting),
-            begin_ns: start.now_ns + BEGIN_NS,
+            beginning: Beginning {
+                until_ns: start.now_ns + BEGIN_NS,
+                most_ns: start.now_ns + BEGIN_MAX_NS,
+                waiting: start.waiting,
+            },
             search: Search::new(false),
             excluded: Excluded::none(),
             phase: Phase::Resting(Rest { since: Some(*start), ..Rest::default() }),
@@ -188,7 +208,7 @@ impl Tuner {
             }
             self.grows = self.setting < self.limits.max;
         }
-        if measured.now_ns < self.begin_ns {
+        if self.beginning.goes_on(measured) {
             rest.since = Some(*measured);
             return self.rest(rest, measured.now_ns);
         }
@@ -274,11 +294,14 @@ impl Tuner {
         self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
     }
 
-    /// After the rate fell, and falls no more: a smaller setting that did more before.
+    /// After the rate fell, and falls no more: a smaller setting that did more before. The smallest
+    /// of those that did nearly as much as the best: what is nearer to the present one may not
+    /// lead back.
     fn did_more(&self, least: f64) -> Option<u32> {
         let present = self.records.get(self.setting, &self.noise).filter(|_| self.search.has_fallen())?;
-        let (setting, best) = self.records.best(&self.noise, |known| known < self.setting)?;
-        (difference(present.rate, best.rate) > least).then_some(setting)
+        let (_, best) = self.records.best(&self.noise, |known| known < self.setting)?;
+        let (setting, found) = self.records.smallest(&self.noise, best.rate * NEARLY_BEST)?;
+        (difference(present.rate, found.rate) > least).then_some(setting)
     }
 
     /// Requests wait, but too few of them end to compare anything: with a larger setting more of
@@ -390,7 +413,7 @@ impl Tuner {
     /// What a setting must gain.
     fn needed(&self, tried: u32, measured: &Measurement, is_limited: bool) -> f64 {
         let needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
-        let mut needed = needed.min(BELOW_BEST);
+        let mut needed = if self.search.tries_largest() { needed.min(0.0) } else { needed };
         if tried > self.setting && measured.processors.is_some_and(|busy| busy >= FULL_PROCESSORS) {
             needed = needed.max(GAIN_AT_FULL_PROCESSORS);
         }
@@ -413,8 +436,7 @@ impl Tuner {
         let settle_ns = SETTLE_LATENCIES.max(longer).saturating_mul(recent.latency_ns());
         let settle_ns = settle_ns.clamp(SETTLE_MIN_NS, settle_max_ns);
         let wants_proof = tried < self.setting || !self.limits.prefers_larger();
-        let mut trial =
-            Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
+        let mut trial = Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
         trial.is_doubtful = tried > self.setting && self.search.has_come_down();
         let comparison = Comparison {
             trial,
@@ -526,14 +548,19 @@ impl Tuner {
         self.rest_until(until_ns, comparison.settle_ns, measured)
     }
 
-    /// Whether the other setting is taken though nothing is clear: larger ones, by clients, and if
-    /// it is the largest, if they do not seem to be worse; by servers if they seem to be better. Smaller
-    /// ones if they seem to be better and the rate with the present one has fallen meanwhile.
+    /// Whether the other setting is taken though nothing is clear: the largest one unless it seems to
+    /// be worse by more than an error; larger ones by clients if they do not seem to be worse, by
+    /// servers if they seem to be better; smaller ones if they seem to be better and the rate with
+    /// the present one has fallen meanwhile.
     fn takes_unclear(&self, trial: &Trial) -> bool {
         if trial.tried < trial.from && trial.present_fell(&self.noise) {
             return trial.seems_better(0.0, &self.records, &self.noise);
         }
-        let errors = if self.limits.prefers_larger() || trial.tried == self.limits.max { 0.0 } else { -0.5 };
+        let errors = match self.search.tries_largest() {
+            true => 1.0,
+            false if self.limits.prefers_larger() => 0.0,
+            false => -0.5,
+        };
         trial.tried > trial.from && !self.falls_beyond(trial) && trial.seems_better(errors, &self.records, &self.noise)
     }
 
@@ -568,6 +595,21 @@ impl Tuner {
             self.log.pop_front();
         }
         self.log.push_back(decision);
+    }
+}
+
+impl Beginning {
+    fn goes_on(&mut self, measured: &Measurement) -> bool {
+        if measured.now_ns < self.until_ns {
+            return true;
+        }
+        let grows = measured.waiting * OF_WAITING > self.waiting * BEGINS_WAITING;
+        self.waiting = measured.waiting;
+        let goes_on = grows && measured.now_ns < self.most_ns;
+        if goes_on {
+            self.until_ns = measured.now_ns + BEGIN_NS;
+        }
+        goes_on
     }
 }
 

@@ -154,13 +154,7 @@ impl Drop for InFlight<'_> {
 
 impl FileSystem {
     /// The requests of a transfer of `bytes` from `offset` of a file.
-    pub(crate) fn requests_of(
-        &self,
-        inode: InodeNumber,
-        layout: &Layout,
-        offset: u64,
-        bytes: u64,
-    ) -> Vec<ObjectRange> {
+    pub(crate) fn requests_of(&self, inode: InodeNumber, layout: &Layout, offset: u64, bytes: u64) -> Vec<ObjectRange> {
         split(layout, offset, bytes, |location| self.targets.bulk_bytes_max(holder_of(inode, location)))
     }
 

@@ -73,6 +73,10 @@ impl Import {
             timeout_due: Notify::new(),
         });
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
-        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
+        let import = Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false };
+        if import.inner.options.tunes {
+            import.tune();
+        }
+        import
     }
 }
