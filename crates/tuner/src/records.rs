@@ -121,11 +121,6 @@ impl Records {
         self.known(noise, allows).max_by(|(_, one), (_, other)| one.rate.total_cmp(&other.rate))
     }
 
-    /// The smallest setting that did so much.
-    pub fn smallest(&self, noise: &Noise, rate: f64) -> Option<(u32, Estimate)> {
-        self.known(noise, |_| true).find(|(_, estimate)| estimate.rate >= rate)
-    }
-
     /// The least that one of them did.
     pub fn least(&self, noise: &Noise, allows: impl Fn(u32) -> bool) -> Option<Estimate> {
         let least = self.known(noise, allows).min_by(|(_, one), (_, other)| one.rate.total_cmp(&other.rate));
@@ -188,9 +183,6 @@ mod tests {
         }
         assert_eq!(records.best(&noise, |_| true).unwrap().0, 8);
         assert_eq!(records.best(&noise, |setting| setting != 8).unwrap().0, 16);
-        assert_eq!(records.smallest(&noise, 200.0).unwrap().0, 8);
-        assert_eq!(records.smallest(&noise, 100.0).unwrap().0, 4);
-        assert_eq!(records.smallest(&noise, 301.0), None);
         records.age(62 * SECOND);
         assert!(records.best(&noise, |_| true).is_none());
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    beginning::Beginning,
     decision::{Decision, LOG_DECISIONS_MAX, Outcome},
     limits::Limits,
     measurement::{Change, Measurement},
@@ -29,14 +30,6 @@ const SETTLE_MIN_NS: u64 = 5 * MS;
 const SETTLE_MAX_NS: u64 = 500 * MS;
 /// The same if the setting is a larger one: with as many more under way each takes as much longer.
 const SETTLE_MORE_MAX_NS: u64 = SECOND;
-/// What a load does when it begins says nothing: caches of devices are empty. ...
-const BEGIN_NS: u64 = SECOND / 2;
-/// ... Nor while so many more requests wait after each such time, because clients send more at
-/// once; ...
-const BEGINS_WAITING: u64 = 5;
-const OF_WAITING: u64 = 4;
-/// ... but it has begun after this time.
-const BEGIN_MAX_NS: u64 = 5 * SECOND;
 /// The present setting is measured for so long before each trial.
 const BASE_NS: u64 = 4 * WINDOW_MIN_NS;
 /// The same after its rate has fallen.
@@ -53,8 +46,8 @@ const KNOWN_NS: u64 = 10 * SECOND;
 const WAS_BETTER: f64 = 0.15;
 /// The same, though the rate may fall on.
 const CLEARLY_BETTER: f64 = 0.4;
-/// Settings that did this part of what the best one did are as good for that.
-const NEARLY_BEST: f64 = 0.9;
+/// So much smaller a setting is far away.
+const FAR: u32 = 3;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
 const FULL_PROCESSORS: f64 = 0.95;
@@ -94,15 +87,6 @@ pub struct Tuner {
     /// What a setting did, to which a trial returns.
     remembered: f64,
     log: VecDeque<Decision>,
-}
-
-/// A load that has not begun yet: nothing counts before.
-#[derive(Clone, Copy, Debug)]
-struct Beginning {
-    until_ns: u64,
-    most_ns: u64,
-    /// Requests that waited when this was looked at.
-    waiting: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -160,11 +144,7 @@ impl Tuner {
         Self {
             limits,
             setting: limits.clamp(setting),
-            beginning: Beginning {
-                until_ns: start.now_ns + BEGIN_NS,
-                most_ns: start.now_ns + BEGIN_MAX_NS,
-                waiting: start.waiting,
-            },
+            beginning: Beginning::new(start),
             search: Search::new(false),
             excluded: Excluded::none(),
             phase: Phase::Resting(Rest { since: Some(*start), ..Rest::default() }),
@@ -294,14 +274,15 @@ impl Tuner {
         self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
     }
 
-    /// After the rate fell, and falls no more: a smaller setting that did more before. The smallest
-    /// of those that did nearly as much as the best: what is nearer to the present one may not
-    /// lead back.
+    /// After the rate fell, and falls no more: a smaller setting that did more before. One that is
+    /// far away, if there is one: what is near may not lead back.
     fn did_more(&self, least: f64) -> Option<u32> {
         let present = self.records.get(self.setting, &self.noise).filter(|_| self.search.has_fallen())?;
-        let (_, best) = self.records.best(&self.noise, |known| known < self.setting)?;
-        let (setting, found) = self.records.smallest(&self.noise, best.rate * NEARLY_BEST)?;
-        (difference(present.rate, found.rate) > least).then_some(setting)
+        let best_of = |most: u32| {
+            let (setting, best) = self.records.best(&self.noise, |known| known <= most)?;
+            (difference(present.rate, best.rate) > least).then_some(setting)
+        };
+        best_of(self.setting / FAR).or_else(|| best_of(self.setting.saturating_sub(1)))
     }
 
     /// Requests wait, but too few of them end to compare anything: with a larger setting more of
@@ -595,21 +576,6 @@ impl Tuner {
             self.log.pop_front();
         }
         self.log.push_back(decision);
-    }
-}
-
-impl Beginning {
-    fn goes_on(&mut self, measured: &Measurement) -> bool {
-        if measured.now_ns < self.until_ns {
-            return true;
-        }
-        let grows = measured.waiting * OF_WAITING > self.waiting * BEGINS_WAITING;
-        self.waiting = measured.waiting;
-        let goes_on = grows && measured.now_ns < self.most_ns;
-        if goes_on {
-            self.until_ns = measured.now_ns + BEGIN_NS;
-        }
-        goes_on
     }
 }
 
