@@ -565,8 +565,8 @@ async fn changes_in_flight_are_bounded_and_questions_do_not_wait_for_them() {
         until(|| import.statistics().in_flight == 2 && entered() == 10).await;
         import.set_max_changes_in_flight(3);
         until(|| entered() == 11).await;
-        // What was set applies to the client's next import, too.
-        let next = self::import(&seams, import.endpoint(), quick());
+        // What was set applies to the import of another incarnation, too.
+        let next = Import::new(seams.clone(), TARGET, import.endpoint(), principal(2), quick(), None);
         next.set_like(&import);
         next.connected().await.unwrap();
         assert_eq!((next.max_rpcs_in_flight(), next.max_changes_in_flight()), (8, 3));
