@@ -36,8 +36,8 @@ async fn requests_have_no_more_data_than_they_may() {
     fs.set_bulk_bytes_max(other, 1);
     assert_eq!(fs.bulk_bytes_max(other), 4096, "a block at least");
     assert_eq!(counts(0).await, (36, 36), "one for each of 32 blocks");
-    // Blocks are not divided: the first OST has two stripes from 100 on, so the last 100 bytes are a
-    // request of their own.
+    // Blocks are not divided: the first OST has two stripes from 100 on, so the last 100 bytes are
+    // a request of their own.
     assert_eq!(counts(4 * STRIPE + 100).await, (5 + 32, 5 + 32));
     for role in [one, other] {
         fs.set_bulk_bytes_max(role, usize::MAX);

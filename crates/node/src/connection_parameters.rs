@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use client::FileSystem;
 use rpc::{ImportStatistics, message::mgs::TargetRole};
-use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
-use types::{MdtIndex, limits::BLOCK_BYTES};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use types::MdtIndex;
 
 use super::{
-    Node,
-    parameter_names::{CHANGES_IN_FLIGHT, PAGES_PER_RPC, RPCS_IN_FLIGHT},
+    pages::{self, PAGE_BYTES, PAGES_PER_RPC},
+    parameter_names::{CHANGES_IN_FLIGHT, RPCS_IN_FLIGHT},
     tuner_parameters::{self, Switch},
 };
-
-/// Bytes of a page, in which requests are measured; no checksum block is in two of them.
-const PAGE_BYTES: u64 = BLOCK_BYTES;
 
 /// Registers the parameters of a mount's connection to a target.
 pub fn register(
     tree: &ParameterTree,
-    node: &Node,
+    fsname: &str,
     client: &Arc<FileSystem>,
     role: TargetRole,
 ) -> Result<(), ParameterError> {
@@ -27,7 +24,7 @@ pub fn register(
         TargetRole::Mdt(_) => "mdc",
         TargetRole::Ost(_) => "osc",
     };
-    let prefix = format!("{kind}.{}-{kind}", role.target_name(node.fsname()));
+    let prefix = format!("{kind}.{}-{kind}", role.target_name(fsname));
     let shown = Arc::clone(client);
     let state = move || {
         let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
@@ -67,7 +64,7 @@ fn register_size(
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let get = move || (shown.bulk_bytes_max(role) as u64 / PAGE_BYTES).to_string();
     let set = move |text: &str| {
-        changed.set_bulk_bytes_max(role, (parse_pages(text)? * PAGE_BYTES) as usize);
+        changed.set_bulk_bytes_max(role, (pages::parse(text)? * PAGE_BYTES) as usize);
         Ok(())
     };
     let doc = "largest amount of data in one request to this target, in pages of 4096 bytes, or with a unit (K, M): \
@@ -99,45 +96,6 @@ fn register_changes(
     tree.register(&format!("{prefix}.max_mod_rpcs_in_flight"), parameter)
 }
 
-/// A number of pages, or a size. Of at least a MiB, a number means bytes, as in Lustre.
-pub fn parse_pages(text: &str) -> Result<u64, String> {
-    match text.trim().parse::<u64>() {
-        Ok(bytes) if bytes >= 1 << 20 && bytes.is_multiple_of(PAGE_BYTES) => {
-            parse_number(&(bytes / PAGE_BYTES).to_string(), &PAGES_PER_RPC)
-        }
-        _ => parse_size(text, PAGE_BYTES, &PAGES_PER_RPC),
-    }
-}
-
-/// The tuner of the requests to a target.
-fn register_tuner(
-    tree: &ParameterTree,
-    client: &Arc<FileSystem>,
-    role: TargetRole,
-    prefix: &str,
-) -> Result<(), ParameterError> {
-    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let set = move |text: &str| {
-        match tuner_parameters::parse(text)? {
-            Switch::On => changed.set_tuner(role, true),
-            Switch::From(count) => changed.tune_from(role, count),
-            Switch::Off => changed.set_tuner(role, false),
-        }
-        Ok(())
-    };
-    let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
-    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, the default, or off; \
-               max_rpcs_in_flight that is set by hand switches it off";
-    tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
-    let shown = Arc::clone(client);
-    let get = move || {
-        let (count, most) = (shown.rpcs_in_flight_max(role)?, shown.rpcs_in_flight_limit(role)?);
-        Some(tuner_parameters::log(&*shown.tuning(role)?, count.into(), most.into(), "requests"))
-    };
-    let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
-    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))
-}
-
 fn connection_statistics(statistics: &ImportStatistics) -> String {
     let mut text = format!(
         "in_flight {}\nresent {}\nconnections {}\nevictions {}\n",
@@ -154,29 +112,4 @@ fn connection_statistics(statistics: &ImportStatistics) -> String {
         ));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_of_requests_are_pages_or_have_a_unit() {
-        for (text, pages) in [
-            ("1", 1),
-            ("256", 256),
-            ("1024", 1024),
-            ("4K", 1),
-            ("64K", 16),
-            ("1M", 256),
-            ("4M", 1024),
-            ("1048576", 256),
-        ] {
-            assert_eq!(parse_pages(text), Ok(pages), "{text}");
-        }
-        for text in ["", "0", "1025", "5M", "6K", "8388608", "1048577", "many"] {
-            let refused = parse_pages(text).unwrap_err();
-            assert!(refused.contains("expected a number from 1 to 1024"), "{text}: {refused}");
-        }
-    }
 }

@@ -23,6 +23,7 @@ pub mod mount_guard;
 pub mod mount_options;
 mod mount_parameters;
 mod mover;
+mod pages;
 mod parameter_names;
 mod parameters;
 mod pool_parameters;

@@ -16,16 +16,12 @@ use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
     real::IdlePoll,
 };
-use types::{
-    MdtIndex, OstIndex,
-    limits::{BLOCK_BYTES, BULK_BYTES_MAX},
-};
+use types::{MdtIndex, OstIndex};
 
 use super::{
     absent_parameters,
     config::{Role, TargetConfig},
-    connection_parameters::parse_pages,
-    mdt_parameters,
+    mdt_parameters, pages,
     pool_parameters::PERCENT,
     processors::CpuList,
     service_parameters::{self, SERVICES, ServerKind},
@@ -38,8 +34,6 @@ pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
 /// Of these, those that change names or attributes at an MDT.
 pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64 - 1;
-/// Pages of 4096 bytes in one request: a message takes so many.
-pub const PAGES_PER_RPC: RangeInclusive<u64> = 1..=BULK_BYTES_MAX as u64 / BLOCK_BYTES;
 /// Names whose attributes are asked for at once: an MDT answers with as many at most.
 pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
 /// How long a lock is kept that is not used: ten seconds to a day.
@@ -264,7 +258,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Processors => Parameter::writable("", String::new, |text| text.parse::<CpuList>().map(drop)),
             Takes::IdlePoll => Parameter::writable("", String::new, |text| text.parse::<IdlePoll>().map(drop)),
             Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
-            Takes::Pages => checked(&PAGES_PER_RPC, |text, _| parse_pages(text)),
+            Takes::Pages => checked(&pages::PAGES_PER_RPC, |text, _| pages::parse(text)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
         };

@@ -118,7 +118,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let doc = "seconds a call waits for a server that does not answer";
     tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))?;
     for (role, ..) in client.connections() {
-        connection_parameters::register(tree, node, client, role)?;
+        connection_parameters::register(tree, node.fsname(), client, role)?;
         match role {
             TargetRole::Mdt(mdt) => register_locks(tree, node, client, mdt)?,
             TargetRole::Ost(_) => {}

@@ -21,7 +21,8 @@ pub(crate) const STAY_MAX_NS: u64 = 32 * WINDOW_MIN_NS;
 const FUTILE_NS: u64 = 16 * WINDOW_MIN_NS;
 /// A difference is clear beyond so many standard errors.
 const CLEAR: f64 = 2.0;
-/// The same for less than [`FUTILE_NS`]: each window is another chance to be wrong, and there is time.
+/// The same for less than [`FUTILE_NS`]: each window is another chance to be wrong, and there is
+/// time.
 const CLEAR_SOON: f64 = 3.0;
 /// So large a difference from what is needed is believed without a look back.
 const LARGE: f64 = 0.2;
@@ -217,8 +218,8 @@ impl Trial {
         self.stay.nanoseconds >= FUTILE_NS && self.wants_proof && beyond < -error
     }
 
-    /// Whether what seems to be lost with a larger setting may have been good luck of the present one
-    /// before the trial, which is known less well.
+    /// Whether what seems to be lost with a larger setting may have been good luck of the present
+    /// one before the trial, which is known less well.
     fn is_open(&self, noise: &Noise) -> bool {
         self.tried > self.from && self.before.1 > self.stay.error(noise)
     }

@@ -529,10 +529,10 @@ impl Tuner {
         self.rest_until(until_ns, comparison.settle_ns, measured)
     }
 
-    /// Whether the other setting is taken though nothing is clear: the largest one unless it seems to
-    /// be worse by more than an error; larger ones by clients if they do not seem to be worse, by
-    /// servers if they seem to be better; smaller ones if they seem to be better and the rate with
-    /// the present one has fallen meanwhile.
+    /// Whether the other setting is taken though nothing is clear: the largest one unless it seems
+    /// to be worse by more than an error; larger ones by clients if they do not seem to be worse,
+    /// by servers if they seem to be better; smaller ones if they seem to be better and the rate
+    /// with the present one has fallen meanwhile.
     fn takes_unclear(&self, trial: &Trial) -> bool {
         if trial.tried < trial.from && trial.present_fell(&self.noise) {
             return trial.seems_better(0.0, &self.records, &self.noise);

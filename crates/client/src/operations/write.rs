@@ -1,9 +1,9 @@
 //! Writing.
 //!
 //! The layout splits a write into one request per object (several above `max_pages_per_rpc`, 4 MiB
-//! unless it is changed), all in flight at once. Data that are contiguous in the caller's buffer are
-//! sent from there; stripes of one object that are apart in the buffer are gathered, because one
-//! request and a copy cost less than several requests.
+//! unless it is changed), all in flight at once. Data that are contiguous in the caller's buffer
+//! are sent from there; stripes of one object that are apart in the buffer are gathered, because
+//! one request and a copy cost less than several requests.
 //!
 //! Data that an OST refuses for lack of space go to another OST if possible (see
 //! [`crate::placement::no_space`]).

@@ -258,11 +258,14 @@ pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) ->
     }
     let [measured, more, less, ..] = &series;
     let by_costs = [measured, more, less];
-    if let Some(table) = sentences::side_by_side(&by_costs) {
+    let has_costs = by_costs.iter().all(|one| !one.outcomes.is_empty());
+    if has_costs {
+        let findings = by_costs.map(|one| one.study.findings(&one.outcomes));
+        let table = sentences::side_by_side(&by_costs.map(|one| one.name), &findings);
         println!("\neach sentence, with costs of code that are off by 30%\n{table}");
     }
     let Some(directory) = &arguments.figures else { return Ok(()) };
-    if by_costs.iter().all(|one| !one.outcomes.is_empty()) {
+    if has_costs {
         let bar =
             |one: &Series| BarSeries { name: one.name.to_owned(), values: e2::of_default(&Rates::of(&one.outcomes)) };
         let title = "E2: what s=8, c=4 writes with one stripe, by clients x threads and costs of code";

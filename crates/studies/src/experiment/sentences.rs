@@ -3,21 +3,11 @@
 
 use comfy_table::Table;
 
-use super::runner::Series;
 use crate::{bench::report::STYLE, study::shape::Finding};
 
 /// A line for each sentence: whether it holds, and by what it was judged, on each testbed; and
-/// whether that is the same on all. `None` if one of them was not run.
-pub(super) fn side_by_side(series: &[&Series]) -> Option<Table> {
-    if series.iter().any(|one| one.outcomes.is_empty()) {
-        return None;
-    }
-    let findings: Vec<Vec<Finding>> = series.iter().map(|one| one.study.findings(&one.outcomes)).collect();
-    let names = series.iter().map(|one| one.name);
-    Some(table(&names.collect::<Vec<_>>(), &findings))
-}
-
-fn table(names: &[&str], findings: &[Vec<Finding>]) -> Table {
+/// whether that is the same on all. There is at least one testbed.
+pub(super) fn side_by_side(names: &[&str], findings: &[Vec<Finding>]) -> Table {
     let mut table = Table::new();
     let header = std::iter::once("sentence").chain(names.iter().copied()).chain(["the same"]);
     table.load_style(STYLE).set_header(header);
@@ -49,7 +39,7 @@ mod tests {
             vec![finding("one", true, "1%"), finding("other", false, "2%")],
             vec![finding("one", true, "3%"), finding("other", true, "4%")],
         ];
-        let text = table(&["as measured", "costs +30%"], &findings).to_string();
+        let text = side_by_side(&["as measured", "costs +30%"], &findings).to_string();
         let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
         assert!(line("one").contains("holds: 1%") && line("one").trim_end().ends_with("yes"), "{text}");
         assert!(line("other").contains("no: 2%") && line("other").contains("holds: 4%"), "{text}");
