@@ -20,35 +20,6 @@ pub fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The tuner of the requests to a target.
-fn register_tuner(
-    tree: &ParameterTree,
-    client: &Arc<FileSystem>,
-    role: TargetRole,
-    prefix: &str,
-) -> Result<(), ParameterError> {
-    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let set = move |text: &str| {
-        match tuner_parameters::parse(text)? {
-            Switch::On => changed.set_tuner(role, true),
-            Switch::From(count) => changed.tune_from(role, count),
-            Switch::Off => changed.set_tuner(role, false),
-        }
-        Ok(())
-    };
-    let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
-    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, the default, or off; \
-               max_rpcs_in_flight that is set by hand switches it off";
-    tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
-    let shown = Arc::clone(client);
-    let get = move || {
-        let (count, most) = (shown.rpcs_in_flight_max(role)?, shown.rpcs_in_flight_limit(role)?);
-        Some(tuner_parameters::log(&*shown.tuning(role)?, count.into(), most.into(), "requests"))
-    };
-    let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
-    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
