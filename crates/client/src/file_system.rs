@@ -24,7 +24,10 @@ use rpc::{
 };
 use rt::Seams;
 use tokio::sync::watch;
-use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex};
+use types::{
+    ClientId, FsError, FsResult, InodeNumber, MdtIndex,
+    limits::{BLOCK_BYTES, BULK_BYTES_MAX},
+};
 
 use crate::{
     cache::{
@@ -202,6 +205,29 @@ impl FileSystem {
     /// `None` if that is not known.
     pub fn rpcs_in_flight_limit(&self, role: TargetRole) -> Option<u16> {
         self.targets.rpcs_in_flight_limit(role)
+    }
+
+    /// Changes how many changes of names and attributes may be outstanding at one MDT
+    /// (`max_mod_rpcs_in_flight`), at least 1.
+    pub fn set_changes_in_flight_max(&self, mdt: MdtIndex, count: u16) {
+        self.targets.set_changes_in_flight_max(mdt, count);
+    }
+
+    /// How many changes of names and attributes may be outstanding at one MDT; `None` if it is not
+    /// known.
+    pub fn changes_in_flight_max(&self, mdt: MdtIndex) -> Option<u16> {
+        self.targets.changes_in_flight_max(mdt)
+    }
+
+    /// Changes how much data one request to a target reads or writes at most
+    /// (`max_pages_per_rpc`): at least a block of 4096 bytes, at most what a message takes.
+    pub fn set_bulk_bytes_max(&self, role: TargetRole, bytes: usize) {
+        self.targets.set_bulk_bytes_max(role, bytes.clamp(BLOCK_BYTES as usize, BULK_BYTES_MAX));
+    }
+
+    /// How much data one request to a target reads or writes at most.
+    pub fn bulk_bytes_max(&self, role: TargetRole) -> usize {
+        self.targets.bulk_bytes_max(role)
     }
 
     /// The tuner of the requests to one target; `None` if that is not known.

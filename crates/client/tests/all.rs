@@ -18,6 +18,7 @@ mod own_listings;
 mod own_sizes;
 mod power_loss;
 mod real_servers;
+mod request_limits;
 mod semantics;
 mod small_files;
 mod statahead;

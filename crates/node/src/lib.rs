@@ -7,6 +7,7 @@
 mod absent_parameters;
 mod background;
 pub mod config;
+mod connection_parameters;
 mod control;
 pub mod ctl;
 mod daemon;
@@ -22,6 +23,7 @@ pub mod mount_guard;
 pub mod mount_options;
 mod mount_parameters;
 mod mover;
+mod pages;
 mod parameter_names;
 mod parameters;
 mod pool_parameters;
@@ -303,7 +305,7 @@ impl Node {
         if !node.options.targets.is_empty() {
             node.end_with_targets();
         }
-        parameters::prepare_tuners(&node);
+        parameters::tune_services(&node);
         node.register();
         node.applied = node.follow_map();
         node.movers = node.start_movers();
@@ -377,7 +379,9 @@ impl Node {
             self.known_map().await
         };
         reachability::tell_while_any([&self.mgs_import], known, &tell).await.0?;
-        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
+        let mut options =
+            MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
+        options.import.tunes = true;
         let file_system = FileSystem::connect(self.seams.clone(), options).await?;
         let root = file_system.root_import()?;
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;

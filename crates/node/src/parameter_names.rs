@@ -21,7 +21,7 @@ use types::{MdtIndex, OstIndex};
 use super::{
     absent_parameters,
     config::{Role, TargetConfig},
-    mdt_parameters,
+    mdt_parameters, pages,
     pool_parameters::PERCENT,
     processors::CpuList,
     service_parameters::{self, SERVICES, ServerKind},
@@ -32,6 +32,8 @@ use super::{
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 /// Requests outstanding on one connection.
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Of these, those that change names or attributes at an MDT.
+pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64 - 1;
 /// Names whose attributes are asked for at once: an MDT answers with as many at most.
 pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
 /// How long a lock is kept that is not used: ten seconds to a day.
@@ -57,6 +59,8 @@ enum Takes {
     JobSource,
     /// Whether a tuner is on.
     Tuner,
+    /// Pages of a request.
+    Pages,
     /// Processors.
     Processors,
     /// When idle processors are kept from halting.
@@ -149,6 +153,7 @@ const OF_CLIENT: &[Leaf] = &[
     text("stats"),
 ];
 const OF_CONNECTION: &[Leaf] = &[
+    Leaf { name: "max_pages_per_rpc", takes: Takes::Pages },
     number("max_rpcs_in_flight", RPCS_IN_FLIGHT),
     shown("rpc_stats"),
     shown("state"),
@@ -162,6 +167,8 @@ const OF_MOUNTS: &[Leaf] = &[
     Leaf { name: "jobid_var", takes: Takes::JobSource },
     number("timeout", TIMEOUT_SECONDS),
 ];
+/// The same, to an MDT.
+const OF_MDT_CONNECTION: &[Leaf] = &[number("max_mod_rpcs_in_flight", CHANGES_IN_FLIGHT)];
 /// Locks of a mount at an MDT.
 const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_max_age", LOCK_AGES_MS), number("lru_size", LOCKS_CACHED)];
 /// Data of small files that a mount has cached of an MDT.
@@ -251,6 +258,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Processors => Parameter::writable("", String::new, |text| text.parse::<CpuList>().map(drop)),
             Takes::IdlePoll => Parameter::writable("", String::new, |text| text.parse::<IdlePoll>().map(drop)),
             Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
+            Takes::Pages => checked(&pages::PAGES_PER_RPC, |text, _| pages::parse(text)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
         };
@@ -303,6 +311,7 @@ fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<Para
             add(&format!("{kind}.{name}-{kind}."), OF_CONNECTION)?;
             if target.role == Role::Mdt {
                 add(&format!("ldlm.namespaces.{name}-mdc."), OF_LOCKS)?;
+                add(&format!("{kind}.{name}-{kind}."), OF_MDT_CONNECTION)?;
                 add(&format!("{kind}.{name}-{kind}."), OF_SMALL_FILES)?;
             }
         }
@@ -433,6 +442,8 @@ mod tests {
         for good in [
             "lod.*.migrate_mbps",
             "osc/*/max_rpcs_in_flight",
+            "mdc.*.max_mod_rpcs_in_flight",
+            "*.*.max_pages_per_rpc",
             "timeout",
             "mgs.MGS.mgs.threads_max",
             "lod.*.pool.fast.spill_target",
@@ -441,12 +452,21 @@ mod tests {
         ] {
             assert_eq!(check_permanent(good, "1", &map()), Ok(()), "{good}");
         }
+        for (pattern, value, said) in [
+            ("mdc.*.max_mod_rpcs_in_flight", "256", "expected a number from 1 to 255"),
+            ("osc.*.max_pages_per_rpc", "1025", "expected a number from 1 to 1024"),
+            ("osc.*.max_pages_per_rpc", "5M", "4096 to 4194304 bytes"),
+        ] {
+            let refused = check_permanent(pattern, value, &map()).unwrap_err();
+            assert!(refused.contains(said), "{pattern}={value}: {refused}");
+        }
+        assert_eq!(check_permanent("osc.*.max_pages_per_rpc", "1M", &map()), Ok(()));
         let refused = check_permanent("osc.*.max_rpcs_in_flight", "0", &map()).unwrap_err();
         assert!(refused.contains("'0' is not a value for 'osc.stria-OST0000-osc.max_rpcs_in_flight'"), "{refused}");
         for (wrong, said) in [
             ("lod.*.nonsense", "has a parameter 'lod.*.nonsense'; see: stria ctl list_param"),
             ("lod.*.stripcount", "(did you mean lod.*.stripecount?)"),
-            ("mdc.*.max_mod_rpcs_in_flight", "there is no 'mdc.*.max_mod_rpcs_in_flight': max_rpcs_in_flight limits"),
+            ("osc.*.max_mod_rpcs_in_flight", "no target or mount"),
             ("obdfilter.stria-OST0007.nonsense", "no target or mount"),
             ("obdfilter.other-OST0007.no_create", "no target or mount"),
             ("obdfilter.stria-OSTffff.no_create", "no target or mount"),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
-use rpc::{ImportStatistics, message::mgs::TargetRole};
+use rpc::message::mgs::TargetRole;
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, parse_number},
     real::ProcessorTime,
@@ -11,19 +11,18 @@ use rt::{
 use types::{JobName, MdtIndex};
 
 use super::{
-    Node,
-    parameter_names::{LOCK_AGES_MS, LOCKS_CACHED, RPCS_IN_FLIGHT, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
+    Node, connection_parameters,
+    parameter_names::{LOCK_AGES_MS, LOCKS_CACHED, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
-    tuner_parameters::{self, Switch},
 };
 
-/// Tells the tuners of service threads how busy the processors are. They are off until their
-/// parameters switch them on.
-pub fn prepare_tuners(node: &Node) {
+/// Lets tuners choose the numbers of service threads, and tells them how busy the processors are.
+pub fn tune_services(node: &Node) {
     let processors = Arc::new(ProcessorTime::default());
     for service in SERVICES.iter().filter(|service| service.is_tuned() && serves(node, service.server)) {
         let (service, processors) = (node.server.service(service.name), processors.clone());
         service.tuning().watch_processors(Arc::new(move || processors.used()));
+        service.tune();
     }
 }
 
@@ -119,7 +118,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let doc = "seconds a call waits for a server that does not answer";
     tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))?;
     for (role, ..) in client.connections() {
-        register_connection(tree, node, client, role)?;
+        connection_parameters::register(tree, node.fsname(), client, role)?;
         match role {
             TargetRole::Mdt(mdt) => register_locks(tree, node, client, mdt)?,
             TargetRole::Ost(_) => {}
@@ -151,71 +150,6 @@ fn register_statahead(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &s
     let doc = "requests for attributes ahead of lookups, names that came with them, and walks that left the order; \
                writing anything resets them";
     tree.register(&format!("{prefix}.statahead_stats"), Parameter::writable(doc, get, set))
-}
-
-fn register_connection(
-    tree: &ParameterTree,
-    node: &Node,
-    client: &Arc<FileSystem>,
-    role: TargetRole,
-) -> Result<(), ParameterError> {
-    let kind = match role {
-        TargetRole::Mdt(_) => "mdc",
-        TargetRole::Ost(_) => "osc",
-    };
-    let prefix = format!("{kind}.{}-{kind}", role.target_name(node.fsname()));
-    let shown = Arc::clone(client);
-    let state = move || {
-        let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
-        found.map(|(_, state, _)| state.to_string()).unwrap_or_default()
-    };
-    tree.register(&format!("{prefix}.state"), Parameter::read_only("state of the connection", state))?;
-    let shown = Arc::clone(client);
-    let statistics = move || {
-        let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
-        found.map(|(_, _, statistics)| connection_statistics(&statistics)).unwrap_or_default()
-    };
-    tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
-    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let get = move || shown.rpcs_in_flight_max(role).map(|count| count.to_string()).unwrap_or_default();
-    let set = move |text: &str| {
-        let value = parse_number(text, &RPCS_IN_FLIGHT)?;
-        changed.set_rpcs_in_flight_max(role, value as u16);
-        Ok(())
-    };
-    let doc = "requests to this target outstanding at once; setting it switches the tuner off";
-    let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
-    tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)?;
-    register_tuner(tree, client, role, &prefix)
-}
-
-/// The tuner of the requests to a target.
-fn register_tuner(
-    tree: &ParameterTree,
-    client: &Arc<FileSystem>,
-    role: TargetRole,
-    prefix: &str,
-) -> Result<(), ParameterError> {
-    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let set = move |text: &str| {
-        match tuner_parameters::parse(text)? {
-            Switch::On => changed.set_tuner(role, true),
-            Switch::From(count) => changed.tune_from(role, count),
-            Switch::Off => changed.set_tuner(role, false),
-        }
-        Ok(())
-    };
-    let get = move || shown.tuning(role).map(|tuning| tuner_parameters::mode(&tuning)).unwrap_or_default();
-    let doc = "whether the number of requests outstanding at once is chosen by what is measured: on, or off, the default; \
-               max_rpcs_in_flight that is set by hand switches it off";
-    tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
-    let shown = Arc::clone(client);
-    let get = move || {
-        let (count, most) = (shown.rpcs_in_flight_max(role)?, shown.rpcs_in_flight_limit(role)?);
-        Some(tuner_parameters::log(&*shown.tuning(role)?, count.into(), most.into(), "requests"))
-    };
-    let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
-    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))
 }
 
 /// Locks of an MDT under which this mount caches names and attributes: Lustre's `ldlm.namespaces`.
@@ -282,24 +216,6 @@ fn client_statistics(client: &FileSystem) -> String {
             text.push_str(&format!(" [bytes] {} {} {}", count.min, count.max, count.sum));
         }
         text.push('\n');
-    }
-    text
-}
-
-fn connection_statistics(statistics: &ImportStatistics) -> String {
-    let mut text = format!(
-        "in_flight {}\nresent {}\nconnections {}\nevictions {}\n",
-        statistics.in_flight, statistics.resent, statistics.connections, statistics.evictions
-    );
-    for opcode in &statistics.opcodes {
-        text.push_str(&format!(
-            "{:<24} {} samples, {} errors [usec] mean {} p99 {}\n",
-            opcode.name,
-            opcode.calls,
-            opcode.errors,
-            opcode.time.mean_ns() / 1000,
-            opcode.time.quantile_us(0.99)
-        ));
     }
     text
 }

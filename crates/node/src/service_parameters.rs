@@ -147,7 +147,7 @@ fn register_tuner(tree: &ParameterTree, prefix: &str, service: &Arc<Service>) ->
         Ok(())
     };
     let get = move || tuner_parameters::mode(shown.tuning());
-    let doc = "whether the number of service threads is chosen by what is measured: on, or off, the default; \
+    let doc = "whether the number of service threads is chosen by what is measured: on, the default, or off; \
                threads_max that is set by hand switches it off";
     tree.register(&format!("{prefix}.tuner"), Parameter::writable(doc, get, set))?;
     let shown = service.clone();

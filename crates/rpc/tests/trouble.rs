@@ -628,6 +628,47 @@ async fn requests_in_flight_are_bounded_and_the_bound_changes() {
     }
 }
 
+/// Changes have a bound of their own, so that questions find a slot.
+#[tokio::test]
+async fn changes_in_flight_are_bounded_and_questions_do_not_wait_for_them() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    for endpoint in [Endpoint::Remote(listen(&server).await.into()), Endpoint::Local(server.clone())] {
+        let before = handler.entered.load(Ordering::SeqCst);
+        let entered = || handler.entered.load(Ordering::SeqCst) - before;
+        let import = import(&seams, endpoint, ImportOptions { rpcs_in_flight_max: 8, ..quick() });
+        assert_eq!(import.max_changes_in_flight(), 7);
+        let start = |request: Request| {
+            let import = import.clone();
+            tokio::spawn(async move { call(&import, request).await })
+        };
+        let mut calls: Vec<_> = (0..20).map(|_| start(gated_change())).collect();
+        until(|| entered() == 7).await;
+        calls.push(start(gated()));
+        until(|| entered() == 8).await;
+        assert_eq!(import.statistics().in_flight, 8);
+        // One change is given up, and has its permit until it has ended.
+        calls.remove(0).abort();
+        import.set_max_changes_in_flight(2);
+        handler.gate.add_permits(8);
+        until(|| import.statistics().in_flight == 2 && entered() == 10).await;
+        import.set_max_changes_in_flight(3);
+        until(|| entered() == 11).await;
+        // What was set applies to the import of another incarnation, too.
+        let next = Import::new(seams.clone(), TARGET, import.endpoint(), principal(2), quick(), None);
+        next.set_like(&import);
+        next.connected().await.unwrap();
+        assert_eq!((next.max_rpcs_in_flight(), next.max_changes_in_flight()), (8, 3));
+        // Seven of those that were not given up have ended.
+        handler.gate.add_permits(calls.len() - 7);
+        for task in calls {
+            assert_eq!(task.await.unwrap(), Ok(done()));
+        }
+        import.close().await;
+    }
+}
+
 /// A client whose slots are all in use gives a lock back.
 #[tokio::test]
 async fn what_gives_a_lock_up_finds_a_slot() {

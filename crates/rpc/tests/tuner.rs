@@ -65,6 +65,15 @@ async fn the_number_of_requests_in_flight_is_tuned() {
     assert_eq!(import.tuning().mode(), Mode::Off, "until it is switched on");
     import.tune();
     assert_eq!(import.tuning().mode(), Mode::On);
+    let other = Import::new(
+        seams.clone(),
+        TARGET,
+        import.endpoint(),
+        principal(2),
+        ImportOptions { tunes: true, ..tuned() },
+        None,
+    );
+    assert_eq!(other.tuning().mode(), Mode::On, "from the beginning");
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     let load = Load::new(&import);
     let first = decision(&import, 0).await;

@@ -17,6 +17,13 @@ fn in_flight(system: &FileSystem) -> usize {
     counts.map(|count| count.parse::<usize>().expect("a number")).sum()
 }
 
+/// Requests to all OSTs, up to now, that wrote.
+fn writes(system: &FileSystem) -> u64 {
+    let statistics = system.ctl("get_param -n 'osc.*.rpc_stats'");
+    let lines = statistics.lines().filter(|line| line.starts_with("ost_write "));
+    lines.map(|line| line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok()).expect("a count")).sum()
+}
+
 /// Runs fio several times at once, on one file, again and again until so many requests are in
 /// flight.
 fn reaches(system: &FileSystem, requests: usize, programs: usize, options: &str) {
@@ -58,6 +65,8 @@ fn reached_by(system: &FileSystem, requests: usize, programs: usize, what: &str,
 #[test]
 fn direct_io_is_parallel() {
     let system = FileSystem::start(Transport::InProcess, 1);
+    // What is counted below must not depend on what a tuner tries.
+    system.ctl("set_param 'ost.OSS.*.tuner=off' 'osc.*.tuner=off'");
     let write = "lfs setstripe -c 4 -S 1M $A/file && dd if=/dev/zero of=$A/file bs=1M count=8 status=none";
     system.shell(write).succeed();
     for engine in ["io_uring", "libaio"] {
@@ -97,11 +106,10 @@ fn tuners_work_and_explain_themselves() {
         let run_dir = system.place().data("up").join("run");
         system.shell(&format!("stria explain --service {service} --run-dir {}", run_dir.display()))
     };
-    let off = explain("ost_io").succeed();
-    assert!(off.contains("ost.OSS.ost_io.tuner=off\n"), "until it is switched on: {off}");
-    let tuners = system.ctl("get_param -n 'osc.*.tuner'");
-    assert!(!tuners.is_empty() && tuners.lines().all(|mode| mode == "off"), "{tuners}");
-    system.ctl("set_param 'ost.OSS.*.tuner=on' 'osc.*.tuner=on'");
+    for what in ["ost.OSS.*.tuner", "mds.MDS.*.tuner", "osc.*.tuner", "mdc.*.tuner"] {
+        let tuners = system.ctl(&format!("get_param -n '{what}'"));
+        assert!(!tuners.is_empty() && tuners.lines().all(|mode| mode == "on"), "by default: {what}: {tuners}");
+    }
     let quiet = explain("ost_io").succeed();
     assert!(quiet.contains("ost.OSS.ost_io.tuner=on\n"), "{quiet}");
     assert!(quiet.contains("tuner on: 256 threads of at most 256"), "nothing to tune yet: {quiet}");
@@ -159,12 +167,22 @@ fn tuners_work_and_explain_themselves() {
         ("set_param mds.MDS.mdt.threads_max=10000", "expected a number from 1 to 4096"),
         ("set_param 'osc.*.max_rpcs_in_flight=0'", "expected a number from 1 to"),
         ("set_param 'osc.*.max_dirty_mb=32'", "a mount holds no dirty data"),
-        ("get_param 'mdc.*.max_mod_rpcs_in_flight'", "max_rpcs_in_flight limits all requests"),
+        ("set_param 'mdc.*.max_mod_rpcs_in_flight=64'", "expected a number from 1 to 63, which is less than max_rpcs"),
+        ("set_param 'osc.*.max_pages_per_rpc=0'", "expected a number from 1 to 1024"),
+        ("set_param 'osc.*.max_pages_per_rpc=5M'", "or 4096 to 4194304 bytes, a multiple of 4096"),
     ] {
         let run_dir = system.place().data("up").join("run");
         let refused = system.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).output();
         assert!(refused.status != 0 && refused.stderr.contains(refusal), "{command}: {}", refused.stderr);
     }
+    // Lustre's names for other limits of connections.
+    assert_eq!(system.ctl("get_param -n 'mdc.*.max_mod_rpcs_in_flight' 'mdc.*.max_pages_per_rpc'"), "63\n1024\n");
+    system.ctl("set_param 'mdc.*.max_mod_rpcs_in_flight=7' 'osc.*.max_pages_per_rpc=64K'");
+    assert_eq!(system.ctl("get_param -n 'mdc.*.max_mod_rpcs_in_flight'"), "7\n");
+    assert!(system.ctl("get_param -n 'osc.*.max_pages_per_rpc'").lines().all(|pages| pages == "16"));
+    let before = writes(&system);
+    system.shell("dd if=/dev/zero of=$A/file bs=1M count=1 seek=4 conv=notrunc oflag=direct status=none").succeed();
+    assert_eq!(writes(&system) - before, 16, "1 MiB in requests of 64 KiB");
     let unknown = explain("nosuch").output();
     assert!(unknown.status != 0 && unknown.stderr.contains("allowed: ost, ost_io, mdt"), "{}", unknown.stderr);
     system.finish();

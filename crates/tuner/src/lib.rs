@@ -17,6 +17,7 @@
 //! Downside: only differences that stand out from the noise of some seconds are found, and the
 //! trials cost up to a few percent of the rate while a setting is searched for.
 
+mod beginning;
 mod decision;
 mod limits;
 mod measurement;

@@ -1,19 +1,27 @@
 //! The search: which settings are tried, in which order.
 //!
-//! Trials begin with four times or a quarter of the setting. After a success the next one goes in
-//! the same direction; after failures in both directions the factor becomes smaller. When the
-//! smallest one has failed in both directions the round is over. Later rounds, after a rest, begin
-//! nearby.
+//! The first trial is with the largest setting: it is what there would be without the tuner, and
+//! where the rate has a plateau, no step of some factor shows what is beyond that. The next ones
+//! are with four times or a quarter of the setting. After a success the next one goes in the same
+//! direction; after failures in both directions the factor becomes smaller. When the smallest one
+//! has failed in both directions the round is over. Later rounds, after a rest, begin nearby.
 
 use std::collections::BTreeSet;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Ratios of the settings that are compared, one after the other.
-const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.1];
+/// Ratios of the settings that are compared, one after the other: up to the limit first.
+const FACTORS: [f64; 6] = [f64::INFINITY, 4.0, 2.0, 1.4, 1.2, 1.1];
+/// Of these, the largest one of steps.
+const FACTOR_LARGEST: usize = 1;
 /// Of these, the first one of later rounds: trials must not make means over some seconds differ. A
 /// load that wants much more or much less shows that here, too.
-const FACTOR_LATER: usize = 2;
+const FACTOR_LATER: usize = 3;
+
+/// Trials cost this part of the rate at most: with small steps of the first round, ...
+const COST_NEARBY: f64 = 0.1;
+/// ... and later.
+const COST_LATER: f64 = 0.03;
 
 /// Rests between rounds. A load for which another setting is better, but which shows no other rate
 /// with this one, is found after the rest.
@@ -36,6 +44,8 @@ pub(crate) struct Search {
     /// The first round is over.
     is_later: bool,
     has_fallen: bool,
+    /// A larger setting was left.
+    has_come_down: bool,
     /// The other direction has failed with this factor, or was where the search came from.
     other_failed: bool,
     /// Settings that were no better than the present one in this round.
@@ -48,10 +58,11 @@ impl Search {
     /// smaller ones are tried first.
     pub fn new(has_fallen: bool) -> Self {
         Self {
-            factor: 0,
+            factor: if has_fallen { FACTOR_LARGEST } else { 0 },
             up: !has_fallen,
             is_later: false,
             has_fallen,
+            has_come_down: false,
             other_failed: false,
             failed: BTreeSet::new(),
             rest_ns: REST_MIN_NS,
@@ -62,12 +73,21 @@ impl Search {
         self.has_fallen
     }
 
-    pub fn is_later(&self) -> bool {
-        self.is_later
+    /// The part of the rate that trials may cost; any, until what is best is nearby.
+    pub fn cost(&self) -> Option<f64> {
+        match self.is_later {
+            true => Some(COST_LATER),
+            false => (self.factor >= FACTOR_LATER).then_some(COST_NEARBY),
+        }
     }
 
     pub fn factor(&self) -> f64 {
         FACTORS[self.factor]
+    }
+
+    /// Whether the next trial is with the largest setting, wherever the present one is.
+    pub fn tries_largest(&self) -> bool {
+        self.factor == 0 && self.up
     }
 
     pub fn goes_up(&self) -> bool {
@@ -83,11 +103,16 @@ impl Search {
         self.failed.insert(setting);
     }
 
-    /// The setting was changed from this one: the next trial goes in the same direction, and
-    /// farther.
-    pub fn succeeded(&mut self, from: u32) {
-        self.factor = self.factor.saturating_sub(1);
-        self.other_failed = true;
+    pub fn has_come_down(&self) -> bool {
+        self.has_come_down
+    }
+
+    /// The setting was changed: the next trial goes in the same direction, and farther.
+    pub fn succeeded(&mut self, from: u32, to: u32) {
+        self.has_come_down |= to < from;
+        // What is between is open if the setting became the largest one.
+        self.other_failed = self.factor > 0;
+        self.factor = self.factor.saturating_sub(1).max(FACTOR_LARGEST);
         self.is_later = false;
         self.has_fallen = false;
         self.failed.clear();

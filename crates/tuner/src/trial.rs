@@ -21,7 +21,8 @@ pub(crate) const STAY_MAX_NS: u64 = 32 * WINDOW_MIN_NS;
 const FUTILE_NS: u64 = 16 * WINDOW_MIN_NS;
 /// A difference is clear beyond so many standard errors.
 const CLEAR: f64 = 2.0;
-/// The same for less than [`FUTILE_NS`], if a smaller setting seems to be better: there is time.
+/// The same for less than [`FUTILE_NS`]: each window is another chance to be wrong, and there is
+/// time.
 const CLEAR_SOON: f64 = 3.0;
 /// So large a difference from what is needed is believed without a look back.
 const LARGE: f64 = 0.2;
@@ -72,6 +73,8 @@ pub(crate) struct Trial {
     /// there before, or nearer to it: no look back is needed, which might find a rate that is good
     /// for some seconds again.
     pub is_return: bool,
+    /// A larger setting was left: what seems to be better may fall, too, and gets the longest stay.
+    pub is_doubtful: bool,
     has_returned: bool,
     /// Looks back.
     returns: u32,
@@ -102,6 +105,7 @@ impl Trial {
             needed,
             wants_proof,
             is_return,
+            is_doubtful: false,
             has_returned: false,
             returns: 0,
             stay,
@@ -182,13 +186,18 @@ impl Trial {
         let (gain, error) = self.gain(records, noise);
         let beyond = gain - self.needed;
         let verdict = if beyond > 0.0 { Verdict::Better } else { Verdict::Worse };
-        let is_soon = self.stay.nanoseconds < FUTILE_NS && self.tried < self.from && beyond > 0.0;
-        let is_clear = beyond.abs() > if is_soon { CLEAR_SOON } else { CLEAR } * error || self.is_futile(beyond, error);
+        let is_soon = self.stay.nanoseconds < FUTILE_NS;
+        if self.is_doubtful && beyond > 0.0 && !self.has_returned && self.stay.nanoseconds < STAY_MAX_NS {
+            return Next::Stay;
+        }
+        let is_futile = self.is_futile(beyond, error);
+        let is_clear = beyond.abs() > if is_soon { CLEAR_SOON } else { CLEAR } * error;
         let is_equal = beyond.abs() + CLEAR * error < EQUAL;
         let is_long = is_equal || self.stay.nanoseconds >= STAY_MAX_NS;
-        match (is_clear, self.has_returned) {
+        match (is_clear || is_futile, self.has_returned) {
             (true, true) => Next::End(verdict),
-            (true, false) if self.is_believed(beyond) => Next::End(verdict),
+            (true, false) if is_clear && self.is_believed(beyond) => Next::End(verdict),
+            (true, false) if is_futile && !self.is_open(noise) => Next::End(verdict),
             (true, false) => self.turn(),
             (false, false) if is_long => self.turn(),
             (false, true) if is_long && self.is_worth_more(beyond, error) => self.turn(),
@@ -207,6 +216,18 @@ impl Trial {
     /// anyway, unless the other one is preferred.
     fn is_futile(&self, beyond: f64, error: f64) -> bool {
         self.stay.nanoseconds >= FUTILE_NS && self.wants_proof && beyond < -error
+    }
+
+    /// Whether what seems to be lost with a larger setting may have been good luck of the present
+    /// one before the trial, which is known less well.
+    fn is_open(&self, noise: &Noise) -> bool {
+        self.tried > self.from && self.before.1 > self.stay.error(noise)
+    }
+
+    /// Whether the rate with the present setting fell during the trial.
+    pub fn present_fell(&self, noise: &Noise) -> bool {
+        let (change, error) = self.change_of_present(noise);
+        self.has_returned && self.stay.rate() < self.before.0 && change > CLEAR_SOON * error
     }
 
     /// Whether the other setting seems to be better, but not clearly, and has not been measured

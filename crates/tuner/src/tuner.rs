@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    beginning::Beginning,
     decision::{Decision, LOG_DECISIONS_MAX, Outcome},
     limits::Limits,
     measurement::{Change, Measurement},
@@ -27,6 +28,8 @@ const WINDOW_EXTENDED_NS: u64 = 4 * SECOND;
 const SETTLE_LATENCIES: u64 = 3;
 const SETTLE_MIN_NS: u64 = 5 * MS;
 const SETTLE_MAX_NS: u64 = 500 * MS;
+/// The same if the setting is a larger one: with as many more under way each takes as much longer.
+const SETTLE_MORE_MAX_NS: u64 = SECOND;
 /// The present setting is measured for so long before each trial.
 const BASE_NS: u64 = 4 * WINDOW_MIN_NS;
 /// The same after its rate has fallen.
@@ -43,8 +46,8 @@ const KNOWN_NS: u64 = 10 * SECOND;
 const WAS_BETTER: f64 = 0.15;
 /// The same, though the rate may fall on.
 const CLEARLY_BETTER: f64 = 0.4;
-/// Trials cost this part of the rate at most, as soon as the first round is over.
-const COST: f64 = 0.03;
+/// So much smaller a setting is far away.
+const FAR: u32 = 3;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
 const FULL_PROCESSORS: f64 = 0.95;
@@ -73,6 +76,7 @@ pub struct Tuner {
     limits: Limits,
     /// The setting outside of trials.
     setting: u32,
+    beginning: Beginning,
     search: Search,
     excluded: Excluded,
     phase: Phase,
@@ -140,6 +144,7 @@ impl Tuner {
         Self {
             limits,
             setting: limits.clamp(setting),
+            beginning: Beginning::new(start),
             search: Search::new(false),
             excluded: Excluded::none(),
             phase: Phase::Resting(Rest { since: Some(*start), ..Rest::default() }),
@@ -182,6 +187,10 @@ impl Tuner {
                 return self.grow(measured, &change);
             }
             self.grows = self.setting < self.limits.max;
+        }
+        if self.beginning.goes_on(measured) {
+            rest.since = Some(*measured);
+            return self.rest(rest, measured.now_ns);
         }
         if change.requests < WINDOW_REQUESTS_MIN {
             // Slow requests are waited for.
@@ -265,11 +274,15 @@ impl Tuner {
         self.rest_until(measured.now_ns, SETTLE_MIN_NS, measured)
     }
 
-    /// After the rate fell, and falls no more: a smaller setting that did more before.
+    /// After the rate fell, and falls no more: a smaller setting that did more before. One that is
+    /// far away, if there is one: what is near may not lead back.
     fn did_more(&self, least: f64) -> Option<u32> {
         let present = self.records.get(self.setting, &self.noise).filter(|_| self.search.has_fallen())?;
-        let (setting, best) = self.records.best(&self.noise, |known| known < self.setting)?;
-        (difference(present.rate, best.rate) > least).then_some(setting)
+        let best_of = |most: u32| {
+            let (setting, best) = self.records.best(&self.noise, |known| known <= most)?;
+            (difference(present.rate, best.rate) > least).then_some(setting)
+        };
+        best_of(self.setting / FAR).or_else(|| best_of(self.setting.saturating_sub(1)))
     }
 
     /// Requests wait, but too few of them end to compare anything: with a larger setting more of
@@ -352,7 +365,7 @@ impl Tuner {
         let tried = if self.search.goes_up() {
             let more = (f64::from(self.setting) * factor).round() as u32;
             is_limited.then(|| more.max(self.setting.saturating_add(1)))?
-        } else if !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
+        } else if factor.is_infinite() || !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
             return None;
         } else {
             let used = if is_limited { self.setting } else { self.setting.min(recent.in_flight().ceil() as u32) };
@@ -380,7 +393,8 @@ impl Tuner {
 
     /// What a setting must gain.
     fn needed(&self, tried: u32, measured: &Measurement, is_limited: bool) -> f64 {
-        let mut needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
+        let needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
+        let mut needed = if self.search.tries_largest() { needed.min(0.0) } else { needed };
         if tried > self.setting && measured.processors.is_some_and(|busy| busy >= FULL_PROCESSORS) {
             needed = needed.max(GAIN_AT_FULL_PROCESSORS);
         }
@@ -398,10 +412,15 @@ impl Tuner {
     }
 
     fn compare(&mut self, tried: u32, needed: f64, is_return: bool, recent: &Change, measured: &Measurement) -> Step {
-        let settle_ns = (SETTLE_LATENCIES * recent.latency_ns()).clamp(SETTLE_MIN_NS, SETTLE_MAX_NS);
+        let longer = u64::from(tried / self.setting);
+        let settle_max_ns = if longer > 1 { SETTLE_MORE_MAX_NS } else { SETTLE_MAX_NS };
+        let settle_ns = SETTLE_LATENCIES.max(longer).saturating_mul(recent.latency_ns());
+        let settle_ns = settle_ns.clamp(SETTLE_MIN_NS, settle_max_ns);
         let wants_proof = tried < self.setting || !self.limits.prefers_larger();
+        let mut trial = Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
+        trial.is_doubtful = tried > self.setting && self.search.has_come_down();
         let comparison = Comparison {
-            trial: Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise),
+            trial,
             window_ns: window_ns(recent),
             settle_ns,
             windows: Windows::default(),
@@ -475,11 +494,11 @@ impl Tuner {
         let seen_ns = if stays { trial.stay().nanoseconds } else { 0 };
         if is_taken {
             self.setting = tried;
-            self.search.succeeded(from);
+            self.search.succeeded(from, tried);
             // From now on trials decide.
             self.grows = false;
         }
-        if is_taken && is_return {
+        if is_taken && (is_return || (tried < from && trial.present_fell(&self.noise))) {
             self.excluded.returned(from, tried, now_ns);
         }
         self.note(&comparison, outcome, measured);
@@ -494,8 +513,8 @@ impl Tuner {
             self.search.fails(tried);
             // The way back is no part of a round.
             let goes_on = self.remembered > 0.0 || self.search.go_on();
-            if self.search.is_later() {
-                until_ns += (cost_ns / COST) as u64;
+            if let Some(cost) = self.search.cost() {
+                until_ns += (cost_ns / cost) as u64;
             }
             if !goes_on {
                 until_ns = until_ns.max(now_ns + self.search.rest());
@@ -510,10 +529,19 @@ impl Tuner {
         self.rest_until(until_ns, comparison.settle_ns, measured)
     }
 
-    /// Whether the other setting is taken though nothing is clear: larger ones, by clients if they
-    /// do not seem to be worse, by servers if they seem to be better.
+    /// Whether the other setting is taken though nothing is clear: the largest one unless it seems
+    /// to be worse by more than an error; larger ones by clients if they do not seem to be worse,
+    /// by servers if they seem to be better; smaller ones if they seem to be better and the rate
+    /// with the present one has fallen meanwhile.
     fn takes_unclear(&self, trial: &Trial) -> bool {
-        let errors = if self.limits.prefers_larger() { 0.0 } else { -0.5 };
+        if trial.tried < trial.from && trial.present_fell(&self.noise) {
+            return trial.seems_better(0.0, &self.records, &self.noise);
+        }
+        let errors = match self.search.tries_largest() {
+            true => 1.0,
+            false if self.limits.prefers_larger() => 0.0,
+            false => -0.5,
+        };
         trial.tried > trial.from && !self.falls_beyond(trial) && trial.seems_better(errors, &self.records, &self.noise)
     }
 

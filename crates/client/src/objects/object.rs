@@ -80,9 +80,10 @@ impl<'a> Object<'a> {
 }
 
 /// The requests of a transfer of `bytes` from `offset` of a file, by the layout: one per object, or
-/// several if a message does not take it. Bytes without objects are in none of them.
-pub(crate) fn requests_of(layout: &Layout, offset: u64, bytes: u64) -> Vec<ObjectRange> {
-    let parts = layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64));
+/// several if that is more than requests to its target may have (`bytes_max`). Bytes without
+/// objects are in none of them.
+fn split(layout: &Layout, offset: u64, bytes: u64, bytes_max: impl Fn(Location) -> usize) -> Vec<ObjectRange> {
+    let parts = layout.ranges(offset, bytes).flat_map(|range| range.chunks(bytes_max(range.location) as u64));
     let parts: Vec<ObjectRange> = parts.collect();
     let covered: u64 = parts.iter().map(|part| part.bytes).sum();
     assert!(covered <= bytes, "requests for {covered} bytes overlap in a transfer of {bytes}");
@@ -152,6 +153,11 @@ impl Drop for InFlight<'_> {
 }
 
 impl FileSystem {
+    /// The requests of a transfer of `bytes` from `offset` of a file.
+    pub(crate) fn requests_of(&self, inode: InodeNumber, layout: &Layout, offset: u64, bytes: u64) -> Vec<ObjectRange> {
+        split(layout, offset, bytes, |location| self.targets.bulk_bytes_max(holder_of(inode, location)))
+    }
+
     /// The target that holds an object.
     fn holder(&self, object: Object<'_>) -> FsResult<Arc<TargetConnection>> {
         self.targets.get(holder_of(object.inode, object.location))

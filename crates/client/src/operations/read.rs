@@ -1,7 +1,7 @@
 //! Reading.
 //!
-//! The layout splits a read into one request per object (several above 4 MiB), all in flight at
-//! once; the replies are put in file order without copying.
+//! The layout splits a read into one request per object (several above `max_pages_per_rpc`, 4 MiB
+//! unless it is changed), all in flight at once; the replies are put in file order without copying.
 //!
 //! Where does the file end? Only the objects know. An object returns fewer bytes than requested at
 //! its own end. The missing bytes are a hole if the file continues in another object; otherwise
@@ -36,7 +36,7 @@ use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 use crate::{
     FileSystem, OpenFile, ReadData,
     join::join_all,
-    objects::object::{Object, ObjectData, requests_of},
+    objects::object::{Object, ObjectData},
     open_state::open_inode::OpenInode,
     statistics::Operation,
 };
@@ -77,7 +77,7 @@ impl FileSystem {
     /// One attempt under this layout.
     async fn read_by(&self, open: &OpenInode, layout: &Layout, offset: u64, bytes: u64) -> FsResult<ReadData> {
         let inode = open.inode();
-        let chunks = requests_of(layout, offset, bytes);
+        let chunks = self.requests_of(inode, layout, offset, bytes);
         let read = |chunk: &ObjectRange| {
             let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
             self.read_object(object, layout, chunk.offset, chunk.bytes)

@@ -1,9 +1,9 @@
 //! Writing.
 //!
-//! The layout splits a write into one request per object (several above 4 MiB), all in flight at
-//! once. Data that are contiguous in the caller's buffer are sent from there; stripes of one object
-//! that are apart in the buffer are gathered, because one request and a copy cost less than several
-//! requests.
+//! The layout splits a write into one request per object (several above `max_pages_per_rpc`, 4 MiB
+//! unless it is changed), all in flight at once. Data that are contiguous in the caller's buffer
+//! are sent from there; stripes of one object that are apart in the buffer are gathered, because
+//! one request and a copy cost less than several requests.
 //!
 //! Data that an OST refuses for lack of space go to another OST if possible (see
 //! [`crate::placement::no_space`]).
@@ -28,7 +28,7 @@ use crate::{
     cancellation::finish::finish,
     join::join_all,
     locks::exclusive::Section,
-    objects::object::{Object, requests_of},
+    objects::object::Object,
     open_state::open_inode::OpenInode,
     operations::truncate::adopted,
     placement::no_space::{Refusals, Search},
@@ -213,7 +213,7 @@ impl FileSystem {
         refusals: &mut Refusals,
     ) -> FsResult<usize> {
         let inode = open.inode();
-        let chunks = requests_of(layout, offset, data.len() as u64);
+        let chunks = self.requests_of(inode, layout, offset, data.len() as u64);
         let write = |chunk: &ObjectRange| {
             let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
             self.write_object(object, layout, chunk.offset, gather(chunk, offset, data), sync)

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use parking_lot::{Mutex, RwLock};
@@ -18,7 +18,10 @@ use rpc::{
         ost::TargetCondition,
     },
 };
-use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::OBJECTS_PER_REQUEST_MAX};
+use types::{
+    FsError, FsResult, ObjectId, SpaceUsage,
+    limits::{BULK_BYTES_MAX, OBJECTS_PER_REQUEST_MAX},
+};
 
 use crate::{
     cache::target_cache::TargetCache,
@@ -101,6 +104,8 @@ pub(crate) struct TargetConnection {
     role: TargetRole,
     import: RwLock<Import>,
     active: AtomicBool,
+    /// Most data in one request.
+    bulk_bytes_max: AtomicUsize,
     restarts: Arc<Restarts>,
     known: Mutex<Known>,
     uncommitted: Uncommitted,
@@ -124,6 +129,7 @@ impl TargetConnection {
             role: map.role,
             import,
             active,
+            bulk_bytes_max: AtomicUsize::new(BULK_BYTES_MAX),
             restarts,
             known,
             uncommitted: Uncommitted::default(),
@@ -137,6 +143,15 @@ impl TargetConnection {
 
     pub fn role(&self) -> TargetRole {
         self.role
+    }
+
+    /// Most data in one request.
+    pub fn bulk_bytes_max(&self) -> usize {
+        self.bulk_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn set_bulk_bytes_max(&self, bytes: usize) {
+        self.bulk_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// The present connection.

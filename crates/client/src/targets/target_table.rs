@@ -19,7 +19,7 @@ use rpc::{
     message::mgs::{ClusterMap, MapTarget, Pool, TargetRole, TargetState},
 };
 use rt::Seams;
-use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, limits::BULK_BYTES_MAX};
 
 use crate::{
     client_state::ClientState,
@@ -47,6 +47,8 @@ pub(crate) struct TargetTable {
     several_mdts: AtomicBool,
     /// No connection is made any more. Changes under the lock of the targets.
     has_ended: AtomicBool,
+    /// Requests to some target have less data than a message takes.
+    limits_bulk: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
 }
@@ -59,6 +61,7 @@ impl TargetTable {
             by_role: RwLock::default(),
             several_mdts: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            limits_bulk: AtomicBool::new(false),
             map: Mutex::default(),
         })
     }
@@ -109,7 +112,9 @@ impl TargetTable {
         let map = self.map.lock().clone();
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
-                target.replace_import(self.connect(&map.fsname, entry, target.restarts_counter()));
+                let import = self.connect(&map.fsname, entry, target.restarts_counter());
+                import.set_like(&target.import());
+                target.replace_import(import);
                 target.repetitions().ask_again(None);
             }
         }
@@ -140,11 +145,47 @@ impl TargetTable {
         }
     }
 
-    /// Changes how many requests may be outstanding at a target.
+    /// Changes how many requests may be outstanding at a target. At an MDT fewer of them are
+    /// changes, as in Lustre, so that questions do not wait for these.
     pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
         if let Some(target) = self.by_role.read().get(&role) {
-            target.import().set_max_rpcs_in_flight(count);
+            let import = target.import();
+            import.set_max_rpcs_in_flight(count);
+            if matches!(role, TargetRole::Mdt(_)) && import.max_changes_in_flight() >= count {
+                import.set_max_changes_in_flight(count.saturating_sub(1));
+            }
         }
+    }
+
+    /// Changes how many changes of names and attributes may be outstanding at an MDT.
+    pub fn set_changes_in_flight_max(&self, mdt: MdtIndex, count: u16) {
+        if let Some(target) = self.by_role.read().get(&TargetRole::Mdt(mdt)) {
+            target.import().set_max_changes_in_flight(count);
+        }
+    }
+
+    /// How many changes of names and attributes may be outstanding at an MDT.
+    pub fn changes_in_flight_max(&self, mdt: MdtIndex) -> Option<u16> {
+        Some(self.by_role.read().get(&TargetRole::Mdt(mdt))?.import().max_changes_in_flight())
+    }
+
+    /// Changes how much data one request to a target has at most.
+    pub fn set_bulk_bytes_max(&self, role: TargetRole, bytes: usize) {
+        if let Some(target) = self.by_role.read().get(&role) {
+            target.set_bulk_bytes_max(bytes);
+            if bytes < BULK_BYTES_MAX {
+                self.limits_bulk.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How much data one request to a target has at most: what a message takes, unless it was
+    /// changed.
+    pub fn bulk_bytes_max(&self, role: TargetRole) -> usize {
+        if !self.limits_bulk.load(Ordering::Relaxed) {
+            return BULK_BYTES_MAX;
+        }
+        self.by_role.read().get(&role).map_or(BULK_BYTES_MAX, |target| target.bulk_bytes_max())
     }
 
     /// How many requests may be outstanding at a target.

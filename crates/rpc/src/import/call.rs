@@ -23,7 +23,7 @@ use crate::{
         opcode::{self, Opcode},
     },
     handler::Answer,
-    message::{Request, RequestExtension, lock::Enqueue},
+    message::{Request, RequestExtension, kind::Effect, lock::Enqueue},
     server::{LocalLink, LocalOutcome, SlotToken, memory_of},
 };
 
@@ -80,6 +80,33 @@ impl<'a> Waits<'a> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.inner.guarded.lock().waiting.end(self.trace);
+    }
+}
+
+/// The right to take a slot; given back when it is dropped.
+struct Turn<'a> {
+    slot: SemaphorePermit<'a>,
+    /// Of a change.
+    change: Option<SemaphorePermit<'a>>,
+}
+
+impl Turn<'_> {
+    /// It ends with the slot, which is taken now ([`Inner::slot_freed`]).
+    fn forget(self) {
+        self.slot.forget();
+        if let Some(change) = self.change {
+            change.forget();
+        }
+    }
+}
+
+/// What a request of the user is for.
+fn purpose_of(request: &Request) -> Purpose {
+    let row = request.row();
+    match request {
+        _ if row.urgent => Purpose::Urgent,
+        Request::Mdt(_) if row.effect == Effect::Namespace => Purpose::Change,
+        _ => Purpose::Ordinary,
     }
 }
 
@@ -144,8 +171,7 @@ impl Import {
         loop {
             let purpose = match self.recovers(self.state()) {
                 Some(true) => Purpose::Recovery,
-                _ if request.row().urgent => Purpose::Urgent,
-                _ => Purpose::Ordinary,
+                _ => purpose_of(&request),
             };
             let permit = self.permit(purpose, started).await?;
             let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
@@ -309,16 +335,24 @@ impl Import {
     }
 
     /// Waits for the right to take a slot.
-    async fn permit(&self, purpose: Purpose, started: Instant) -> FsResult<SemaphorePermit<'_>> {
+    async fn permit(&self, purpose: Purpose, started: Instant) -> FsResult<Turn<'_>> {
         let inner = &self.inner;
-        let semaphore = match purpose {
-            Purpose::Ordinary => inner.permits.semaphore(),
-            Purpose::Urgent => inner.urgent.semaphore(),
-            Purpose::Recovery | Purpose::Ping => &inner.control,
+        let (semaphore, is_tuned) = match purpose {
+            Purpose::Ordinary | Purpose::Change => (inner.permits.semaphore(), true),
+            Purpose::Urgent => (inner.urgent.semaphore(), false),
+            Purpose::Recovery | Purpose::Ping => (&inner.control, false),
         };
+        // First: changes that wait for each other must not keep others from the slots.
+        let (mut awaits, mut change) = (None, None);
+        if purpose == Purpose::Change {
+            let changes = inner.changes.semaphore();
+            let now = changes.try_acquire();
+            awaits = now.is_err().then(|| inner.turns.await_turn());
+            change = Some(self.acquire(now, changes.acquire(), started).await?);
+        }
         let now = semaphore.try_acquire();
-        let _awaits = (now.is_err() && purpose == Purpose::Ordinary).then(|| inner.turns.await_turn());
-        self.acquire(now, semaphore.acquire(), started).await
+        let _awaits = awaits.or_else(|| (now.is_err() && is_tuned).then(|| inner.turns.await_turn()));
+        Ok(Turn { slot: self.acquire(now, semaphore.acquire(), started).await?, change })
     }
 
     /// Waits until a large request may be sent: only others that were sent before can be in its

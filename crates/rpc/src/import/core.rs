@@ -72,6 +72,8 @@ const LEASE_MARGIN: u32 = 4;
 pub(super) enum Purpose {
     /// A call of the user.
     Ordinary,
+    /// The same, and it changes names or attributes: there is a limit of its own for those.
+    Change,
     /// A call that others may wait for.
     Urgent,
     /// A call of the recovery hook: lives and dies with its connection.
@@ -294,7 +296,7 @@ impl Core {
     /// Takes a slot for a call.
     pub(super) fn take_slot(&mut self, purpose: Purpose) -> Option<(Slot, Xid)> {
         match purpose {
-            Purpose::Ordinary => self.slots.take_ordinary(self.slot_count - self.urgent_count),
+            Purpose::Ordinary | Purpose::Change => self.slots.take_ordinary(self.slot_count - self.urgent_count),
             Purpose::Urgent => self.slots.take_within(self.slot_count - self.urgent_count, self.slot_count),
             Purpose::Recovery | Purpose::Ping => self.slots.take_control(),
         }
@@ -367,7 +369,7 @@ impl Core {
         let class = match request.purpose {
             // A ping keeps the lease.
             Purpose::Urgent | Purpose::Ping => class::URGENT,
-            Purpose::Ordinary | Purpose::Recovery => self.class,
+            Purpose::Ordinary | Purpose::Change | Purpose::Recovery => self.class,
         };
         let header = FrameHeader {
             version: self.version,

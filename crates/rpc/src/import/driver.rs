@@ -494,6 +494,7 @@ impl Inner {
             guarded.core.abandon_all()
         };
         self.permits.close();
+        self.changes.close();
         self.urgent.close();
         self.memory.close();
         self.urgent_memory.close();

@@ -19,6 +19,7 @@ use crate::{
     codec::opcode::Family,
     handler::{CallbackHandler, KeepsNothing},
     message::{ClientReply, ClientRequest},
+    tuning::Mode,
 };
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds
@@ -179,6 +180,35 @@ impl Import {
     /// Number of requests that may be outstanding at once.
     pub fn max_rpcs_in_flight(&self) -> u16 {
         self.inner.permits.count()
+    }
+
+    /// Takes over what was set of an earlier import of the same target: how many requests may be
+    /// outstanding, and whether a tuner chooses.
+    pub fn set_like(&self, earlier: &Import) {
+        {
+            let (wanted, wanted_max) = {
+                let earlier = earlier.inner.guarded.lock();
+                (earlier.wanted, earlier.wanted_max)
+            };
+            let mut guarded = self.inner.guarded.lock();
+            (guarded.wanted, guarded.wanted_max) = (wanted, wanted_max);
+        }
+        self.inner.adjust_permits();
+        self.set_max_changes_in_flight(earlier.max_changes_in_flight());
+        match earlier.tuning().mode() {
+            Mode::On => self.tune(),
+            mode => self.inner.tuning.switch_off(mode),
+        }
+    }
+
+    /// Changes how many of them may be changes of names and attributes at an MDT, at least 1.
+    pub fn set_max_changes_in_flight(&self, count: u16) {
+        self.inner.changes.resize(count.max(1));
+    }
+
+    /// How many of them may be changes of names and attributes.
+    pub fn max_changes_in_flight(&self) -> u16 {
+        self.inner.changes.count()
     }
 
     /// Changes how long callers wait for a silent server.

@@ -76,6 +76,8 @@ pub(super) struct Inner {
     pub(super) guarded: Mutex<Guarded>,
     /// One permit per ordinary request that may be outstanding; held until its slot is free again.
     pub(super) permits: Permits,
+    /// One permit, besides the ordinary one, per request that changes names or attributes.
+    pub(super) changes: Permits,
     /// One permit per urgent request that may be outstanding.
     pub(super) urgent: Permits,
     pub(super) turns: Turns,
@@ -113,6 +115,10 @@ impl Inner {
     pub(super) fn slot_freed(&self, purpose: Purpose) {
         match purpose {
             Purpose::Ordinary => self.permits.give_back(),
+            Purpose::Change => {
+                self.permits.give_back();
+                self.changes.give_back();
+            }
             Purpose::Urgent => self.urgent.give_back(),
             Purpose::Recovery | Purpose::Ping => self.control.add_permits(1),
         }

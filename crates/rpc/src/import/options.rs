@@ -60,6 +60,8 @@ pub struct ImportOptions {
     pub backoff_max: Duration,
     /// Requests outstanding at once (`max_rpcs_in_flight`); bounded by the slots the server grants.
     pub rpcs_in_flight_max: u16,
+    /// A tuner chooses how many are outstanding, up to this number.
+    pub tunes: bool,
     /// Oldest protocol version this side speaks.
     pub version_min: u16,
     /// Newest protocol version this side speaks.
@@ -77,6 +79,7 @@ impl Default for ImportOptions {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             rpcs_in_flight_max: 64,
+            tunes: false,
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
             features: feature::ALL,

@@ -62,6 +62,7 @@ impl Import {
             recovery,
             guarded: Mutex::new(guarded),
             permits: Permits::new(permits),
+            changes: Permits::new(permits.saturating_sub(1).max(1)),
             urgent: Permits::new(1),
             turns: Turns::default(),
             tuning: Tuning::off(),
@@ -74,6 +75,10 @@ impl Import {
             timeout_due: Notify::new(),
         });
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
-        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
+        let import = Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false };
+        if import.inner.options.tunes {
+            import.tune();
+        }
+        import
     }
 }

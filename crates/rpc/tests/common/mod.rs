@@ -20,7 +20,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Seams};
 use tokio::sync::Semaphore;
-use types::{ClientId, FsError, InodeNumber, Slot, Xid};
+use types::{ClientId, Credentials, FsError, InodeNumber, Slot, Xid};
 
 /// Name of the target in all tests.
 pub const TARGET: &str = "stria-MDT0000";
@@ -52,7 +52,7 @@ pub struct Counter {
     pub ending: AtomicUsize,
     /// Requests that entered the handler.
     pub entered: AtomicUsize,
-    /// `GetAttributes`, `SetLock` and `ChangeData` wait for a permit of this.
+    /// `GetAttributes`, `SetLock`, `ChangeData` and `RemoveXattr` wait for a permit of this.
     pub gate: Semaphore,
     /// Session events take until they get a permit of this.
     pub events_gate: Option<Semaphore>,
@@ -115,6 +115,16 @@ pub fn gated() -> Request {
     Request::Mdt(MdtRequest::GetAttributes(InodeNumber(1)))
 }
 
+/// The same, and it changes attributes.
+pub fn gated_change() -> Request {
+    Request::Mdt(MdtRequest::RemoveXattr(Credentials::root(), InodeNumber(1), b"user.name".to_vec()))
+}
+
+fn is_gated(request: &Request) -> bool {
+    use MdtRequest::{ChangeData, GetAttributes, RemoveXattr, SetLock};
+    matches!(request, Request::Mdt(GetAttributes(_) | SetLock(_) | ChangeData(_) | RemoveXattr(..)))
+}
+
 /// A request without effect.
 pub fn read() -> Request {
     Request::Mdt(MdtRequest::StatFs)
@@ -146,7 +156,7 @@ impl Handler for Counter {
                     self.disk.replies.lock().insert((call.client, call.slot), (call.xid, done()));
                     Answer::with_bulk(Ok(done()), call.bulk)
                 }
-                Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_) | MdtRequest::ChangeData(_)) => {
+                request if is_gated(&request) => {
                     self.gate.acquire().await.expect("never closed").forget();
                     Answer::new(Ok(done()))
                 }
@@ -167,7 +177,7 @@ impl Handler for Counter {
 
     fn service(&self, request: &Request) -> &'static str {
         match request {
-            Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_) | MdtRequest::ChangeData(_)) => "gated",
+            request if is_gated(request) => "gated",
             _ => "mdt",
         }
     }

@@ -57,7 +57,7 @@ pub struct QueuesArgs {
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
-    /// As shipped: no tuner, fifo.
+    /// No tuner, fifo.
     Plain,
     /// Tuners on all services and connections.
     Tuners,

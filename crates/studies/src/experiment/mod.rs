@@ -3,6 +3,7 @@
 
 mod ageing;
 mod runner;
+mod sentences;
 mod tuned;
 
 use std::{num::NonZero, path::PathBuf};
@@ -54,9 +55,9 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Run only configurations whose progress line contains this, such as "IOR.4", "64 nodes", "1
-    /// MiB" or "shared x160"
+    /// MiB" or "shared x160"; given several times, those that contain one of these
     #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
     /// Continue an interrupted run: take its results from the --json file, and run the rest
     #[arg(long, requires = "json")]
     pub resume: bool,
@@ -64,6 +65,13 @@ pub struct ExperimentArgs {
     /// results do not depend on it
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
+}
+
+impl ExperimentArgs {
+    /// Whether `--only` asks for the configuration with this name.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()))
+    }
 }
 
 /// Arguments of E2.
@@ -248,7 +256,22 @@ pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) ->
         println!("\n{}", other.name);
         show_findings(other);
     }
+    let [measured, more, less, ..] = &series;
+    let by_costs = [measured, more, less];
+    let has_costs = by_costs.iter().all(|one| !one.outcomes.is_empty());
+    if has_costs {
+        let findings = by_costs.map(|one| one.study.findings(&one.outcomes));
+        let table = sentences::side_by_side(&by_costs.map(|one| one.name), &findings);
+        println!("\neach sentence, with costs of code that are off by 30%\n{table}");
+    }
     let Some(directory) = &arguments.figures else { return Ok(()) };
+    if has_costs {
+        let bar =
+            |one: &Series| BarSeries { name: one.name.to_owned(), values: e2::of_default(&Rates::of(&one.outcomes)) };
+        let title = "E2: what s=8, c=4 writes with one stripe, by clients x threads and costs of code";
+        let path = directory.join("e2-costs.svg");
+        write_bars(&path, title, "% of the default", &e2::loads(), &by_costs.map(bar))?;
+    }
     for one in series.iter().filter(|one| !one.outcomes.is_empty()) {
         let rates = Rates::of(&one.outcomes);
         for phase in ["write", "read"] {

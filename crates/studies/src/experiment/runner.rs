@@ -66,10 +66,7 @@ pub(super) fn run_all<const N: usize>(
     arguments: &ExperimentArgs,
     run: impl Fn(&Job, Testbed, u64) -> Measured + Sync,
 ) -> anyhow::Result<[Series; N]> {
-    let wanted = |series: &str, job: &Job| {
-        let is_wanted = |text: &String| label(job, series).contains(text.as_str());
-        arguments.only.as_ref().is_none_or(is_wanted)
-    };
+    let wanted = |series: &str, job: &Job| arguments.wants(&label(job, series));
     let mut series = testbeds.map(|(name, testbed)| {
         let mut study = study.clone();
         study.jobs.retain(|job| wanted(name, job));
@@ -292,7 +289,15 @@ mod tests {
     }
 
     fn arguments() -> ExperimentArgs {
-        ExperimentArgs { scale: 512, seed: 3, figures: None, json: None, only: None, resume: false, threads: None }
+        ExperimentArgs {
+            scale: 512,
+            seed: 3,
+            figures: None,
+            json: None,
+            only: Vec::new(),
+            resume: false,
+            threads: None,
+        }
     }
 
     #[test]
@@ -300,7 +305,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lines.json");
         let mut arguments = ExperimentArgs { threads: NonZero::new(1), json: Some(path.clone()), ..arguments() };
-        arguments.only = Some("no cache".to_owned());
+        arguments.only = vec!["no cache".to_owned()];
         let study = e1::ior(Scale { bytes: arguments.scale, ..Scale::FULL });
         let ran = |arguments: &ExperimentArgs| {
             let ran = Mutex::new(Vec::new());
@@ -323,7 +328,7 @@ mod tests {
         assert_eq!(ran(&arguments), (all[3..].to_vec(), [0, 12]));
         assert_eq!(ran(&arguments), (vec![], [0, 12]), "nothing is left to do");
         assert_eq!(ran(&ExperimentArgs { seed: 4, ..arguments.clone() }).0.len(), 6, "another seed is another run");
-        arguments.only = Some("IOR.6 (with)".to_owned());
+        arguments.only = vec!["IOR.6 (with)".to_owned()];
         assert_eq!(ran(&arguments), (vec!["IOR.6 true".to_owned()], [2, 0]));
     }
 

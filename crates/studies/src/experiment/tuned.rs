@@ -39,11 +39,10 @@ struct Line<'a> {
 /// Runs what `--only` asks for.
 pub(super) fn tuned(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     ensure!(!arguments.resume, "runs with tuners cannot be resumed");
-    let is_wanted = |name: &str| arguments.only.as_ref().is_none_or(|text| name.contains(text.as_str()));
-    let cells: Vec<Cell> = CELLS.into_iter().filter(|cell| is_wanted(&cell.name())).collect();
+    let cells: Vec<Cell> = CELLS.into_iter().filter(|cell| arguments.wants(&cell.name())).collect();
     // A load that begins as another one is not meant by the name of that one.
-    let wants_changes = arguments.only.as_ref().is_none_or(|text| text.contains("then"));
-    let changes = CHANGES.iter().flat_map(Run::of_change).filter(|run| wants_changes && is_wanted(&run.name()));
+    let wants_changes = arguments.only.is_empty() || arguments.only.iter().any(|text| text.contains("then"));
+    let changes = CHANGES.iter().flat_map(Run::of_change).filter(|run| wants_changes && arguments.wants(&run.name()));
     let changes: Vec<Run> = changes.collect();
     let runs = runs(&cells, &changes);
     ensure!(!runs.is_empty(), "no configuration matches --only");
@@ -136,7 +135,7 @@ mod tests {
             seed: 1,
             figures: None,
             json: None,
-            only: Some("9x9 write".to_owned()),
+            only: vec!["9x9 write".to_owned(), "9x8 read".to_owned()],
             resume: false,
             threads: None,
         };

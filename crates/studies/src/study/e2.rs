@@ -214,6 +214,12 @@ pub fn bars(rates: &Rates, phase: &'static str) -> Vec<(String, Vec<f64>)> {
     settings.map(bar).to_vec()
 }
 
+/// What the study's best setting writes with one stripe, in percent of what the default does, by
+/// load.
+pub fn of_default(rates: &Rates) -> Vec<f64> {
+    LOADS.map(|load| (1.0 + Table(rates).gain(load, 1)) * 100.0).to_vec()
+}
+
 /// Rates by cell.
 struct Table<'a>(&'a Rates);
 

@@ -30,7 +30,13 @@ fn a_client_and_its_server_find_the_best_together() {
             for client in [1, 64] {
                 let mut world = world(plant, server, &[client]);
                 let means = world.means(20..80);
-                assert_good(&means, best(plant, 0.0), &format!("{name} from {server} and {client}"));
+                let log: String = world
+                    .server
+                    .tuner()
+                    .log()
+                    .map(|line| format!("\n{:.1} {line}", line.now_ns as f64 / 1e9))
+                    .collect();
+                assert_good(&means, best(plant, 0.0), &format!("{name} from {server} and {client}{log}"));
             }
         }
     }
