@@ -141,7 +141,8 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, PREPARED, |key, value| {
-            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?.1);
+            let (promise, inodes) = prepared::decode(value)?;
+            volatile.peers.promised(prepared::decode_key(key)?, promise, inodes);
             Ok(())
         })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {

@@ -11,6 +11,7 @@
 mod cache;
 mod check;
 mod compound;
+mod coordination;
 mod data;
 mod handler;
 mod inspection;
