@@ -84,7 +84,11 @@ async fn what_several_mdts_cannot_do_is_refused_and_changes_nothing() {
     let by_user = zero.call(MdtRequest::MakeDirectory(user(7), make)).await;
     assert_eq!(by_user, Err(FsError::AccessDenied), "who may not even write there");
     let replace = RenameMode::Replace;
-    assert_eq!(one.call(rename(remote, "file", ROOT, "new", replace)).await, Err(FsError::CrossDevice), "the wrong MDT");
+    assert_eq!(
+        one.call(rename(remote, "file", ROOT, "new", replace)).await,
+        Err(FsError::CrossDevice),
+        "the wrong MDT"
+    );
     assert_eq!(zero.call(rename(ROOT, "remote", ROOT, "remote", replace)).await, Ok(MdtReply::Done), "no change");
     let names: Vec<_> = cluster.at_rest().await.into_iter().map(|name| name.name).collect();
     assert_eq!(names, [b"remote".to_vec()]);

@@ -18,8 +18,8 @@ use crate::{
     targets::connection::{done, entry, unexpected},
 };
 
-/// How often a name is looked up whose directory on another MDT is gone each time.
-const LOOKUPS: usize = 16;
+/// How often a name is looked up that leads to another MDT, where the inode is gone each time.
+pub(crate) const LOOKUPS: usize = 16;
 /// How often MDTs are asked for parts of paths.
 const PATHS_ASKED: usize = 4096;
 

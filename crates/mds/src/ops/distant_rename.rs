@@ -3,7 +3,7 @@
 //! attempt goes as far as what they have prepared (docs/decisions/0049-namespace-over-several-mdts.md).
 //!
 //! Order: the tree, if a directory gets another parent; the parts at other MDTs, as far as they are
-//! known in the order of their MDTs; the ways to the root. What is here is checked last, with all
+//! known in the order of their MDTs; the ways to the root; a directory that is replaced. What is here is checked last, with all
 //! else prepared, and is not locked before: what has changed meanwhile is seen.
 //!
 //! Downside: a directory that has the old name on another MDT is locked as a whole until the
@@ -83,6 +83,13 @@ impl Wish<'_> {
         self.target.as_ref().map(|target| target.target.inode)
     }
 
+    /// What has the new name, if it is on another MDT, and not part of the old name there.
+    fn distant_target(&self, txn: &Transaction<'_>, known: Option<Moved>) -> Option<InodeNumber> {
+        let target = self.target_inode().filter(|inode| !txn.is_here(*inode))?;
+        let is_exchanged_there = self.exchanges() && known.is_none() && target.mdt() == self.request.parent.mdt();
+        (!is_exchanged_there).then_some(target)
+    }
+
     fn old(&self) -> Link {
         Link { parent: self.request.parent, name: self.request.name.clone() }
     }
@@ -137,6 +144,9 @@ pub(super) fn run(
     }
     check_kinds(&wish, moved)?;
     check_ways(txn, &wish, moved)?;
+    if let Some(directory) = wish.distant_target(txn, known).filter(|_| wish.target_is_directory()) {
+        parts.push(prepare_target(txn, &wish, directory)?);
+    }
     let undurable = match undurable {
         Undurable::Unknown => prepare_moved(txn, &wish, moved, &mut parts)?,
         Undurable::Known(layout) => layout,
@@ -212,9 +222,8 @@ enum Undurable {
 fn prepare(txn: &mut Transaction<'_>, wish: &Wish<'_>, known: Option<Moved>) -> FsResult<(Parts, Moved, Undurable)> {
     let mut parts = Parts::new();
     let source_mdt = known.map_or(wish.request.parent.mdt(), |moved| moved.inode.mdt());
-    let target = wish.target_inode().filter(|inode| !txn.is_here(*inode));
-    // What is exchanged with a name of its own MDT is part of that one.
-    let target = target.filter(|inode| known.is_some() || !wish.exchanges() || inode.mdt() != source_mdt);
+    // Whether a directory is empty comes last.
+    let target = wish.distant_target(txn, known).filter(|_| !wish.target_is_directory());
     if let Some(target) = target.filter(|target| target.mdt() <= source_mdt) {
         parts.push(prepare_target(txn, wish, target)?);
     }
@@ -226,7 +235,7 @@ fn prepare(txn: &mut Transaction<'_>, wish: &Wish<'_>, known: Option<Moved>) -> 
         Some(moved) => (moved, Undurable::Unknown),
         None => prepare_name(txn, wish, &mut parts)?,
     };
-    if let Some(target) = target.filter(|target| target.mdt() > source_mdt) {
+    if let Some(target) = target.filter(|target| target.mdt() > source_mdt && *target != moved.inode) {
         parts.push(prepare_target(txn, wish, target)?);
     }
     Ok((parts, moved, undurable))

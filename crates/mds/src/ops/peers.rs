@@ -149,14 +149,16 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
     let (who, directory) = (&part.who, txn.searchable(&part.who, part.parent)?);
     let moved = txn.entry(part.parent, &part.name)?.target;
-    let exchanged = part.target.filter(|_| part.exchange);
-    if exchanged.is_some_and(|(target, _)| target == part.parent) {
-        return Err(FsError::Invalid);
+    let is_target = |inode| part.target.is_some_and(|(target, _)| target == inode);
+    if is_target(part.parent) {
+        return Err(if part.exchange { FsError::Invalid } else { FsError::NotEmpty });
     }
+    let exchanged = part.target.filter(|_| part.exchange);
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     protection::check_change(&directory.attributes)?;
     let mut inodes = vec![part.parent];
-    if txn.is_here(moved.inode) {
+    // With two names of one inode there is nothing to do; it may be locked for its other name.
+    if txn.is_here(moved.inode) && !is_target(moved.inode) {
         let inode = txn.inode(moved.inode)?;
         check_taking(txn, who, &inode, (&directory.attributes, &part.name))?;
         check_new_parent(txn, who, &inode, true)?;
