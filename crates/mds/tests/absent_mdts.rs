@@ -305,6 +305,7 @@ async fn after_steps(operation: &Operation, fault: Fault, steps: usize) -> bool 
         in_time(&case, cluster.0[0].remove(ROOT, name, true)).await.unwrap();
     }
     assert_eq!(in_time(&case, cluster.at_rest()).await, [], "{case}");
+    cluster.end().await;
     !is_over
 }
 

@@ -102,6 +102,7 @@ impl Case {
         }
         let left = in_time(&case, tree.cluster.at_rest()).await;
         assert_eq!(left.len(), usize::from(self.mdts) - 1, "{case}: {left:?}");
+        tree.cluster.end().await;
         !is_over
     }
 

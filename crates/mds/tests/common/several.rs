@@ -342,6 +342,13 @@ impl Cluster {
         self.update_map();
     }
 
+    /// All processes end: what is left of them would go on as long as the test.
+    pub async fn end(self) {
+        for mut node in self.0 {
+            node.crash().await;
+        }
+    }
+
     /// Waits until names and inodes on different MDTs are the same on both sides, and nothing is
     /// prepared or to be delivered; returns the names.
     pub async fn at_rest(&self) -> Vec<RemoteName> {
