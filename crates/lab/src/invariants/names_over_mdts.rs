@@ -232,4 +232,37 @@ mod tests {
             assert!(wrong.is_err(), "{what}");
         }
     }
+
+    /// The directory of the old name is on MDT 2, and MDT 0, which has the new one, has decided.
+    #[test]
+    fn a_name_on_a_third_mdt_is_followed() {
+        const OLD: MdtIndex = MdtIndex(2);
+        let (inode, directory) = (InodeNumber::new(THERE, 0x200), InodeNumber::new(OLD, 0x200));
+        let (old, new) = (Link { parent: directory, name: b"old".to_vec() }, link("new"));
+        let operation = OperationId { coordinator: HERE, start: 1, number: 1 };
+        let moved = MovedName { name: b"old".to_vec(), inode, kind: FileKind::Fifo, new: new.clone(), target: None };
+        let parts = [
+            (OLD, 1, Decision { operation, inode: directory, part: DecidedPart::MoveName(moved) }),
+            (THERE, 1, Decision { operation, inode, part: DecidedPart::MoveLink(old.clone(), new.clone()) }),
+        ];
+        let names = |link: &Link| BTreeMap::from([((inode, link.clone()), false)]);
+        let of = |there: &Link, old_names, applied: [u64; 2]| {
+            let here = Shown { names: names(&new), decisions: parts.to_vec(), ..Shown::default() };
+            let links = BTreeSet::from([(inode, there.clone())]);
+            let there = Shown { links, applied: BTreeMap::from([(HERE, applied[0])]), ..Shown::default() };
+            let third = Shown { names: old_names, applied: BTreeMap::from([(HERE, applied[1])]), ..Shown::default() };
+            BTreeMap::from([(HERE, here), (THERE, there), (OLD, third)])
+        };
+        assert_eq!(compare_all(&of(&old, names(&old), [0, 0])), Ok(()));
+        assert_eq!(compare_all(&of(&new, names(&old), [1, 0])), Ok(()));
+        assert_eq!(compare_all(&of(&old, BTreeMap::new(), [0, 1])), Ok(()));
+        assert_eq!(compare_all(&of(&new, BTreeMap::new(), [1, 1])), Ok(()));
+        assert!(compare_all(&of(&new, names(&old), [1, 1])).is_err(), "the old name is still there");
+        // The MDT that has decided is down: what is promised to it is in doubt.
+        let mut all = of(&new, names(&old), [1, 0]);
+        all.remove(&HERE);
+        assert!(compare_all(&all).is_err(), "nothing is promised");
+        all.get_mut(&OLD).expect("it is there").promised.push((HERE, directory));
+        assert_eq!(compare_all(&all), Ok(()));
+    }
 }
