@@ -109,6 +109,8 @@ async fn files_are_renamed_between_mdts() {
     assert_eq!(tree.rename((two, "third"), (two, "fourth"), REPLACE).await, DONE);
     assert_eq!((tree.lookup((two, "fourth")).await, tree.links(file).await), (Ok(file), Ok(1)));
     assert_eq!(tree.rename((one, "new"), (two, "x"), REPLACE).await, Err(FsError::NotFound));
+    let over = tree.rename((one, "new"), (two, "fourth"), RenameMode::NoReplace).await;
+    assert_eq!(over, Err(FsError::NotFound), "that comes first");
     // Over others, on each MDT.
     for (mdt, parent) in [(0, zero), (1, one), (2, two)] {
         let victim = tree.file(mdt, "victim").await;

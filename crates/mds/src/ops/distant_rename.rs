@@ -109,7 +109,12 @@ pub(super) fn from_elsewhere(txn: &mut Transaction<'_>, who: &Credentials, reque
         return Err(FsError::Busy);
     }
     let target = txn.find_entry(request.new_parent, &request.new_name)?;
-    check_mode(request, target.as_ref())?;
+    if let Err(refused) = check_mode(request, target.as_ref()) {
+        // If there is no old name, that is the error.
+        let wish = Wish { who, request, target: None, to: to.attributes };
+        prepare_name(txn, &wish, &mut Parts::new())?;
+        return Err(refused);
+    }
     run(txn, who, request, Found { from: None, to: Some(to), target })
 }
 
