@@ -141,8 +141,7 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, PREPARED, |key, value| {
-            let (promise, inodes) = prepared::decode(value)?;
-            volatile.peers.promised(prepared::decode_key(key)?, promise, inodes);
+            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?);
             Ok(())
         })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {

@@ -158,9 +158,10 @@ impl Peers {
     }
 
     /// A promise of a former start.
-    pub fn promised(&mut self, operation: OperationId, promise: Promise, inodes: Vec<InodeNumber>) {
-        // Only damage makes two of one inode.
-        if !inodes.iter().any(|inode| self.locked.contains_key(inode)) {
+    pub fn promised(&mut self, operation: OperationId, (promise, inodes): (Promise, Vec<InodeNumber>)) {
+        // Only damage makes two of one inode, or names one twice.
+        let distinct: BTreeSet<&InodeNumber> = inodes.iter().collect();
+        if distinct.len() == inodes.len() && !inodes.iter().any(|inode| self.locked.contains_key(inode)) {
             self.prepare(operation, Some(promise), inodes);
         }
     }
@@ -451,9 +452,9 @@ mod tests {
     fn what_gets_another_name_is_known() {
         let mut peers = Peers::default();
         let inodes = [7, 8, 9].map(InodeNumber);
-        peers.promised(operation(1, 1), Promise::MoveName, inodes.to_vec());
-        peers.promised(operation(1, 2), Promise::DropLink, vec![InodeNumber(10)]);
-        peers.promised(operation(1, 3), Promise::MoveLink, vec![InodeNumber(8)]);
+        peers.promised(operation(1, 1), (Promise::MoveName, inodes.to_vec()));
+        peers.promised(operation(1, 2), (Promise::DropLink, vec![InodeNumber(10)]));
+        peers.promised(operation(1, 3), (Promise::MoveLink, vec![InodeNumber(8)]));
         let moved = |number| peers.moved_by(InodeNumber(number)).is_some();
         assert_eq!([7, 8, 9, 10, 11].map(moved), [false, true, true, false, false]);
         assert_eq!(peers.prepared(operation(1, 1)), Some(inodes.to_vec()));

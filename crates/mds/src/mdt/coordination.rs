@@ -23,7 +23,7 @@ pub(super) struct Coordination {
 }
 
 impl Coordination {
-    /// Whether it is worth to try again: counts.
+    /// Whether it may be tried again; counts.
     pub fn may_go_on(&mut self) -> bool {
         self.preparations += 1;
         self.preparations <= PREPARATIONS_MAX
@@ -53,13 +53,18 @@ impl Mdt {
         outcome
     }
 
+    /// What a client is told whose request has been tried often enough.
+    pub(super) fn tired(&self, waiter: Waiter) -> FsError {
+        if waiter.asks_again { FsError::AwaitsMdt(self.options.index) } else { FsError::Busy }
+    }
+
     async fn try_to_meet(&self, need: Need, others: &mut Coordination, waiter: Waiter) -> FsResult<()> {
         let may_go_on = match need {
             Need::Way(_) => others.found.ways.len() < WAYS_MAX,
             Need::Part(..) | Need::TreeFirst => others.may_go_on(),
         };
         if !may_go_on {
-            return Err(if waiter.asks_again { FsError::AwaitsMdt(self.options.index) } else { FsError::Busy });
+            return Err(self.tired(waiter));
         }
         match need {
             Need::Part(peer, part) => {

@@ -331,8 +331,11 @@ impl Mdt {
                 Box::pin(self.meet(need, &mut others, waiter)).await?;
                 continue;
             }
-            if begins_again && others.may_go_on() {
-                continue;
+            if begins_again {
+                match others.may_go_on() {
+                    true => continue,
+                    false => return Err(self.tired(waiter)),
+                }
             }
             let Attempted { outcome, told: news, lacks_osts, lengthened, .. } = attempted?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {

@@ -7,7 +7,7 @@ use rpc::message::{
     mdt_peer::{Above, Decisions, DropLink, Join, Joined, MoveLink, MoveName, OperationId, Part, Prepare, Prepared},
 };
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
+    Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
     limits::{self, PREPARED_PER_MDT_MAX},
     permission,
 };
@@ -149,6 +149,9 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
     let (who, directory) = (&part.who, txn.searchable(&part.who, part.parent)?);
     let moved = txn.entry(part.parent, &part.name)?.target;
+    if moved.inode == part.parent {
+        return Err(Damage::Cycle(part.parent).into());
+    }
     let is_target = |inode| part.target.is_some_and(|(target, _)| target == inode);
     if is_target(part.parent) {
         return Err(if part.exchange { FsError::Invalid } else { FsError::NotEmpty });

@@ -67,6 +67,7 @@ fn remove_elsewhere(
     let part = DropLink { inode, parent, name: name.clone(), directory: request.directory, who: who.clone() };
     let (operation, _) = txn.prepared(inode.mdt(), Part::DropLink(part))?;
     directory.attributes.links = parent.links.saturating_sub(u32::from(request.directory));
+    txn.release_space();
     txn.remove_entry(request.parent, found)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
