@@ -68,7 +68,7 @@ impl Mdt {
         }
         match need {
             Need::Part(peer, part) => {
-                let prepared = match part {
+                let prepared = match *part {
                     Part::Tree if peer == self.options.index => self.take_tree(waiter).await?,
                     part => self.prepare_at(peer, part, waiter).await?,
                 };

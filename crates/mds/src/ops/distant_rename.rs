@@ -90,11 +90,11 @@ impl Wish<'_> {
         (!is_exchanged_there).then_some(target)
     }
 
-    fn old(&self) -> Link {
+    fn old_link(&self) -> Link {
         Link { parent: self.request.parent, name: self.request.name.clone() }
     }
 
-    fn new(&self) -> Link {
+    fn new_link(&self) -> Link {
         Link { parent: self.request.new_parent, name: self.request.new_name.clone() }
     }
 }
@@ -256,10 +256,10 @@ fn prepare_target(
     let (part, decided) = if wish.exchanges() {
         let (new_parent, new_name) = (wish.request.parent, wish.request.name.clone());
         let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
-        (part, DecidedPart::MoveLink(wish.new(), wish.old()))
+        (part, DecidedPart::MoveLink(wish.new_link(), wish.old_link()))
     } else {
         let directory = wish.target_is_directory();
-        (Part::DropLink(DropLink { inode, parent, name, directory, who }), DecidedPart::DropLink(wish.new()))
+        (Part::DropLink(DropLink { inode, parent, name, directory, who }), DecidedPart::DropLink(wish.new_link()))
     };
     let (operation, _) = txn.prepared(inode.mdt(), part)?;
     Ok((inode, operation, decided))
@@ -283,7 +283,7 @@ fn prepare_name(txn: &mut Transaction<'_>, wish: &Wish<'_>, parts: &mut Parts) -
     let Prepared { inode, kind, undurable, parent: directory, .. } = prepared;
     let directory = directory.filter(|directory| directory.inode == parent).ok_or(FsError::Invalid)?;
     let exchanged = target.filter(|_| wish.exchanges());
-    let decided = DecidedPart::MoveName(MovedName { name, inode, kind, new: wish.new(), target: exchanged });
+    let decided = DecidedPart::MoveName(MovedName { name, inode, kind, new: wish.new_link(), target: exchanged });
     parts.push((parent, operation, decided));
     let is_there = inode.mdt() == parent.mdt();
     let undurable = if is_there { Undurable::Known(undurable) } else { Undurable::Unknown };
@@ -306,7 +306,7 @@ fn prepare_moved(
     let (inode, parent, who) = (moved.inode, moved.parent, wish.who.clone());
     let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
     let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
-    parts.push((inode, operation, DecidedPart::MoveLink(wish.old(), wish.new())));
+    parts.push((inode, operation, DecidedPart::MoveLink(wish.old_link(), wish.new_link())));
     Ok(prepared.undurable)
 }
 
@@ -371,7 +371,7 @@ fn change(
     (from, to): (Option<(Inode, FoundEntry)>, Option<Inode>),
 ) -> FsResult<()> {
     let target = target_here(txn, wish)?;
-    let (old, new, exchanges) = (wish.old(), wish.new(), wish.exchanges());
+    let (old, new, exchanges) = (wish.old_link(), wish.new_link(), wish.exchanges());
     let (leaves, comes) = (moved.is_directory(), wish.target_is_directory());
     let (mut from, source_entry) = from.map_or((None, None), |(from, entry)| (Some(from), Some(entry)));
     let mut to = to;

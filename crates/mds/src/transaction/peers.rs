@@ -35,7 +35,7 @@ pub(crate) struct OfOthers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// This part has to be prepared.
-    Part(MdtIndex, Part),
+    Part(MdtIndex, Box<Part>),
     /// What the MDT of `from` knows of the way to the root.
     Way(Above),
     /// The tree, before all else.
@@ -77,7 +77,7 @@ impl Transaction<'_> {
             self.used.push(operation);
             return Ok((operation, prepared));
         }
-        self.need_others(Need::Part(peer, part))
+        self.need_others(Need::Part(peer, Box::new(part)))
     }
 
     /// Whether the operation has to hold the tree, as came out before.
