@@ -45,6 +45,8 @@ pub(crate) struct TargetTable {
     this: Weak<TargetTable>,
     by_role: RwLock<BTreeMap<TargetRole, Arc<TargetConnection>>>,
     several_mdts: AtomicBool,
+    /// No connection is made any more. Changes under the lock of the targets.
+    has_ended: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
 }
@@ -56,13 +58,24 @@ impl TargetTable {
             this: this.clone(),
             by_role: RwLock::default(),
             several_mdts: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             map: Mutex::default(),
         })
+    }
+
+    /// Makes no connection any more. Returns the targets, for their connections to be ended.
+    pub fn end(&self) -> Vec<Arc<TargetConnection>> {
+        let by_role = self.by_role.write();
+        self.has_ended.store(true, Ordering::Relaxed);
+        by_role.values().cloned().collect()
     }
 
     /// Takes over a (newer) cluster map.
     pub fn update(&self, map: Arc<ClusterMap>) {
         let mut by_role = self.by_role.write();
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
                 if target.update(entry) {
@@ -90,6 +103,9 @@ impl TargetTable {
             return;
         }
         let by_role = self.by_role.read();
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         let map = self.map.lock().clone();
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
