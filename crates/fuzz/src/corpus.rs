@@ -43,8 +43,8 @@ use rpc::{
             SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mdt_peer::{
-            Decisions, Join, Joined, MakeDirectory, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
-            RemoteNamesAfter, RemoveDirectory, RenameDirectory,
+            Above, AddLink, Ancestry, Decisions, DropLink, Join, Joined, MakeDirectory, MoveLink, MoveName,
+            OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames, RemoteNamesAfter,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -351,25 +351,48 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn between_mdts() -> [MdtRequest; 8] {
-    let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
-    let parent = Attributes::zeroed(INODE, FileKind::Directory);
-    let remove = RemoveDirectory { inode: INODE, parent, name: name.clone(), who: who.clone() };
-    let (new_parent, new_name) = (INODE, name.clone());
-    let rename = RenameDirectory { inode: INODE, parent, name: name.clone(), new_parent, new_name, who: who.clone() };
+fn parts() -> [Part; 6] {
+    let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
+    let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
+    let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
+    let (new_parent, moved) = (INODE, new_name.clone());
+    let rename = MoveLink { inode, parent, name: name.clone(), new_parent, new_name: moved, who: who.clone() };
+    let of_name = MoveName {
+        parent: INODE,
+        name: name.clone(),
+        new_parent: parent,
+        new_name,
+        target: Some((INODE, FileKind::Fifo)),
+        exchange: true,
+        era: Some(3),
+        who,
+    };
+    let add = AddLink { inode, parent: INODE, name };
     [
+        Part::MakeDirectory,
+        Part::DropLink(drop),
+        Part::MoveLink(rename),
+        Part::AddLink(add),
+        Part::MoveName(of_name),
+        Part::Tree,
+    ]
+}
+
+fn between_mdts() -> Vec<MdtRequest> {
+    let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
+    let prepare = |part| MdtRequest::Prepare(Prepare { operation: operation(), part });
+    let others = [
         MdtRequest::MakeDirectory(
             who.clone(),
             MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
         ),
-        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::MakeDirectory }),
-        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(remove) }),
-        MdtRequest::Prepare(Prepare { operation: operation(), part: Part::RenameDirectory(rename) }),
         MdtRequest::Abort(operation()),
         MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
         MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),
         MdtRequest::RemoteNames(who, RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
-    ]
+        MdtRequest::Above(Above { directory: INODE, from: InodeNumber(9) }),
+    ];
+    parts().into_iter().map(prepare).chain(others).collect()
 }
 
 fn compound() -> Compound {
@@ -486,7 +509,14 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let further = [
         MdtReply::Remote(INODE),
         MdtReply::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
-        MdtReply::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
+        MdtReply::Prepared(Prepared {
+            inode: INODE,
+            start: 1 << 32,
+            kind: FileKind::Regular,
+            undurable: Some(layout()),
+            parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
+        }),
+        MdtReply::Ancestry(Ancestry::GoesOn(INODE)),
         MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
         MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),
         MdtReply::Findings(vec![finding]),

@@ -19,7 +19,7 @@ use crate::{
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
-        decision::{self, DecidedPart, Decision},
+        decision::{self, DecidedPart, Decision, MovedName},
         deferred_log::{self, DeferredOperation},
         entry::EntryRecord,
         evicted::EvictedRecord,
@@ -59,7 +59,7 @@ impl Schema for MdtSchema {
                 let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
                 leads(key) || target.is_some_and(|target| target.inode.0 == inode)
             }
-            PREPARED => prepared::decode(value).is_ok_and(|(_, prepared)| prepared.0 == inode),
+            PREPARED => prepared::decode(value).is_ok_and(|(_, inodes)| inodes.contains(&InodeNumber(inode))),
             DECISIONS => Decision::decode(value).is_ok_and(|decision| decision.inode.0 == inode),
             DEFERRED_LOG => {
                 matches!(DeferredOperation::decode(value), Ok(DeferredOperation::Destroy(object)) if object.inode.0 == inode)
@@ -168,10 +168,11 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         COUNTERS if counter::parse_decided_key(key).is_some() => {
             format!("through decision {}", counter::decode_number(value)?)
         }
-        PREPARED => match prepared::decode(value)? {
-            (Promise::Remove, inode) => format!("remove directory {}", fid(inode)),
-            (Promise::Rename, inode) => format!("rename directory {}", fid(inode)),
-        },
+        PREPARED => {
+            let (promise, inodes) = prepared::decode(value)?;
+            let inodes: Vec<String> = inodes.into_iter().map(fid).collect();
+            format!("{} {}", describe_promise(promise), inodes.join(" "))
+        }
         DECISIONS => describe_decision(&Decision::decode(value)?)?,
         APPLIED => format!("through decision {}", applied::decode(value)?),
         _ => format!("{value:02x?}"),
@@ -180,6 +181,15 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
 
 fn operation(OperationId { coordinator, start, number }: OperationId) -> String {
     format!("{coordinator} start {start:#x} operation {number}")
+}
+
+fn describe_promise(promise: Promise) -> &'static str {
+    match promise {
+        Promise::DropLink => "drop a link of",
+        Promise::MoveLink => "move a link of",
+        Promise::AddLink => "add a link to",
+        Promise::MoveName => "move a name of directory",
+    }
 }
 
 fn describe_link(link: &Link) -> String {
@@ -195,12 +205,17 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
                 describe_inode(&Inode::decode(decision.inode, record)?)
             )
         }
-        DecidedPart::Remove(link) => {
-            format!("remove directory {}, {}", fid(decision.inode), describe_link(link))
+        DecidedPart::DropLink(link) => format!("drop link of {}, {}", fid(decision.inode), describe_link(link)),
+        DecidedPart::AddLink(link) => format!("add link to {}, {}", fid(decision.inode), describe_link(link)),
+        DecidedPart::MoveLink(old, new) => {
+            format!("move link of {}, {}, to {}", fid(decision.inode), describe_link(old), describe_link(new))
         }
-        DecidedPart::Rename(old, new) => {
-            format!("rename directory {}, {}, to {}", fid(decision.inode), describe_link(old), describe_link(new))
+        DecidedPart::MoveName(MovedName { name, inode, new, target, .. }) => {
+            let old = describe_link(&Link { parent: decision.inode, name: name.clone() });
+            let now = target.map_or(String::new(), |(inode, _)| format!("; it leads to {}", fid(inode)));
+            format!("move name {old} of {} to {}{now}", fid(*inode), describe_link(new))
         }
+        DecidedPart::Tree => "give the tree back".to_owned(),
     };
     Ok(format!("{}: {what}", operation(decision.operation)))
 }

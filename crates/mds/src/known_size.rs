@@ -42,6 +42,7 @@
 //! Downsides: two writers of one client count as two clients, and the size becomes known by a
 //! glimpse after the last close. After a power loss the first stat of every file costs a glimpse.
 
+use layout::{Layout, Location};
 use rpc::message::mdt::SizeUpdate;
 use types::{DataChanges, DataTimes, SeenChanges, SeenProof, SetTime, Timestamp};
 
@@ -79,6 +80,14 @@ pub(crate) fn first_epoch(era: u64) -> u64 {
 /// may have been.
 pub(crate) fn may_have_objects(inode: &Inode) -> bool {
     !inode.epoch.is_multiple_of(EPOCHS_PER_ERA)
+}
+
+/// The layout of a file with objects on OSTs, unless it is known to be empty: before the file
+/// replaces another one, these are made durable.
+pub(crate) fn undurable_layout(inode: &Inode) -> Option<&Layout> {
+    let empty = inode.size_known && inode.attributes.size == 0 && inode.attributes.blocks == 0;
+    let on_osts = |layout: &&Layout| layout.objects().any(|(_, location)| matches!(location, Location::Ost(_)));
+    inode.layout().filter(|_| !empty && may_have_objects(inode)).filter(on_osts)
 }
 
 /// An epoch as people read it.

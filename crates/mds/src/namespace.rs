@@ -142,7 +142,7 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, PREPARED, |key, value| {
-            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?.1);
+            volatile.peers.promised(prepared::decode_key(key)?, prepared::decode(value)?);
             Ok(())
         })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {

@@ -7,6 +7,9 @@
 //! end of the operation. Of an inode that does not exist it is not known, before all others have
 //! answered, whether one of them has decided that it exists.
 //!
+//! A request may need several parts. Each is an operation of its own here; one batch decides them
+//! all.
+//!
 //! Life cycle: volatile. What lasts is in the tables PREPARED and DECISIONS, and is entered again
 //! when the MDT starts. With one MDT all of it is empty.
 
@@ -15,16 +18,43 @@ use std::{
     sync::Arc,
 };
 
-use rpc::message::mdt_peer::{OperationId, Part, Prepared, RenameDirectory};
+use rpc::message::mdt_peer::{OperationId, Part, Prepared};
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX};
+use types::{Attributes, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX};
 
-/// Something prepared for an operation of another MDT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::tables::prepared::Promise;
+
+/// Something prepared for an operation: of another MDT; the tree also for one of this MDT.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Preparation {
-    inode: InodeNumber,
-    /// It is in the table PREPARED.
-    lasts: bool,
+    /// What is locked; nothing with the tree.
+    inodes: Vec<InodeNumber>,
+    /// What is in the table PREPARED.
+    promise: Option<Promise>,
+}
+
+impl Preparation {
+    /// Whether this inode gets another name, perhaps in another directory.
+    fn moves(&self, inode: InodeNumber) -> bool {
+        match self.promise {
+            Some(Promise::MoveLink) => true,
+            Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
+            Some(Promise::DropLink | Promise::AddLink) | None => false,
+        }
+    }
+}
+
+/// A part without the attributes of directories, which may change.
+fn essence(part: &Part) -> Part {
+    let of = |directory: &Attributes| Attributes::zeroed(directory.inode, directory.kind);
+    let mut part = part.clone();
+    match &mut part {
+        Part::DropLink(part) => part.parent = of(&part.parent),
+        Part::MoveLink(part) => part.parent = of(&part.parent),
+        Part::MoveName(part) => part.new_parent = of(&part.new_parent),
+        Part::MakeDirectory | Part::AddLink(_) | Part::Tree => {}
+    }
+    part
 }
 
 /// What another MDT has prepared for an operation of this one.
@@ -41,26 +71,14 @@ pub(crate) struct PreparedOperation {
 }
 
 impl PreparedOperation {
-    /// Whether this is what was prepared. (What else a part says of a directory may change.)
+    /// Whether this is what was prepared.
     fn is_for(&self, peer: MdtIndex, part: &Part) -> bool {
-        let is_same = match (&self.part, part) {
-            (Part::MakeDirectory, Part::MakeDirectory) => true,
-            (Part::RemoveDirectory(one), Part::RemoveDirectory(other)) => {
-                (one.inode, one.parent.inode, &one.name) == (other.inode, other.parent.inode, &other.name)
-            }
-            (Part::RenameDirectory(one), Part::RenameDirectory(other)) => {
-                let names = |part: &RenameDirectory| (part.name.clone(), part.new_name.clone());
-                (one.inode, one.parent.inode, one.new_parent, names(one))
-                    == (other.inode, other.parent.inode, other.new_parent, names(other))
-            }
-            (Part::MakeDirectory, _) | (Part::RemoveDirectory(_), _) | (Part::RenameDirectory(_), _) => false,
-        };
-        self.peer == peer && is_same
+        self.peer == peer && essence(&self.part) == essence(part)
     }
 
     /// Whether a later start of the other MDT does not know of it.
     fn is_forgotten_by(&self, start: u64) -> bool {
-        self.part == Part::MakeDirectory && self.prepared.start < start
+        matches!(self.part, Part::MakeDirectory | Part::Tree) && self.prepared.start < start
     }
 }
 
@@ -84,12 +102,14 @@ pub(crate) enum GivenUp {
 }
 
 /// What an operation changes here once its batch exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerChange {
     /// This inode is locked for an operation, until a restart at most.
     Hold(OperationId, InodeNumber),
-    /// The same, also after restarts.
-    Promise(OperationId, InodeNumber),
+    /// These are locked for it, also after restarts.
+    Promise(OperationId, Promise, Vec<InodeNumber>),
+    /// It has the tree, until a restart at most.
+    Tree(OperationId),
     /// Nothing is prepared for this operation any more.
     Release(OperationId),
     /// An own operation was decided.
@@ -116,6 +136,8 @@ pub(crate) struct Peers {
     prepared: BTreeMap<OperationId, Preparation>,
     /// The inodes of `prepared`.
     locked: BTreeMap<InodeNumber, OperationId>,
+    /// The one of `prepared` that has the tree. Of MDT 0 only.
+    tree: Option<OperationId>,
     /// The last number of an own operation.
     last: u64,
     /// Own operations that may be decided, or for which something may be prepared yet.
@@ -136,10 +158,11 @@ impl Peers {
     }
 
     /// A promise of a former start.
-    pub fn promised(&mut self, operation: OperationId, inode: InodeNumber) {
-        // Only damage makes two of one inode.
-        if !self.locked.contains_key(&inode) {
-            self.prepare(operation, inode, true);
+    pub fn promised(&mut self, operation: OperationId, (promise, inodes): (Promise, Vec<InodeNumber>)) {
+        // Only damage makes two of one inode, or names one twice.
+        let distinct: BTreeSet<&InodeNumber> = inodes.iter().collect();
+        if distinct.len() == inodes.len() && !inodes.iter().any(|inode| self.locked.contains_key(inode)) {
+            self.prepare(operation, Some(promise), inodes);
         }
     }
 
@@ -176,20 +199,49 @@ impl Peers {
         self.locked.get(&inode).map(|operation| operation.coordinator)
     }
 
+    /// The MDT that has in doubt what is above this directory.
+    pub fn moved_by(&self, inode: InodeNumber) -> Option<MdtIndex> {
+        let operation = self.locked.get(&inode)?;
+        self.prepared.get(operation).is_some_and(|found| found.moves(inode)).then_some(operation.coordinator)
+    }
+
+    /// Whether there are other MDTs, as far as is known.
+    pub fn has_others(&self) -> bool {
+        self.start != 0 || self.is_early
+    }
+
+    /// The MDT for which an operation has to wait that wants the tree. After a restart of this MDT
+    /// all others have answered first: those that had the tree have decided, or begin again.
+    pub fn keeps_tree(&self, me: MdtIndex) -> Option<MdtIndex> {
+        self.may_come_from(me).or(self.tree.map(|operation| operation.coordinator))
+    }
+
+    /// Gives the tree to a new operation of this MDT. Else the MDT for which it has to wait; the
+    /// own one, if too many operations are in progress.
+    pub fn take_tree(&mut self, me: MdtIndex) -> Result<OperationId, MdtIndex> {
+        if let Some(other) = self.keeps_tree(me) {
+            return Err(other);
+        }
+        let operation = self.run(me).ok_or(me)?;
+        assert_eq!(self.answered(operation), GivenUp::Nothing, "it has just begun");
+        self.apply(PeerChange::Tree(operation));
+        Ok(operation)
+    }
+
     /// An MDT that may have decided that an inode exists which does not exist here; `me`: which
     /// there are is not known.
     pub fn may_come_from(&self, me: MdtIndex) -> Option<MdtIndex> {
         if self.is_early { Some(me) } else { self.unheard.first().copied() }
     }
 
-    /// The inode that is prepared for an operation.
-    pub fn prepared(&self, operation: OperationId) -> Option<InodeNumber> {
-        self.prepared.get(&operation).map(|preparation| preparation.inode)
+    /// The inodes that are prepared for an operation.
+    pub fn prepared(&self, operation: OperationId) -> Option<Vec<InodeNumber>> {
+        self.prepared.get(&operation).map(|preparation| preparation.inodes.clone())
     }
 
     /// Operations of an MDT for which something is prepared that lasts.
     pub fn promised_to(&self, coordinator: MdtIndex) -> impl Iterator<Item = OperationId> {
-        self.of(coordinator).filter(|(_, preparation)| preparation.lasts).map(|(operation, _)| operation)
+        self.of(coordinator).filter(|(_, preparation)| preparation.promise.is_some()).map(|(operation, _)| operation)
     }
 
     /// Operations of starts of an MDT before this one.
@@ -197,10 +249,10 @@ impl Peers {
         self.of(coordinator).map(|(operation, _)| operation).filter(|operation| operation.start < start).collect()
     }
 
-    fn of(&self, coordinator: MdtIndex) -> impl Iterator<Item = (OperationId, Preparation)> {
+    fn of(&self, coordinator: MdtIndex) -> impl Iterator<Item = (OperationId, &Preparation)> {
         let first = OperationId { coordinator, start: 0, number: 0 };
         let last = OperationId { coordinator, start: u64::MAX, number: u64::MAX };
-        self.prepared.range(first..=last).map(|(operation, preparation)| (*operation, *preparation))
+        self.prepared.range(first..=last).map(|(operation, preparation)| (*operation, preparation))
     }
 
     /// Begins an operation of this MDT, of which another one is asked to prepare a part; `None`:
@@ -263,23 +315,35 @@ impl Peers {
         self.progress.clone().notified_owned()
     }
 
-    fn prepare(&mut self, operation: OperationId, inode: InodeNumber, lasts: bool) {
-        let before = self.prepared.insert(operation, Preparation { inode, lasts });
+    fn prepare(&mut self, operation: OperationId, promise: Option<Promise>, inodes: Vec<InodeNumber>) {
+        for inode in &inodes {
+            let other = self.locked.insert(*inode, operation);
+            assert!(other.is_none(), "inode {inode} is locked for {other:?}");
+        }
+        let before = self.prepared.insert(operation, Preparation { inodes, promise });
         assert!(before.is_none(), "a part of {operation:?} is prepared once");
-        let other = self.locked.insert(inode, operation);
-        assert!(other.is_none(), "inode {inode} is locked for {other:?}");
+    }
+
+    fn release(&mut self, operation: OperationId) {
+        let Some(Preparation { inodes, .. }) = self.prepared.remove(&operation) else { return };
+        for inode in inodes {
+            let locked = self.locked.remove(&inode);
+            assert_eq!(locked, Some(operation), "inode {inode} is locked as long as it is prepared");
+        }
+        self.tree.take_if(|holder| *holder == operation);
     }
 
     /// A batch was applied.
     pub fn apply(&mut self, change: PeerChange) {
         match change {
-            PeerChange::Hold(operation, inode) => return self.prepare(operation, inode, false),
-            PeerChange::Promise(operation, inode) => return self.prepare(operation, inode, true),
-            PeerChange::Release(operation) => {
-                let Some(Preparation { inode, .. }) = self.prepared.remove(&operation) else { return };
-                let locked = self.locked.remove(&inode);
-                assert_eq!(locked, Some(operation), "inode {inode} is locked as long as it is prepared");
+            PeerChange::Hold(operation, inode) => return self.prepare(operation, None, vec![inode]),
+            PeerChange::Promise(operation, promise, inodes) => return self.prepare(operation, Some(promise), inodes),
+            PeerChange::Tree(operation) => {
+                assert!(self.tree.is_none(), "one operation has the tree");
+                self.tree = Some(operation);
+                return self.prepare(operation, None, Vec::new());
             }
+            PeerChange::Release(operation) => self.release(operation),
             PeerChange::Decided(number) => {
                 let decided = self.running.remove(&number).expect("an operation is decided once");
                 assert!(decided.is_answered && !decided.is_given_up, "operation {number} can be decided");
@@ -311,7 +375,7 @@ mod tests {
     fn inodes_are_locked_until_the_operation_ends() {
         let mut peers = Peers::default();
         peers.apply(PeerChange::Hold(operation(1, 1), INODE));
-        peers.apply(PeerChange::Promise(operation(2, 1), InodeNumber(8)));
+        peers.apply(PeerChange::Promise(operation(2, 1), Promise::DropLink, vec![InodeNumber(8)]));
         let locked = |peers: &Peers, number: u64| peers.locked_by(InodeNumber(number));
         assert_eq!([7, 8, 9].map(|number| locked(&peers, number)), [Some(OTHER), Some(OTHER), None]);
         assert_eq!(peers.promised_to(OTHER).collect::<Vec<_>>(), [operation(2, 1)]);
@@ -343,7 +407,8 @@ mod tests {
         let mut peers = Peers::default();
         peers.begin(5, [OTHER]);
         let of = |peers: &mut Peers, part: Part| {
-            let prepared = Prepared { inode: INODE, start: 3 };
+            let kind = types::FileKind::Directory;
+            let prepared = Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
             PreparedOperation { operation, peer: OTHER, part, prepared }
@@ -360,6 +425,40 @@ mod tests {
         assert_ne!(again.operation, made.operation);
         peers.apply(PeerChange::Decided(again.operation.number));
         assert!(!peers.is_running(again.operation));
+    }
+
+    #[test]
+    fn one_operation_has_the_tree_once_all_others_were_heard() {
+        let me = MdtIndex(0);
+        let mut peers = Peers::default();
+        assert!(!peers.has_others());
+        peers.began_before();
+        assert!(peers.has_others());
+        assert_eq!(peers.take_tree(me), Err(me), "it does not know yet which others there are");
+        peers.begin(2, [OTHER]);
+        assert_eq!(peers.take_tree(me), Err(OTHER));
+        peers.apply(PeerChange::Heard(OTHER));
+        let own = peers.take_tree(me).unwrap();
+        assert_eq!((peers.keeps_tree(me), peers.take_tree(me)), (Some(me), Err(me)));
+        assert_eq!(peers.give_up(own), GivenUp::Abort);
+        peers.apply(PeerChange::Release(own));
+        peers.apply(PeerChange::Tree(operation(1, 1)));
+        assert_eq!(peers.keeps_tree(me), Some(OTHER));
+        peers.apply(PeerChange::Release(operation(1, 1)));
+        assert_eq!((peers.keeps_tree(me), peers.pending()), (None, 0));
+    }
+
+    #[test]
+    fn what_gets_another_name_is_known() {
+        let mut peers = Peers::default();
+        let inodes = [7, 8, 9].map(InodeNumber);
+        peers.promised(operation(1, 1), (Promise::MoveName, inodes.to_vec()));
+        peers.promised(operation(1, 2), (Promise::DropLink, vec![InodeNumber(10)]));
+        peers.promised(operation(1, 3), (Promise::MoveLink, vec![InodeNumber(8)]));
+        let moved = |number| peers.moved_by(InodeNumber(number)).is_some();
+        assert_eq!([7, 8, 9, 10, 11].map(moved), [false, true, true, false, false]);
+        assert_eq!(peers.prepared(operation(1, 1)), Some(inodes.to_vec()));
+        assert_eq!(peers.prepared(operation(1, 3)), None, "damage");
     }
 
     /// An Abort could overtake the Prepare otherwise, and what is prepared then would stay.

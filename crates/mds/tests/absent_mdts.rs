@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// Longer than anything takes that does not wait for another MDT.
 const MOMENT: Duration = Duration::from_millis(300);
 
-async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(LONG, future).await.unwrap_or_else(|_| panic!("it takes too long: {what}"))
 }
 
@@ -231,14 +231,14 @@ async fn files_of_different_mdts_do_not_swap_their_data() {
 
 /// What happens to MDTs or to the client in the middle of an operation.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub enum Fault {
     Dies(&'static [usize]),
     LosesPower(&'static [usize]),
     /// The client connects again.
     Leaves,
 }
 
-const FAULTS: [Fault; 7] = [
+pub const FAULTS: [Fault; 7] = [
     Fault::Dies(&[0]),
     Fault::Dies(&[1]),
     Fault::Dies(&[0, 1]),
@@ -255,7 +255,8 @@ struct Operation {
     after: &'static [&'static str],
 }
 
-async fn happen(cluster: &mut Cluster, fault: Fault) {
+/// `asked`: the MDT whose client leaves.
+pub async fn happen(cluster: &mut Cluster, fault: Fault, asked: usize) {
     let nodes = match fault {
         Fault::Dies(nodes) | Fault::LosesPower(nodes) => nodes,
         Fault::Leaves => &[],
@@ -268,7 +269,7 @@ async fn happen(cluster: &mut Cluster, fault: Fault) {
     }
     cluster.1.go_on();
     if let Fault::Leaves = fault {
-        cluster.0[0].import.set_address(second_endpoint(MdtIndex(0)));
+        cluster.0[asked].import.set_address(second_endpoint(MdtIndex(asked as u16)));
     }
     cluster.start(nodes).await;
 }
@@ -288,7 +289,7 @@ async fn after_steps(operation: &Operation, fault: Fault, steps: usize) -> bool 
     in_time(&case, cluster.1.used_up()).await;
     let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
     let is_over = asked.is_finished() && pending == 0;
-    happen(&mut cluster, fault).await;
+    happen(&mut cluster, fault, 0).await;
     let answered = in_time(&case, asked).await.unwrap();
     assert!(answered.is_ok(), "{case}: {answered:?}");
     let found: Vec<_> = in_time(&case, cluster.at_rest()).await;
@@ -304,6 +305,7 @@ async fn after_steps(operation: &Operation, fault: Fault, steps: usize) -> bool 
         in_time(&case, cluster.0[0].remove(ROOT, name, true)).await.unwrap();
     }
     assert_eq!(in_time(&case, cluster.at_rest()).await, [], "{case}");
+    cluster.end().await;
     !is_over
 }
 

@@ -10,6 +10,8 @@ mod common;
 mod compounds;
 mod data;
 mod deferred_log;
+mod distant_names;
+mod distant_steps;
 mod full_osts;
 mod growing_layouts;
 mod growth;

@@ -57,7 +57,7 @@ fn directories_on_several_mdts_are_like_others() {
     assert_eq!(show("find . -type f | wc -l; find . -type d | wc -l; stat -c %h . d1"), "10\n8\n6\n4\n");
     assert_eq!(show("cd d1/sub && pwd -P && cd ../back && pwd -P").lines().count(), 2);
     assert_eq!(show("lfs fid2path . $(lfs path2fid d1/sub/x)"), show("realpath d1/sub/x"));
-    // A rename within a directory on another target is one; between them programs copy.
+    // A rename on another target, and between them.
     show("mv d2/a d2/renamed; mv d2/renamed d3/; mv d1/sub d2/; cp -r d3 copy");
     let before = show("stat -c %i d3 d3/b");
     assert_eq!(
@@ -65,8 +65,7 @@ fn directories_on_several_mdts_are_like_others() {
         before
     );
     assert_eq!(show("cat d3/renamed d2/sub/x copy/a; ls d1"), "2a\nx\n3a\na\nb\nback\nc\n");
-    let refused = system.shell("cd $A && ln d1/b d2/link").output();
-    assert!(refused.status != 0 && refused.stderr.contains("Invalid cross-device link"), "{}", refused.stderr);
+    assert_eq!(show("ln d1/b d2/link; stat -c %h d1/b d2/link; rm d2/link; stat -c %h d1/b"), "2\n2\n1\n");
     for (line, status, said) in [
         ("lfs mkdir -i 9 none", libc::ENODEV, "dirstripe error on 'none': No such device"),
         ("lfs mkdir -i 1 d1", libc::EEXIST, "dirstripe error on 'd1': stripe already set"),
@@ -83,6 +82,53 @@ fn directories_on_several_mdts_are_like_others() {
     assert_eq!(show("cat d3/renamed d2/sub/x copy/a; find . | wc -l"), "2a\nx\n3a\n23\n");
     show("rm -r d1 copy && rmdir plain/same && lfs mkdir -i 3 d1 && echo again > d1/file");
     assert_eq!(show("cat d1/file; lfs getdirstripe -m d1; stat -c %h ."), "again\n3\n6\n");
+    system.finish();
+}
+
+/// Programs move, link and replace files between directories of different metadata targets, and
+/// another client, which knows all names and attributes, sees it at once.
+#[test]
+fn programs_move_and_link_files_between_mdts() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, 3);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("for i in 0 1 2; do lfs mkdir -i $i d$i; done; echo text > d0/file; mkdir d0/sub; echo inner > d0/sub/inner");
+    let look = || b("ls -li d0 d1 d2 > /dev/null; cat d?/file d?/link d?/new 2> /dev/null || true");
+    assert_eq!(look(), "text\n");
+    let before = a("stat -c %i d0/file d0/sub d0/sub/inner");
+    a("mv d0/file d1/file && mv d0/sub d2/sub");
+    assert_eq!(look(), "text\n");
+    assert_eq!(b("stat -c %i d1/file d2/sub d2/sub/inner"), before);
+    assert_eq!(b("stat -c %h d0 d2; cd d2/sub && pwd -P | sed 's,.*/d2,d2,'"), "2\n3\nd2/sub\n");
+    // Links, which count on each client.
+    a("ln d1/file d2/link && ln d1/file d0/link");
+    assert_eq!(look(), "text\ntext\ntext\n");
+    assert_eq!(b("stat -c %h d1/file d0/link"), "3\n3\n");
+    a("rm d1/file && echo more >> d2/link");
+    assert_eq!(b("stat -c %h d0/link && cat d0/link && ls d1"), "2\ntext\nmore\n");
+    // One file takes the place of another, which stays readable where it is open.
+    a("echo new > d1/new");
+    assert_eq!(b("exec 3< d2/link; cd $A && mv d1/new d2/link && rm d0/link && cat <&3"), "text\nmore\n");
+    assert_eq!(look(), "new\n");
+    // No directory comes below itself, and none takes the place of one that is not empty.
+    for (line, said) in [
+        ("mv d2 d2/sub/d2", "subdirectory of itself"),
+        ("mkdir -p d1/sub/full && mv d2/sub d1", "Directory not empty"),
+        ("ln d2/sub d1/link", "hard link not allowed for directory"),
+    ] {
+        let refused = system.shell(&format!("cd $A && {line}")).output();
+        assert!(refused.status != 0 && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    a("rmdir d1/sub/full && mv -T d2/sub d1/sub");
+    assert_eq!(b("ls d2; cat d1/sub/inner; stat -c %h d1 d2"), "link\ninner\n3\n2\n");
+    // A repository is moved, and cloned with links to its objects.
+    a("git init -q d0/repository && cd d0/repository && git config user.email x@y && git config user.name z && \
+       seq 1000 > numbers && git add . && git commit -q -m first && git repack -q -a -d");
+    a("mv d0/repository d1/ && git clone -q d1/repository d2/clone && rm -r d1/repository/.git/objects");
+    assert_eq!(b("cd d2/clone && git fsck --no-progress && git log --format=%s && tail -1 numbers"), "first\n1000\n");
+    // Copies made of links to an older one, on another target.
+    a("rsync -a d2/clone/ d0/first/ && rsync -a --link-dest=$A/d0/first d2/clone/ d1/second/ && rm -r d0/first");
+    assert_eq!(b("diff -r d2/clone d1/second && tail -1 d1/second/numbers && rm -r d1/second d2/clone"), "1000\n");
     system.finish();
 }
 

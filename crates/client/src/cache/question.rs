@@ -242,6 +242,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::Decisions(_)
         | R::Join(_)
         | R::RemoteNames(..)
+        | R::Above(_)
         // Others of this client are not shown the layout before the next step.
         | R::LeaveFullOst(LeaveFullOst { step: LeaveStep::Fence(_), .. }) => (Asked::Nothing, None),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
@@ -316,7 +317,8 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::Abort(_)
         | R::Decisions(_)
         | R::Join(_)
-        | R::RemoteNames(..) => Vec::new(),
+        | R::RemoteNames(..)
+        | R::Above(_) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }

@@ -18,8 +18,8 @@ use crate::{
     targets::connection::{done, entry, unexpected},
 };
 
-/// How often a name is looked up whose directory on another MDT is gone each time.
-const LOOKUPS: usize = 16;
+/// How often a name is looked up that leads to another MDT, where the inode is gone each time.
+pub(crate) const LOOKUPS: usize = 16;
 /// How often MDTs are asked for parts of paths.
 const PATHS_ASKED: usize = 4096;
 
@@ -204,7 +204,8 @@ impl FileSystem {
         let mdt_era = self.targets.mdt_of(parent)?.import().era();
         let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era };
         for _ in 0..ATTEMPTS {
-            match self.call(parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await?.reply {
+            // The MDT that has the new name decides.
+            match self.call(new_parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await?.reply {
                 MdtReply::Done => return Ok(()),
                 MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
                     self.sync_objects(inode, verified(&layout)?, era).await?;
@@ -226,8 +227,12 @@ impl FileSystem {
     ) -> FsResult<Attributes> {
         self.count(Operation::Link);
         let link = Link { inode, parent, name: name.to_vec() };
-        let entry = self.call(parent, MdtRequest::Link(credentials.clone(), link)).await.and_then(entry)?;
-        self.complete(&entry).await
+        match self.call(parent, MdtRequest::Link(credentials.clone(), link)).await?.reply {
+            MdtReply::Entry(entry) => self.complete(&entry).await,
+            // It is on another MDT.
+            MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
+            reply => Err(unexpected(reply)),
+        }
     }
 
     /// Target of a symbolic link.

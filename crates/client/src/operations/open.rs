@@ -21,7 +21,7 @@ use crate::{
     cancellation::finish::finish,
     locks::exclusive::Turn,
     open_state::registered_open::AtMdt,
-    operations::truncate,
+    operations::{namespace::LOOKUPS, truncate},
     statistics::Operation,
     targets::{
         awaited_mdts::{Pauses, awaited_mdt},
@@ -48,6 +48,14 @@ impl Before {
     pub fn is_current(&self, target: &TargetConnection) -> bool {
         target.restarts() == self.restarts
     }
+}
+
+/// What a creation has come to.
+enum Found {
+    /// A file on the MDT of its name, created or not, and open.
+    Here(CreatedFile),
+    /// The name leads to another MDT.
+    Remote(InodeNumber),
 }
 
 impl FileSystem {
@@ -77,18 +85,33 @@ impl FileSystem {
         flags: OpenFlags,
         interruption: Interruption,
     ) -> FsResult<CreatedFile> {
-        let id = self.next_open_id();
-        let create = Create {
-            parent,
-            name: name.to_vec(),
-            kind: NodeKind::Regular,
-            mode,
-            umask,
-            layout: None,
-            open: Some((id, flags)),
-        };
-        let request = MdtRequest::Create(credentials.clone(), create);
-        self.finish_create(parent, request, (id, flags), interruption).await
+        for _ in 0..LOOKUPS {
+            let id = self.next_open_id();
+            let create = Create {
+                parent,
+                name: name.to_vec(),
+                kind: NodeKind::Regular,
+                mode,
+                umask,
+                layout: None,
+                open: Some((id, flags)),
+            };
+            let request = MdtRequest::Create(credentials.clone(), create);
+            let remote = match self.finish_create(parent, request, (id, flags), interruption.clone()).await? {
+                Found::Here(created) => return Ok(created),
+                Found::Remote(remote) => remote,
+            };
+            match self.open_unless(credentials, remote, flags, interruption.clone()).await {
+                // It was removed after its name was looked up.
+                Err(FsError::Stale) => {}
+                file => {
+                    let file = file?;
+                    let attributes = self.get_attributes(remote, Some(&file)).await?;
+                    return Ok(CreatedFile { attributes, file, created: false });
+                }
+            }
+        }
+        Err(FsError::Stale)
     }
 
     /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has
@@ -104,7 +127,10 @@ impl FileSystem {
         let id = self.next_open_id();
         let create = CreateUnnamed { parent, mode, umask, open: (id, flags) };
         let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
-        self.finish_create(parent, request, (id, flags), Interruption::default()).await
+        match self.finish_create(parent, request, (id, flags), Interruption::default()).await? {
+            Found::Here(created) => Ok(created),
+            Found::Remote(remote) => Err(unexpected(MdtReply::Remote(remote))),
+        }
     }
 
     async fn finish_create(
@@ -113,7 +139,7 @@ impl FileSystem {
         request: MdtRequest,
         (id, flags): (OpenId, OpenFlags),
         interruption: Interruption,
-    ) -> FsResult<CreatedFile> {
+    ) -> FsResult<Found> {
         self.count(Operation::Open);
         let this = self.clone();
         finish(&self.seams.spawn, move |abandoned| async move {
@@ -132,12 +158,13 @@ impl FileSystem {
             };
             let Created { created, opened, .. } = match reply {
                 MdtReply::Created(created) => created,
+                MdtReply::Remote(remote) => return Ok(Found::Remote(remote)),
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or(ProtocolError::NotOpened)?;
             let file = this.opened((id, flags), &opened, created, before, None).await?;
             let attributes = this.opened_attributes(&opened, created).await?;
-            Ok(CreatedFile { attributes, file, created })
+            Ok(Found::Here(CreatedFile { attributes, file, created }))
         })
         .await
     }

@@ -84,7 +84,8 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::Abort(_)
         | R::Decisions(_)
         | R::Join(_)
-        | R::RemoteNames(..) => Vec::new(),
+        | R::RemoteNames(..)
+        | R::Above(_) => Vec::new(),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }

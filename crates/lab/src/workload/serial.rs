@@ -3,16 +3,9 @@
 //!
 //! Every operation has exactly the effect and the result that POSIX requires, whatever was lost,
 //! duplicated or repeated on the way. There are no power losses here: acknowledged changes must be
-//! kept. With several MDTs renames and links may fail with EXDEV, and then change nothing.
+//! kept.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
-
-use types::{FileKind, FsError, MdtIndex};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
     Random,
@@ -78,18 +71,12 @@ impl Serial {
     /// One operation by one client, against the model.
     async fn compare(&mut self, operation: Operation) -> Result<(), String> {
         let client = self.pick_client();
-        let moves = matches!(operation, Operation::Rename { .. } | Operation::Link { .. });
-        let before = (moves && self.cluster.options().mdts > 1).then(|| self.model.clone());
         let expected = self.model.apply(&operation);
         let (native, operation) = (self.natives[&client].clone(), Arc::new(operation));
         let (described, again) = (format!("{operation:?}"), operation.clone());
         let actual = self.cluster.on_client(client, async move { native.apply(&again).await }).await;
         let actual = actual.ok_or("a client died in a workload that kills none")?;
         self.cluster.log().event(&client_host(client), format_args!("{described} -> {}", summary(&actual)));
-        if let (Some(before), Outcome::Failed(FsError::CrossDevice)) = (before, &actual) {
-            self.model = before;
-            return self.concerns_several_mdts(client, &operation).await;
-        }
         if expected == actual {
             return Ok(());
         }
@@ -97,36 +84,6 @@ impl Serial {
             let difference = difference(&expected, &actual);
             format!("{}{difference}", summary(&actual))
         }))
-    }
-
-    /// Whether an operation that failed with EXDEV may do so: a directory is moved, of which only
-    /// another MDT may know whether it comes below itself, or names and inodes are on several MDTs.
-    async fn concerns_several_mdts(&self, client: u16, operation: &Arc<Operation>) -> Result<(), String> {
-        let (Operation::Rename { from, to, .. } | Operation::Link { from, to }) = &**operation else {
-            return Err(format!("{operation:?} failed with EXDEV"));
-        };
-        let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(parent, _)| parent.to_owned());
-        let paths = [from.clone(), to.clone(), parent(from), parent(to)];
-        let native = self.natives[&client].clone();
-        let look = async move {
-            let mut found = Vec::new();
-            for path in paths {
-                match native.resolve(&path).await {
-                    Ok(attributes) => found.push(Some(attributes)),
-                    Err(FsError::NotFound) => found.push(None),
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(found)
-        };
-        let found = self.cluster.on_client(client, look).await.ok_or("a client died in a workload that kills none")?;
-        let found = found.map_err(|error| format!("{operation:?} failed with EXDEV, then look-ups with {error}"))?;
-        let mdts: BTreeSet<MdtIndex> = found.iter().flatten().map(|attributes| attributes.inode.mdt()).collect();
-        let moves_directory = found[..2].iter().flatten().any(|moved| moved.kind == FileKind::Directory);
-        match mdts.len() > 1 || moves_directory {
-            true => Ok(()),
-            false => Err(format!("{operation:?} failed with EXDEV, although one MDT has all of {found:?}")),
-        }
     }
 
     /// Everything there is, as every client sees it.

@@ -12,29 +12,32 @@ use rpc::{
         kind::Effect,
         lock::{Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{Entry, LayoutInfo},
-        mdt_peer::Part,
+        mdt_peer::OperationId,
         session::feature,
     },
     stored_reply,
 };
 use rt::{BoxFuture, CpuKind, Instant};
-use types::{ClientId, FsError, FsResult, MdtIndex, ProtocolError, Slot, Xid};
+use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
 
 use super::{
     Mdt, check,
+    coordination::Coordination,
     recovery::{self, Ending},
     waiter::Waiter,
 };
 use crate::{
     data::StoredData,
-    namespace::{Attempt, Attempts, Namespace},
+    namespace::{Attempt, Attempts, Namespace, Obstacle},
     ops::{
         self,
         row::{Answering, MdtRow, SERVICE, row},
     },
-    peers::PreparedOperation,
     tables::REPLIES,
-    transaction::versions::Change,
+    transaction::{
+        peers::{Need, OfOthers},
+        versions::Change,
+    },
 };
 
 impl Handler for Mdt {
@@ -200,8 +203,18 @@ struct Attempted {
     lacks_osts: bool,
     /// What must be durable before the answer.
     lengthened: Option<Lsn>,
-    /// What another MDT has to prepare first: then the outcome is no answer.
-    needs: Option<(MdtIndex, Part)>,
+    /// What other MDTs have to do first: then the outcome is no answer.
+    needs: Option<Need>,
+    /// Parts that others have prepared and that are of use.
+    used: Vec<OperationId>,
+}
+
+impl Attempted {
+    /// It holds what others have prepared, and would have to wait for one of them.
+    fn failed(error: FsError, lsn: Lsn) -> Self {
+        let (outcome, told, used) = (Err(error), Told::default(), Vec::new());
+        Self { outcome, lsn, told, lacks_osts: false, lengthened: None, needs: None, used }
+    }
 }
 
 impl From<MdtReply> for Served {
@@ -316,41 +329,43 @@ impl Mdt {
     }
 
     /// Runs a request in the namespace; and once more, with fresh reports, if no OST seems to have
-    /// space; and once more, when another MDT has prepared its part. `told`: what its client is
-    /// told with the reply.
+    /// space; and once more for each part that other MDTs have to prepare. `told`: what its client
+    /// is told with the reply.
     async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
-        /// Each time but the first, the name led elsewhere than before, or the other MDT has
-        /// started again.
-        const PREPARATIONS: usize = 16;
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let wanted = self.wanted(call);
-        let (mut refreshed, mut preparations) = (false, 0);
-        let mut prepared: Option<PreparedOperation> = None;
+        let waiter = Waiter::of(call, row.service);
+        let mut refreshed = false;
+        let mut others = Coordination::default();
         loop {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
-                self.attempt(call, request, row, (wanted, prepared.as_ref()), namespace, attempts)
+                self.attempt(call, request, row, (wanted, &others.found), namespace, attempts)
             };
-            let attempted =
-                match self.load_and_run(Some(Waiter::of(call, row.service)), Some(data_bytes), transact).await {
-                    Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
-                    Err(error) => Err(error),
-                };
-            if let Some(unused) = prepared.take() {
-                self.give_up(unused.operation, unused.peer);
-            }
-            let Attempted { outcome, told: news, lacks_osts, lengthened, needs, .. } = attempted?;
-            if let Some((peer, part)) = needs {
-                preparations += 1;
-                if preparations > PREPARATIONS {
-                    return Err(FsError::Busy);
-                }
+            let attempted = match self.load_and_run(Some(waiter), Some(data_bytes), transact).await {
+                Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
+                Err(error) => Err(error),
+            };
+            let begins_again = matches!(&attempted, Ok(Attempted { outcome: Err(FsError::AwaitsMdt(_)), .. }));
+            let (needs, used) = match &attempted {
+                Ok(Attempted { needs: Some(need), used, .. }) => (Some(need.clone()), &used[..]),
+                _ => (None, &[][..]),
+            };
+            self.keep_of_others(&mut others, used);
+            if let Some(need) = needs {
                 // Rare, and large: it would make every request's future as large.
-                prepared = Some(Box::pin(self.prepare_at(peer, part, Waiter::of(call, row.service))).await?);
+                Box::pin(self.meet(need, &mut others, waiter)).await?;
                 continue;
             }
+            if begins_again {
+                match others.may_go_on() {
+                    true => continue,
+                    false => return Err(self.tired(waiter)),
+                }
+            }
+            let Attempted { outcome, told: news, lacks_osts, lengthened, .. } = attempted?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
                 self.refresh_all_space(row.service).await;
@@ -374,24 +389,24 @@ impl Mdt {
         }
     }
 
-    /// One attempt of a request. `wanted`: locks; then what another MDT has prepared for it.
+    /// One attempt of a request. `wanted`: locks; then what other MDTs have done for it.
     fn attempt(
         &self,
         call: &Call,
         request: &MdtRequest,
         row: &MdtRow<'_>,
-        (wanted, prepared): (Option<Enqueue>, Option<&PreparedOperation>),
+        (wanted, others): (Option<Enqueue>, &OfOthers),
         namespace: &mut Namespace,
         attempts: &mut Attempts,
     ) -> Attempt<Attempted> {
         let context = self.context(call.client);
-        let (mut lacks_osts, mut lengthened, mut data, mut needs) = (false, None, None, None);
+        let (mut lacks_osts, mut lengthened, mut data, mut needs, mut used) = (false, None, None, None, Vec::new());
         let outcome = namespace.attempt(&context, Some(attempts), |txn| {
-            txn.set_prepared(prepared);
+            txn.set_of_others(others);
             data = ops::data::beside_open(txn, request, wanted)?;
             let reply = ops::run(txn, request);
             lacks_osts = txn.lacks_osts();
-            needs = txn.take_needs();
+            (needs, used) = (txn.take_needs(), txn.take_used());
             let reply = reply?;
             if row.stored {
                 txn.keep_reply(call, &reply)?;
@@ -399,6 +414,13 @@ impl Mdt {
             lengthened = txn.lengthened();
             Ok(reply)
         });
+        let holds = !others.prepared.is_empty();
+        if let Attempt::Blocked(Obstacle::Peer(peer, _)) = &outcome
+            && holds
+            && !Waiter::of(call, row.service).may_hold_for(*peer, self.options.index)
+        {
+            return Attempt::Done(Attempted::failed(FsError::AwaitsMdt(*peer), namespace.last()));
+        }
         outcome.map(|mut outcome| {
             let mut told = Told { change: namespace.take_change(), ..Told::default() };
             if let Ok(reply) = &mut outcome {
@@ -418,7 +440,7 @@ impl Mdt {
             }
             let lsn = namespace.last();
             let lengthened = lengthened.map(|before| before.unwrap_or(lsn));
-            Attempted { outcome, lsn, told, lacks_osts, lengthened, needs }
+            Attempted { outcome, lsn, told, lacks_osts, lengthened, needs, used }
         })
     }
 

@@ -16,7 +16,7 @@ use rpc::{
     Answered, Endpoint, Question,
     message::{
         MdtReply, MdtRequest,
-        mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
+        mdt_peer::{Above, Ancestry, Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
     },
     unexpected,
 };
@@ -234,6 +234,14 @@ impl MdtProxy {
                 Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Asks what the MDT knows of a way to the root.
+    pub async fn above(&self, way: Above) -> FsResult<Ancestry> {
+        match self.call(MdtRequest::Above(way)).await? {
+            MdtReply::Ancestry(found) => Ok(found),
+            reply => Err(unexpected(reply)),
         }
     }
 

@@ -12,6 +12,7 @@ mod cache;
 mod check;
 mod claims;
 mod compound;
+mod coordination;
 mod data;
 mod handler;
 mod inspection;

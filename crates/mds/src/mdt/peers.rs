@@ -13,11 +13,11 @@ use rpc::{
 };
 use rt::{Instant, clock};
 use tokio::sync::oneshot;
-use types::{FsError, FsResult, MdtIndex};
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::{Mdt, mdt_proxy::MdtProxy, waiter::Waiter};
 use crate::{
-    peers::{GivenUp, PreparedOperation},
+    peers::{GivenUp, PeerChange, PreparedOperation},
     tables::{COUNTERS, DECISIONS, counter},
 };
 
@@ -154,26 +154,59 @@ impl Mdt {
     pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         loop {
             match self.prepare_once(peer, part.clone(), waiter).await {
-                Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => {
-                    let pause = clock::sleep(&*self.seams.clock, PEER_WAIT);
-                    self.unless_left(Some(waiter), pause).await?;
-                }
+                Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => self.pause_for_peer(waiter).await?,
                 outcome => return outcome,
             }
         }
     }
 
-    async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
-        let until = self.seams.clock.now() + PEER_WAIT;
+    /// Waits for a moment in which another MDT may come back.
+    pub(super) async fn pause_for_peer(&self, waiter: Waiter) -> FsResult<()> {
+        self.unless_left(Some(waiter), clock::sleep(&*self.seams.clock, PEER_WAIT)).await
+    }
+
+    /// Waits until the map is known.
+    async fn mdts_known(&self, waiter: Waiter, until: Instant) -> FsResult<()> {
         let mut known = self.mdts_known.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let map = async { drop(known.wait_for(|known| *known).await) };
-        self.progress_of_peer((self.options.index, until), Some(waiter), map).await?;
+        self.progress_of_peer((self.options.index, until), Some(waiter), map).await
+    }
+
+    /// The proxy for an MDT to which requests can go out now.
+    pub(super) async fn ready_proxy(&self, peer: MdtIndex, waiter: Waiter) -> FsResult<Arc<MdtProxy>> {
+        let until = self.seams.clock.now() + PEER_WAIT;
+        self.mdts_known(waiter, until).await?;
         let proxy = self.mdt_proxy(peer)?;
         match self.progress_of_peer((peer, until), Some(waiter), proxy.ready()).await {
             Err(FsError::AwaitsMdt(_)) => return Err(proxy.absence(self)),
             ready => ready??,
         }
+        Ok(proxy)
+    }
+
+    /// Takes the tree, which is here, for an operation of this MDT.
+    pub(super) async fn take_tree(&self, waiter: Waiter) -> FsResult<PreparedOperation> {
+        let (me, until) = (self.options.index, self.seams.clock.now() + PEER_WAIT);
+        self.mdts_known(waiter, until).await?;
+        loop {
+            let (taken, start, progress) = {
+                let peers = &mut self.namespace().volatile.peers;
+                (peers.take_tree(me), peers.start(), peers.progress())
+            };
+            match taken {
+                Ok(operation) => {
+                    let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
+                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None };
+                    return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, prepared });
+                }
+                Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,
+            }
+        }
+    }
+
+    async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+        let proxy = self.ready_proxy(peer, waiter).await?;
         let begun = self.namespace().volatile.peers.run(self.options.index);
         let operation = begun.ok_or(FsError::AwaitsMdt(peer))?;
         let answer = self.begin_to_prepare(&proxy, operation, part.clone())?;
@@ -223,6 +256,9 @@ impl Mdt {
         let given_up = self.namespace().volatile.peers.give_up(operation);
         if given_up == GivenUp::Nothing {
             return;
+        }
+        if peer == self.options.index {
+            return self.namespace().volatile.peers.apply(PeerChange::Release(operation));
         }
         if let (Ok(proxy), Some(mdt)) = (self.mdt_proxy(peer), self.me.upgrade()) {
             let task = {

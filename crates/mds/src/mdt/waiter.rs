@@ -4,7 +4,7 @@ use rpc::{
     Call,
     message::{MdtRequest, Request, session::feature},
 };
-use types::ClientId;
+use types::{ClientId, MdtIndex};
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug)]
@@ -23,5 +23,13 @@ impl Waiter {
         let checks = matches!(&call.request, Request::Mdt(MdtRequest::Check(..) | MdtRequest::RepairSize(..)));
         let asks_again = call.features & feature::SEVERAL_MDTS != 0 && !checks;
         Self { client: call.client, service, asks_again }
+    }
+
+    /// Whether it may wait here, at the MDT `me`, for an operation of another one while others hold
+    /// what they have prepared for it. Operations of two MDTs that come to each other's parts would
+    /// both wait, or both give way: so that of the MDT with the lower number waits. Such waits are
+    /// short; others must not be.
+    pub fn may_hold_for(&self, other: MdtIndex, me: MdtIndex) -> bool {
+        self.asks_again && me < other
     }
 }

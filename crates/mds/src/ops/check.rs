@@ -135,7 +135,7 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
         }
     }
     let named = Link { parent: directory, name: found.target.name.clone() };
-    if knows(txn, &inode, &named)? {
+    if txn.has_link(&inode, &named)? {
         return Ok(());
     }
     let problem = format!("name '{name}' in directory {directory} is unknown to its inode");
@@ -162,14 +162,6 @@ fn drop_entry(
 ) -> FsResult<()> {
     report.add(found.target.inode, problem, report.repair);
     if report.repair { txn.remove_entry(directory, found) } else { Ok(()) }
-}
-
-/// Whether the inode has this name in its records.
-fn knows(txn: &Transaction<'_>, inode: &Inode, named: &Link) -> FsResult<bool> {
-    if inode.first_link.as_ref() == Some(named) {
-        return Ok(true);
-    }
-    Ok(!inode.is_directory() && txn.get(LINKS, &link::key(inode.number(), named))?.is_some())
 }
 
 /// Whether an entry leads from this name to this inode.

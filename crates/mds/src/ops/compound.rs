@@ -134,7 +134,10 @@ impl Execution<'_> {
             Step::Create { name, kind, mode, umask, layout, open, .. } => {
                 let (name, kind, layout) = (name.clone(), kind.clone(), layout.clone());
                 let create = Create { parent: inode, name, kind, mode: *mode, umask: *umask, layout, open: *open };
-                create::run(txn, who, &create)
+                match create::run(txn, who, &create) {
+                    Ok(MdtReply::Remote(_)) => Err(FsError::CrossDevice),
+                    created => created,
+                }
             }
             Step::Write { .. } => {
                 let new = self.new.next().ok_or(FsError::Invalid)?;

@@ -92,7 +92,8 @@ pub(crate) fn make_directory(
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     require_root(who)?;
     txn.count_subdirectory(&mut directory)?;
-    let (operation, number) = txn.prepared(mdt, Part::MakeDirectory)?;
+    let (operation, prepared) = txn.prepared(mdt, Part::MakeDirectory)?;
+    let number = prepared.inode;
     let link = Some(Link { parent, name: name.clone() });
     let new = NewInode { who, kind: &NodeKind::Directory, mode, umask, layout: None, link };
     let (inode, xattrs) = txn.make_elsewhere(&directory, &new, number)?;
@@ -115,6 +116,10 @@ fn existing(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, foun
         // The caller looked before and found nothing: it looks again and follows the link.
         FileKind::Symlink => return Err(FsError::Stale),
         _ => {}
+    }
+    if !txn.is_here(found.target.inode) {
+        // The caller opens it there.
+        return Ok(MdtReply::Remote(found.target.inode));
     }
     let inode = txn.inode(found.target.inode)?;
     match open::open_inode(txn, who, inode, open, flags)? {

@@ -25,6 +25,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup
     if !txn.is_here(number) {
         return Ok(MdtReply::Remote(number));
     }
+    if let Some(mdt) = txn.volatile.peers.locked_by(number) {
+        return txn.wait_for_peer(mdt);
+    }
     let missing = || FsError::from(Damage::MissingInode { directory: request.parent, inode: number });
     Ok(entry(txn, &txn.find_inode(number)?.ok_or_else(missing)?))
 }

@@ -10,6 +10,7 @@ pub(crate) mod close;
 pub(crate) mod compound;
 pub(crate) mod create;
 pub(crate) mod data;
+mod distant_rename;
 pub(crate) mod exclusive;
 pub(crate) mod layout_changes;
 pub(crate) mod layout_xattrs;
@@ -91,6 +92,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::Abort(operation) => peers::abort(txn, *operation),
         MdtRequest::Decisions(decisions) => peers::apply(txn, decisions),
         MdtRequest::Join(join) => peers::join(txn, join),
+        MdtRequest::Above(above) => peers::above(txn, above),
         MdtRequest::PlaceElsewhere(removed) | MdtRequest::RenewLayout(removed) | MdtRequest::LeaveOut(removed) => {
             removed.never()
         }

@@ -4,18 +4,22 @@
 use lock::InodeBits;
 use rpc::message::{
     MdtReply,
-    mdt_peer::{Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
+    mdt_peer::{Above, Decisions, DropLink, Join, Joined, MoveLink, MoveName, OperationId, Part, Prepare, Prepared},
 };
 use types::{
-    Attributes, Credentials, FsError, FsResult, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, permission,
+    Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
+    limits::{self, PREPARED_PER_MDT_MAX},
+    permission,
 };
 
+use super::rename::rename_link;
 use crate::{
+    known_size,
     peers::PeerChange,
     protection,
     tables::{
         APPLIED, DECISIONS, PREPARED, applied,
-        decision::{self, DecidedPart, Decision},
+        decision::{self, DecidedPart, Decision, MovedName},
         inode::{Inode, Link},
         prepared::{self, Promise},
     },
@@ -24,73 +28,184 @@ use crate::{
 
 pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<MdtReply> {
     let operation = request.operation;
-    let start = txn.volatile.peers.start();
-    if start == 0 {
+    if txn.volatile.peers.start() == 0 {
         // Until then an answer would belong to no start.
         return txn.wait_for_peer(txn.mdt);
     }
     if operation.start < txn.volatile.peers.start_of(operation.coordinator) {
         return Err(FsError::Stale);
     }
-    let inode = match (txn.volatile.peers.prepared(operation), &request.part) {
-        (Some(inode), _) => inode,
-        (None, Part::MakeDirectory) => {
+    if let Some(inodes) = txn.volatile.peers.prepared(operation) {
+        return answer(txn, &request.part, &inodes);
+    }
+    let inodes = match &request.part {
+        Part::MakeDirectory => {
             let inode = txn.reserve_number();
             txn.change_peers(PeerChange::Hold(operation, inode));
-            inode
+            vec![inode]
         }
-        (None, Part::RemoveDirectory(remove)) => {
-            let victim = with_name(txn, &remove.who, remove.inode, (&remove.parent, &remove.name))?;
-            if !txn.is_empty_directory(victim.number())? {
-                return Err(FsError::NotEmpty);
-            }
-            promise(txn, operation, Promise::Remove, remove.inode)?;
-            remove.inode
+        Part::DropLink(part) => {
+            check_drop(txn, part)?;
+            promise(txn, operation, Promise::DropLink, vec![part.inode])?
         }
-        (None, Part::RenameDirectory(rename)) => {
-            let directory = with_name(txn, &rename.who, rename.inode, (&rename.parent, &rename.name))?;
-            // One that gets another parent is written to: its `..` changes.
-            if rename.new_parent != rename.parent.inode {
-                txn.require(&rename.who, &directory, permission::WRITE)?;
+        Part::MoveLink(part) => {
+            check_move(txn, part)?;
+            promise(txn, operation, Promise::MoveLink, vec![part.inode])?
+        }
+        Part::AddLink(part) => {
+            check_addition(txn, &txn.inode(part.inode)?)?;
+            promise(txn, operation, Promise::AddLink, vec![part.inode])?
+        }
+        Part::MoveName(part) => {
+            let inodes = check_name(txn, part)?;
+            promise(txn, operation, Promise::MoveName, inodes)?
+        }
+        Part::Tree => {
+            if let Some(other) = txn.volatile.peers.keeps_tree(txn.mdt) {
+                return txn.wait_for_peer(other);
             }
-            promise(txn, operation, Promise::Rename, rename.inode)?;
-            rename.inode
+            txn.change_peers(PeerChange::Tree(operation));
+            Vec::new()
         }
     };
-    Ok(MdtReply::Prepared(Prepared { inode, start }))
+    answer(txn, &request.part, &inodes)
 }
 
-/// A directory of which its name in a directory on another MDT may be taken.
-fn with_name(
+/// The answer, also to a copy: what it says cannot change as long as it is prepared.
+fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResult<MdtReply> {
+    let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);
+    let (mut inode, mut kind, mut parent) = (first, FileKind::Directory, None);
+    if let Part::MoveName(part) = part {
+        let target = txn.entry(part.parent, &part.name)?.target;
+        (inode, kind) = (target.inode, target.kind);
+        parent = txn.find_inode(part.parent)?.map(|parent| parent.attributes);
+    }
+    let found = if txn.is_here(inode) && *part != Part::Tree { txn.find_inode(inode)? } else { None };
+    kind = found.as_ref().map_or(kind, Inode::kind);
+    let undurable = found.as_ref().and_then(known_size::undurable_layout).cloned();
+    let start = txn.volatile.peers.start();
+    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent }))
+}
+
+/// Whether a name of an inode may be taken, which is in a directory of another MDT.
+fn check_taking(
     txn: &Transaction<'_>,
     who: &Credentials,
-    inode: InodeNumber,
+    inode: &Inode,
     (parent, name): (&Attributes, &[u8]),
-) -> FsResult<Inode> {
-    let directory = txn.inode(inode)?;
-    if permission::sticky_forbids(who, parent, &directory.attributes) {
+) -> FsResult<()> {
+    if permission::sticky_forbids(who, parent, &inode.attributes) {
         return Err(FsError::NotPermitted);
     }
-    protection::check_change(&directory.attributes)?;
-    if !directory.is_directory() {
-        return Err(FsError::NotDirectory);
+    protection::check_change(&inode.attributes)?;
+    match txn.has_link(inode, &Link { parent: parent.inode, name: name.to_vec() })? {
+        true => Ok(()),
+        false => Err(FsError::Stale),
     }
-    if directory.first_link.as_ref() != Some(&Link { parent: parent.inode, name: name.to_vec() }) {
-        return Err(FsError::Stale);
-    }
-    Ok(directory)
 }
 
-/// From now on nothing of the directory is shown or changed: no client keeps any of it.
-fn promise(txn: &mut Transaction<'_>, operation: OperationId, promise: Promise, inode: InodeNumber) -> FsResult<()> {
+fn check_drop(txn: &Transaction<'_>, part: &DropLink) -> FsResult<()> {
+    let victim = txn.inode(part.inode)?;
+    check_taking(txn, &part.who, &victim, (&part.parent, &part.name))?;
+    match (part.directory, victim.is_directory()) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        (true, true) if !txn.is_empty_directory(part.inode)? => Err(FsError::NotEmpty),
+        _ => Ok(()),
+    }
+}
+
+fn check_move(txn: &Transaction<'_>, part: &MoveLink) -> FsResult<()> {
+    let inode = txn.inode(part.inode)?;
+    check_taking(txn, &part.who, &inode, (&part.parent, &part.name))?;
+    check_new_parent(txn, &part.who, &inode, part.parent.inode != part.new_parent)
+}
+
+/// A directory that gets another parent is written to: its `..` changes.
+fn check_new_parent(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, differs: bool) -> FsResult<()> {
+    if inode.is_directory() && differs { txn.require(who, inode, permission::WRITE) } else { Ok(()) }
+}
+
+/// Whether a file may get one more name in a directory of another MDT.
+fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
+    protection::check_change(&inode.attributes)?;
+    if inode.is_directory() {
+        return Err(FsError::NotPermitted);
+    }
+    match inode.attributes.links {
+        0 if inode.not_linkable => {
+            let passed_by = txn.volatile.removed.contains(inode.number()) && !txn.is_open(inode.number());
+            Err(if passed_by { FsError::Stale } else { FsError::NotFound })
+        }
+        // Its last close would remove it although the link may be decided.
+        0 => Err(FsError::CrossDevice),
+        limits::LINKS_MAX.. => Err(FsError::TooManyLinks),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a name here may end, or lead to what a name of another MDT leads to. Returns what is
+/// locked for that.
+fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
+    let (who, directory) = (&part.who, txn.searchable(&part.who, part.parent)?);
+    let moved = txn.entry(part.parent, &part.name)?.target;
+    if moved.inode == part.parent {
+        return Err(Damage::Cycle(part.parent).into());
+    }
+    let is_target = |inode| part.target.is_some_and(|(target, _)| target == inode);
+    if is_target(part.parent) {
+        return Err(if part.exchange { FsError::Invalid } else { FsError::NotEmpty });
+    }
+    let exchanged = part.target.filter(|_| part.exchange);
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    protection::check_change(&directory.attributes)?;
+    let mut inodes = vec![part.parent];
+    // With two names of one inode there is nothing to do; it may be locked for its other name.
+    if txn.is_here(moved.inode) && !is_target(moved.inode) {
+        let inode = txn.inode(moved.inode)?;
+        check_taking(txn, who, &inode, (&directory.attributes, &part.name))?;
+        check_new_parent(txn, who, &inode, true)?;
+        let may_have_lost = part.target.is_some() && part.era.is_some_and(|era| era < txn.context.era);
+        if !part.exchange && may_have_lost && inode.kind() == FileKind::Regular {
+            return Err(txn.lost_changes());
+        }
+        inodes.push(moved.inode);
+    }
+    if let Some((target, kind)) = exchanged {
+        if txn.is_here(target) && target != moved.inode {
+            let inode = txn.inode(target)?;
+            check_taking(txn, who, &inode, (&part.new_parent, &part.new_name))?;
+            check_new_parent(txn, who, &inode, true)?;
+            inodes.push(target);
+        }
+        let grows = kind == FileKind::Directory && moved.kind != FileKind::Directory;
+        if grows && directory.attributes.links >= limits::LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+    }
+    Ok(inodes)
+}
+
+/// From now on nothing of these inodes is shown or changed: no client keeps any of it.
+fn promise(
+    txn: &mut Transaction<'_>,
+    operation: OperationId,
+    promise: Promise,
+    inodes: Vec<InodeNumber>,
+) -> FsResult<Vec<InodeNumber>> {
     if txn.volatile.peers.promised_to(operation.coordinator).count() >= PREPARED_PER_MDT_MAX {
         return Err(FsError::Busy);
     }
     txn.release_space();
-    txn.put(PREPARED, prepared::key(operation), prepared::encode(promise, inode));
-    txn.withdraw(inode, InodeBits::ALL);
-    txn.change_peers(PeerChange::Promise(operation, inode));
-    Ok(())
+    txn.put(PREPARED, prepared::key(operation), prepared::encode(promise, &inodes));
+    inodes.iter().for_each(|inode| txn.withdraw(*inode, InodeBits::ALL));
+    txn.change_peers(PeerChange::Promise(operation, promise, inodes.clone()));
+    Ok(inodes)
+}
+
+/// What is known here of the way from a directory to the root.
+pub(crate) fn above(txn: &Transaction<'_>, request: &Above) -> FsResult<MdtReply> {
+    Ok(MdtReply::Ancestry(txn.way_up(request.directory, request.from)?))
 }
 
 /// The operation will not be decided.
@@ -150,8 +265,11 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
                 make(txn, inode, &record, &xattrs)?;
             }
         }
-        DecidedPart::Remove(name) => remove(txn, inode, &name)?,
-        DecidedPart::Rename(old, new) => rename(txn, inode, &old, new)?,
+        DecidedPart::DropLink(name) => drop_link(txn, inode, &name)?,
+        DecidedPart::MoveLink(old, new) => move_link(txn, inode, &old, new)?,
+        DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
+        DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
+        DecidedPart::Tree => {}
     }
     release(txn, operation)
 }
@@ -165,25 +283,55 @@ fn make(txn: &mut Transaction<'_>, inode: InodeNumber, record: &[u8], xattrs: &[
     Ok(())
 }
 
-fn remove(txn: &mut Transaction<'_>, inode: InodeNumber, name: &Link) -> FsResult<()> {
+fn drop_link(txn: &mut Transaction<'_>, inode: InodeNumber, name: &Link) -> FsResult<()> {
     let Some(mut victim) = txn.find_inode(inode)? else { return Ok(()) };
-    if victim.first_link.as_ref() != Some(name) || !txn.is_empty_directory(inode)? {
-        tracing::error!(%inode, "a directory whose removal was decided is not as it was promised; it stays");
+    if !txn.has_link(&victim, name)? || !txn.is_empty_directory(inode)? {
+        tracing::error!(%inode, "an inode whose name has ended is not as it was promised; it keeps the name");
         return Ok(());
     }
     txn.drop_link(&mut victim, name)
 }
 
-fn rename(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
-    let Some(mut directory) = txn.find_inode(inode)? else { return Ok(()) };
-    if directory.first_link.as_ref() != Some(old) {
-        tracing::error!(%inode, "a directory that was to be renamed does not have the name; it keeps its own");
+fn move_link(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
+    let Some(mut moved) = txn.find_inode(inode)? else { return Ok(()) };
+    if !txn.has_link(&moved, old)? {
+        tracing::error!(%inode, "an inode that was to get another name does not have the old one; it keeps its own");
         return Ok(());
     }
-    directory.first_link = Some(new);
-    directory.change(txn.now());
-    txn.put_inode(&directory);
+    rename_link(txn, &mut moved, old, new)
+}
+
+fn add_link(txn: &mut Transaction<'_>, inode: InodeNumber, new: Link) -> FsResult<()> {
+    let Some(mut linked) = txn.find_inode(inode)? else { return Ok(()) };
+    linked.attributes.links = linked.attributes.links.saturating_add(1);
+    linked.change(txn.now());
+    txn.add_link(&mut linked, new);
+    txn.put_inode(&linked);
     Ok(())
+}
+
+/// A name of a directory ends or leads elsewhere, and what is here of both gets its other name.
+fn move_name(txn: &mut Transaction<'_>, directory: InodeNumber, moved: MovedName) -> FsResult<()> {
+    let MovedName { name, inode, kind, new, target } = moved;
+    let found = txn.find_entry(directory, &name)?.filter(|found| found.target.inode == inode);
+    let (Some(mut parent), Some(found)) = (txn.find_inode(directory)?, found) else {
+        tracing::error!(%directory, %inode, "a name that was to end is not as it was promised; it stays");
+        return Ok(());
+    };
+    match target {
+        Some((target, kind)) => txn.retarget_entry(directory, &found, target, kind)?,
+        None => txn.remove_entry(directory, &found)?,
+    }
+    let comes = target.is_some_and(|(_, kind)| kind == FileKind::Directory);
+    let links = parent.attributes.links + u32::from(comes);
+    parent.attributes.links = links.saturating_sub(u32::from(kind == FileKind::Directory));
+    txn.touch_directory(&mut parent);
+    txn.put_inode(&parent);
+    let old = Link { parent: directory, name };
+    if let Some((target, _)) = target.filter(|(target, _)| txn.is_here(*target)) {
+        move_link(txn, target, &new, old.clone())?;
+    }
+    if txn.is_here(inode) { move_link(txn, inode, &old, new) } else { Ok(()) }
 }
 
 /// Another MDT has started: what its former starts have not decided is not decided any more.

@@ -102,7 +102,9 @@ fn names(
             return Ok(false);
         }
         let target = found.target;
-        let shown = request.attributes && txn.is_here(target.inode);
+        // What is in doubt is not shown either.
+        let is_locked = txn.volatile.peers.locked_by(target.inode).is_some();
+        let shown = request.attributes && txn.is_here(target.inode) && !is_locked;
         let inode = if shown { txn.find_inode(target.inode)? } else { None };
         let version = inode.as_ref().map_or(0, |inode| inode.version);
         let entry = inode.map(|inode| attributes::entry(txn, &inode));

@@ -1,5 +1,8 @@
 //! What fsck needs to compare names with inodes on other MDTs: names here that lead to other MDTs,
-//! and inodes here that have their name there.
+//! and inodes here that have names there.
+//!
+//! Names of inodes are in two tables, INODES and LINKS, one after the other; their keys differ in
+//! length.
 
 use rpc::message::{
     MdtReply,
@@ -10,10 +13,11 @@ use types::{Credentials, FsError, FsResult, limits};
 use super::require_root;
 use crate::{
     tables::{
-        ENTRIES, INODES,
-        codec::inode_of_key,
+        ENTRIES, INODES, LINKS,
+        codec::{inode_of_key, key_of},
         entry::EntryRecord,
         inode::{Inode, Link},
+        link,
     },
     transaction::Transaction,
 };
@@ -30,11 +34,20 @@ const _: () = assert!(
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNamesAfter) -> FsResult<MdtReply> {
     require_root(who)?;
-    let table = if after.of_names { ENTRIES } else { INODES };
+    let before_links = key_of(&[0, 0]);
+    let table = match &after.key {
+        _ if after.of_names => ENTRIES,
+        Some(key) if key.len() >= before_links.len() => LINKS,
+        _ => INODES,
+    };
     let page = txn.page(table, after.key.as_deref(), RECORDS_MAX)?;
     let mut found = Vec::new();
     for (key, value) in &page {
-        let remote = if after.of_names { of_entry(txn, key, value) } else { of_inode(txn, key, value) };
+        let remote = match table {
+            ENTRIES => of_entry(txn, key, value),
+            LINKS => of_link(txn, key),
+            _ => of_inode(txn, key, value),
+        };
         match remote {
             Ok(remote) => found.extend(remote),
             // The check of the namespace reports it.
@@ -43,7 +56,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
         }
     }
     let is_end = page.len() < RECORDS_MAX;
-    let next = page.into_iter().next_back().map(|(key, _)| key).filter(|_| !is_end);
+    let last = page.into_iter().next_back().map(|(key, _)| key).filter(|_| !is_end);
+    let next = last.or((table == INODES).then_some(before_links));
     Ok(MdtReply::RemoteNames(RemoteNames { found, next }))
 }
 
@@ -58,4 +72,14 @@ fn of_inode(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Option<
     let (number, kind) = (inode.number(), inode.kind());
     let link = inode.first_link.filter(|link| !txn.is_here(link.parent));
     Ok(link.map(|Link { parent, name }| RemoteName { inode: number, parent, name, kind }))
+}
+
+fn of_link(txn: &Transaction<'_>, key: &[u8]) -> FsResult<Option<RemoteName>> {
+    let (number, Link { parent, name }) = link::decode_key(key)?;
+    if txn.is_here(parent) {
+        return Ok(None);
+    }
+    // The check of the namespace reports a missing inode.
+    let found = txn.find_inode(number)?;
+    Ok(found.map(|inode| RemoteName { inode: number, parent, name, kind: inode.kind() }))
 }

@@ -7,31 +7,34 @@
 //! and which power losses it has noticed. Data on the MDT are in the same journal as the rename,
 //! before it; if the MDT lost some of them after the rename was requested, the rename fails.
 //!
+//! Here are renames of which all is on this MDT; for others see [`super::distant_rename`].
+//!
 //! Both directories may be the same. All checks come first (order of do_renameat2 and vfs_rename of
 //! Linux); then, in order: the old name is removed, the target's name is replaced or created, the
 //! moved inodes get their new names, directories get their new link counts, the replaced inode
 //! loses a link, and the directories get their times.
 
-use layout::{Layout, Location};
+use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{Rename, RenameMode, SourceData, SyncFirst},
-    mdt_peer::{Part, RenameDirectory},
+    mdt_peer::Ancestry,
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
-use super::unlink::may_remove;
+use super::{
+    distant_rename::{self, Found},
+    unlink::may_remove,
+};
 use crate::{
-    known_size, protection,
+    known_size,
     tables::{
-        decision::{DecidedPart, Decision},
         entry::NamedInode,
         inode::{Inode, Link},
     },
     transaction::{
         Transaction,
         entries::{FoundEntry, is_dots},
-        inodes::Ancestry,
     },
 };
 
@@ -72,25 +75,29 @@ impl Plan<'_> {
     /// The layout of the source, if its objects must be made durable first: see the module
     /// documentation.
     fn undurable_layout(&self) -> Option<&Layout> {
-        let asked = match self.request.source_data {
-            SourceData::AsIs => false,
-            SourceData::SyncIfAsked => true,
-            SourceData::Synced(inode) => inode != self.source.number(),
-        };
-        let empty = self.source.size_known && self.source.attributes.size == 0 && self.source.attributes.blocks == 0;
-        if !self.replaces() || !asked || empty || !known_size::may_have_objects(&self.source) {
-            return None;
-        }
-        let on_osts = |layout: &&Layout| layout.objects().any(|(_, location)| matches!(location, Location::Ost(_)));
-        self.source.layout().filter(on_osts)
+        let asked = is_sync_asked(self.request, self.source.number());
+        if self.replaces() && asked { known_size::undurable_layout(&self.source) } else { None }
+    }
+}
+
+/// Whether the objects of this source have to be durable before it replaces a file.
+pub(super) fn is_sync_asked(request: &Rename, source: InodeNumber) -> bool {
+    match request.source_data {
+        SourceData::AsIs => false,
+        SourceData::SyncIfAsked => true,
+        SourceData::Synced(inode) => inode != source,
     }
 }
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
-    let from = txn.searchable(who, request.parent)?;
     if !txn.is_here(request.new_parent) {
+        // Its client does not know which MDT decides.
         return Err(FsError::CrossDevice);
     }
+    if !txn.is_here(request.parent) {
+        return distant_rename::from_elsewhere(txn, who, request);
+    }
+    let from = txn.searchable(who, request.parent)?;
     let same = request.parent == request.new_parent;
     let to = if same { None } else { Some(txn.searchable(who, request.new_parent)?) };
     if is_dots(&request.name) || is_dots(&request.new_name) {
@@ -98,21 +105,19 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     }
     let source_entry = txn.entry(request.parent, &request.name)?;
     let target_entry = txn.find_entry(request.new_parent, &request.new_name)?;
-    match (request.mode, &target_entry) {
-        (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
-        (RenameMode::Exchange, None) => return Err(FsError::NotFound),
-        _ => {}
-    }
-    if let Some(done) = with_other_mdts(txn, who, request, (&source_entry, target_entry.as_ref())) {
-        return done;
+    check_mode(request, target_entry.as_ref())?;
+    let is_elsewhere = |entry: &FoundEntry| !txn.is_here(entry.target.inode);
+    if is_elsewhere(&source_entry) || target_entry.as_ref().is_some_and(is_elsewhere) {
+        let found = Found { from: Some((from, source_entry)), to, target: target_entry };
+        return distant_rename::run(txn, who, request, found);
     }
     let source = txn.inode(source_entry.target.inode)?;
     let target = target_entry.map(|entry| txn.inode(entry.target.inode).map(|inode| (inode, entry))).transpose()?;
     let plan = Plan { request, from, to, source, source_entry, target };
-    check_circles(txn, &plan)?;
     if plan.target_inode().is_some_and(|target| target.number() == plan.source.number()) {
         return Ok(MdtReply::Done);
     }
+    check_circles(txn, &plan)?;
     check_permission(txn, who, &plan)?;
     check_counts(txn, &plan)?;
     if plan.may_have_lost(txn.context.era) {
@@ -126,90 +131,39 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     } else {
         replace(txn, plan)?
     }
+    txn.give_tree_back();
     Ok(MdtReply::Done)
 }
 
-/// A rename of what is on another MDT, or to its place. (The same name needs no change.) Of a
-/// directory there its name is changed, if nothing has the new one; else programs copy instead.
-fn with_other_mdts(
-    txn: &mut Transaction<'_>,
-    who: &Credentials,
-    request: &Rename,
-    (source, target): (&FoundEntry, Option<&FoundEntry>),
-) -> Option<FsResult<MdtReply>> {
-    let inode = source.target.inode;
-    match target.map(|target| target.target.inode) {
-        Some(target) if target == inode && !txn.is_here(inode) => Some(Ok(MdtReply::Done)),
-        Some(target) if !txn.is_here(target) || !txn.is_here(inode) => Some(Err(FsError::CrossDevice)),
-        None if !txn.is_here(inode) => Some(rename_elsewhere(txn, who, request, source)),
-        _ => None,
+/// What the mode says of the new name.
+pub(super) fn check_mode(request: &Rename, target: Option<&FoundEntry>) -> FsResult<()> {
+    match (request.mode, target) {
+        (RenameMode::NoReplace, Some(_)) => Err(FsError::Exists),
+        (RenameMode::Exchange, None) => Err(FsError::NotFound),
+        _ => Ok(()),
     }
-}
-
-/// Renames a directory on another MDT, which has to promise that it keeps its name until then. Both
-/// names are here: this MDT decides.
-fn rename_elsewhere(
-    txn: &mut Transaction<'_>,
-    who: &Credentials,
-    request: &Rename,
-    source: &FoundEntry,
-) -> FsResult<MdtReply> {
-    let (inode, parent, new_parent) = (source.target.inode, request.parent, request.new_parent);
-    let mut from = txn.directory(parent)?;
-    let mut to = if parent == new_parent { None } else { Some(txn.directory(new_parent)?) };
-    if to.is_some() && is_above(txn, inode, parent, new_parent)? {
-        return Err(FsError::Invalid);
-    }
-    let write = permission::WRITE | permission::EXECUTE;
-    txn.require(who, &from, write)?;
-    protection::check_change(&from.attributes)?;
-    if let Some(to) = &mut to {
-        if to.attributes.links == 0 {
-            return Err(FsError::NotFound);
-        }
-        txn.require(who, to, write)?;
-        txn.count_subdirectory(to)?;
-        from.attributes.links = from.attributes.links.saturating_sub(1);
-    }
-    let (name, new_name) = (request.name.clone(), request.new_name.clone());
-    let (old, new) = (Link { parent, name: name.clone() }, Link { parent: new_parent, name: new_name.clone() });
-    let part = RenameDirectory { inode, parent: from.attributes, name, new_parent, new_name, who: who.clone() };
-    let (operation, _) = txn.prepared(inode.mdt(), Part::RenameDirectory(part))?;
-    txn.remove_entry(parent, source)?;
-    txn.insert_entry(new_parent, NamedInode { name: new.name.clone(), inode, kind: source.target.kind })?;
-    put_directories(txn, from, to);
-    txn.decide(inode.mdt(), Decision { operation, inode, part: DecidedPart::Rename(old, new) });
-    Ok(MdtReply::Done)
 }
 
 /// No directory may become its own descendant.
-fn check_circles(txn: &Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
+fn check_circles(txn: &mut Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
+    let moves = plan.source.is_directory() || plan.exchanges() && plan.target_directory().is_some();
     if plan.to.is_none() {
         return Ok(());
     }
     let (from, to) = (plan.request.parent, plan.request.new_parent);
-    if plan.source.is_directory() && is_above(txn, plan.source.number(), from, to)? {
+    if moves {
+        txn.hold_tree()?;
+    }
+    if plan.source.is_directory() && txn.is_above(plan.source.number(), to)? {
         return Err(FsError::Invalid);
     }
-    let Some(target) = plan.target_directory() else { return Ok(()) };
-    if is_above(txn, target.number(), to, from)? {
-        return Err(if plan.exchanges() { FsError::Invalid } else { FsError::NotEmpty });
-    }
-    Ok(())
-}
-
-/// Whether a directory, which `parent` has, is above another one. The way to the root may lead over
-/// other MDTs: what comes before that is known here. If both directories are below the same one
-/// whose name is on another MDT, the rest of the way is the same, so it does not pass through
-/// either; otherwise it is not known.
-fn is_above(txn: &Transaction<'_>, directory: InodeNumber, parent: InodeNumber, other: InodeNumber) -> FsResult<bool> {
-    match txn.ancestry(directory, other)? {
-        Ancestry::Above => Ok(true),
-        Ancestry::NotAbove => Ok(false),
-        Ancestry::NotBelow(top) => match txn.ancestry(top, parent)? {
-            Ancestry::Above => Ok(false),
-            Ancestry::NotAbove | Ancestry::NotBelow(_) => Err(FsError::CrossDevice),
-        },
+    match plan.target_directory() {
+        Some(target) if plan.exchanges() && txn.is_above(target.number(), from)? => Err(FsError::Invalid),
+        // Of one whose way leads over other MDTs it comes out below.
+        Some(target) if !plan.exchanges() && txn.way_up(target.number(), from)? == Ancestry::Above => {
+            Err(FsError::NotEmpty)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -300,7 +254,7 @@ fn exchange(txn: &mut Transaction<'_>, plan: Plan<'_>) -> FsResult<()> {
 }
 
 /// The inode has a new name instead of an old one.
-fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
+pub(super) fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
     if inode.first_link.as_ref() == Some(old) {
         inode.first_link = Some(new);
     } else {
@@ -312,7 +266,7 @@ fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Li
     Ok(())
 }
 
-fn put_directories(txn: &mut Transaction<'_>, from: Inode, to: Option<Inode>) {
+pub(super) fn put_directories(txn: &mut Transaction<'_>, from: Inode, to: Option<Inode>) {
     for mut directory in std::iter::once(from).chain(to) {
         txn.touch_directory(&mut directory);
         txn.put_inode(&directory);

@@ -222,6 +222,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         // The answer to Join names decisions, for which the other MDT waits then.
         R::Join(_) | R::Decisions(_) => row(C::Session).served_by(RECOVERY_SERVICE).durable(),
         R::RemoteNames(..) => row(C::Check).served_by(PAGE_SERVICE),
+        R::Above(_) => row(C::Session),
         R::CancelLocks(handles) => row(C::Lock).answered(Answering::CancelLocks(handles)),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }

@@ -3,9 +3,9 @@
 use rpc::message::{
     MdtReply,
     mdt::Unlink,
-    mdt_peer::{Part, RemoveDirectory},
+    mdt_peer::{DropLink, Part},
 };
-use types::{Credentials, FsError, FsResult, permission};
+use types::{Credentials, FileKind, FsError, FsResult, permission};
 
 use crate::{
     protection,
@@ -47,8 +47,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
     Ok(MdtReply::Done)
 }
 
-/// Removes a directory on another MDT, which has to promise that it stays empty. Its name is here:
-/// this MDT decides.
+/// Removes the name of an inode on another MDT, which has to promise that it keeps it until then; a
+/// directory, that it stays empty. The name is here: this MDT decides.
 fn remove_elsewhere(
     txn: &mut Transaction<'_>,
     who: &Credentials,
@@ -58,17 +58,20 @@ fn remove_elsewhere(
 ) -> FsResult<MdtReply> {
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     protection::check_change(&directory.attributes)?;
-    if !request.directory {
-        return Err(FsError::IsDirectory);
+    match (request.directory, found.target.kind == FileKind::Directory) {
+        (true, false) => return Err(FsError::NotDirectory),
+        (false, true) => return Err(FsError::IsDirectory),
+        _ => {}
     }
-    let (inode, name) = (found.target.inode, request.name.clone());
-    let part = RemoveDirectory { inode, parent: directory.attributes, name: name.clone(), who: who.clone() };
-    let (operation, _) = txn.prepared(inode.mdt(), Part::RemoveDirectory(part))?;
-    directory.attributes.links = directory.attributes.links.saturating_sub(1);
+    let (inode, name, parent) = (found.target.inode, request.name.clone(), directory.attributes);
+    let part = DropLink { inode, parent, name: name.clone(), directory: request.directory, who: who.clone() };
+    let (operation, _) = txn.prepared(inode.mdt(), Part::DropLink(part))?;
+    directory.attributes.links = parent.links.saturating_sub(u32::from(request.directory));
+    txn.release_space();
     txn.remove_entry(request.parent, found)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
-    let part = DecidedPart::Remove(Link { parent: request.parent, name });
+    let part = DecidedPart::DropLink(Link { parent: request.parent, name });
     txn.decide(inode.mdt(), Decision { operation, inode, part });
     Ok(MdtReply::Done)
 }

@@ -5,9 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 remove a directory, 3 rename a directory |
+//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
-//! | 20 | 8 | inode |
+//! | 20 | 8 | inode; of 5: the directory; of 6: the root |
 //! | 28 | .. | by kind |
 //!
 //! Make a directory:
@@ -17,35 +17,54 @@
 //! | 4+n | value of INODES of the new directory |
 //! | per attribute: 2+n, 4+n | name and value of an extended attribute (an access list), to the end |
 //!
-//! Remove a directory:
+//! Drop or add a link:
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 8 | the directory that had its name |
+//! | 8 | the directory that had, or has, the name |
 //! | 2+n | the name |
 //!
-//! Rename a directory:
+//! Move a link:
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 8 | the directory that had its name |
+//! | 8 | the directory that had the name |
 //! | 2+n | the name |
 //! | 8 | the directory that has the new name |
 //! | 2+n | the new name |
+//!
+//! Move a name, which led to an inode:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 2+n | the name |
+//! | 8 | inode |
+//! | 1 | its kind, as in INODES |
+//! | 8 | the directory that has its new name |
+//! | 2+n | the new name |
+//! | 8, 1 | inode and kind to which the name leads now; nothing if it is gone |
+//!
+//! The tree: nothing.
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
-    Damage, FsResult, InodeNumber, MdtIndex,
+    Damage, FileKind, FsResult, InodeNumber, MdtIndex,
     record::{DecodeError, RecordReader, RecordWriter},
 };
 
-use super::{codec::split_number, inode::Link};
+use super::{
+    codec::{kind_number, kind_of, split_number},
+    inode::Link,
+};
 
 const VERSION: u8 = 1;
 const WHAT: &str = "decision";
 const MAKE_DIRECTORY: u8 = 1;
-const REMOVE_DIRECTORY: u8 = 2;
-const RENAME_DIRECTORY: u8 = 3;
+const DROP_LINK: u8 = 2;
+const MOVE_LINK: u8 = 3;
+const ADD_LINK: u8 = 4;
+const MOVE_NAME: u8 = 5;
+const TREE: u8 = 6;
 
 /// A decision of one MDT, as far as it concerns another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +90,31 @@ pub enum DecidedPart {
         /// Its extended attributes.
         xattrs: Xattrs,
     },
-    /// The directory is removed, which had this name.
-    Remove(Link),
-    /// The directory, which had the first name, has the second one.
-    Rename(Link, Link),
+    /// The inode has lost this name.
+    DropLink(Link),
+    /// The inode has the second name instead of the first.
+    MoveLink(Link, Link),
+    /// The inode has this name, too.
+    AddLink(Link),
+    /// A name of the directory.
+    MoveName(MovedName),
+    /// Another directory may get another parent.
+    Tree,
+}
+
+/// A name that has ended, or leads elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedName {
+    /// The name.
+    pub name: Vec<u8>,
+    /// To what it led.
+    pub inode: InodeNumber,
+    /// What that is.
+    pub kind: FileKind,
+    /// The name of that now.
+    pub new: Link,
+    /// To what the name leads now.
+    pub target: Option<(InodeNumber, FileKind)>,
 }
 
 /// The key.
@@ -111,14 +151,37 @@ fn read_link(reader: &mut RecordReader<'_>) -> Result<Link, DecodeError> {
     Ok(Link { parent, name: reader.short_bytes()?.to_vec() })
 }
 
+fn write_moved(writer: &mut RecordWriter, MovedName { name, inode, kind, new, target }: &MovedName) {
+    writer.short_bytes(name).u64(inode.0).u8(kind_number(*kind));
+    write_link(writer, new);
+    if let Some((inode, kind)) = target {
+        writer.u64(inode.0).u8(kind_number(*kind));
+    }
+}
+
+fn read_moved(reader: &mut RecordReader<'_>) -> FsResult<MovedName> {
+    let name = reader.short_bytes()?.to_vec();
+    let (inode, kind) = read_inode(reader)?;
+    let new = read_link(reader)?;
+    let target = if reader.is_empty() { None } else { Some(read_inode(reader)?) };
+    Ok(MovedName { name, inode, kind, new, target })
+}
+
+fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)> {
+    Ok((InodeNumber(reader.u64()?), kind_of(reader.u8()?)?))
+}
+
 impl Decision {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
         let Decision { operation: OperationId { coordinator, start, number }, inode, part } = self;
         let kind = match part {
             DecidedPart::Make { .. } => MAKE_DIRECTORY,
-            DecidedPart::Remove(_) => REMOVE_DIRECTORY,
-            DecidedPart::Rename(..) => RENAME_DIRECTORY,
+            DecidedPart::DropLink(_) => DROP_LINK,
+            DecidedPart::MoveLink(..) => MOVE_LINK,
+            DecidedPart::AddLink(_) => ADD_LINK,
+            DecidedPart::MoveName(_) => MOVE_NAME,
+            DecidedPart::Tree => TREE,
         };
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
@@ -129,11 +192,13 @@ impl Decision {
                     writer.short_bytes(name).u32(value.len() as u32).rest(value);
                 }
             }
-            DecidedPart::Remove(name) => write_link(&mut writer, name),
-            DecidedPart::Rename(old, new) => {
+            DecidedPart::DropLink(name) | DecidedPart::AddLink(name) => write_link(&mut writer, name),
+            DecidedPart::MoveLink(old, new) => {
                 write_link(&mut writer, old);
                 write_link(&mut writer, new);
             }
+            DecidedPart::MoveName(moved) => write_moved(&mut writer, moved),
+            DecidedPart::Tree => {}
         }
         writer.finish()
     }
@@ -154,8 +219,11 @@ impl Decision {
                 }
                 DecidedPart::Make { record, xattrs }
             }
-            REMOVE_DIRECTORY => DecidedPart::Remove(read_link(&mut reader)?),
-            RENAME_DIRECTORY => DecidedPart::Rename(read_link(&mut reader)?, read_link(&mut reader)?),
+            DROP_LINK => DecidedPart::DropLink(read_link(&mut reader)?),
+            MOVE_LINK => DecidedPart::MoveLink(read_link(&mut reader)?, read_link(&mut reader)?),
+            ADD_LINK => DecidedPart::AddLink(read_link(&mut reader)?),
+            MOVE_NAME => DecidedPart::MoveName(read_moved(&mut reader)?),
+            TREE => DecidedPart::Tree,
             _ => return Err(reader.invalid("unknown kind of decision").into()),
         };
         reader.finish()?;
@@ -176,15 +244,23 @@ mod tests {
         let xattrs = vec![(b"system.a".to_vec(), vec![1; 300]), (b"system.b".to_vec(), Vec::new())];
         let make = DecidedPart::Make { record: vec![3, 2, 1], xattrs };
         let link = |name: &[u8]| Link { parent: InodeNumber(1), name: name.to_vec() };
-        let (remove, rename) = (DecidedPart::Remove(link(b"name")), DecidedPart::Rename(link(b"old"), link(b"new")));
-        for part in [make, remove, rename] {
+        let moved = |target| {
+            let (inode, kind) = (InodeNumber(9), FileKind::Regular);
+            DecidedPart::MoveName(MovedName { name: b"name".to_vec(), inode, kind, new: link(b"new"), target })
+        };
+        let links = [DecidedPart::DropLink(link(b"name")), DecidedPart::AddLink(link(b"name"))];
+        let names = [moved(None), moved(Some((InodeNumber(7), FileKind::Directory)))];
+        let rename = DecidedPart::MoveLink(link(b"old"), link(b"new"));
+        for part in [make, rename].into_iter().chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
             value.pop();
             assert!(Decision::decode(&value).is_err());
         }
-        let mut unknown = vec![1, 4];
+        let tree = Decision { operation, inode: InodeNumber::ROOT, part: DecidedPart::Tree };
+        assert_eq!(Decision::decode(&tree.encode()), Ok(tree));
+        let mut unknown = vec![1, 7];
         unknown.extend([0; 26]);
         assert!(Decision::decode(&unknown).is_err());
     }

@@ -60,7 +60,7 @@ const VERSION_MAX: u64 = 1 << 62;
 const FLAGS_ALL: u16 = 511;
 
 /// A name of an inode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The directory.
     pub parent: InodeNumber,

@@ -4,8 +4,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 removal of a directory, 2 another name for one |
-//! | 2 | 8 | inode |
+//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here |
+//! | 2 | 8 | inode; with 4: the directory |
+//! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT |
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
@@ -15,16 +16,22 @@ use types::{
 
 const VERSION: u8 = 1;
 const WHAT: &str = "prepared operation";
-const REMOVE_DIRECTORY: u8 = 1;
-const RENAME_DIRECTORY: u8 = 2;
+const DROP_LINK: u8 = 1;
+const MOVE_LINK: u8 = 2;
+const ADD_LINK: u8 = 3;
+const MOVE_NAME: u8 = 4;
 
-/// What is promised of a directory.
+/// What is promised of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// It can be removed.
-    Remove,
-    /// It can get another name.
-    Rename,
+    /// It can lose a name.
+    DropLink,
+    /// It can get another name instead of one.
+    MoveLink,
+    /// It can get one more name.
+    AddLink,
+    /// A name in this directory can end or lead elsewhere; further inodes get other names with it.
+    MoveName,
 }
 
 /// The key.
@@ -44,26 +51,37 @@ pub fn decode_key(key: &[u8]) -> FsResult<OperationId> {
 }
 
 /// The value.
-pub fn encode(promise: Promise, inode: InodeNumber) -> Vec<u8> {
+pub fn encode(promise: Promise, inodes: &[InodeNumber]) -> Vec<u8> {
     let kind = match promise {
-        Promise::Remove => REMOVE_DIRECTORY,
-        Promise::Rename => RENAME_DIRECTORY,
+        Promise::DropLink => DROP_LINK,
+        Promise::MoveLink => MOVE_LINK,
+        Promise::AddLink => ADD_LINK,
+        Promise::MoveName => MOVE_NAME,
     };
-    RecordWriter::new(VERSION).u8(kind).u64(inode.0).finish()
+    let mut writer = RecordWriter::new(VERSION);
+    writer.u8(kind);
+    for inode in inodes {
+        writer.u64(inode.0);
+    }
+    writer.finish()
 }
 
 /// From the value.
-pub fn decode(value: &[u8]) -> FsResult<(Promise, InodeNumber)> {
+pub fn decode(value: &[u8]) -> FsResult<(Promise, Vec<InodeNumber>)> {
     let mut reader = RecordReader::new(WHAT, value, VERSION)?;
-    let kind = reader.u8()?;
-    let inode = InodeNumber(reader.u64()?);
-    let promise = match kind {
-        REMOVE_DIRECTORY => Promise::Remove,
-        RENAME_DIRECTORY => Promise::Rename,
+    let promise = match reader.u8()? {
+        DROP_LINK => Promise::DropLink,
+        MOVE_LINK => Promise::MoveLink,
+        ADD_LINK => Promise::AddLink,
+        MOVE_NAME => Promise::MoveName,
         _ => return Err(reader.invalid("unknown kind of part").into()),
     };
+    let mut inodes = vec![InodeNumber(reader.u64()?)];
+    while promise == Promise::MoveName && !reader.is_empty() {
+        inodes.push(InodeNumber(reader.u64()?));
+    }
     reader.finish()?;
-    Ok((promise, inode))
+    Ok((promise, inodes))
 }
 
 #[cfg(test)]
@@ -75,10 +93,13 @@ mod tests {
         let operation = OperationId { coordinator: MdtIndex(513), start: 1 << 40, number: 3 };
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
-        for promise in [Promise::Remove, Promise::Rename] {
-            assert_eq!(decode(&encode(promise, InodeNumber(1 << 50))), Ok((promise, InodeNumber(1 << 50))));
+        let inodes = [InodeNumber(1 << 50), InodeNumber(7)];
+        for promise in [Promise::DropLink, Promise::MoveLink, Promise::AddLink, Promise::MoveName] {
+            assert_eq!(decode(&encode(promise, &inodes[..1])), Ok((promise, inodes[..1].to_vec())));
         }
-        assert!(decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert_eq!(decode(&encode(Promise::MoveName, &inodes)), Ok((Promise::MoveName, inodes.to_vec())));
+        assert!(decode(&encode(Promise::DropLink, &inodes)).is_err());
+        assert!(decode(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

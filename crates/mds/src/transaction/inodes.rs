@@ -2,7 +2,7 @@
 
 use rpc::message::mdt::OpenId;
 use types::{
-    Credentials, Damage, FsError, FsResult, InodeNumber,
+    Credentials, FsError, FsResult, InodeNumber,
     access_list::{ACCESS_NAME, AccessList},
     limits, permission,
 };
@@ -232,23 +232,12 @@ impl Transaction<'_> {
         directory.change_contents(self.now());
     }
 
-    /// Whether `ancestor` is `directory` or above it, as far as this MDT knows.
-    pub fn ancestry(&self, ancestor: InodeNumber, directory: InodeNumber) -> FsResult<Ancestry> {
-        let mut at = directory;
-        for _ in 0..DEPTH_MAX {
-            if at == ancestor {
-                return Ok(Ancestry::Above);
-            }
-            if at == InodeNumber::ROOT {
-                return Ok(Ancestry::NotAbove);
-            }
-            match self.directory(at)?.first_link {
-                Some(link) if self.is_here(link.parent) => at = link.parent,
-                Some(_) => return Ok(Ancestry::NotBelow(at)),
-                None => return Ok(Ancestry::NotAbove),
-            }
+    /// Whether an inode has this name, as far as its records say.
+    pub fn has_link(&self, inode: &Inode, named: &Link) -> FsResult<bool> {
+        if inode.first_link.as_ref() == Some(named) {
+            return Ok(true);
         }
-        Err(Damage::Cycle(directory).into())
+        Ok(!inode.is_directory() && self.get(LINKS, &link::key(inode.number(), named))?.is_some())
     }
 
     /// The parent of a directory; the root is its own.
@@ -273,18 +262,3 @@ impl Transaction<'_> {
         page.iter().map(|(key, _)| orphan::decode_key(key)).collect()
     }
 }
-
-/// What is known of a directory and what is above another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ancestry {
-    /// It is that directory, or above it.
-    Above,
-    /// It is not.
-    NotAbove,
-    /// It is not between that directory and this one above it, whose name is on another MDT.
-    NotBelow(InodeNumber),
-}
-
-/// Directories above each other before a cycle is suspected: more than any path the kernel can
-/// name one by one.
-const DEPTH_MAX: usize = 1 << 20;

@@ -15,7 +15,7 @@ mod data;
 pub(crate) mod entries;
 pub(crate) mod inodes;
 mod layouts;
-mod peers;
+pub(crate) mod peers;
 pub(crate) mod savepoint;
 mod tracked;
 pub(crate) mod versions;
@@ -28,12 +28,13 @@ use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
 use lock::InodeBits;
 use rpc::{
     Call,
-    message::{MdtReply, extension::ChangedName, mdt_peer::Part},
+    message::{MdtReply, extension::ChangedName, mdt_peer::OperationId},
     stored_reply,
 };
 use rt::Instant;
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
+use peers::{Need, OfOthers};
 use tracked::Tracked;
 use versions::Versions;
 
@@ -41,7 +42,7 @@ use crate::{
     error::store_error,
     opens::{EarlyOpen, OpenFile, OpenKey},
     options::Parameters,
-    peers::{PeerChange, PreparedOperation},
+    peers::PeerChange,
     tables::{self, REPLIES, counter::Counters, decision::Decision, deferred_log::DeferredOperation, inode::Inode},
     volatile::Volatile,
 };
@@ -98,10 +99,14 @@ pub(crate) struct Transaction<'n> {
     lengthened_before: Cell<Option<Lsn>>,
     /// Placement found too few OSTs with room.
     lacks_osts: bool,
-    /// What another MDT has prepared for this operation.
-    prepared: Option<PreparedOperation>,
-    /// What another MDT has to prepare first.
-    needs: Option<(MdtIndex, Part)>,
+    /// What other MDTs have done for this operation.
+    others: OfOthers,
+    /// Parts of that which were of use.
+    used: Vec<OperationId>,
+    /// The operation that holds the tree.
+    tree: Option<OperationId>,
+    /// What other MDTs have to do first.
+    needs: Option<Need>,
     /// It came to what waits for other MDTs.
     awaits_peer: Cell<Option<MdtIndex>>,
 }
@@ -204,7 +209,9 @@ impl<'n> Transaction<'n> {
             loading,
             lengthened_before,
             lacks_osts: false,
-            prepared: None,
+            others: OfOthers::default(),
+            used: Vec::new(),
+            tree: None,
             needs: None,
             awaits_peer: Cell::new(None),
         }

@@ -3,44 +3,178 @@
 use std::mem;
 
 use lock::InodeBits;
-use rpc::message::mdt_peer::{OperationId, Part};
-use types::{FsError, FsResult, InodeNumber, MdtIndex};
+use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part, Prepared};
+use types::{Damage, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::Transaction;
 use crate::{
     peers::{PeerChange, PreparedOperation},
-    tables::decision::Decision,
+    tables::decision::{DecidedPart, Decision},
 };
 
+/// The MDT that has the tree.
+const TREE_MDT: MdtIndex = MdtIndex(0);
+
+/// Directories above each other before a cycle is suspected: more than any path the kernel can
+/// name one by one.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// What other MDTs have done so far for the operation of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfOthers {
+    /// Parts that they have prepared.
+    pub prepared: Vec<PreparedOperation>,
+    /// What they said of ways to the root, while the tree was held.
+    pub ways: Vec<(Above, Ancestry)>,
+    /// The operation needs the tree, which it learned when other parts were prepared: it comes
+    /// first.
+    pub tree_first: bool,
+}
+
+/// What an operation needs of other MDTs before it can succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// This part has to be prepared.
+    Part(MdtIndex, Box<Part>),
+    /// What the MDT of `from` knows of the way to the root.
+    Way(Above),
+    /// The tree, before all else.
+    TreeFirst,
+}
+
 impl Transaction<'_> {
-    /// What another MDT has prepared for this operation.
-    pub fn set_prepared(&mut self, prepared: Option<&PreparedOperation>) {
-        self.prepared = prepared.cloned();
+    /// What other MDTs have done for this operation.
+    pub fn set_of_others(&mut self, others: &OfOthers) {
+        if !others.prepared.is_empty() || others.tree_first {
+            self.others = others.clone();
+        }
     }
 
-    /// What another MDT has to prepare before this operation can succeed; it is to be asked once
-    /// all that this MDT knows allows the operation.
-    pub fn take_needs(&mut self) -> Option<(MdtIndex, Part)> {
+    /// What other MDTs have to do before this operation can succeed; they are asked once all that
+    /// this MDT knows allows the operation.
+    pub fn take_needs(&mut self) -> Option<Need> {
         self.needs.take()
     }
 
-    /// The operation and its inode, if another MDT has prepared this part. An error that is no
-    /// answer otherwise: it is asked, and the operation is tried again.
-    pub fn prepared(&mut self, peer: MdtIndex, part: Part) -> FsResult<(OperationId, InodeNumber)> {
-        assert_ne!(peer, self.mdt, "other MDTs prepare their parts");
-        if let Some(found) = &self.prepared
-            && self.volatile.peers.can_decide(found, peer, &part)
-        {
-            return Ok((found.operation, found.prepared.inode));
-        }
-        self.needs = Some((peer, part));
+    /// Parts that are of use to the operation, as far as it came.
+    pub fn take_used(&mut self) -> Vec<OperationId> {
+        mem::take(&mut self.used)
+    }
+
+    /// It is tried again, once others have done this. The error is no answer.
+    fn need_others<T>(&mut self, need: Need) -> FsResult<T> {
+        self.needs = Some(need);
         Err(FsError::Busy)
+    }
+
+    /// The operation of a part, and the answer, if another MDT has prepared it. An error that is no
+    /// answer otherwise: it is asked, and the operation is tried again.
+    pub fn prepared(&mut self, peer: MdtIndex, part: Part) -> FsResult<(OperationId, Prepared)> {
+        assert!(peer != self.mdt || part == Part::Tree, "other MDTs prepare their parts");
+        let can_decide = |found: &&PreparedOperation| self.volatile.peers.can_decide(found, peer, &part);
+        if let Some(found) = self.others.prepared.iter().find(can_decide) {
+            let (operation, prepared) = (found.operation, found.prepared.clone());
+            self.used.push(operation);
+            return Ok((operation, prepared));
+        }
+        self.need_others(Need::Part(peer, Box::new(part)))
+    }
+
+    /// Whether the operation has to hold the tree, as came out before.
+    pub fn takes_tree_first(&self) -> bool {
+        self.others.tree_first
+    }
+
+    /// From now on no other operation gives a directory another parent. With one MDT that is so.
+    pub fn hold_tree(&mut self) -> FsResult<()> {
+        if self.tree.is_none() && self.volatile.peers.has_others() {
+            self.tree = Some(self.prepared(TREE_MDT, Part::Tree)?.0);
+        }
+        Ok(())
+    }
+
+    /// The same, if other parts may be prepared: they are given back before.
+    pub fn hold_tree_first(&mut self) -> FsResult<()> {
+        match self.tree.is_none() && self.volatile.peers.has_others() {
+            true => self.need_others(Need::TreeFirst),
+            false => Ok(()),
+        }
+    }
+
+    /// With the batch the tree is given back. By MDT 0 the next one gets it when the batch is
+    /// durable; by other MDTs, too, since decisions leave then.
+    pub fn give_tree_back(&mut self) {
+        match self.tree.take() {
+            Some(operation) if self.mdt == TREE_MDT => {
+                self.change_peers(PeerChange::Decided(operation.number));
+                self.change_peers(PeerChange::Release(operation));
+            }
+            Some(operation) => {
+                let (inode, part) = (InodeNumber::ROOT, DecidedPart::Tree);
+                self.decide(TREE_MDT, Decision { operation, inode, part });
+            }
+            None => {}
+        }
     }
 
     /// The batch decides an operation of this MDT, and another one carries this out.
     pub fn decide(&mut self, peer: MdtIndex, decision: Decision) {
         self.change_peers(PeerChange::Decided(decision.operation.number));
         self.changes.decisions.push((peer, decision));
+    }
+
+    /// Whether a directory is another one or above it; the tree is held.
+    pub fn is_above(&mut self, directory: InodeNumber, from: InodeNumber) -> FsResult<bool> {
+        let mut from = from;
+        for _ in 0..DEPTH_MAX {
+            let at = match self.way_up(directory, from)? {
+                Ancestry::Above => return Ok(true),
+                Ancestry::NotAbove => return Ok(false),
+                Ancestry::GoesOn(at) => at,
+            };
+            let way = Above { directory, from: at };
+            match self.others.ways.iter().find(|(known, _)| *known == way) {
+                Some((_, Ancestry::Above)) => return Ok(true),
+                Some((_, Ancestry::NotAbove)) => return Ok(false),
+                Some((_, Ancestry::GoesOn(next))) => from = *next,
+                None => return self.need_others(Need::Way(way)),
+            }
+        }
+        Err(Damage::Cycle(from).into())
+    }
+
+    /// Whether a directory is another one or above it, as far as this MDT knows. Waits at
+    /// directories that are about to get another parent.
+    pub fn way_up(&self, directory: InodeNumber, from: InodeNumber) -> FsResult<Ancestry> {
+        let mut at = from;
+        for _ in 0..DEPTH_MAX {
+            if at == directory {
+                return Ok(Ancestry::Above);
+            }
+            if at == InodeNumber::ROOT {
+                return Ok(Ancestry::NotAbove);
+            }
+            if !self.is_here(at) {
+                return Ok(Ancestry::GoesOn(at));
+            }
+            let peers = &self.volatile.peers;
+            if let Some(mdt) = peers.moved_by(at) {
+                return self.wait_for_peer(mdt);
+            }
+            match self.find_inode(at)? {
+                Some(found) => match found.first_link {
+                    Some(link) => at = link.parent,
+                    None => return Ok(Ancestry::NotAbove),
+                },
+                None => {
+                    return match peers.may_come_from(self.mdt) {
+                        Some(mdt) => self.wait_for_peer(mdt),
+                        None => Ok(Ancestry::NotAbove),
+                    };
+                }
+            }
+        }
+        Err(Damage::Cycle(from).into())
     }
 
     /// To be done when the batch is applied.

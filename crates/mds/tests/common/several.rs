@@ -10,7 +10,7 @@ use rpc::{
     Endpoint, Import, ImportOptions, Principal, Recovery, Role, Server, ServerOptions,
     message::{
         MdtReply, MdtRequest,
-        mdt::{Entry, Lookup, Reclaim, Unlink},
+        mdt::{self, Entry, Lookup, Reclaim, Rename, RenameMode, SourceData, Unlink},
         mdt_peer::{MakeDirectory, RemoteName, RemoteNamesAfter},
     },
 };
@@ -200,6 +200,14 @@ impl Node {
         Ok(created(self.call(MdtRequest::Create(root(), create)).await?).entry.attributes.inode)
     }
 
+    pub async fn link(&self, inode: InodeNumber, parent: InodeNumber, name: &str) -> FsResult<()> {
+        let link = mdt::Link { inode, parent, name: name.as_bytes().to_vec() };
+        match self.call(MdtRequest::Link(root(), link)).await? {
+            MdtReply::Entry(_) | MdtReply::Remote(_) => Ok(()),
+            other => panic!("a link was answered {other:?}"),
+        }
+    }
+
     pub async fn make_directory(&self, parent: InodeNumber, name: &str, mdt: u16) -> FsResult<InodeNumber> {
         Ok(created(self.call(make_directory(parent, name, mdt)).await?).entry.attributes.inode)
     }
@@ -222,11 +230,20 @@ impl Node {
     }
 
     async fn remote_names(&self, of_names: bool) -> Vec<RemoteName> {
-        let request = MdtRequest::RemoteNames(root(), RemoteNamesAfter { of_names, key: None });
-        let mut found = match call(&self.tool, request).await.expect("tools may ask") {
-            MdtReply::RemoteNames(answer) => answer.found,
-            other => panic!("{other:?}"),
-        };
+        let (mut found, mut key) = (Vec::new(), None);
+        loop {
+            let request = MdtRequest::RemoteNames(root(), RemoteNamesAfter { of_names, key });
+            match call(&self.tool, request).await.expect("tools may ask") {
+                MdtReply::RemoteNames(answer) => {
+                    found.extend(answer.found);
+                    key = answer.next;
+                }
+                other => panic!("{other:?}"),
+            }
+            if key.is_none() {
+                break;
+            }
+        }
         found.sort();
         found
     }
@@ -235,6 +252,16 @@ impl Node {
 pub fn make_directory(parent: InodeNumber, name: &str, mdt: u16) -> MdtRequest {
     let (name, mdt) = (name.as_bytes().to_vec(), MdtIndex(mdt));
     MdtRequest::MakeDirectory(root(), MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt })
+}
+
+pub fn rename(
+    (parent, name): (InodeNumber, &str),
+    (new_parent, new_name): (InodeNumber, &str),
+    mode: RenameMode,
+) -> MdtRequest {
+    let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+    let source_data = SourceData::AsIs;
+    MdtRequest::Rename(root(), Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None })
 }
 
 pub fn remove(parent: InodeNumber, name: &str, directory: bool) -> MdtRequest {
@@ -313,6 +340,13 @@ impl Cluster {
             self.0[*node].start().await;
         }
         self.update_map();
+    }
+
+    /// All processes end: what is left of them would go on as long as the test.
+    pub async fn end(self) {
+        for mut node in self.0 {
+            node.crash().await;
+        }
     }
 
     /// Waits until names and inodes on different MDTs are the same on both sides, and nothing is

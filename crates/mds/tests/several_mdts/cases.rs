@@ -116,6 +116,20 @@ fn two(clients: &[&[Request]], crashes: u8, copies: u8) -> Case {
     Case { targets: 2, before: tree(), clients, crashes, copies, leaves: 0, late: false, absent: None, rules }
 }
 
+/// B/1 = E on MDT 1, E/1 = H and H/1 = D on MDT 0, D/2 = C on MDT 1: what moves D away from below E
+/// is decided by MDT 0 alone, and what moves E below D then by MDT 1.
+fn deep(clients: &[&[Request]], crashes: u8) -> Case {
+    let before = vec![
+        Mkdir(Place(ROOT, 1), A),
+        Mkdir(Place(ROOT, 2), B),
+        Mkdir(Place(B, 1), E),
+        Mkdir(Place(E, 1), H),
+        Mkdir(Place(H, 1), D),
+        Mkdir(Place(D, 2), C),
+    ];
+    Case { before, ..two(clients, crashes, 0) }
+}
+
 /// A wait ends before what it waits for has come.
 fn leaving(case: Case) -> Case {
     Case { leaves: 1, ..case }
@@ -262,6 +276,7 @@ fn needs(rule: Rule) -> Case {
         Rule::NamesAreCompared => two(&[&[Create(Place(S, 1), FILE)], &[Link(F, Place(S, 1))]], 0, 0),
         Rule::TreeLock | Rule::LoopCheck => two(&[&[into_h], &[into_c]], 0, 0),
         Rule::TreeLockAlways => two(&[&[into_c], &[into_h]], 0, 0),
+        Rule::TreeIsDurable => deep(&[&[Rename(Place(H, 1), Place(A, 1))], &[Rename(Place(B, 1), Place(C, 1))]], 1),
     }
 }
 

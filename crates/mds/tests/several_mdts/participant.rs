@@ -19,7 +19,8 @@ impl Node {
         if is_late && self.rules.hold(Rule::LatePreparesRefused) || self.is_copy(step) {
             return Some(());
         }
-        let durably = promise && self.rules.hold(Rule::PromisesAreDurable);
+        let is_tree = parts.contains(&Part::Tree) && self.rules.hold(Rule::TreeIsDurable);
+        let durably = promise && self.rules.hold(Rule::PromisesAreDurable) || is_tree;
         let reply = Message::Prepared(step);
         let answer = if durably { Action::SendDurably(from, reply) } else { Action::Send(from, reply) };
         if self.tables.prepared.contains_key(&step) || self.holds.contains_key(&step) {

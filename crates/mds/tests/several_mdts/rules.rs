@@ -38,6 +38,8 @@ pub enum Rule {
     TreeLock,
     /// Also those that concern one MDT.
     TreeLockAlways,
+    /// What its former holders have changed at its own MDT is durable before another MDT gets it.
+    TreeIsDurable,
     /// Nothing is above itself.
     LoopCheck,
     /// An attempt that lost a hold begins again.
@@ -59,7 +61,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 27] = [
+    pub const ALL: [Rule; 28] = [
         Rule::PromisesAreDurable,
         Rule::DecisionsAreDurable,
         Rule::LoggedAfterDurable,
@@ -78,6 +80,7 @@ impl Rule {
         Rule::NamesAreCompared,
         Rule::TreeLock,
         Rule::TreeLockAlways,
+        Rule::TreeIsDurable,
         Rule::LoopCheck,
         Rule::LostHoldsRestart,
         Rule::HearBeforeServing,

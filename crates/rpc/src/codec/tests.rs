@@ -229,11 +229,12 @@ fn mdt_requests() -> Vec<MdtRequest> {
             root(),
             MakeDirectory { parent: INODE, name: name(), mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
         ),
-        R::Prepare(Prepare { operation: operation(), part: Part::RemoveDirectory(removal()) }),
+        R::Prepare(Prepare { operation: operation(), part: Part::DropLink(removal()) }),
         R::Abort(operation()),
         R::Decisions(Decisions { source: MdtIndex(1), first: 300, records: vec![vec![1; 200]; 2] }),
         R::Join(Join { source: MdtIndex(1), start: 1 << 32, promised: vec![operation()] }),
         R::RemoteNames(root(), RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
+        R::Above(Above { directory: INODE, from: InodeNumber(9) }),
     ]
 }
 
@@ -241,14 +242,33 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(2), start: 1 << 32, number: 7 }
 }
 
-fn removal() -> RemoveDirectory {
+fn removal() -> DropLink {
     let parent = Attributes::zeroed(INODE, FileKind::Directory);
-    RemoveDirectory { inode: INODE, parent, name: b"name".to_vec(), who: root() }
+    DropLink { inode: INODE, parent, name: b"name".to_vec(), directory: true, who: root() }
 }
 
-fn renaming() -> RenameDirectory {
-    let RemoveDirectory { inode, parent, name, who } = removal();
-    RenameDirectory { inode, parent, name, new_parent: INODE, new_name: b"new".to_vec(), who }
+/// Parts of all kinds.
+fn parts() -> Vec<Part> {
+    let DropLink { inode, parent, name, who, .. } = removal();
+    let (new_name, target) = (b"new".to_vec(), Some((INODE, FileKind::Fifo)));
+    let of_name = MoveName {
+        parent: INODE,
+        name: name.clone(),
+        new_parent: parent,
+        new_name: new_name.clone(),
+        target,
+        exchange: true,
+        era: Some(3),
+        who: who.clone(),
+    };
+    vec![
+        Part::MakeDirectory,
+        Part::DropLink(removal()),
+        Part::MoveLink(MoveLink { inode, parent, name: name.clone(), new_parent: INODE, new_name, who }),
+        Part::AddLink(AddLink { inode, parent: INODE, name }),
+        Part::MoveName(of_name),
+        Part::Tree,
+    ]
 }
 
 /// Numbers whose requests were removed.
@@ -409,9 +429,16 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::AccessesNoted(vec![Some(NotedAccess { version: 7, time: TIME }), None]),
         R::Remote(INODE),
         R::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
-        R::Prepared(Prepared { inode: INODE, start: 1 << 32 }),
+        R::Prepared(Prepared {
+            inode: INODE,
+            start: 1 << 32,
+            kind: FileKind::Regular,
+            undurable: Some(layout()),
+            parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
+        }),
         R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
+        R::Ancestry(Ancestry::GoesOn(INODE)),
     ]
 }
 
@@ -483,7 +510,7 @@ fn every_request_survives_the_wire_under_its_own_opcode() {
 
 #[test]
 fn every_part_of_an_operation_survives_the_wire() {
-    for part in [Part::MakeDirectory, Part::RemoveDirectory(removal()), Part::RenameDirectory(renaming())] {
+    for part in parts() {
         let request = Request::Mdt(MdtRequest::Prepare(Prepare { operation: operation(), part }));
         let body = encode_request(&Default::default(), &request).unwrap().bytes;
         assert_eq!(decode_request(opcode::of(&request), &body), Ok(request));

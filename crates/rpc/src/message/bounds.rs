@@ -83,9 +83,10 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::MakeDirectory(who, _)
         | R::RemoteNames(who, _) => check_groups(who),
         R::Prepare(prepare) => match &prepare.part {
-            Part::MakeDirectory => Ok(()),
-            Part::RemoveDirectory(remove) => check_groups(&remove.who),
-            Part::RenameDirectory(rename) => check_groups(&rename.who),
+            Part::MakeDirectory | Part::AddLink(_) | Part::Tree => Ok(()),
+            Part::DropLink(part) => check_groups(&part.who),
+            Part::MoveLink(part) => check_groups(&part.who),
+            Part::MoveName(part) => check_groups(&part.who),
         },
         R::Decisions(Decisions { first, .. }) if *first > SEQUENCE_MAX => Err(FsError::Overflow),
         R::Decisions(decisions) => within("decisions", decisions.records.len(), DECISIONS_PER_MESSAGE_MAX),
@@ -130,7 +131,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::Instantiate(_)
         | R::ReportFull(_)
         | R::LeaveFullOst(_)
-        | R::Abort(_) => Ok(()),
+        | R::Abort(_)
+        | R::Above(_) => Ok(()),
         R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
     }
 }

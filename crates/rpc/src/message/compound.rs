@@ -417,6 +417,7 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Prepared(_)
             | MdtReply::Joined(_)
             | MdtReply::RemoteNames(_)
+            | MdtReply::Ancestry(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
             | MdtReply::Queued

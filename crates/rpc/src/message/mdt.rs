@@ -11,7 +11,10 @@ use types::{
 
 use super::{
     Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed,
-    mdt_peer::{Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames, RemoteNamesAfter},
+    mdt_peer::{
+        Above, Ancestry, Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames,
+        RemoteNamesAfter,
+    },
 };
 
 /// How a file is opened. Bits of [`OpenFlags`].
@@ -871,6 +874,8 @@ pub enum MdtRequest {
     Join(Join),
     /// Root only. -> RemoteNames
     RemoteNames(Credentials, RemoteNamesAfter),
+    /// Of another MDT. -> Ancestry
+    Above(Above),
 }
 
 /// Answers of a metadata target.
@@ -941,7 +946,7 @@ pub enum MdtReply {
     /// For each access, in order: its inode; `None`: the client has no such lock, and the access
     /// was ignored.
     AccessesNoted(Vec<Option<NotedAccess>>),
-    /// The name leads to this directory on another MDT, which knows its attributes.
+    /// The name leads to this inode on another MDT, which knows its attributes.
     Remote(InodeNumber),
     /// Paths, each below a directory on another MDT: the directory's own path comes before it.
     PathsBelow(Vec<(InodeNumber, Vec<u8>)>),
@@ -951,6 +956,8 @@ pub enum MdtReply {
     Joined(Joined),
     /// Names and inodes on different MDTs.
     RemoteNames(RemoteNames),
+    /// What is known of the way to the root.
+    Ancestry(Ancestry),
 }
 
 impl MdtReply {

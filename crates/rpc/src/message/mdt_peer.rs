@@ -1,12 +1,13 @@
 //! Requests of metadata targets to each other: operations on a name here and an inode there
 //! (docs/decisions/0049-namespace-over-several-mdts.md). The MDT that has the name coordinates: it
-//! has the other one prepare its part, decides by a batch of its own, and sends the decision when
-//! that is durable.
+//! has others prepare their parts, decides by a batch of its own, and sends the decisions when that
+//! is durable. A part is identified as an operation of its own.
 //!
 //! All of them may be repeated: an operation is identified permanently, and decisions have sequence
 //! numbers. But a `Prepare` is executed once in a session, so that none is executed after its
 //! operation has ended: its coordinator ends it when the answer is there.
 
+use layout::Layout;
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, FileKind, InodeNumber, MdtIndex};
 
@@ -21,46 +22,87 @@ pub struct OperationId {
     pub number: u64,
 }
 
-/// What another MDT is to prepare.
+/// What another MDT is to prepare. Until the decision nobody sees or changes the inodes of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// A number for a new directory. Nothing but its inode will have it, and until the decision
     /// requests for it wait. Forgotten in a restart.
     MakeDirectory,
-    /// The removal of a directory, which must be empty. Until the decision nothing is created in
-    /// it, also after a restart.
-    RemoveDirectory(RemoveDirectory),
-    /// Another name for a directory. Until the decision nobody sees or changes it, also after a
-    /// restart.
-    RenameDirectory(RenameDirectory),
+    /// The end of a name of an inode; a directory must be empty. Kept, also after a restart.
+    DropLink(DropLink),
+    /// Another name for an inode, instead of one that it has. Kept, also after a restart.
+    MoveLink(MoveLink),
+    /// One more name for a file. Kept, also after a restart.
+    AddLink(AddLink),
+    /// The old name of a rename, or the other one of an exchange, in a directory here. What it
+    /// leads to, and what it is to lead to, get their other names with it if they are here, too.
+    /// Kept, also after a restart.
+    MoveName(MoveName),
+    /// No other operation gives a directory another parent; of MDT 0. Forgotten in a restart, after
+    /// which nobody gets it before all MDTs have answered.
+    Tree,
 }
 
-/// See [`Part::RemoveDirectory`].
+/// See [`Part::DropLink`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveDirectory {
-    /// The directory to be removed.
+pub struct DropLink {
+    /// What loses a name.
     pub inode: InodeNumber,
-    /// The directory that has its name.
+    /// The directory that has the name.
     pub parent: Attributes,
     /// The name.
     pub name: Vec<u8>,
+    /// Whether it has to be a directory. Else it must not be one.
+    pub directory: bool,
     /// The caller.
     pub who: Credentials,
 }
 
-/// See [`Part::RenameDirectory`].
+/// See [`Part::MoveLink`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenameDirectory {
-    /// The directory to be renamed.
+pub struct MoveLink {
+    /// What gets another name.
     pub inode: InodeNumber,
     /// The directory that has its name.
     pub parent: Attributes,
     /// The name.
     pub name: Vec<u8>,
-    /// The directory that is to have it, on the same MDT.
+    /// The directory that is to have it.
     pub new_parent: InodeNumber,
     /// The new name.
     pub new_name: Vec<u8>,
+    /// The caller.
+    pub who: Credentials,
+}
+
+/// See [`Part::AddLink`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddLink {
+    /// What gets a name.
+    pub inode: InodeNumber,
+    /// The directory that is to have it.
+    pub parent: InodeNumber,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+/// See [`Part::MoveName`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveName {
+    /// The directory that has the name.
+    pub parent: InodeNumber,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The directory that is to have what it leads to.
+    pub new_parent: Attributes,
+    /// The name there.
+    pub new_name: Vec<u8>,
+    /// What that name leads to now.
+    pub target: Option<(InodeNumber, FileKind)>,
+    /// Both names are exchanged: this one is to lead to `target`.
+    pub exchange: bool,
+    /// How often this MDT had lost power when the client asked, as far as it knew.
+    pub era: Option<u64>,
     /// The caller.
     pub who: Credentials,
 }
@@ -75,12 +117,39 @@ pub struct Prepare {
 }
 
 /// A part is prepared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The inode.
+    /// The inode. Of [`Part::MoveName`]: to which the name leads.
     pub inode: InodeNumber,
     /// The start of the MDT that has prepared it. What only this start knows, a later one does not.
     pub start: u64,
+    /// What the inode is.
+    pub kind: FileKind,
+    /// Layout of a file with objects on OSTs, which may not be durable.
+    pub undurable: Option<Layout>,
+    /// Of [`Part::MoveName`]: the directory that has the name.
+    pub parent: Option<Attributes>,
+}
+
+/// Whether a directory is another one or above it, on the way to the root. (Not recorded: the tree
+/// is held.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Above {
+    /// The directory that may be above.
+    pub directory: InodeNumber,
+    /// Where the way begins, on the MDT that is asked.
+    pub from: InodeNumber,
+}
+
+/// Answer to [`Above`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ancestry {
+    /// It is that directory, or above it.
+    Above,
+    /// It is not.
+    NotAbove,
+    /// Not up to here; the way goes on at this directory of another MDT.
+    GoesOn(InodeNumber),
 }
 
 /// Decisions of an MDT that change something here, in the order of their sequence numbers, without

@@ -11,25 +11,16 @@ use std::{
     time::Duration,
 };
 
-use types::{FsError, FsResult, InodeNumber, MdtIndex};
+use types::{FsResult, InodeNumber, MdtIndex};
 
 use super::{
     loss::Loss,
     names::{Candidate, Ledger},
 };
-use crate::{
-    native::Native,
-    reference::{Operation, Outcome},
-};
+use crate::{native::Native, reference::Operation};
 
 /// More candidates would take too long: the workload syncs often enough.
 const CANDIDATES_MAX: usize = 1 << 16;
-
-/// Whether an operation failed only because it concerns several MDTs. It changes nothing then.
-pub(super) fn is_refused(operation: &Operation, outcome: &Outcome) -> bool {
-    matches!(operation, Operation::Rename { .. } | Operation::Link { .. })
-        && *outcome == Outcome::Failed(FsError::CrossDevice)
-}
 
 /// The MDT that decides an operation. (The first one, if it is going to fail.)
 pub(super) async fn decides(native: &Native, operation: &Operation) -> MdtIndex {

@@ -70,11 +70,12 @@ pub enum MdtKind {
     Decisions,
     Join,
     RemoteNames,
+    Above,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 58] = [
+    pub const ALL: [MdtKind; 59] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -133,6 +134,7 @@ impl MdtKind {
         MdtKind::Decisions,
         MdtKind::Join,
         MdtKind::RemoteNames,
+        MdtKind::Above,
     ];
 
     /// What is known of all requests of this kind.
@@ -199,6 +201,7 @@ impl MdtKind {
             K::Decisions => ("mdt_decisions", Effect::Nothing, ReplySize::Small, P::Mdts),
             K::Join => ("mdt_join", Effect::Nothing, ReplySize::Body, P::Mdts),
             K::RemoteNames => ("mdt_remote_names", Effect::Nothing, ReplySize::Body, P::Tools),
+            K::Above => ("mdt_above", Effect::Nothing, ReplySize::Small, P::Mdts),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -280,6 +283,7 @@ impl MdtRequest {
             R::Decisions(..) => K::Decisions.row().urgent_if(true),
             R::Join(..) => K::Join.row().urgent_if(true),
             R::RemoteNames(..) => K::RemoteNames.row(),
+            R::Above(..) => K::Above.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }

@@ -1,0 +1,110 @@
+//! How a request comes to what other MDTs have to do for it: one after the other, each time after an
+//! attempt that went as far as it could. What is prepared and not decided is given up in the end,
+//! and before the request waits for another operation at this MDT.
+
+use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part};
+use types::{FsError, FsResult, MdtIndex};
+
+use super::{Mdt, waiter::Waiter};
+use crate::transaction::peers::{Need, OfOthers};
+
+/// How often the parts of a request are prepared before its client is told to ask again. Each time
+/// but the first, a name led elsewhere than before, or another MDT has started again.
+const PREPARATIONS_MAX: usize = 64;
+/// Changes of the MDT on ways to the root.
+const WAYS_MAX: usize = 4096;
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct Coordination {
+    /// What others have done so far.
+    pub found: OfOthers,
+    preparations: usize,
+}
+
+impl Coordination {
+    /// Whether it may be tried again; counts.
+    pub fn may_go_on(&mut self) -> bool {
+        self.preparations += 1;
+        self.preparations <= PREPARATIONS_MAX
+    }
+}
+
+impl Mdt {
+    /// Gives up what others have prepared, except these operations.
+    pub(super) fn keep_of_others(&self, others: &mut Coordination, used: &[OperationId]) {
+        let found = &mut others.found;
+        let (kept, unused) = std::mem::take(&mut found.prepared)
+            .into_iter()
+            .partition::<Vec<_>, _>(|prepared| used.contains(&prepared.operation));
+        found.prepared = kept;
+        if !found.prepared.iter().any(|prepared| prepared.part == Part::Tree) {
+            found.ways.clear();
+        }
+        unused.into_iter().for_each(|unused| self.give_up(unused.operation, unused.peer));
+    }
+
+    /// Has others do what a request needs next. If that fails, all that was prepared is given up.
+    pub(super) async fn meet(&self, need: Need, others: &mut Coordination, waiter: Waiter) -> FsResult<()> {
+        let outcome = self.try_to_meet(need, others, waiter).await;
+        if outcome.is_err() {
+            self.keep_of_others(others, &[]);
+        }
+        outcome
+    }
+
+    /// What a client is told whose request has been tried often enough.
+    pub(super) fn tired(&self, waiter: Waiter) -> FsError {
+        if waiter.asks_again { FsError::AwaitsMdt(self.options.index) } else { FsError::Busy }
+    }
+
+    async fn try_to_meet(&self, need: Need, others: &mut Coordination, waiter: Waiter) -> FsResult<()> {
+        let may_go_on = match need {
+            Need::Way(_) => others.found.ways.len() < WAYS_MAX,
+            Need::Part(..) | Need::TreeFirst => others.may_go_on(),
+        };
+        if !may_go_on {
+            return Err(self.tired(waiter));
+        }
+        match need {
+            Need::Part(peer, part) => {
+                let prepared = match *part {
+                    Part::Tree if peer == self.options.index => self.take_tree(waiter).await?,
+                    part => self.prepare_at(peer, part, waiter).await?,
+                };
+                others.found.prepared.push(prepared);
+            }
+            Need::Way(way) => {
+                let found = self.ask_way(way, waiter).await?;
+                others.found.ways.push((way, found));
+            }
+            Need::TreeFirst => {
+                self.keep_of_others(others, &[]);
+                others.found.tree_first = true;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_way(&self, way: Above, waiter: Waiter) -> FsResult<Ancestry> {
+        loop {
+            match self.ask_way_once(way, waiter).await {
+                Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => self.pause_for_peer(waiter).await?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn ask_way_once(&self, way: Above, waiter: Waiter) -> FsResult<Ancestry> {
+        let peer: MdtIndex = way.from.mdt();
+        let proxy = self.ready_proxy(peer, waiter).await?;
+        let asked = async {
+            tokio::select! {
+                biased;
+                answer = proxy.above(way) => answer,
+                () = proxy.connection.import.disconnected(), if waiter.asks_again => Err(FsError::AwaitsMdt(peer)),
+            }
+        };
+        self.unless_left(Some(waiter), asked).await?
+    }
+}

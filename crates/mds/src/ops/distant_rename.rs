@@ -1,0 +1,413 @@
+//! Renames of which not all is on this MDT: the directory of the old name, what it leads to, or what
+//! has the new name. The new name is here: this MDT decides. Others prepare their parts, and each
+//! attempt goes as far as what they have prepared (docs/decisions/0049-namespace-over-several-mdts.md).
+//!
+//! Order: the tree, if a directory gets another parent; the parts at other MDTs, as far as they are
+//! known in the order of their MDTs; the ways to the root; a directory that is replaced. What is here is checked last, with all
+//! else prepared, and is not locked before: what has changed meanwhile is seen.
+//!
+//! Downside: a directory that has the old name on another MDT is locked as a whole until the
+//! decision. An error that depends on both MDTs may be another one than on one MDT, if there are
+//! several reasons to refuse.
+
+use layout::Layout;
+use rpc::message::{
+    MdtReply,
+    mdt::{Rename, RenameMode, SyncFirst},
+    mdt_peer::{DropLink, MoveLink, MoveName, OperationId, Part, Prepared},
+};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
+
+use super::rename::{check_mode, is_sync_asked, put_directories, rename_link};
+use crate::{
+    known_size, protection,
+    tables::{
+        decision::{DecidedPart, Decision, MovedName},
+        entry::NamedInode,
+        inode::{Inode, Link},
+    },
+    transaction::{
+        Transaction,
+        entries::{FoundEntry, is_dots},
+    },
+};
+
+/// What is here of both names.
+pub(super) struct Found {
+    /// The directory of the old name, and the name.
+    pub from: Option<(Inode, FoundEntry)>,
+    /// The directory of the new name, if it is another one.
+    pub to: Option<Inode>,
+    /// The new name, if it exists.
+    pub target: Option<FoundEntry>,
+}
+
+/// What the old name leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Moved {
+    inode: InodeNumber,
+    kind: FileKind,
+    /// The directory of the old name.
+    parent: Attributes,
+}
+
+impl Moved {
+    fn is_directory(self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
+
+/// A rename, and who wants it.
+struct Wish<'a> {
+    who: &'a Credentials,
+    request: &'a Rename,
+    target: Option<FoundEntry>,
+    /// The directory of the new name.
+    to: Attributes,
+}
+
+impl Wish<'_> {
+    fn exchanges(&self) -> bool {
+        self.request.mode == RenameMode::Exchange
+    }
+
+    fn moves(&self) -> bool {
+        self.request.parent != self.request.new_parent
+    }
+
+    fn target_is_directory(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| target.target.kind == FileKind::Directory)
+    }
+
+    fn target_inode(&self) -> Option<InodeNumber> {
+        self.target.as_ref().map(|target| target.target.inode)
+    }
+
+    /// What has the new name, if it is on another MDT, and not part of the old name there.
+    fn distant_target(&self, txn: &Transaction<'_>, known: Option<Moved>) -> Option<InodeNumber> {
+        let target = self.target_inode().filter(|inode| !txn.is_here(*inode))?;
+        let is_exchanged_there = self.exchanges() && known.is_none() && target.mdt() == self.request.parent.mdt();
+        (!is_exchanged_there).then_some(target)
+    }
+
+    fn old_link(&self) -> Link {
+        Link { parent: self.request.parent, name: self.request.name.clone() }
+    }
+
+    fn new_link(&self) -> Link {
+        Link { parent: self.request.new_parent, name: self.request.new_name.clone() }
+    }
+}
+
+/// Parts of other MDTs, with what is decided of them.
+type Parts = Vec<(InodeNumber, OperationId, DecidedPart)>;
+
+/// The old name is on another MDT.
+pub(super) fn from_elsewhere(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
+    let to = txn.searchable(who, request.new_parent)?;
+    if is_dots(&request.name) || is_dots(&request.new_name) {
+        return Err(FsError::Busy);
+    }
+    let target = txn.find_entry(request.new_parent, &request.new_name)?;
+    if let Err(refused) = check_mode(request, target.as_ref()) {
+        // If there is no old name, that is the error.
+        let wish = Wish { who, request, target: None, to: to.attributes };
+        prepare_name(txn, &wish, &mut Parts::new())?;
+        return Err(refused);
+    }
+    run(txn, who, request, Found { from: None, to: Some(to), target })
+}
+
+/// With at least one inode or directory on another MDT.
+pub(super) fn run(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    request: &Rename,
+    Found { from, to, target }: Found,
+) -> FsResult<MdtReply> {
+    let new_directory = to.as_ref().or(from.as_ref().map(|(from, _)| from)).expect("the new name is here");
+    let wish = Wish { who, request, target, to: new_directory.attributes };
+    let known = from.as_ref().map(|(from, entry)| Moved {
+        inode: entry.target.inode,
+        kind: entry.target.kind,
+        parent: from.attributes,
+    });
+    if known.is_some_and(|moved| Some(moved.inode) == wish.target_inode()) {
+        return Ok(MdtReply::Done);
+    }
+    check_directories(txn, &wish, new_directory, from.as_ref().map(|(from, _)| from))?;
+    if let Some(moved) = known {
+        check_kinds(&wish, moved)?;
+    }
+    let moves_directory = known.is_some_and(Moved::is_directory) || wish.exchanges() && wish.target_is_directory();
+    if wish.moves() && (moves_directory || txn.takes_tree_first()) {
+        txn.hold_tree()?;
+    }
+    let (mut parts, moved, undurable) = prepare(txn, &wish, known)?;
+    if Some(moved.inode) == wish.target_inode() {
+        return Ok(MdtReply::Done);
+    }
+    check_kinds(&wish, moved)?;
+    check_ways(txn, &wish, moved)?;
+    if let Some(directory) = wish.distant_target(txn, known).filter(|_| wish.target_is_directory()) {
+        parts.push(prepare_target(txn, &wish, directory)?);
+    }
+    let undurable = match undurable {
+        Undurable::Unknown => prepare_moved(txn, &wish, moved, &mut parts)?,
+        Undurable::Known(layout) => layout,
+    };
+    let replaces = wish.target.is_some() && !wish.exchanges();
+    if let Some(layout) = undurable
+        && replaces
+        && is_sync_asked(request, moved.inode)
+    {
+        return Ok(MdtReply::SyncFirst(SyncFirst { inode: moved.inode, layout }));
+    }
+    change(txn, &wish, moved, (from, to))?;
+    for (inode, operation, part) in parts {
+        txn.decide(inode.mdt(), Decision { operation, inode, part });
+    }
+    txn.give_tree_back();
+    Ok(MdtReply::Done)
+}
+
+/// Whether the names in the directories that are here may change.
+fn check_directories(txn: &Transaction<'_>, wish: &Wish<'_>, to: &Inode, from: Option<&Inode>) -> FsResult<()> {
+    let write = permission::WRITE | permission::EXECUTE;
+    if let Some(from) = from {
+        txn.require(wish.who, from, write)?;
+        protection::check_change(&from.attributes)?;
+    }
+    if wish.target.is_none() && to.attributes.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    txn.require(wish.who, to, write)?;
+    if wish.target.is_some() { protection::check_change(&to.attributes) } else { Ok(()) }
+}
+
+/// A directory replaces a directory, and nothing else.
+fn check_kinds(wish: &Wish<'_>, moved: Moved) -> FsResult<()> {
+    if wish.target.is_none() || wish.exchanges() {
+        return Ok(());
+    }
+    match (moved.is_directory(), wish.target_is_directory()) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        _ => Ok(()),
+    }
+}
+
+/// No directory may become its own descendant.
+fn check_ways(txn: &mut Transaction<'_>, wish: &Wish<'_>, moved: Moved) -> FsResult<()> {
+    if !wish.moves() {
+        return Ok(());
+    }
+    if moved.is_directory() {
+        txn.hold_tree_first()?;
+        if txn.is_above(moved.inode, wish.request.new_parent)? {
+            return Err(FsError::Invalid);
+        }
+    }
+    match wish.target_inode().filter(|_| wish.exchanges() && wish.target_is_directory()) {
+        Some(target) if txn.is_above(target, wish.request.parent)? => Err(FsError::Invalid),
+        _ => Ok(()),
+    }
+}
+
+/// What is known of the data of what is moved.
+enum Undurable {
+    /// Its MDT has not been asked yet.
+    Unknown,
+    /// This layout has objects that may not be durable.
+    Known(Option<Layout>),
+}
+
+/// What is known before what the old name leads to: has that, and what has the new name, prepared
+/// at other MDTs.
+fn prepare(txn: &mut Transaction<'_>, wish: &Wish<'_>, known: Option<Moved>) -> FsResult<(Parts, Moved, Undurable)> {
+    let mut parts = Parts::new();
+    let source_mdt = known.map_or(wish.request.parent.mdt(), |moved| moved.inode.mdt());
+    // Whether a directory is empty comes last.
+    let target = wish.distant_target(txn, known).filter(|_| !wish.target_is_directory());
+    if let Some(target) = target.filter(|target| target.mdt() <= source_mdt) {
+        parts.push(prepare_target(txn, wish, target)?);
+    }
+    let (moved, undurable) = match known {
+        Some(moved) if !txn.is_here(moved.inode) => {
+            let undurable = prepare_moved(txn, wish, moved, &mut parts)?;
+            (moved, Undurable::Known(undurable))
+        }
+        Some(moved) => (moved, Undurable::Unknown),
+        None => prepare_name(txn, wish, &mut parts)?,
+    };
+    if let Some(target) = target.filter(|target| target.mdt() > source_mdt && *target != moved.inode) {
+        parts.push(prepare_target(txn, wish, target)?);
+    }
+    Ok((parts, moved, undurable))
+}
+
+/// What has the new name, on another MDT: it loses that, or gets the old one.
+fn prepare_target(
+    txn: &mut Transaction<'_>,
+    wish: &Wish<'_>,
+    inode: InodeNumber,
+) -> FsResult<(InodeNumber, OperationId, DecidedPart)> {
+    let (who, parent, name) = (wish.who.clone(), wish.to, wish.request.new_name.clone());
+    let (part, decided) = if wish.exchanges() {
+        let (new_parent, new_name) = (wish.request.parent, wish.request.name.clone());
+        let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
+        (part, DecidedPart::MoveLink(wish.new_link(), wish.old_link()))
+    } else {
+        let directory = wish.target_is_directory();
+        (Part::DropLink(DropLink { inode, parent, name, directory, who }), DecidedPart::DropLink(wish.new_link()))
+    };
+    let (operation, _) = txn.prepared(inode.mdt(), part)?;
+    Ok((inode, operation, decided))
+}
+
+/// The old name on another MDT, with what it leads to if that is there.
+fn prepare_name(txn: &mut Transaction<'_>, wish: &Wish<'_>, parts: &mut Parts) -> FsResult<(Moved, Undurable)> {
+    let Rename { parent, name, new_name, mdt_era, .. } = wish.request.clone();
+    let target = wish.target.as_ref().map(|target| (target.target.inode, target.target.kind));
+    let part = MoveName {
+        parent,
+        name: name.clone(),
+        new_parent: wish.to,
+        new_name,
+        target,
+        exchange: wish.exchanges(),
+        era: mdt_era,
+        who: wish.who.clone(),
+    };
+    let (operation, prepared) = txn.prepared(parent.mdt(), Part::MoveName(part))?;
+    let Prepared { inode, kind, undurable, parent: directory, .. } = prepared;
+    let directory = directory.filter(|directory| directory.inode == parent).ok_or(FsError::Invalid)?;
+    let exchanged = target.filter(|_| wish.exchanges());
+    let decided = DecidedPart::MoveName(MovedName { name, inode, kind, new: wish.new_link(), target: exchanged });
+    parts.push((parent, operation, decided));
+    let is_there = inode.mdt() == parent.mdt();
+    let undurable = if is_there { Undurable::Known(undurable) } else { Undurable::Unknown };
+    Ok((Moved { inode, kind, parent: directory }, undurable))
+}
+
+/// What is moved, if its MDT was not asked yet: another one prepares that it gets its new name.
+/// Returns the layout of objects that may not be durable.
+fn prepare_moved(
+    txn: &mut Transaction<'_>,
+    wish: &Wish<'_>,
+    moved: Moved,
+    parts: &mut Parts,
+) -> FsResult<Option<Layout>> {
+    let Rename { name, new_parent, new_name, .. } = wish.request.clone();
+    if txn.is_here(moved.inode) {
+        let inode = txn.inode(moved.inode)?;
+        return check_moved(txn, wish, &inode, moved);
+    }
+    let (inode, parent, who) = (moved.inode, moved.parent, wish.who.clone());
+    let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
+    let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
+    parts.push((inode, operation, DecidedPart::MoveLink(wish.old_link(), wish.new_link())));
+    Ok(prepared.undurable)
+}
+
+/// The same of what is here.
+fn check_moved(txn: &Transaction<'_>, wish: &Wish<'_>, inode: &Inode, moved: Moved) -> FsResult<Option<Layout>> {
+    check_taking(txn, wish, inode, &moved.parent)?;
+    let knows_era = txn.is_here(wish.request.parent);
+    let may_have_lost = knows_era && wish.request.mdt_era.is_some_and(|known| known < txn.context.era);
+    let replaces = wish.target.is_some() && !wish.exchanges();
+    if replaces && may_have_lost && inode.kind() == FileKind::Regular {
+        return Err(txn.lost_changes());
+    }
+    Ok(known_size::undurable_layout(inode).cloned())
+}
+
+/// Whether a name of an inode here may be taken out of a directory.
+fn check_taking(txn: &Transaction<'_>, wish: &Wish<'_>, inode: &Inode, directory: &Attributes) -> FsResult<()> {
+    if permission::sticky_forbids(wish.who, directory, &inode.attributes) {
+        return Err(FsError::NotPermitted);
+    }
+    protection::check_change(&inode.attributes)?;
+    // A directory that gets another parent is written to: its `..` changes.
+    match inode.is_directory() && wish.moves() {
+        true => txn.require(wish.who, inode, permission::WRITE),
+        false => Ok(()),
+    }
+}
+
+/// What has the new name, if it is here.
+fn target_here(txn: &Transaction<'_>, wish: &Wish<'_>) -> FsResult<Option<Inode>> {
+    let Some(target) = wish.target_inode().filter(|inode| txn.is_here(*inode)) else { return Ok(None) };
+    let target = txn.inode(target)?;
+    if wish.exchanges() {
+        check_taking(txn, wish, &target, &wish.to)?;
+        return Ok(Some(target));
+    }
+    if permission::sticky_forbids(wish.who, &wish.to, &target.attributes) {
+        return Err(FsError::NotPermitted);
+    }
+    protection::check_change(&target.attributes)?;
+    match target.is_directory() && !txn.is_empty_directory(target.number())? {
+        true => Err(FsError::NotEmpty),
+        false => Ok(Some(target)),
+    }
+}
+
+/// The links of a directory that loses and gets a subdirectory, or none.
+fn count(directory: &mut Inode, leaves: bool, comes: bool) -> FsResult<()> {
+    let links = directory.attributes.links.saturating_sub(u32::from(leaves));
+    if comes && !leaves && links >= limits::LINKS_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    directory.attributes.links = links + u32::from(comes);
+    Ok(())
+}
+
+/// Changes what is here.
+fn change(
+    txn: &mut Transaction<'_>,
+    wish: &Wish<'_>,
+    moved: Moved,
+    (from, to): (Option<(Inode, FoundEntry)>, Option<Inode>),
+) -> FsResult<()> {
+    let target = target_here(txn, wish)?;
+    let (old, new, exchanges) = (wish.old_link(), wish.new_link(), wish.exchanges());
+    let (leaves, comes) = (moved.is_directory(), wish.target_is_directory());
+    let (mut from, source_entry) = from.map_or((None, None), |(from, entry)| (Some(from), Some(entry)));
+    let mut to = to;
+    match (&mut from, &mut to) {
+        (Some(only), None) => count(only, !exchanges && comes, false)?,
+        (from, to) => {
+            from.iter_mut().try_for_each(|from| count(from, leaves, exchanges && comes))?;
+            to.iter_mut().try_for_each(|to| count(to, comes, leaves))?;
+        }
+    }
+    if let Some(entry) = source_entry {
+        match wish.target.as_ref().filter(|_| exchanges) {
+            Some(target) => txn.retarget_entry(old.parent, &entry, target.target.inode, target.target.kind)?,
+            None => txn.remove_entry(old.parent, &entry)?,
+        }
+    }
+    match &wish.target {
+        Some(entry) => txn.retarget_entry(new.parent, entry, moved.inode, moved.kind)?,
+        None => {
+            let target = NamedInode { name: new.name.clone(), inode: moved.inode, kind: moved.kind };
+            txn.insert_entry(new.parent, target)?;
+        }
+    }
+    if txn.is_here(moved.inode) {
+        let mut inode = txn.inode(moved.inode)?;
+        rename_link(txn, &mut inode, &old, new.clone())?;
+    }
+    match target {
+        Some(mut target) if exchanges => rename_link(txn, &mut target, &new, old)?,
+        Some(mut target) => txn.drop_link(&mut target, &new)?,
+        None => {}
+    }
+    let mut directories = from.into_iter().chain(to);
+    if let Some(first) = directories.next() {
+        let second = directories.next();
+        put_directories(txn, first, second);
+    }
+    Ok(())
+}
