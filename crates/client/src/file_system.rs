@@ -133,10 +133,11 @@ impl FileSystem {
                 import.close().await
             }
         };
-        crate::join::join_all(self.targets.all().iter().map(close).collect()).await;
+        let targets = self.targets.end();
+        crate::join::join_all(targets.iter().map(close).collect()).await;
         // There are no callbacks any more: what waits ends with an error.
         self.client_state.lock_waits.restarted(None);
-        self.targets.all().iter().for_each(|target| target.repetitions().ask_again(None));
+        targets.iter().for_each(|target| target.repetitions().ask_again(None));
     }
 
     /// Name of the file system.
@@ -393,7 +394,7 @@ impl FileSystem {
     /// that then must not stop. `Interrupted` if the caller is gone by then: what a killed process
     /// had not begun must not undo what others did after its end.
     pub(crate) async fn begin(&self, inode: InodeNumber, abandoned: &Abandoned) -> FsResult<()> {
-        self.targets.mdt_of(inode)?.import().connected().await?;
+        self.targets.mdt_of(inode)?.connected().await.map_err(stale_if_evicted)?;
         if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }
     }
 

@@ -209,6 +209,20 @@ async fn replies_show_accesses_of_which_the_mdt_does_not_know() {
     assert_eq!(stat(&*cluster.mount().await, inode).await.atime, seen);
 }
 
+/// Of its eviction it learns when it tells accesses, as the last thing before it ends its sessions.
+#[tokio::test]
+async fn a_mount_that_ends_begins_no_session_when_it_was_evicted() {
+    let cluster = cluster().await;
+    let one = cluster.mount().await;
+    let inode = changed_file(&one).await;
+    read(&one, inode).await;
+    cluster.evict(one.client_id()).await;
+    assert_eq!(cluster.sessions_at_mdt(), 0);
+    one.unmount().await;
+    support::others_run().await;
+    assert_eq!(cluster.sessions_at_mdt(), 0);
+}
+
 #[tokio::test]
 async fn clocks_that_differ_do_no_harm() {
     for seconds in [-3600, 3600] {

@@ -456,6 +456,25 @@ impl Cluster {
         true
     }
 
+    /// Stops a client's process (SIGSTOP); the caller has to resume it. `None` if there is none.
+    pub fn stop_client(&self, client: u16) -> Option<Process> {
+        let process = self.0.clients.lock().get(&client)?.process.clone();
+        process.stop();
+        Some(process)
+    }
+
+    /// The first MDT evicts a client, if it serves at this moment.
+    pub fn evict(&self, client: u16) {
+        let (role, Some((file_system, _))) = (Role::Mds(0), self.file_system(client)) else { return };
+        let server = self.inspect(role, |serving| serving.server.clone());
+        let (Some(server), Some(process)) = (server, self.process_of(role)) else { return };
+        let evict = async move {
+            // It may have no session there.
+            let _ = server.evict(&role.target_name(), file_system.client_id()).await;
+        };
+        self.0.simulation.spawn(process, "eviction", Box::pin(evict));
+    }
+
     /// Unmounts a client cleanly and ends its process.
     pub async fn unmount(&self, client: u16) {
         let Some(host) = self.0.clients.lock().remove(&client) else { return };

@@ -18,9 +18,13 @@ use crate::{
     upper_cache::UpperPlan,
 };
 
-/// Caches above clients drop something in one of these times at most: less than any lease, so that
-/// no client comes back too late after a restart of the MDT.
-const UPPER_SLOWEST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+/// The `ldlm_timeout` as shipped.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+/// A cache above a client drops something in this time at most, if no client is to be evicted for
+/// it: far less than any lease.
+const UPPER_QUICK: Duration = Duration::from_millis(300);
+/// In multiples of the `ldlm_timeout`: longer than the five rounds that a busy client has.
+const UPPER_SLOWNESS: u32 = 8;
 
 /// Every option of a run. `Display` shows all of them, one group to a line.
 #[derive(Clone, Debug)]
@@ -48,14 +52,15 @@ impl Drawn {
         let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
         let faults = faults.unwrap_or_else(|| match mode {
             Mode::Timeouts => FaultPlan::of_timeouts_seed(seed),
-            Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Contended => FaultPlan::of_seed(seed),
+            Mode::Contended => FaultPlan::of_contended_seed(seed),
+            Mode::Serial | Mode::Concurrent | Mode::Power => FaultPlan::of_seed(seed),
         });
         let mut settings = settings(seed);
         if mode == Mode::Timeouts {
             shorten_timeouts(&mut settings.import, seed);
         }
         if mode == Mode::Contended {
-            settings.upper_cache = upper_cache_of(seed);
+            add_upper_caches(&mut settings, faults, seed);
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
@@ -71,12 +76,12 @@ impl fmt::Display for Drawn {
             mdts,
             osts,
             clients,
-            settings: Settings { lease: _, import, store, ost, engines, layout, upper_cache },
+            settings: Settings { lease: _, lock_timeout, import, store, ost, engines, layout, upper_cache },
             ..
         } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
-        writeln!(f, "  leases: {lease:?}, upper caches: {upper_cache:?}")?;
+        writeln!(f, "  leases: {lease:?}, for a lock: {lock_timeout:?}, upper caches: {upper_cache:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
         writeln!(f, "  tables: {store:?}")?;
@@ -141,11 +146,20 @@ fn shorten_timeouts(import: &mut ImportOptions, seed: u64) {
     import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
 }
 
-/// Clients of [`Mode::Contended`] have caches above them in most seeds.
-fn upper_cache_of(seed: u64) -> Option<UpperPlan> {
+/// Clients of [`Mode::Contended`] have caches above them in most seeds. Where living clients may be
+/// evicted, these may take longer to drop something than clients have to give back a lock, or to
+/// come back to an MDT that was started again.
+fn add_upper_caches(settings: &mut Settings, faults: FaultPlan, seed: u64) {
     let random = Random::for_purpose(seed, "upper caches");
-    let slowest = *random.pick(&UPPER_SLOWEST);
-    (random.below(4) > 0).then_some(UpperPlan { slowest })
+    let has_some = random.below(4) > 0;
+    let slowest = match faults.evictions {
+        false => UPPER_QUICK,
+        true => {
+            settings.lock_timeout = *random.pick(&[Duration::from_millis(500), Duration::from_secs(2), LOCK_TIMEOUT]);
+            *random.pick(&[UPPER_QUICK, settings.lock_timeout, settings.lock_timeout * UPPER_SLOWNESS])
+        }
+    };
+    settings.upper_cache = has_some.then_some(UpperPlan { slowest });
 }
 
 /// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and
@@ -180,7 +194,7 @@ pub fn settings(seed: u64) -> Settings {
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
-    Settings { lease: LEASE_LONG, import, store, ost, engines, layout, upper_cache: None }
+    Settings { lease: LEASE_LONG, lock_timeout: LOCK_TIMEOUT, import, store, ost, engines, layout, upper_cache: None }
 }
 
 #[cfg(test)]

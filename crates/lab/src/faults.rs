@@ -4,8 +4,9 @@
 //! Independent lanes run in parallel, each with its own random stream: *weather* (frames lost,
 //! doubled, reordered, late, connections broken), *cuts* (hosts that cannot reach each other),
 //! *kills* (server processes that end and are started again), *stops* (server processes that are
-//! suspended and resumed) and *hangs* (devices that hang for a while). Power losses are part of the
-//! workload that knows what must survive them.
+//! suspended and resumed), *hangs* (devices that hang for a while) and *evictions* (clients that an
+//! administrator evicts, or that are suspended or cut off from the MDT for longer than their
+//! lease). Power losses are part of the workload that knows what must survive them.
 //!
 //! Times are chosen on a logarithmic scale, from about one request to about one time-out, so that
 //! faults hit the middle of operations, restarts hit restarts, and quiet times exist too.
@@ -23,7 +24,13 @@ use std::{
 use rt::Entropy;
 use tokio::sync::{oneshot, watch};
 
-use crate::{Process, ProcessId, Random, cluster::Cluster, device::DiskPart, network::NetworkFaults, server::Role};
+use crate::{
+    Process, ProcessId, Random,
+    cluster::{Cluster, client_host},
+    device::DiskPart,
+    network::NetworkFaults,
+    server::Role,
+};
 
 /// Which lanes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +47,21 @@ pub struct FaultPlan {
     pub hangs: bool,
     /// A client dies in the middle of its work, in workloads that can tell what must be left.
     pub client_dies: bool,
+    /// Living clients are evicted, in workloads that can tell what may be left.
+    pub evictions: bool,
 }
 
 impl FaultPlan {
     /// Nothing goes wrong.
-    pub const NONE: FaultPlan =
-        FaultPlan { weather: false, cuts: false, kills: false, stops: false, hangs: false, client_dies: false };
+    pub const NONE: FaultPlan = FaultPlan {
+        weather: false,
+        cuts: false,
+        kills: false,
+        stops: false,
+        hangs: false,
+        client_dies: false,
+        evictions: false,
+    };
 
     /// The plan of a seed: usually everything, sometimes single lanes, now and then nothing.
     pub fn of_seed(seed: u64) -> Self {
@@ -61,6 +77,13 @@ impl FaultPlan {
             _ => FaultPlan { weather: true, cuts: true, kills: true, ..FaultPlan::NONE },
         };
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
+    }
+
+    /// The plan of a seed in which clients fight over names: in every other one living clients are
+    /// evicted, too.
+    pub fn of_contended_seed(seed: u64) -> Self {
+        let evictions = Random::for_purpose(seed, "evictions of living clients").below(2) == 0;
+        FaultPlan { evictions, ..Self::of_seed(seed) }
     }
 
     /// The plan of a seed whose calls have short timeouts: targets that take longer than that,
@@ -94,9 +117,9 @@ impl LeasePlan {
     /// For calls with this timeout. Where only servers fall silent, leases are shorter than their
     /// silences: a server that was suspended must not evict clients that were there all the time.
     /// Where the network fails, too, an eviction would be right, so leases are longer than any
-    /// fault.
+    /// fault, unless evictions are part of the plan.
     pub fn of_seed(seed: u64, faults: FaultPlan, timeout: Duration) -> Self {
-        if faults.weather || faults.cuts {
+        if (faults.weather || faults.cuts) && !faults.evictions {
             return Self { lease: LEASE_LONG, silence_max: timeout.min(LEASE_LONG) * SILENCE_FACTOR };
         }
         let random = Random::for_purpose(seed, "lease");
@@ -116,6 +139,8 @@ pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
 const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(400));
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
+/// Time between two evictions.
+const EVICTIONS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 /// The longest time that a process is stopped or a device hangs, in multiples of the callers'
 /// timeout or of the lease.
 const SILENCE_FACTOR: u32 = 3;
@@ -163,6 +188,9 @@ impl Chaos {
         }
         if plan.hangs {
             chaos.spawn("hangs", |lane| async move { lane.hangs().await });
+        }
+        if plan.evictions {
+            chaos.spawn("evictions", |lane| async move { lane.evictions().await });
         }
         chaos
     }
@@ -312,6 +340,46 @@ impl Lane {
                 break;
             }
         }
+    }
+
+    /// A client that lives is evicted, or cannot be heard for about as long as its lease.
+    async fn evictions(mut self) {
+        let lease = self.cluster.options().settings.lease;
+        let silence = (lease / 10, lease * SILENCE_FACTOR);
+        while self.pause(EVICTIONS).await {
+            let Some(client) = self.a_client() else { continue };
+            let goes_on = match self.random.below(3) {
+                0 => {
+                    self.fault(format_args!("{} is evicted", client_host(client)));
+                    self.cluster.evict(client);
+                    true
+                }
+                1 => {
+                    let stopped = self.cluster.stop_client(client);
+                    self.fault(format_args!("{} is suspended", client_host(client)));
+                    let goes_on = self.pause(silence).await;
+                    stopped.iter().for_each(Process::resume);
+                    self.cluster.log().event("chaos", format_args!("{} resumes", client_host(client)));
+                    goes_on
+                }
+                _ => {
+                    let (one, other) = (client_host(client), Role::Mds(0).host());
+                    self.fault(format_args!("partition between {one} and {other}"));
+                    self.cluster.network().cut(&one, &other);
+                    let goes_on = self.pause(silence).await;
+                    self.cluster.network().heal();
+                    goes_on
+                }
+            };
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    fn a_client(&self) -> Option<u16> {
+        let clients = self.cluster.clients();
+        (!clients.is_empty()).then(|| *self.random.pick(&clients))
     }
 
     async fn kills(mut self) {

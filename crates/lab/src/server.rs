@@ -113,6 +113,8 @@ impl Engines {
 pub struct Settings {
     /// A session that sends nothing for this long is evicted; also the MDT's recovery window.
     pub lease: Duration,
+    /// How long clients have to give back a lock of the MDT: its `ldlm_timeout`.
+    pub lock_timeout: Duration,
     /// Settings of connections.
     pub import: ImportOptions,
     /// Settings of tables.
@@ -286,6 +288,7 @@ fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
     options.import = settings.import.clone();
     options.keys = keys();
     options.parameters.default_layout = settings.layout;
+    options.parameters.lock_timeout = settings.lock_timeout;
     options.audits = true;
     options
 }

@@ -20,9 +20,14 @@
 //! what they hold, before anything new is granted.
 //!
 //! Downside: a request looks at every owner that has locks on its file, so files with many
-//! thousands of lock owners are slow; a deadlock over files of several MDTs is not detected.
+//! thousands of lock owners are slow; a deadlock over files of several MDTs is not detected. Nor is
+//! one among so many owners that the search for it would hold up the other requests of the MDT
+//! ([`VISITS_MAX`]): its processes wait until one of them is killed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use types::{ClientId, InodeNumber, limits::LOCK_PARTIES_PER_FILE_MAX};
 
@@ -59,6 +64,10 @@ pub enum LockAnswer {
     Queued,
 }
 
+/// Most owners that are visited for one request in searches for circles of waits: some tens of
+/// milliseconds.
+const VISITS_MAX: usize = 1 << 17;
+
 type FileKey = (InodeNumber, LockFamily);
 
 /// What one client has: locks plus queued requests, by file.
@@ -80,6 +89,9 @@ pub struct AdvisoryLocks {
     waiting: OwnersFiles,
     /// Files in which an owner holds one.
     holding: OwnersFiles,
+    /// Most owners that may be visited for one request, and how many still may for this one.
+    visits_max: usize,
+    visits_left: Cell<usize>,
 }
 
 type OwnersFiles = BTreeMap<LockOwner, BTreeSet<InodeNumber>>;
@@ -95,6 +107,8 @@ impl AdvisoryLocks {
             clients: BTreeMap::new(),
             waiting: BTreeMap::new(),
             holding: BTreeMap::new(),
+            visits_max: VISITS_MAX,
+            visits_left: Cell::new(VISITS_MAX),
         }
     }
 
@@ -102,6 +116,11 @@ impl AdvisoryLocks {
     /// [`LOCK_PARTIES_PER_FILE_MAX`].
     pub fn with_parties_max(self, parties_max: usize) -> Self {
         Self { parties_max, ..self }
+    }
+
+    /// The same with searches that end earlier.
+    pub fn with_visits_max(self, visits_max: usize) -> Self {
+        Self { visits_max, ..self }
     }
 
     /// Sets or releases a lock, or queues the request. One that is queued already stays where it
@@ -112,6 +131,7 @@ impl AdvisoryLocks {
             LockFamily::Flock => LockRange::WHOLE,
         };
         let request = LockRequest { range, ..*request };
+        self.visits_left.set(self.visits_max);
         match request.mode {
             LockMode::Unlock => self.unlock(&request, completed),
             LockMode::Shared | LockMode::Exclusive => self.lock(&request, completed),
@@ -208,6 +228,7 @@ impl AdvisoryLocks {
         completed: &mut Vec<Completion>,
     ) -> bool {
         let key = (inode, family);
+        self.visits_left.set(self.visits_max);
         let Some(file) = self.files.get_mut(&key) else { return false };
         let Some(position) = file.position(client, ticket) else { return false };
         let waiter = file.waiters.remove(position);
@@ -231,6 +252,7 @@ impl AdvisoryLocks {
         completed: &mut Vec<Completion>,
     ) {
         let key = (inode, family);
+        self.visits_left.set(self.visits_max);
         let Some(file) = self.files.get_mut(&key) else { return };
         let released = |waiter: Waiter| completion(&waiter, Err(LockError::Released));
         completed.extend(file.drop_owner(owner).into_iter().map(released));
@@ -241,6 +263,7 @@ impl AdvisoryLocks {
     /// Removes everything of a client: its session ended. Its own requests are completed with it.
     pub fn drop_client(&mut self, client: ClientId, completed: &mut Vec<Completion>) {
         let Some(state) = self.clients.remove(&client) else { return };
+        self.visits_left.set(self.visits_max);
         for files in [&mut self.waiting, &mut self.holding] {
             files.retain(|owner, _| owner.client != client);
         }
@@ -346,9 +369,14 @@ impl AdvisoryLocks {
             return false;
         }
         let mut has_refused = false;
+        // There was no circle before, so one that there is leads through a request that now waits
+        // for `owner`. Whom that reaches is the same for all of them, until one is refused.
+        let mut reached = self.waits_for([owner], false);
         let mut position = 0;
         while let Some(waiter) = self.files.get(&key).and_then(|file| file.waiters.get(position)).copied() {
-            if !self.would_deadlock(key, waiter.owner, waiter.range, waiter.mode) {
+            let Waiter { owner: waits, range, mode, .. } = waiter;
+            let file = &self.files[&key];
+            if !reached.contains(&waits) || !file.conflicts(waits, range, mode).any(|(holder, _)| holder == owner) {
                 position += 1;
                 continue;
             }
@@ -356,6 +384,7 @@ impl AdvisoryLocks {
             self.account(key, waiter.owner);
             completed.push(completion(&waiter, Err(LockError::Deadlock)));
             has_refused = true;
+            reached = self.waits_for([owner], false);
         }
         has_refused
     }
@@ -423,11 +452,13 @@ impl AdvisoryLocks {
 
     /// All owners that `from` wait for, directly or through others, and `from` themselves. With
     /// `queues`, a queued request also waits for the conflicting ones before it; without, only for
-    /// locks that are held.
+    /// locks that are held. Not all of them if the request has visited too many.
     fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
         let mut reached: BTreeSet<LockOwner> = from.into_iter().collect();
         let mut next: Vec<LockOwner> = reached.iter().copied().collect();
         while let Some(owner) = next.pop() {
+            let Some(left) = self.visits_left.get().checked_sub(1) else { break };
+            self.visits_left.set(left);
             for inode in self.waiting.get(&owner).into_iter().flatten() {
                 let file = &self.files[&(*inode, LockFamily::Posix)];
                 for (position, waiter) in file.waiters.iter().enumerate().filter(|(_, waiter)| waiter.owner == owner) {

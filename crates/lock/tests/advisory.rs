@@ -330,3 +330,31 @@ fn a_file_that_is_full_of_owners_refuses_newcomers_only() {
     assert_eq!(table.unlock(1, (1, 1)), GRANTED);
     assert_eq!(table.shared(newcomer, (0, 9)), GRANTED);
 }
+
+/// A request does not hold up those of others by a search through all owners.
+#[test]
+fn a_circle_of_too_many_is_not_found() {
+    const OWNERS: u64 = 20;
+    let file = |number: u64| InodeNumber(400 + number);
+    let circle = |visits_max: usize| {
+        let mut table = Table { locks: AdvisoryLocks::new(1000).with_visits_max(visits_max), ..Table::new() };
+        for number in 0..OWNERS {
+            assert_eq!(table.ask(file(number), number, (0, 0), LockMode::Exclusive, true), GRANTED);
+        }
+        for number in 1..OWNERS {
+            assert_eq!(table.ask(file(number - 1), number, (0, 0), LockMode::Exclusive, true), QUEUED);
+        }
+        let last = table.ask(file(OWNERS - 1), 0, (0, 0), LockMode::Exclusive, true);
+        // The one that is killed lets the others go on.
+        let ticket = WaitTicket(file(OWNERS - 2).0);
+        let killed = table.call(|locks, completed| {
+            let killed = locks.cancel(file(OWNERS - 2), LockFamily::Posix, ClientId(OWNERS - 1), ticket, completed);
+            locks.drop_client(ClientId(OWNERS - 1), completed);
+            killed
+        });
+        assert!(killed);
+        (last, table.completed)
+    };
+    assert_eq!(circle(100), (Err(LockError::Deadlock), vec![]));
+    assert_eq!(circle(10), (QUEUED, vec![(0, Ok(()))]));
+}

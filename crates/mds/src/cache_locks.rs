@@ -170,11 +170,12 @@ impl CacheLocks {
         self.locks.awaited(change)
     }
 
-    /// A client gives locks back.
-    pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
+    /// A client gives locks back; those that it had are returned.
+    pub fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) -> Vec<GrantedBits> {
         let mut ready = Vec::new();
-        handles.iter().for_each(|handle| self.locks.cancel(client, *handle, &mut ready));
+        let cancelled = handles.iter().filter_map(|handle| self.locks.cancel(client, *handle, &mut ready)).collect();
         self.wake(&ready);
+        cancelled
     }
 
     /// A client has none of its locks up to this one any more: removes some of them.

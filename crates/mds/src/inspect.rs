@@ -14,14 +14,15 @@ use types::{Damage, Fid, FileKind, FsResult, InodeNumber, Timestamp, attributes:
 use crate::{
     known_size,
     tables::{
-        ALL, APPLIED, COUNTERS, DATA, DECISIONS, DEFERRED_LOG, ENTRIES, INODES, LINKS, ORPHANS, PREPARED, REPLIES,
-        SESSIONS, XATTRS, applied,
+        ALL, APPLIED, COUNTERS, DATA, DECISIONS, DEFERRED_LOG, ENTRIES, EVICTED, INODES, LINKS, ORPHANS, PREPARED,
+        REPLIES, SESSIONS, XATTRS, applied,
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
         decision::{self, DecidedPart, Decision},
         deferred_log::{self, DeferredOperation},
         entry::EntryRecord,
+        evicted::EvictedRecord,
         inode::{Inode, InodeData, Link},
         link, orphan,
         prepared::{self, Promise},
@@ -84,6 +85,7 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             format!("{} '{}'", fid(inode), name.escape_ascii())
         }
         SESSIONS => client_of_key("session", key)?.to_string(),
+        EVICTED => client_of_key("evicted client", key)?.to_string(),
         REPLIES => {
             let (client, slot) = stored_reply::parse_key(key)?;
             format!("{client} slot {}", slot.0)
@@ -130,6 +132,12 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             let SessionRecord { opened, process } = SessionRecord::decode(value)?;
             let place = process.map_or(String::new(), |process| format!(", in process {process:#x}"));
             format!("opened {}{place}", time(opened))
+        }
+        EVICTED => {
+            let EvictedRecord { is_refused, is_leased, time: at } = EvictedRecord::decode(value)?;
+            let refused = if is_refused { ", refused by OSTs" } else { "" };
+            let leased = if is_leased { ", may serve until its lease ends" } else { "" };
+            format!("evicted {}{refused}{leased}", time(at))
         }
         REPLIES => {
             let (xid, reply): (_, MdtReply) = stored_reply::decode(value)?;

@@ -30,11 +30,12 @@ use crate::{
     options::ProcessId,
     shown_changes,
     tables::{
-        COUNTERS, DECISIONS, DEFERRED_LOG, INODES, PREPARED, REPLIES, SESSIONS,
+        COUNTERS, DECISIONS, DEFERRED_LOG, EVICTED, INODES, PREPARED, REPLIES, SESSIONS,
         codec::client_of_key,
         counter::{self, Counters},
         decision,
         deferred_log::{self, DeferredOperation},
+        evicted::EvictedRecord,
         inode::{Brief, Inode},
         prepared,
         session::SessionRecord,
@@ -76,8 +77,8 @@ pub(crate) enum Attempt<T> {
 pub(crate) enum Obstacle {
     /// Locks that are asked back.
     Locks(ChangeId),
-    /// Clients of the former start that did not come back yet: it is not known what they cache.
-    /// This tells when there is one less.
+    /// Clients of the former start that did not come back yet, or that it evicted and whose leases
+    /// may not have ended: it is not known what they cache. This tells when there is one less.
     FormerClients(OwnedNotified),
     /// What this other MDT decides, or what it has decided and this one does not know yet. This
     /// tells when something of that has become known.
@@ -159,6 +160,11 @@ impl Namespace {
             if gone {
                 volatile.recovery.gone.insert(client);
             }
+            Ok(())
+        })?;
+        scan(&store, &target, EVICTED, |key, value| {
+            let client = client_of_key("evicted client", key)?;
+            volatile.recovery.was_evicted(client, EvictedRecord::decode(value)?);
             Ok(())
         })?;
         scan(&store, &target, REPLIES, |key, value| {
@@ -393,7 +399,7 @@ impl Namespace {
         }
         if context.parameters.cache_locks
             && waits.is_some()
-            && let Some(progress) = self.volatile.recovery.others_to_come(client)
+            && let Some(progress) = self.volatile.recovery.others_cache(client)
             && !self.cached_parts(changes, |_| true)?.changed().is_empty()
         {
             return Ok(Preparation::Blocked(Obstacle::FormerClients(progress)));

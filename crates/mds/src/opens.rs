@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
-use types::{ClientId, FsResult, InodeNumber, TooMany};
+use types::{ClientId, FsError, FsResult, InodeNumber, TooMany};
 
 use crate::presumed_opens::PresumedOpens;
 
@@ -164,28 +164,34 @@ impl OpenTable {
         }
     }
 
-    /// Fails if this open would be one more than its client may have. `target`: for the text.
-    pub fn check_limit(&self, target: &str, key: OpenKey) -> FsResult<()> {
-        self.check_below(self.limit, target, key)
+    /// Fails if this open would be one more than its client may have, or has the number of another
+    /// open file. `inode`: of the file, unless it is a new one; `target`: for the text.
+    pub fn check_limit(&self, target: &str, key: OpenKey, inode: Option<InodeNumber>) -> FsResult<()> {
+        self.check_below(self.limit, target, key, inode)
     }
 
     /// The same for an open that the client already has, and may have made without a request. Both
     /// the client and this MDT apply the limit to the opens that they make, so together there may
     /// be twice as many; refusing one of them now would lose an open file.
-    pub fn check_limit_of_claimed(&self, target: &str, key: OpenKey) -> FsResult<()> {
-        self.check_below(self.limit.saturating_mul(2), target, key)
+    pub fn check_limit_of_claimed(&self, target: &str, key: OpenKey, inode: InodeNumber) -> FsResult<()> {
+        self.check_below(self.limit.saturating_mul(2), target, key, Some(inode))
     }
 
-    fn check_below(&self, limit: usize, target: &str, key: OpenKey) -> FsResult<()> {
+    fn check_below(&self, limit: usize, target: &str, key: OpenKey, inode: Option<InodeNumber>) -> FsResult<()> {
+        if let Some(file) = self.files.get(&key) {
+            return if inode == Some(file.inode) { Ok(()) } else { Err(FsError::Invalid) };
+        }
         let opens = self.of(key.client).opens;
-        if (opens as usize) < limit || self.files.contains_key(&key) {
+        if (opens as usize) < limit {
             return Ok(());
         }
         Err(TooMany::OpenFiles { client: key.client, target: target.to_owned(), files: opens }.into())
     }
 
-    /// Adds an open, replacing one of the same key.
+    /// Adds an open, replacing one of the same key and file, which goes on to hold others off if it
+    /// does.
     pub fn insert(&mut self, key: OpenKey, file: OpenFile) {
+        let held = self.held.get(&file.inode) == Some(&key);
         self.remove(key);
         let uses = self.uses.entry(file.inode).or_default();
         let written = uses.all.writers > 0;
@@ -193,6 +199,9 @@ impl OpenTable {
         self.files_written += u32::from(!written && file.writes());
         self.clients.entry(key.client).or_default().add(&file);
         self.files.insert(key, file);
+        if held {
+            self.held.insert(file.inode, key);
+        }
     }
 
     /// What a client has open, of all files.
@@ -387,13 +396,18 @@ mod tests {
         table.insert(key(1, 1), file(5, open_flag::WRITE));
         table.insert(key(1, 2), file(5, open_flag::READ));
         assert_eq!(table.of_inode(InodeNumber(5), ClientId(1)), ClientUse { opens: 2, writers: 1 });
-        let full = table.check_limit("stria-MDT0000", key(1, 3)).unwrap_err().to_string();
+        let full = table.check_limit("stria-MDT0000", key(1, 3), None).unwrap_err().to_string();
         assert!(full.contains("2 files open on stria-MDT0000") && full.contains("close some"), "{full}");
-        assert_eq!(table.check_limit("", key(1, 2)), Ok(()), "it is open already");
-        assert_eq!(table.check_limit_of_claimed("", key(1, 3)), Ok(()), "it is open at the client");
-        assert_eq!(table.check_limit("", key(2, 1)), Ok(()), "another client's");
+        let (five, six) = (InodeNumber(5), InodeNumber(6));
+        assert_eq!(table.check_limit("", key(1, 2), Some(five)), Ok(()), "it is open already");
+        for other in [Some(six), None] {
+            assert_eq!(table.check_limit("", key(1, 2), other), Err(FsError::Invalid), "the number is in use");
+        }
+        assert_eq!(table.check_limit_of_claimed("", key(1, 2), six), Err(FsError::Invalid));
+        assert_eq!(table.check_limit_of_claimed("", key(1, 3), six), Ok(()), "it is open at the client");
+        assert_eq!(table.check_limit("", key(2, 1), Some(six)), Ok(()), "another client's");
         table.remove(key(1, 1)).unwrap();
-        assert_eq!(table.check_limit("", key(1, 3)), Ok(()));
+        assert_eq!(table.check_limit("", key(1, 3), None), Ok(()));
         assert_eq!(table.of(ClientId(1)), ClientUse { opens: 1, writers: 0 });
     }
 

@@ -147,23 +147,42 @@ impl PresumedOpens {
     /// Removes up to `count` presumptions of a client that have lost their reason. `holds`: whether
     /// it has the lock on the opens of an inode.
     pub fn end(&mut self, client: ClientId, count: usize, holds: impl Fn(InodeNumber) -> bool) -> Ended {
-        if self.to_tell.contains(&client) {
-            return Ended::default();
-        }
-        let may_open = self.may_open.contains(&client);
-        let of_client = self.of_clients.range((client, FIRST)..=(client, LAST));
-        let has_ended = |inode: InodeNumber, until: Until| until == Until::Registered || !may_open || !holds(inode);
-        let ended = of_client.filter(|((_, inode), until)| has_ended(*inode, **until)).map(|((_, inode), _)| *inode);
-        let ended: Vec<InodeNumber> = ended.take(count).collect();
+        let of_client = self.of_clients.range((client, FIRST)..=(client, LAST)).map(|((_, inode), _)| *inode);
+        let ended: Vec<InodeNumber> =
+            of_client.filter(|inode| self.has_ended(client, *inode, &holds)).take(count).collect();
+        let has_more = !ended.is_empty() && ended.len() == count;
+        Ended { unnamed: self.remove(client, ended), has_more }
+    }
+
+    /// Removes the presumptions of a client on these inodes that have lost their reason, as
+    /// [`PresumedOpens::end`], without a look at the others of the client; returns inodes without a
+    /// name that nobody can have open any more.
+    pub fn end_on(
+        &mut self,
+        client: ClientId,
+        inodes: BTreeSet<InodeNumber>,
+        holds: impl Fn(InodeNumber) -> bool,
+    ) -> Vec<InodeNumber> {
+        let ended = inodes.into_iter().filter(|inode| self.has_ended(client, *inode, &holds)).collect();
+        self.remove(client, ended)
+    }
+
+    /// Whether there is a presumption, and it has lost its reason.
+    fn has_ended(&self, client: ClientId, inode: InodeNumber, holds: impl Fn(InodeNumber) -> bool) -> bool {
+        let Some(until) = self.of_clients.get(&(client, inode)) else { return false };
+        let without_reason = *until == Until::Registered || !self.may_open.contains(&client) || !holds(inode);
+        without_reason && !self.to_tell.contains(&client)
+    }
+
+    fn remove(&mut self, client: ClientId, ended: Vec<InodeNumber>) -> Vec<InodeNumber> {
         for inode in &ended {
             let ended = self.of_clients.remove(&(client, *inode));
             assert!(ended.is_some() && self.inodes.remove(&(*inode, client)) == ended, "each pair is in both tables");
         }
         assert_eq!(self.of_clients.len(), self.inodes.len(), "each pair is in both");
-        let has_more = ended.len() == count;
         let is_last = |inode: &InodeNumber| self.of_inode(*inode).next().is_none();
         let last: Vec<InodeNumber> = ended.into_iter().filter(is_last).collect();
-        Ended { unnamed: last.into_iter().filter(|inode| self.unnamed.remove(inode)).collect(), has_more }
+        last.into_iter().filter(|inode| self.unnamed.remove(inode)).collect()
     }
 }
 
@@ -183,6 +202,24 @@ mod tests {
 
     fn unnamed(inodes: &[InodeNumber]) -> Ended {
         Ended { unnamed: inodes.to_vec(), has_more: false }
+    }
+
+    #[test]
+    fn locks_that_come_back_end_presumptions_on_their_inodes_only() {
+        let inodes = [5, 6, 7].map(InodeNumber);
+        let mut presumed = both_may_open();
+        for inode in inodes {
+            presumed.add(ALICE, inode, Until::LockGivenBack);
+            presumed.lost_name(inode);
+        }
+        let [first, second, third] = inodes;
+        assert_eq!(presumed.end_on(ALICE, [first, second].into(), |inode| inode == second), [first]);
+        assert_eq!(presumed.end_on(BOB, inodes.into(), |_| false), []);
+        assert!(!presumed.has_any(first) && presumed.has_any(second) && presumed.has_any(third));
+        presumed.connection_begun(ALICE);
+        assert_eq!(presumed.end_on(ALICE, inodes.into(), |_| false), [], "it has to report its opens first");
+        presumed.registered(ALICE);
+        assert_eq!(presumed.end_on(ALICE, inodes.into(), |_| false), [second, third]);
     }
 
     #[test]

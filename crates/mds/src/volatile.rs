@@ -25,6 +25,7 @@ use crate::{
     placement::Targets,
     presumed_opens::Until,
     removed::Removed,
+    tables::evicted::EvictedRecord,
     waiters::Waiters,
 };
 
@@ -42,6 +43,11 @@ pub(crate) struct Recovery {
     /// Clients of `expected` that were evicted and may still have a connection. Every request of
     /// theirs is refused, so that they learn it.
     pub evicted: BTreeSet<ClientId>,
+    /// Clients that the former start evicted and whose leases may not have ended: what they may
+    /// serve is not changed.
+    pub leased: BTreeSet<ClientId>,
+    /// Clients that OSTs refuse permanently, or are to be told to refuse.
+    pub refused: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
     /// How often this MDT lost power, and with it growth of files that no client may have claimed:
@@ -59,11 +65,35 @@ impl Recovery {
         !self.expected.is_empty()
     }
 
-    /// Whether other clients of the former start may be alive and have not come back; what tells
-    /// when there is one less.
-    pub fn others_to_come(&self, client: ClientId) -> Option<OwnedNotified> {
+    /// A client was evicted, by this start or one before.
+    pub fn was_evicted(&mut self, client: ClientId, record: EvictedRecord) {
+        if record.is_refused {
+            self.refused.insert(client);
+        }
+        if record.is_leased {
+            self.leased.insert(client);
+        }
+    }
+
+    /// Whether other clients of the former start may be alive and have not come back, or may serve
+    /// what they were granted there although they were evicted; what tells when there is one less.
+    pub fn others_cache(&self, client: ClientId) -> Option<OwnedNotified> {
         let to_come = self.expected.iter().any(|expected| *expected != client && !self.gone.contains(expected));
-        to_come.then(|| self.progress.clone().notified_owned())
+        let cache = to_come || self.leased.iter().any(|leased| *leased != client);
+        cache.then(|| self.progress.clone().notified_owned())
+    }
+
+    /// A client serves nothing any more that the former start granted it.
+    pub fn lease_ended(&mut self, client: ClientId) {
+        if self.leased.remove(&client) {
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// The leases of all clients that the former start evicted have ended; returns which these are.
+    pub fn leases_ended(&mut self) -> BTreeSet<ClientId> {
+        self.progress.notify_waiters();
+        std::mem::take(&mut self.leased)
     }
 
     /// Whether the client has a session that lasted over the restart: what it says about the former
@@ -266,8 +296,11 @@ impl Volatile {
 
     /// A client gives locks back.
     pub fn cancel_locks(&mut self, client: ClientId, handles: &[LockHandle], now: Instant) {
-        self.cache.cancel(client, handles);
-        self.end_presumptions(client, now);
+        let cancelled = self.cache.cancel(client, handles);
+        let inodes = cancelled.iter().filter(|lock| lock.bits.meets(OPEN)).map(|lock| lock.inode).collect();
+        let Self { opens, cache, .. } = self;
+        let unnamed = opens.presumed.end_on(client, inodes, |inode| cache.holds(client, inode, OPEN));
+        self.end_unnamed(unnamed, now);
     }
 
     /// Removes some of the locks that a client does not have any more, up to this one. If it has
@@ -287,14 +320,19 @@ impl Volatile {
     /// Ends some of the presumptions about a client that have no reason any more; returns whether
     /// there may be more. Inodes without a name are ended in the background, unless they are open.
     pub fn end_presumptions(&mut self, client: ClientId, now: Instant) -> bool {
-        let Self { opens, cache, removed, .. } = self;
+        let Self { opens, cache, .. } = self;
         let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.holds(client, inode, OPEN));
-        for inode in ended.unnamed {
-            if !removed.contains(inode) {
-                removed.add(inode, now);
+        self.end_unnamed(ended.unnamed, now);
+        ended.has_more
+    }
+
+    /// Inodes without a name that nobody is presumed to have open any more.
+    fn end_unnamed(&mut self, inodes: Vec<InodeNumber>, now: Instant) {
+        for inode in inodes {
+            if !self.removed.contains(inode) {
+                self.removed.add(inode, now);
             }
         }
-        ended.has_more
     }
 
     /// An open ends; requests that waited for its end continue.
@@ -505,5 +543,18 @@ mod tests {
         assert!(recovery.running());
         recovery.forget(ClientId(2));
         assert!(!recovery.running());
+    }
+
+    #[test]
+    fn what_an_evicted_client_may_serve_is_not_changed_by_others_until_its_lease_has_ended() {
+        let mut recovery = Recovery::default();
+        let record = EvictedRecord { is_refused: true, is_leased: false, time: Timestamp::default() };
+        recovery.was_evicted(ClientId(1), record);
+        assert!(recovery.others_cache(ClientId(2)).is_none(), "its lease has ended");
+        recovery.was_evicted(ClientId(1), EvictedRecord { is_leased: true, ..record });
+        assert!(recovery.others_cache(ClientId(1)).is_none() && recovery.others_cache(ClientId(2)).is_some());
+        assert!(!recovery.running(), "nobody is waited for");
+        assert_eq!(recovery.leases_ended(), [ClientId(1)].into());
+        assert!(recovery.others_cache(ClientId(2)).is_none() && recovery.refused.contains(&ClientId(1)));
     }
 }

@@ -102,6 +102,21 @@ async fn a_client_opens_as_many_files_as_it_may_and_others_go_on() {
     open(&hostile, file, 3, READ).await.expect("one was closed");
 }
 
+/// An open ends by a close, so that all that depends on it is told.
+#[tokio::test]
+async fn a_number_that_is_in_use_is_given_to_no_other_open() {
+    let Scene { hostile, fs, .. } = Scene::new().await;
+    let (file, other) = (fs.file(ROOT, "f").await, fs.file(ROOT, "g").await);
+    open(&hostile, file, 1, WRITE).await.unwrap();
+    let create = create_request(ROOT, "new", NodeKind::Regular, 0o644, Some((OpenId(1), OpenFlags(WRITE))));
+    assert_eq!(ask(&hostile, MdtRequest::Create(root(), create)).await, Err(FsError::Invalid));
+    assert_eq!(open(&hostile, other, 1, READ).await, Err(FsError::Invalid));
+    assert_eq!(fs.names(ROOT).await, ["f", "g"]);
+    open(&hostile, file, 1, WRITE).await.expect("the same file");
+    close(&hostile, file, 1, None).await;
+    open(&hostile, other, 1, READ).await.expect("the number is free");
+}
+
 #[tokio::test]
 async fn only_who_was_told_to_reports_a_size() {
     let Scene { honest, hostile, fs, .. } = Scene::new().await;

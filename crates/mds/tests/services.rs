@@ -362,6 +362,47 @@ async fn clients_that_end_while_each_waits_for_the_other_hold_nobody_up() {
     }
 }
 
+/// It had been told that its session was gone, and the change was made later. Found by the lab.
+#[tokio::test]
+async fn a_change_of_an_evicted_client_that_waits_for_a_lock_is_never_made() {
+    let fs = Fixture::new().await;
+    let server = serve(&fs);
+    let asked = Arc::new(Asked::default());
+    let (alice, bob) = (connect(&fs, &server, ALICE, None), connect(&fs, &server, BOB, Some(asked.clone())));
+    let file = create_open(&alice, "f", OpenId(1000)).await;
+    let resource = Resource::Inode(file, InodeBits(inode_bit::XATTRS));
+    let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+    let look = Question { wanted, ..MdtRequest::GetAttributes(file).into() };
+    let granted = bob.call(look).await.unwrap().extension.granted;
+    let waiting = change(&alice, set_xattr(file));
+    eventually("BOB is asked for its lock", async || asked.locks.lock().len() == 1).await;
+    assert!(server.evict("test-MDT0000", ALICE).await, "whatever BOB does");
+    assert_eq!(waiting.await.unwrap(), Err(FsError::Evicted));
+    let handles = granted.iter().map(|granted| granted.handle).collect();
+    done(call(&bob, MdtRequest::CancelLocks(handles)).await.unwrap()).unwrap();
+    let look = MdtRequest::GetXattr(root(), file, b"user.a".to_vec());
+    assert_eq!(call(&bob, look).await, Err(FsError::NoData));
+}
+
+/// The same for one that waits for clients of before a restart.
+#[tokio::test]
+async fn a_change_of_an_evicted_client_that_waits_for_clients_of_before_is_never_made() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.restart().await;
+    let server = serve(&fs);
+    let carol = ClientId(0xc);
+    let waiting = change(&connect(&fs, &server, carol, None), set_xattr(file));
+    eventually("it waits", async || server.service("mdt").statistics().in_flight == 1).await;
+    assert!(server.evict("test-MDT0000", carol).await, "whoever comes back");
+    assert_eq!(waiting.await.unwrap(), Err(FsError::Evicted));
+    fs.recover().await;
+    fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    let look = MdtRequest::GetXattr(root(), file, b"user.a".to_vec());
+    assert_eq!(fs.call(BOB, look).await, Err(FsError::NoData));
+}
+
 /// Nobody knows what a client of before has cached.
 #[tokio::test]
 async fn after_a_restart_changes_wait_for_the_clients_of_before_and_reads_do_not() {

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use common::{holders::Holders, *};
 use mds::ProcessId;
 use rpc::{
-    Handler, SessionEvent,
+    Clients, Handler, SessionEvent,
     message::{
         ClientRequest, MdtReply, MdtRequest, Reply,
         client::LockCompleted,
@@ -95,10 +95,12 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     let mut fs = Fixture::new().await;
     let open = fs.open_id();
     let flags = OpenFlags(WRITE | open_flag::EXCLUSIVE);
-    let create = create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags)));
-    let create = MdtRequest::Create(root(), create);
+    let create = |open| {
+        let create = create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags)));
+        MdtRequest::Create(root(), create)
+    };
     let (slot, xid) = (Slot(3), Xid(17));
-    let first = fs.call_as(ALICE, slot, xid, create.clone()).await.unwrap();
+    let first = fs.call_as(ALICE, slot, xid, create(open)).await.unwrap();
     let file = created(first.clone()).entry.attributes.inode;
     let unlink = MdtRequest::Unlink(root(), Unlink { parent: ROOT, name: b"g".to_vec(), directory: false });
     fs.file(ROOT, "g").await;
@@ -108,13 +110,14 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     assert_eq!(fs.mdt.persistent_reply(ALICE, slot), None, "the handler itself repeats what opened a file");
     assert_eq!(fs.mdt.answers_repetition(ALICE, slot), Some(xid));
     assert_eq!(fs.mdt.persistent_reply(ALICE, Slot(4)), Some((Xid(1), Reply::Mdt(MdtReply::Done))));
-    assert_eq!(fs.call_as(ALICE, slot, xid, create.clone()).await, Ok(first));
+    assert_eq!(fs.call_as(ALICE, slot, xid, create(open)).await, Ok(first));
     assert_eq!(fs.call_as(ALICE, Slot(4), Xid(1), unlink.clone()).await, Ok(MdtReply::Done));
     assert_eq!(fs.mdt.open_files(), 1, "the open is there again");
     fs.unlink(&root(), ROOT, "f").await.unwrap();
     assert_eq!(fs.links(file).await, 0, "and keeps the file");
     assert_eq!(fs.call_as(ALICE, Slot(4), Xid(2), unlink).await, Err(FsError::NotFound), "a new one is executed");
-    assert!(created(fs.call_as(ALICE, slot, Xid(18), create).await.unwrap()).created);
+    let again = create(fs.open_id());
+    assert!(created(fs.call_as(ALICE, slot, Xid(18), again).await.unwrap()).created);
 }
 
 /// A client that has to ask again does so with a new request: it would be told that the name of its
@@ -240,6 +243,72 @@ async fn who_does_not_come_back_in_time_is_forgotten() {
     assert!(!fs.mdt.may_resume(BOB));
     fs.restart().await;
     assert_eq!(fs.mdt.recovering_clients(), [ALICE], "the other session is gone");
+}
+
+/// How many evicted clients are on disk.
+fn evicted(fs: &Fixture) -> usize {
+    let mut count = 0;
+    let counted = fs.mdt.scan_table(mds::tables::EVICTED, |_, _| {
+        count += 1;
+        Ok(())
+    });
+    counted.map(|()| count).unwrap()
+}
+
+/// An eviction was forgotten with a restart: the locks of the client, which it may use until its
+/// lease ends, were in memory only. Found by the lab.
+#[tokio::test]
+async fn a_start_does_not_change_what_a_client_that_was_evicted_may_serve_until_its_lease_has_ended() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    let lease = Duration::from_secs(500);
+    Holders::of(&fs.mdt, fs.seams.clock.clone(), lease).evict(BOB).await;
+    assert!(!fs.mdt.spares(BOB), "this start knows its locks");
+    fs.restart().await;
+    let _clients = Holders::of(&fs.mdt, fs.seams.clock.clone(), lease);
+    fs.recover().await;
+    assert!(fs.mdt.recovering_clients().is_empty() && fs.mdt.spares(BOB) && !fs.mdt.may_resume(BOB));
+    assert_eq!(fs.links(file).await, 1, "nobody waits to see it");
+    let began = clock.now();
+    let removed = async {
+        fs.unlink(&root(), ROOT, "f").await.unwrap();
+        clock.now()
+    };
+    let passes = async || {
+        clock.jump(fs.options.recovery_window / 8);
+        !fs.mdt.spares(BOB)
+    };
+    let (removed, ()) = tokio::join!(removed, eventually("the lease ends", passes));
+    assert!(removed.since(began) >= fs.options.recovery_window);
+    eventually("that is on disk, too", async || evicted(&fs) == 0).await;
+}
+
+/// Also one that never heard that it had a session: what it opens would be lost with its first
+/// request to an OST. Found by the lab.
+#[tokio::test]
+async fn no_session_begins_under_an_id_that_osts_refuse() {
+    let mut fs = Fixture::new().await;
+    for client in [BOB, ClientId(0xc)] {
+        fs.begin(client).await;
+    }
+    let (_, opened) = fs.create_open(BOB, ROOT, "f", WRITE).await.unwrap();
+    for client in [BOB, ClientId(0xc)] {
+        fs.event(SessionEvent::Evicted(client)).await;
+    }
+    assert!(opened.created);
+    // Once more, as after an error of the store.
+    Holders::of(&fs.mdt, fs.seams.clock.clone(), Duration::from_secs(500)).evict(BOB).await;
+    for _ in 0..2 {
+        assert_eq!(
+            (fs.mdt.may_begin(BOB), fs.mdt.may_begin(ClientId(0xc)), fs.mdt.may_begin(ALICE)),
+            (false, true, true)
+        );
+        fs.restart_and_recover().await;
+    }
+    assert_eq!(evicted(&fs), 1, "the other one left nothing at an OST");
 }
 
 /// Who is missing is decided when the map is there and the sessions end, not when the window

@@ -200,6 +200,12 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
+    /// Whether a client with this id may begin a session. If not, it is told that it was evicted.
+    fn may_begin(&self, client: ClientId) -> bool {
+        let _ = client;
+        true
+    }
+
     /// Whether this client may continue a session from before this server's start. A target that
     /// keeps its sessions on disk says no for those it does not find: the client is then told that
     /// it was evicted, and does not repeat requests whose replies were forgotten with the session.

@@ -206,6 +206,26 @@ async fn a_request_says_for_whom_it_is_made() {
     }
 }
 
+/// A client that leaves does not come back for what it was still doing.
+#[tokio::test]
+async fn requests_beside_the_end_of_a_session_open_no_other() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    let import = import(&seams, Endpoint::Remote(address.into()), quick());
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    let (before, (), after) = tokio::join!(call(&import, gated()), import.close(), call(&import, effect(2)));
+    for outcome in [before, after] {
+        assert!(matches!(outcome, Err(FsError::Unreachable { .. })), "nothing is known yet: {outcome:?}");
+    }
+    handler.gate.add_permits(1);
+    until(|| handler.events().len() > 1).await;
+    assert_eq!(*handler.disk.effects.lock(), [(1, 1)].into());
+    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: false, role: ROLE };
+    assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT)]);
+}
+
 /// A copy of a read and the answer to the read pass each other: the client goes on to its next
 /// request while the copy is executed. It kept to the protocol, and keeps its connection.
 #[tokio::test]

@@ -463,6 +463,96 @@ async fn an_eviction_ends_outstanding_calls_and_a_new_session_follows() {
     }
 }
 
+/// A program that hears of it asks again: what it asked before must have ended by then. Found by
+/// the lab: a change of an evicted client was made after its caller had been told that the session
+/// was gone.
+#[tokio::test]
+async fn an_evicted_client_hears_of_it_when_none_of_its_requests_runs() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let mut raw = Raw::connect(&seams, &listen(&server).await).await;
+    raw.hello(|_| ()).await;
+    raw.request(1, 1, &gated()).await;
+    until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
+    let evicting = tokio::spawn({
+        let server = server.clone();
+        async move { server.evict(TARGET, CLIENT).await }
+    });
+    until(|| handler.ending.load(Ordering::SeqCst) == 1).await;
+    raw.request(2, 1, &effect(2)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!evicting.is_finished());
+    handler.gate.add_permits(1);
+    let answer = raw.receive().await.expect("the request that ran is answered");
+    assert_eq!((answer.header.slot, answer.header.flags), (1, frame_flag::REPLY));
+    assert!(raw.receive().await.is_none(), "the other one is not: the connection ends");
+    assert!(evicting.await.unwrap());
+    assert!(!handler.disk.effects.lock().contains_key(&2));
+}
+
+#[tokio::test]
+async fn callers_in_a_session_that_ended_hear_of_it_after_the_hook() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let hook: Arc<Reclaims> = Arc::default();
+    let address = listen(&server(&seams, &handler, LONG_LEASE)).await;
+    let endpoint = Endpoint::Remote(address.into());
+    let import = Import::new(seams.clone(), TARGET, endpoint, principal(1), quick(), Some(hook.clone()));
+    let evicts = Request::Mdt(MdtRequest::Commit);
+    assert_eq!(call(&import, evicts).await, Err(FsError::Evicted));
+    assert_eq!(hook.evicted.load(Ordering::SeqCst), 1, "what the caller does next finds another session");
+}
+
+/// A client that begins anew under another id may still have callers that use the former one.
+/// Found by the lab: their import began a session under an id that OSTs refused.
+#[tokio::test]
+async fn no_session_follows_where_the_principal_has_ended() {
+    for local in [false, true] {
+        let seams = seams(&MemoryTransport::new());
+        let handler = Counter::new(&Arc::default());
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = listen(&server).await;
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address.into()) };
+        let former = import(&seams, endpoint, quick());
+        assert_eq!(call(&former, effect(1)).await, Ok(done()));
+        former.end_with_session();
+        assert_eq!(call(&former, effect(2)).await, Ok(done()), "the session lives");
+        assert!(server.evict(TARGET, CLIENT).await);
+        for number in 3..5 {
+            assert_eq!(call(&former, effect(number)).await, Err(FsError::Evicted));
+        }
+        assert_eq!(former.connected().await, Err(FsError::Evicted));
+        let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process: local, role: ROLE };
+        assert_eq!(handler.events(), [opened, SessionEvent::Evicted(CLIENT)]);
+        assert_eq!(handler.disk.effects.lock().len(), 2);
+    }
+    let seams = seams(&MemoryTransport::new());
+    let never = import(&seams, Endpoint::Remote(Address::from("nobody:1").into()), quick());
+    let asking = never.clone();
+    let asked = tokio::spawn(async move { call(&asking, effect(1)).await });
+    tokio::task::yield_now().await;
+    never.end_with_session();
+    assert_eq!(asked.await.unwrap(), Err(FsError::Evicted), "there was no session");
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_begin_is_told_that_it_was_evicted() {
+    for local in [false, true] {
+        let seams = seams(&MemoryTransport::new());
+        let handler = Arc::new(Counter { refused: vec![CLIENT], ..Counter::base(&Arc::default()) });
+        let hook: Arc<Reclaims> = Arc::default();
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = listen(&server).await;
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address.into()) };
+        let import = Import::new(seams.clone(), TARGET, endpoint, principal(1), quick(), Some(hook.clone()));
+        until(|| hook.evicted.load(Ordering::SeqCst) > 0).await;
+        assert_eq!((handler.events(), import.state()), (vec![], ImportState::Evicted));
+    }
+}
+
 #[tokio::test]
 async fn a_handler_may_evict_by_its_answer() {
     for local in [false, true] {

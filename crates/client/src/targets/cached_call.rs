@@ -122,7 +122,7 @@ impl TargetConnection {
         opens: &'a OpenTable,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
-        self.ask_mdt_boxed(seams, opens, self.import(), question.into())
+        self.ask_mdt_boxed(seams, opens, None, question.into())
     }
 
     /// The same for data on this MDT, by a connection as in [`TargetConnection::call_by`].
@@ -137,7 +137,7 @@ impl TargetConnection {
             Some(_) => MdtRequest::ChangeData(request),
             None => MdtRequest::ReadData(request),
         };
-        let answered = self.ask_mdt_boxed(seams, opens, import, Question::with_bulk(request, bulk)).await?;
+        let answered = self.ask_mdt_boxed(seams, opens, Some(import), Question::with_bulk(request, bulk)).await?;
         let Answered { reply, bulk, extension, era, connection } = answered;
         match reply {
             MdtReply::Data(reply) => Ok(Answered { reply, bulk, extension, era, connection }),
@@ -145,29 +145,34 @@ impl TargetConnection {
         }
     }
 
-    /// Not generic: compiled once, see [`BoxFuture`].
+    /// Not generic: compiled once, see [`BoxFuture`]. `by`: this connection; `None`: the present one.
     fn ask_mdt_boxed<'a>(
         self: &'a Arc<Self>,
         seams: &'a Seams,
         opens: &'a OpenTable,
-        import: Import,
+        by: Option<Import>,
         question: Question<'a, MdtRequest>,
     ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
-        Box::pin(self.ask_mdt_inner(seams, opens, import, question))
+        Box::pin(self.ask_mdt_inner(seams, opens, by, question))
     }
 
     async fn ask_mdt_inner(
         self: &Arc<Self>,
         seams: &Seams,
         opens: &OpenTable,
-        import: Import,
+        by: Option<Import>,
         question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
         let Question { request, bulk, late_outcome, .. } = question;
         let absence = absence(&request);
+        let is_bound = by.is_some();
+        let mut import = by.unwrap_or_else(|| self.import());
         self.check_active(&import)?;
-        if late_outcome.is_none() {
-            import.connected().await?;
+        match (late_outcome.is_none(), is_bound) {
+            (true, true) => import.connected().await?,
+            (true, false) => import = self.connected().await?,
+            // The request itself waits.
+            (false, _) => {}
         }
         let pending = self.cache().ask(&import, &request, &*seams.clock, opens);
         let (wanted, is_change) = (pending.wanted, pending.is_change());

@@ -159,11 +159,13 @@ impl TargetConnection {
         self.import.read().clone()
     }
 
-    /// A new incarnation begins: the old connection ends with the calls that still use it.
+    /// A new incarnation begins: the old connection ends with the calls that still use it, or with
+    /// its session.
     pub fn replace_import(&self, import: Import) {
         let mut present = self.import.write();
         self.cache.begin_session(import.client());
-        *present = import;
+        let former = std::mem::replace(&mut *present, import);
+        former.end_with_session();
     }
 
     /// To be counted by the connection's recovery.
@@ -194,6 +196,19 @@ impl TargetConnection {
         let moved = known.addresses != map.addresses;
         known.addresses.clone_from(&map.addresses);
         moved
+    }
+
+    /// Waits until this target can be asked; returns the connection, which is that of a new
+    /// incarnation if one begins meanwhile.
+    pub async fn connected(&self) -> FsResult<Import> {
+        loop {
+            let import = self.import();
+            match import.connected().await {
+                Ok(()) => return Ok(import),
+                Err(FsError::Evicted) if self.import().client() != import.client() => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub(super) fn check_active(&self, import: &Import) -> FsResult<()> {

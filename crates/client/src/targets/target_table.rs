@@ -47,6 +47,8 @@ pub(crate) struct TargetTable {
     several_mdts: AtomicBool,
     /// Requests to some target have less data than a message takes.
     limits_bulk: AtomicBool,
+    /// No connection is made any more. Changes under the lock of the targets.
+    has_ended: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
 }
@@ -59,13 +61,24 @@ impl TargetTable {
             by_role: RwLock::default(),
             several_mdts: AtomicBool::new(false),
             limits_bulk: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             map: Mutex::default(),
         })
+    }
+
+    /// Makes no connection any more. Returns the targets, for their connections to be ended.
+    pub fn end(&self) -> Vec<Arc<TargetConnection>> {
+        let by_role = self.by_role.write();
+        self.has_ended.store(true, Ordering::Relaxed);
+        by_role.values().cloned().collect()
     }
 
     /// Takes over a (newer) cluster map.
     pub fn update(&self, map: Arc<ClusterMap>) {
         let mut by_role = self.by_role.write();
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
                 if target.update(entry) {
@@ -93,6 +106,9 @@ impl TargetTable {
             return;
         }
         let by_role = self.by_role.read();
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         let map = self.map.lock().clone();
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {

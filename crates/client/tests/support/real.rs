@@ -193,6 +193,11 @@ impl RealCluster {
         assert!(server.evict("stria-MDT0000", client).await, "the client has a session");
     }
 
+    /// How many sessions the MDT has.
+    pub fn sessions_at_mdt(&self) -> usize {
+        self.mdt_server.lock().sessions("stria-MDT0000").len()
+    }
+
     /// An OST refuses a client from now on, as if an MDT had told it; no MDT knows.
     pub async fn refuse(&self, ost: OstIndex, client: ClientId) {
         assert_eq!(self.ask(ost, OstRequest::Evict(client, None)).await, OstReply::Done);

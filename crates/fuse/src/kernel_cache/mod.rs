@@ -351,15 +351,17 @@ impl KernelCache {
 
 impl KernelCache {
     /// The kernel may serve something for longer than was decided, and than the [`table`] knows: it
-    /// drops everything.
-    pub fn is_overdue(&self) {
-        let Some(session) = self.session.get() else { return };
+    /// drops everything. What is returned completes when it has been told so; that need not be
+    /// waited for.
+    pub fn is_overdue(&self) -> BoxFuture<'static, ()> {
+        let mut parts = Parts::default();
+        let Some(session) = self.session.get() else { return parts.complete() };
         tracing::warn!("this process was stopped while it answered the kernel, which drops what it caches");
         session.notifications.epoch();
         self.statistics.add(Count::Epochs);
-        // Nothing waits for it.
-        session.send(Job::Attributes(self.table.all(), Parts::default().add()));
-        self.end_listings(session, &mut Parts::default());
+        session.send(Job::Attributes(self.table.all(), parts.add()));
+        self.end_listings(session, &mut parts);
+        parts.complete()
     }
 }
 

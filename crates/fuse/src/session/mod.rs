@@ -30,6 +30,7 @@ mod workers;
 use std::{
     io,
     sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use rt::real::Cores;
@@ -48,6 +49,9 @@ pub use ring::EntryBytes;
 use ring::{IdleRings, Rings, StartError};
 pub use transport::{RingChoice, Transport};
 use workers::Workers;
+
+/// How long the end of a session waits for requests that are pending.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Why a session could not start.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +96,7 @@ pub struct Session {
     rings: Option<Rings>,
     features: u64,
     entries_refused: Arc<AtomicU64>,
+    dispatcher: Arc<Dispatcher>,
 }
 
 impl Session {
@@ -118,8 +123,14 @@ impl Session {
         workers.start(1)?;
         let entries_refused: Arc<AtomicU64> = Arc::default();
         let (ending, refused) = (workers.ending(), entries_refused.clone());
-        let shared =
-            Arc::new(ring::Shared { device, dispatcher, pool, ending, refused, entry_bytes: options.entry_bytes });
+        let shared = Arc::new(ring::Shared {
+            device,
+            dispatcher: dispatcher.clone(),
+            pool,
+            ending,
+            refused,
+            entry_bytes: options.entry_bytes,
+        });
         let rings = match idle {
             None => None,
             Some(idle) => match Rings::start(idle, &shared) {
@@ -141,7 +152,7 @@ impl Session {
             }
             None => workers.start(threads)?,
         }
-        Ok(Session { workers, rings, features, entries_refused })
+        Ok(Session { workers, rings, features, entries_refused, dispatcher })
     }
 
     /// Features the kernel and this side agreed on.
@@ -164,11 +175,15 @@ impl Session {
         self.workers.ended()
     }
 
-    /// Ends all workers and waits for them. Requests that are pending on cores are still answered;
-    /// when the last of them is, the descriptors close, and a mount that still exists then answers
-    /// ENOTCONN. (Over io_uring it is the cores that answer ENOTCONN until the mount is gone.)
+    /// Ends all workers and waits for them, and a moment for requests that are pending on cores:
+    /// nobody waits for the close of the last file before an unmount. Those that take longer are
+    /// still answered; when the last of them is, the descriptors close, and a mount that still
+    /// exists then answers ENOTCONN. (Over io_uring it is the cores that answer ENOTCONN until the
+    /// mount is gone.) Not to be called on a core.
     pub fn stop(self) {
+        let dispatcher = self.dispatcher.clone();
         drop(self);
+        dispatcher.rest(REST_MAX);
     }
 }
 

@@ -128,6 +128,12 @@ impl Cluster {
         &self.gates
     }
 
+    /// Waits, on the thread of the test.
+    #[allow(dead_code, reason = "few tests wait for the mount itself")]
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.cores.block_on(future)
+    }
+
     /// The clients, in the order in which they mounted.
     #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
     pub fn clients(&self) -> &[Client] {

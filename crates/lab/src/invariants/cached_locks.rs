@@ -13,8 +13,8 @@
 //! the MDT drops the locks of an evicted client. Two cases are none:
 //!
 //! - After its restart the MDT knows no locks. It makes no change before the clients of its former
-//!   start have come back, or their leases have ended; until then such a client serves what it
-//!   knew.
+//!   start have come back, or their leases have ended, also those of clients that were evicted;
+//!   until then such a client serves what it knew.
 //! - An inode that is gone has no locks. Nothing of it can change any more.
 
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn check_above(mdt: &Mdt, caches: &[(u16, Arc<UpperCopies>)]) -> Verdict {
 
 /// See the module documentation.
 fn is_excused(mdt: &Mdt, client: ClientId, inode: InodeNumber) -> bool {
-    mdt.recovering_clients().contains(&client) || !mdt.has_inode(inode)
+    mdt.spares(client) || !mdt.has_inode(inode)
 }
 
 /// The first lock that the MDT does not know in full, and what it knows of it.

@@ -316,12 +316,11 @@ impl InodeLocks {
         self.changes.end(change);
     }
 
-    /// A client gives a lock back; one that it does not have is ignored. Adds the changes that need
-    /// not wait any more to `ready`.
-    pub fn cancel(&mut self, client: ClientId, handle: LockHandle, ready: &mut Vec<ChangeId>) {
-        if self.locks.get(&handle).is_some_and(|lock| lock.client == client) {
-            self.remove(handle, ready);
-        }
+    /// A client gives a lock back, which is returned; one that it does not have is ignored. Adds
+    /// the changes that need not wait any more to `ready`.
+    pub fn cancel(&mut self, client: ClientId, handle: LockHandle, ready: &mut Vec<ChangeId>) -> Option<GrantedBits> {
+        self.locks.get(&handle).filter(|lock| lock.client == client)?;
+        self.remove(handle, ready)
     }
 
     /// Locks of a client with handles up to `last` are gone: removes `count` of them. The caller

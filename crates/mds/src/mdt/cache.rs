@@ -19,7 +19,7 @@ use rpc::{
         lock::{CacheMode, Resource},
     },
 };
-use rt::clock;
+use rt::{Instant, clock};
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::{Mdt, check::yield_now, waiter::Waiter};
@@ -100,11 +100,12 @@ impl Mdt {
 
     /// Waits until a change waits for no lock any more: clients that do not give theirs back are
     /// evicted (module [`super::lock_deadlines`]). Fails with `NoDevice` if the MDT or its server
-    /// stops before: clients do not reach it any more.
+    /// stops before: clients do not reach it any more; or if nobody waits for the change any more:
+    /// an evicted client is told so when its requests have ended.
     pub(super) async fn locks_given_back(&self, waiter: Option<Waiter>, change: ChangeId) -> FsResult<()> {
         let Some(given_back) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
         let clock = &*self.seams.clock;
-        let mut given_back = pin!(self.unless_stopped(waiter, given_back));
+        let mut given_back = pin!(self.unless_left(waiter, given_back));
         if let Some(outcome) = clock::timeout_at(clock, clock.now() + SLOW, &mut given_back).await {
             return outcome;
         }
@@ -150,8 +151,8 @@ impl Mdt {
         }
     }
 
-    /// The same for what may take as long as another MDT is down: not longer than somebody waits
-    /// for the answer. `NoDevice` then, too: the client sends the request again, if it lives.
+    /// The same, not longer than somebody waits for the answer. `NoDevice` then, too: the client
+    /// sends the request again, if it lives and was not evicted.
     pub(super) async fn unless_left<T>(
         &self,
         waiter: Option<Waiter>,
@@ -244,11 +245,13 @@ impl Mdt {
     }
 
     /// The session of a client was ended here: it may serve from its cache until its lease ends.
-    pub(super) fn drop_cache_locks_after_lease(&self, client: ClientId) {
+    /// `None`: that is over.
+    pub(super) fn drop_cache_locks_after_lease(&self, client: ClientId) -> Option<Instant> {
         let clock = self.seams.clock.clone();
         let lease_end = self.revoker.clients().and_then(|clients| clients.lease_end(client));
         let (Some(lease_end), Some(mdt)) = (lease_end.filter(|end| *end > clock.now()), self.me.upgrade()) else {
-            return self.drop_cache_locks(client);
+            self.drop_cache_locks(client);
+            return None;
         };
         self.revoker.forget(client);
         // In a new session it gets others.
@@ -258,5 +261,6 @@ impl Mdt {
             mdt.drop_locks_up_to(client, last);
         };
         self.seams.spawn.spawn("lease_end", Box::pin(drop_them));
+        Some(lease_end)
     }
 }

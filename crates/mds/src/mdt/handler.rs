@@ -17,7 +17,7 @@ use rpc::{
     },
     stored_reply,
 };
-use rt::{BoxFuture, CpuKind};
+use rt::{BoxFuture, CpuKind, Instant};
 use types::{ClientId, FsError, FsResult, MdtIndex, ProtocolError, Slot, Xid};
 
 use super::{
@@ -102,6 +102,11 @@ impl Handler for Mdt {
         self.store.halt();
     }
 
+    /// Not with the id of a client that OSTs refuse: it would lose what it opens.
+    fn may_begin(&self, client: ClientId) -> bool {
+        !self.namespace().volatile.recovery.refused.contains(&client)
+    }
+
     fn may_resume(&self, client: ClientId) -> bool {
         self.namespace().volatile.recovery.in_good_standing(client)
     }
@@ -119,7 +124,7 @@ impl Handler for Mdt {
     fn session_ending(&self, event: SessionEvent) {
         match event {
             SessionEvent::Opened { .. } => {}
-            SessionEvent::Evicted(client) => self.drop_cache_locks_after_lease(client),
+            SessionEvent::Evicted(client) => drop(self.drop_cache_locks_after_lease(client)),
             SessionEvent::Closed(client) => self.drop_cache_locks(client),
         }
     }
@@ -144,8 +149,12 @@ impl Handler for Mdt {
                 }
                 // Once more for those of requests that still ran when the session began to end.
                 SessionEvent::Evicted(client) => {
-                    self.drop_cache_locks_after_lease(client);
-                    recovery::end_session_at_last(&self, client, Ending::Evicted).await;
+                    let lease_end = self.drop_cache_locks_after_lease(client);
+                    let ending = Ending::Evicted { is_leased: lease_end.is_some() };
+                    recovery::end_session_at_last(&self, client, ending).await;
+                    if let Some(lease_end) = lease_end {
+                        self.note_end_of_lease(client, lease_end);
+                    }
                 }
                 SessionEvent::Closed(client) => {
                     self.drop_cache_locks(client);
@@ -263,6 +272,18 @@ impl Mdt {
             self.fence(call.client, leave, layout).await?;
         }
         Ok(Served { reply, bulk: Bytes::new(), told })
+    }
+
+    /// Notes on disk that the lease of an evicted client has ended, when it has.
+    fn note_end_of_lease(self: &Arc<Self>, client: ClientId, lease_end: Instant) {
+        let mdt = self.clone();
+        let note = async move {
+            let wait = lease_end.since(mdt.seams.clock.now());
+            if mdt.pause(wait).await {
+                recovery::lease_ended(&mdt, client).await;
+            }
+        };
+        self.spawn("mdt_lease_end", note);
     }
 
     /// The answer to a request that is not executed: to a repetition; and to one that needs OSTs,

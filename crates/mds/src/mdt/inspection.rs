@@ -76,6 +76,13 @@ impl Mdt {
         outcome
     }
 
+    /// Whether this start changes nothing that the client may have cached in a former one, because
+    /// the client may still come back, or was evicted there and its lease may not have ended.
+    pub fn spares(&self, client: ClientId) -> bool {
+        let recovery = &self.namespace().volatile.recovery;
+        recovery.expected.contains(&client) || recovery.leased.contains(&client)
+    }
+
     /// What a client may cache of an inode by this lock; nothing if this MDT does not know the
     /// lock.
     pub fn cached_by_lock(&self, client: ClientId, inode: InodeNumber, handle: LockHandle) -> InodeBits {

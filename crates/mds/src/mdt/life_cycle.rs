@@ -126,6 +126,7 @@ impl Mdt {
         });
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
+        mdt.spawn("mdt_leases", recovery::end_leases(mdt.clone()));
         mdt.spawn("mdt_silent_clients", silent_clients::run(mdt.clone()));
         mdt.namespace().volatile.waiters.set_notices_max(mdt.options.notices_per_client_max);
         mdt.spawn("mdt_notices", notices::run(mdt.clone()));

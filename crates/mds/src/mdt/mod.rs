@@ -284,8 +284,10 @@ impl Mdt {
                     let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
-                Attempt::Blocked(Obstacle::Locks(change)) => self.locks_given_back(waiter, change).await?,
-                Attempt::Blocked(Obstacle::FormerClients(progress)) => self.unless_stopped(waiter, progress).await?,
+                Attempt::Blocked(Obstacle::Locks(change)) => Box::pin(self.locks_given_back(waiter, change)).await?,
+                Attempt::Blocked(Obstacle::FormerClients(progress)) => {
+                    Box::pin(self.unless_left(waiter, progress)).await?;
+                }
                 Attempt::Blocked(Obstacle::Peer(peer, progress)) => {
                     let until = *peers_until.get_or_insert_with(|| self.seams.clock.now() + PEER_WAIT);
                     Box::pin(self.progress_of_peer((peer, until), waiter, progress)).await?;

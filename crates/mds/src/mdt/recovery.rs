@@ -8,6 +8,10 @@
 //! tells all OSTs to refuse the client (a deferred operation); until those in use have confirmed
 //! it, the client's locks are kept, so that no other client reads or writes what a late write could
 //! still change.
+//!
+//! An evicted client may live, and serves from its cache until its lease ends. That is on disk with
+//! the end of its session: a start that finds such a client changes nothing that it may serve for
+//! the recovery window, which is no shorter than a lease.
 
 use std::{pin::pin, sync::Arc};
 
@@ -50,6 +54,42 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
         }
     }
     finish(&mdt).await;
+}
+
+/// Waits until the leases of clients that the former start evicted have ended.
+pub(crate) async fn end_leases(mdt: Arc<Mdt>) {
+    if mdt.namespace().volatile.recovery.leased.is_empty() {
+        return;
+    }
+    let (clock, spawn) = (mdt.seams.clock.clone(), mdt.seams.spawn.clone());
+    let mut stopping = mdt.stopping.subscribe();
+    tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+        () = beat::running_for(&*clock, &*spawn, mdt.options.recovery_window) => {}
+    }
+    let clients = mdt.namespace().volatile.recovery.leases_ended();
+    for client in clients {
+        if !lease_ended(&mdt, client).await {
+            return;
+        }
+    }
+}
+
+/// The lease of an evicted client has ended: a later start need not wait for that. False if the MDT
+/// stops before the store takes it.
+pub(crate) async fn lease_ended(mdt: &Arc<Mdt>, client: ClientId) -> bool {
+    loop {
+        match mdt.transact(mdt.principal.client(), |txn| sessions::lease_ended(txn, client)).await {
+            Ok(()) => return true,
+            Err(error) => {
+                tracing::error!(target = %mdt.name(), %client, %error, "cannot note the end of a lease, retrying");
+            }
+        }
+        if !mdt.pause(RETRY).await {
+            return false;
+        }
+    }
 }
 
 /// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
@@ -126,8 +166,11 @@ pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId, in_process: 
 pub(crate) enum Ending {
     /// Its client closed it, or it is gone and a new one follows.
     InOrder,
-    /// Its lease ran out. The connection ends, too.
-    Evicted,
+    /// Its lease ran out, or it was evicted before. The connection ends, too.
+    Evicted {
+        /// It may serve what it was granted until its lease ends; [`lease_ended`] is to follow.
+        is_leased: bool,
+    },
     /// Its client did not come back after a restart. It may have a connection, and learns from its
     /// next request.
     NotRecovered,
@@ -191,11 +234,18 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
 fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending: Ending) -> FsResult<()> {
     let fenced = namespace.transact(context, |txn| {
         let fence = ending != Ending::InOrder && sessions::may_write(txn, client);
-        sessions::forget(txn, client, fence)?;
+        if ending == Ending::InOrder {
+            sessions::lease_ended(txn, client)?;
+        }
+        sessions::forget(txn, client, (fence, ending == Ending::Evicted { is_leased: true }))?;
         Ok(fence)
     })?;
     let volatile = &mut namespace.volatile;
+    if ending == Ending::InOrder {
+        volatile.recovery.lease_ended(client);
+    }
     if fenced {
+        volatile.recovery.refused.insert(client);
         // Before an OST proxy can look: it may have told its OST by the time the kernel has the
         // batch.
         let told: Vec<OstIndex> = volatile.targets.active().collect();

@@ -58,7 +58,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
         link: Some(Link { parent: request.parent, name: request.name.clone() }),
     };
     if let Some((open, _)) = request.open {
-        txn.check_open_limit(OpenKey { client: txn.context.client, open })?;
+        txn.check_open_limit(OpenKey { client: txn.context.client, open }, None)?;
     }
     let mut inode = txn.make_inode(&directory, new)?;
     let target = NamedInode { name: request.name.clone(), inode: inode.number(), kind };
@@ -137,7 +137,7 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
         return Err(FsError::NotFound);
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
-    txn.check_open_limit(OpenKey { client: txn.context.client, open: request.open.0 })?;
+    txn.check_open_limit(OpenKey { client: txn.context.client, open: request.open.0 }, None)?;
     let (mode, umask) = (request.mode, request.umask);
     let new = NewInode { who, kind: &NodeKind::Regular, mode, umask, layout: None, link: None };
     let mut inode = txn.make_inode(&directory, new)?;
@@ -161,7 +161,9 @@ pub(crate) fn enter_again(
         known_size::open_for_write(&mut inode, false);
         txn.put_inode(&inode);
     }
+    let key = OpenKey { client: txn.context.client, open };
+    txn.check_limit_of_claimed_opens(key, inode.number())?;
     let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch), began: false };
-    txn.open_at_commit(OpenKey { client: txn.context.client, open }, file);
+    txn.open_at_commit(key, file);
     Ok(())
 }

@@ -63,7 +63,7 @@ pub(crate) fn open_inode(
     // A repeated request is for a file that is already open here: the open that holds writers off
     // waits for this client.
     let key = OpenKey { client: txn.context.client, open };
-    txn.check_open_limit(key)?;
+    txn.check_open_limit(key, Some(inode.number()))?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
     let must_wait = txn.volatile.is_layout_changing(inode.number())
         || (changes && !again && txn.volatile.must_wait(inode.number(), key.client));

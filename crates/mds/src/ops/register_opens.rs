@@ -28,7 +28,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &RegisterOpens) -> FsResul
         let may_be_open = is_unasked && txn.volatile.may_open_unasked(client, *inode);
         // One that cannot be taken must not fail the others: the client would never be done.
         let exists = matches!(txn.find_inode(*inode), Ok(Some(_)));
-        if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key).is_err() {
+        if !may_be_open || !exists || txn.check_limit_of_claimed_opens(key, *inode).is_err() {
             tracing::warn!(%client, %inode, may_be_open, exists, "rejected an open made without a request");
             refused.lost.push(*inode);
             continue;

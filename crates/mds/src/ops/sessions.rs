@@ -12,8 +12,9 @@ use crate::{
     opens::{OpenFile, OpenKey},
     options::ProcessId,
     tables::{
-        REPLIES, SESSIONS,
+        EVICTED, REPLIES, SESSIONS,
         deferred_log::DeferredOperation,
+        evicted::EvictedRecord,
         inode::InodeData,
         session::{self, SessionRecord},
     },
@@ -39,17 +40,42 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId, process: Option
     Ok(())
 }
 
-/// Forgets a session and its replies. With `fence`, all OSTs are told to refuse the client.
-pub(crate) fn forget(txn: &mut Transaction<'_>, client: ClientId, fence: bool) -> FsResult<()> {
+/// Forgets a session and its replies. With `is_refused`, all OSTs are told to refuse the client;
+/// with `is_leased`, it may serve what it was granted until [`lease_ended`].
+pub(crate) fn forget(
+    txn: &mut Transaction<'_>,
+    client: ClientId,
+    (is_refused, is_leased): (bool, bool),
+) -> FsResult<()> {
     txn.release_space();
     let key = session::session_key(client);
+    if is_refused || is_leased {
+        // It may have begun to end before: what was open then is closed.
+        let before = txn.get(EVICTED, &key)?.map(|value| EvictedRecord::decode(&value)).transpose()?;
+        let is_refused = is_refused || before.is_some_and(|before| before.is_refused);
+        let record = EvictedRecord { is_refused, is_leased, time: txn.now() };
+        txn.put(EVICTED, key.clone(), record.encode());
+    }
     if txn.get(SESSIONS, &key)?.is_some() {
         txn.delete(SESSIONS, key.clone());
     }
     txn.delete_prefix(REPLIES, &key)?;
-    if fence {
+    if is_refused {
         let osts: Vec<_> = txn.volatile.targets.views().map(|(ost, _)| ost).collect();
         osts.into_iter().for_each(|ost| txn.tell(ost, DeferredOperation::Evict(client)));
+    }
+    Ok(())
+}
+
+/// The lease of an evicted client has ended.
+pub(crate) fn lease_ended(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<()> {
+    let key = session::session_key(client);
+    let Some(value) = txn.get(EVICTED, &key)? else { return Ok(()) };
+    let record = EvictedRecord::decode(&value)?;
+    txn.release_space();
+    match record.is_refused {
+        true => txn.put(EVICTED, key, EvictedRecord { is_leased: false, ..record }.encode()),
+        false => txn.delete(EVICTED, key),
     }
     Ok(())
 }
@@ -165,7 +191,7 @@ fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, fla
     let known = txn.find_inode(inode)?.is_some();
     if known {
         let key = OpenKey { client: txn.context.client, open };
-        txn.check_limit_of_claimed_opens(key)?;
+        txn.check_limit_of_claimed_opens(key, inode)?;
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None, began: false });
     }
     Ok(known)

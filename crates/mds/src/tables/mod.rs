@@ -22,6 +22,7 @@
 //! | PREPARED | operation of another MDT | what is promised for it ([`prepared`]) |
 //! | DECISIONS | MDT, sequence | what it is to carry out ([`decision`]) |
 //! | APPLIED | MDT | how far its decisions are carried out here ([`applied`]) |
+//! | EVICTED | client | what holds of a client that was evicted ([`evicted`]) |
 
 pub mod applied;
 pub mod codec;
@@ -30,6 +31,7 @@ pub mod data;
 pub mod decision;
 pub mod deferred_log;
 pub mod entry;
+pub mod evicted;
 pub mod inode;
 mod layout;
 pub mod link;
@@ -66,8 +68,10 @@ pub const PREPARED: Table = Table(11);
 pub const DECISIONS: Table = Table(12);
 /// Decisions of other MDTs that were carried out.
 pub const APPLIED: Table = Table(13);
+/// Clients that were evicted and may live.
+pub const EVICTED: Table = Table(14);
 /// All of them, with their names, for tools that decode a store.
-pub const ALL: [(Table, &str); 13] = [
+pub const ALL: [(Table, &str); 14] = [
     (INODES, "inodes"),
     (ENTRIES, "entries"),
     (LINKS, "links"),
@@ -81,6 +85,7 @@ pub const ALL: [(Table, &str); 13] = [
     (PREPARED, "prepared"),
     (DECISIONS, "decisions"),
     (APPLIED, "applied"),
+    (EVICTED, "evicted"),
 ];
 
 /// The first key after all keys that start with `prefix`; `None` if there is none.

@@ -256,14 +256,14 @@ impl<'n> Transaction<'n> {
         self.changes.operations.len() >= OPERATIONS_LARGE
     }
 
-    /// Fails if this open would be one too many.
-    pub fn check_open_limit(&self, key: OpenKey) -> FsResult<()> {
-        self.volatile.opens.check_limit(self.target, key)
+    /// Fails if this open, of an inode or of a new one, would be one too many.
+    pub fn check_open_limit(&self, key: OpenKey, inode: Option<InodeNumber>) -> FsResult<()> {
+        self.volatile.opens.check_limit(self.target, key, inode)
     }
 
     /// The same for an open that the client has already.
-    pub fn check_limit_of_claimed_opens(&self, key: OpenKey) -> FsResult<()> {
-        self.volatile.opens.check_limit_of_claimed(self.target, key)
+    pub fn check_limit_of_claimed_opens(&self, key: OpenKey, inode: InodeNumber) -> FsResult<()> {
+        self.volatile.opens.check_limit_of_claimed(self.target, key, inode)
     }
 
     /// The open exists once the batch is applied.

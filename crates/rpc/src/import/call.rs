@@ -266,7 +266,7 @@ impl Import {
         let mut guarded = self.inner.guarded.lock();
         let Guarded { core, link, closing, .. } = &mut *guarded;
         if *closing {
-            return Entry::Failed(core.unreachable(started, started));
+            return Entry::Failed(core.gone(started, started));
         }
         if let Some(refused) = &core.refused {
             return Entry::Failed(refused.clone());
@@ -431,7 +431,7 @@ impl Import {
 impl Inner {
     /// What a caller is told that gives up now.
     fn gave_up(&self, started: Instant) -> FsError {
-        self.guarded.lock().core.unreachable(self.now(), started)
+        self.guarded.lock().core.gone(self.now(), started)
     }
 
     /// An in-process link turned out to be dead, or its session to be gone.

@@ -173,6 +173,7 @@ impl Completion {
 }
 
 /// What a received frame means.
+#[allow(clippy::large_enum_variant, reason = "almost all are completions, and none is kept")]
 pub(super) enum Received {
     /// Nothing to do: a late copy, or a note that was taken.
     Nothing,
@@ -180,8 +181,8 @@ pub(super) enum Received {
     Earlier,
     /// A call is over.
     Complete(Completion),
-    /// A call is over, and so is the session.
-    Evicted(Completion),
+    /// The session is gone, which all callers are to be told.
+    Evicted,
     /// The target makes a request, which is to be answered.
     Callback(FrameHeader, ClientRequest),
     /// The target makes a request again that was answered.
@@ -285,6 +286,11 @@ impl Core {
         let seconds = u32::try_from(now.since(started).as_secs()).unwrap_or(u32::MAX);
         let cause = self.trouble.cause().map(ToString::to_string);
         FsError::Unreachable { target: self.target.to_string(), seconds, cause }
+    }
+
+    /// What a caller is told when the import is closed, or when it gives up.
+    pub(super) fn gone(&self, now: Instant, started: Instant) -> FsError {
+        self.refused.clone().unwrap_or_else(|| self.unreachable(now, started))
     }
 
     /// Takes a slot for a call.
@@ -418,11 +424,18 @@ impl Core {
         if header.flags & frame_flag::EXPIRED != 0 {
             return self.expired(now, slot, busy_jitter);
         }
+        let result = match decode_result(request.opcode, &frame) {
+            Ok(Err(FsError::Evicted)) => {
+                self.counters.failed(request.opcode);
+                return Received::Evicted;
+            }
+            result => result,
+        };
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         self.renewed = self.renewed.max(Some(request.sent));
         self.counters.answered(request.opcode, now.since(request.started), now.since(request.sent));
-        let result = match decode_result(request.opcode, &frame) {
+        let result = match result {
             Ok(Ok((reply, extension))) => {
                 self.counters.acknowledged(&extension);
                 Ok(Answered { reply, bulk: frame.bulk, extension, era: self.era, connection: request.connection })
@@ -436,9 +449,7 @@ impl Core {
         if result.is_err() {
             self.counters.failed(request.opcode);
         }
-        let evicted = matches!(result, Err(FsError::Evicted));
-        let completion = request.complete(result);
-        if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
+        Received::Complete(request.complete(result))
     }
 
     /// The target makes a request.

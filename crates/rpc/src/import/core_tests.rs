@@ -225,15 +225,13 @@ fn an_eviction_tells_every_caller() {
     let sent = send(&mut core, START, Purpose::Ordinary);
     let other = send(&mut core, START, Purpose::Ordinary);
     let error = codec::encode(&FsError::Evicted).unwrap();
-    let Received::Evicted(completion) = core.receive(START, answer(&sent.frame, frame_flag::ERROR, error), 0) else {
-        panic!("an eviction")
-    };
-    assert_eq!(completion.result, Err(FsError::Evicted));
-    assert_eq!(core.evicted().len(), 1);
+    let received = core.receive(START, answer(&sent.frame, frame_flag::ERROR, error), 0);
+    assert!(matches!(received, Received::Evicted), "an eviction");
+    assert_eq!(core.evicted().len(), 2, "also the one whose request was answered");
     assert_eq!((core.session, core.state), (None, ImportState::Evicted));
-    assert_eq!(core.slots.used(), 1);
+    assert_eq!(core.slots.used(), 2);
     drop(other);
-    assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary]);
+    assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary, Purpose::Ordinary]);
     assert!(core.full(START, 7, None).is_empty(), "nothing of the old session goes out in the new one");
 }
 

@@ -94,6 +94,8 @@ async fn keep_connected(inner: &Arc<Inner>) {
             match now {
                 End::Closing => return,
                 End::Readdressed => break,
+                // It ends its session itself.
+                End::Evicted if inner.guarded.lock().leaving => return,
                 End::Evicted => inner.evict(),
                 End::Refused(error) if others_left => inner.lost(Cause::Other(error.to_string()), worked),
                 End::Refused(error) => inner.refuse(error),
@@ -118,7 +120,8 @@ async fn told(inner: &Arc<Inner>) -> End {
         {
             let mut guarded = inner.guarded.lock();
             let link_lost = std::mem::take(&mut guarded.link_lost);
-            if guarded.closing {
+            let is_over = guarded.ends_with_session && guarded.core.session.is_none();
+            if guarded.closing || is_over {
                 return End::Closing;
             }
             if std::mem::take(&mut guarded.session_lost) {
@@ -435,16 +438,16 @@ impl Inner {
         }
     }
 
-    /// The session is gone: tells the callers, then the hook.
+    /// The session is gone: tells the hook, then the callers, which may ask again at once.
     fn evict(&self) {
         tracing::warn!(target = %self.target, client = %self.principal.client, "evicted by the server");
         let callers = self.guarded.lock().core.evicted();
+        if let Some(recovery) = &self.recovery {
+            recovery.evicted();
+        }
         for caller in callers {
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(FsError::Evicted));
-        }
-        if let Some(recovery) = &self.recovery {
-            recovery.evicted();
         }
     }
 
@@ -484,6 +487,9 @@ impl Inner {
             let mut guarded = self.guarded.lock();
             guarded.closing = true;
             guarded.link = None;
+            if guarded.ends_with_session {
+                guarded.core.refused = Some(FsError::Evicted);
+            }
             guarded.core.state = ImportState::Closed;
             guarded.core.abandon_all()
         };
@@ -495,7 +501,7 @@ impl Inner {
         self.control.close();
         self.changed.notify_waiters();
         for caller in callers {
-            let error = self.guarded.lock().core.unreachable(now, now);
+            let error = self.guarded.lock().core.gone(now, now);
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));
         }

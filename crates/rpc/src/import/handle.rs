@@ -51,8 +51,8 @@ pub trait Recovery: Send + Sync {
         None
     }
 
-    /// The server evicted this client: everything that was open there is lost. Comes before any
-    /// call of the new session.
+    /// The server evicted this client: everything that was open there is lost. Comes before the
+    /// callers of outstanding requests are told, and before any call of the new session.
     fn evicted(&self) {}
 
     /// The server makes a request to this client ([`CallbackHandler`]).
@@ -309,11 +309,20 @@ impl Import {
         guarded.core.counters.snapshot(guarded.core.slots.used())
     }
 
+    /// The principal of this side has ended: no new session begins. Outstanding calls are answered
+    /// in the present session, if it lives; with its end they and all later ones fail with
+    /// [`FsError::Evicted`](types::FsError::Evicted), and the import is closed.
+    pub fn end_with_session(&self) {
+        self.inner.guarded.lock().ends_with_session = true;
+        self.inner.wake.notify_one();
+    }
+
     /// Ends the session, if the server can be reached, and the connection. Outstanding and later
     /// calls fail with [`FsError::Unreachable`](types::FsError::Unreachable).
     pub async fn close(&self) {
         let disconnect = self.inner.family.map(Family::disconnect);
         if let (ImportState::Full, Some(disconnect)) = (self.state(), disconnect) {
+            self.inner.guarded.lock().leaving = true;
             let deadline = self.inner.now() + self.inner.options.connect_timeout;
             let call = self.call(disconnect);
             match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {

@@ -40,6 +40,10 @@ pub(super) struct Guarded {
     /// Calls could go out since the last disconnection.
     pub(super) worked: bool,
     pub(super) closing: bool,
+    /// It is closed with its session: no other one begins.
+    pub(super) ends_with_session: bool,
+    /// The session is being ended: one that is found gone is not replaced.
+    pub(super) leaving: bool,
     /// Wanted `max_rpcs_in_flight`, as the tuner or somebody else chose it.
     pub(super) wanted: u16,
     /// The most that the tuner may choose, and what is wanted without it.

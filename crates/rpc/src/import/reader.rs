@@ -119,10 +119,8 @@ impl Reader {
                 inner.complete(completion);
                 follower.map(Stop::Move)
             }
-            Received::Evicted(completion) => {
-                inner.complete(completion);
-                Some(Stop::End(End::Evicted))
-            }
+            // Its caller hears of it with all others.
+            Received::Evicted => Some(Stop::End(End::Evicted)),
             Received::Callback(header, request) => {
                 let work = answer_callback(self.inner.clone(), self.sender.clone(), header, request);
                 inner.seams.spawn.spawn("callback", Box::pin(work));

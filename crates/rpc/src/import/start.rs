@@ -47,6 +47,8 @@ impl Import {
             session_lost: false,
             worked: false,
             closing: false,
+            ends_with_session: false,
+            leaving: false,
             wanted: permits,
             wanted_max: permits,
             waiting: Waiting::default(),

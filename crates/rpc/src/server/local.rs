@@ -59,10 +59,10 @@ pub(crate) enum LocalOutcome {
     Answered(Answer),
     /// It was not executed: the service's queue is full.
     Busy(Request, Bytes),
-    /// It was not executed: the session was evicted or closed.
+    /// It was not executed, and has ended: the session was evicted or closed.
     Gone,
-    /// It was not executed: the server stops, or a newer connection of this client replaced this
-    /// one.
+    /// It was not executed: the server stops, the session ends, or a newer connection of this
+    /// client replaced this one.
     Disconnected(Request, Bytes),
 }
 
@@ -170,6 +170,11 @@ impl LocalLink {
             Outcome::Panicked => {
                 target.detach_all();
                 return LocalOutcome::Answered(Answer::new(Err(target.panic_error(opcode))));
+            }
+            // Its session ends, or another connection of this client waited for it.
+            Outcome::Unanswered if !target.is_stopping() => {
+                cell.until(|session| (session.phase() != Phase::Ending).then_some(())).await;
+                return LocalOutcome::Gone;
             }
             // Nothing was kept of it to be sent to the target's next start.
             Outcome::Unanswered => {

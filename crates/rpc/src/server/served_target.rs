@@ -218,6 +218,9 @@ impl ServedTarget {
                 }
                 (plan, Some(cell))
             }
+            None if !connect.resume && !self.handler.may_begin(connect.client) => {
+                (ConnectPlan::Refuse(FsError::Evicted), None)
+            }
             None => {
                 let resumable = match connect.resume && self.handler.may_resume(connect.client) {
                     true if self.handler.stores_replies_of_sessions_that_ended() => Resumable::All,

@@ -67,7 +67,8 @@ pub enum Phase {
     Opening,
     /// Requests are executed.
     Open,
-    /// It was evicted or closed: requests are refused, those running are waited for.
+    /// It was evicted or closed: no requests begin, those running are waited for, and the client is
+    /// told nothing.
     Ending,
     /// The target has been told; the session is forgotten.
     Ended,
@@ -228,8 +229,12 @@ impl Session {
         xid: Xid,
         deadline: Option<Instant>,
     ) -> Arrival {
-        if self.phase != Phase::Open {
-            return Arrival::Gone;
+        match self.phase {
+            Phase::Open => {}
+            // Some of its requests may still run: nobody is told that the session is gone before
+            // the last of them has ended. The end of the connection tells, or a later copy.
+            Phase::Ending => return Arrival::Ignore,
+            Phase::Opening | Phase::Ended => return Arrival::Gone,
         }
         if generation != self.generation {
             return Arrival::Ignore;

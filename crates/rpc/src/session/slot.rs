@@ -33,7 +33,7 @@ pub enum Arrival {
     Busy,
     /// Tell the client that it came too late: it is not executed, now or ever.
     Expired,
-    /// Drop it: a late copy, or from an older connection.
+    /// Drop it: a late copy, or from an older connection, or from a session that ends.
     Ignore,
     /// The session ended; tell the client that it was evicted.
     Gone,

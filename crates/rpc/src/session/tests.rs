@@ -129,10 +129,15 @@ fn requests_of_a_session_that_ends_or_connects_again_are_not_held_back() {
 }
 
 #[test]
-fn an_ending_session_executes_nothing() {
+fn an_ending_session_executes_nothing_and_tells_so_once_its_requests_have_ended() {
     let mut session = open(1);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Execute);
     session.end();
-    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Gone);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1), None), Arrival::Ignore);
+    assert_eq!(plan(Some(&mut session), &connect(2, true, HERE)), ConnectPlan::Wait);
+    assert!(session.finish(Slot(0), Xid(1), None));
+    session.ended();
+    assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1), None), Arrival::Gone);
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct Counter {
     pub extension: Mutex<RequestExtension>,
     /// Connections that began.
     pub begun: AtomicUsize,
+    /// Sessions that have begun to end.
+    pub ending: AtomicUsize,
     /// Requests that entered the handler.
     pub entered: AtomicUsize,
     /// `GetAttributes`, `SetLock`, `ChangeData` and `RemoveXattr` wait for a permit of this.
@@ -59,6 +61,8 @@ pub struct Counter {
     pub yields: usize,
     /// Clients that may resume after a restart; `None`: all.
     pub known: Option<Vec<ClientId>>,
+    /// Clients that begin no session.
+    pub refused: Vec<ClientId>,
     pub era: u64,
     /// Repetitions of what a former start executed are answered by the handler.
     pub answers_repetitions: bool,
@@ -78,11 +82,13 @@ impl Counter {
             reads: AtomicU64::new(0),
             extension: Mutex::default(),
             begun: AtomicUsize::new(0),
+            ending: AtomicUsize::new(0),
             entered: AtomicUsize::new(0),
             gate: Semaphore::new(0),
             events_gate: None,
             yields: 0,
             known: None,
+            refused: Vec::new(),
             era: 0,
             answers_repetitions: false,
             holds_pings: false,
@@ -191,6 +197,14 @@ impl Handler for Counter {
 
     fn may_resume(&self, client: ClientId) -> bool {
         self.known.as_ref().is_none_or(|known| known.contains(&client))
+    }
+
+    fn may_begin(&self, client: ClientId) -> bool {
+        !self.refused.contains(&client)
+    }
+
+    fn session_ending(&self, _: SessionEvent) {
+        self.ending.fetch_add(1, Ordering::SeqCst);
     }
 
     fn connection_begun(&self, _: ClientId) {

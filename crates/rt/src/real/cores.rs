@@ -97,8 +97,10 @@ impl Cores {
             processors,
         });
         let identity = Arc::as_ptr(&shared) as usize;
+        let (running, all_stopped) = std::sync::mpsc::channel::<Infallible>();
+        let all_stopped = Arc::new(Mutex::new(all_stopped));
         for (index, runtime) in runtimes.into_iter().enumerate() {
-            let mut stopped = stopped.clone();
+            let (mut stopped, running, all_stopped) = (stopped.clone(), running.clone(), all_stopped.clone());
             let processor = shared.processors.get(index).copied();
             let thread = std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
                 PLACE.set(Some((identity, index)));
@@ -107,6 +109,10 @@ impl Cores {
                 // An error means that the sender is gone, and with it all code that could have
                 // spawned tasks.
                 let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
+                // A task may have begun on another core and wait for a timer of that core, which
+                // fires when its runtime ends. So no runtime ends while a core still polls.
+                drop(running);
+                let _ = all_stopped.lock().recv();
                 runtime.shutdown_timeout(LOOKUP_TIMEOUT);
             })?;
             shared.threads.lock().push(thread);
@@ -295,6 +301,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::contain;
 
     fn thread_name() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
@@ -398,6 +405,33 @@ mod tests {
         cores.shutdown();
         told.try_recv().expect("the task was dropped before shutdown returned");
         cores.shutdown();
+    }
+
+    #[test]
+    fn tasks_with_timers_of_another_core_are_not_polled_after_its_end() {
+        const TASKS: usize = 100;
+        const FAR: Duration = Duration::from_secs(3600);
+        for _ in 0..20 {
+            let cores = Cores::start(2).unwrap();
+            let sleeps = cores.block_on(async { [(); TASKS].map(|()| Box::pin(tokio::time::sleep(FAR))) });
+            // Not the one whose timers these are.
+            let other = cores.index_for_this_thread() + 1;
+            let (tell, told) = mpsc::channel();
+            for sleep in sleeps {
+                let tell = tell.clone();
+                let task = async move {
+                    tell.send("begins").unwrap();
+                    if contain::Contained::new(None, sleep).await.is_err() {
+                        tell.send("panicked").unwrap();
+                    }
+                };
+                cores.spawn_on(other, "waits for a timer of another core", Box::pin(task));
+            }
+            drop(tell);
+            (0..TASKS).for_each(|_| assert_eq!(told.recv().unwrap(), "begins"));
+            cores.shutdown();
+            assert!(told.recv().is_err(), "a task panicked");
+        }
     }
 
     #[test]

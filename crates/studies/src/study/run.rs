@@ -369,6 +369,7 @@ pub(crate) fn settings() -> Settings {
     let timeout = Duration::from_secs(100_000);
     Settings {
         lease: timeout,
+        lock_timeout: timeout,
         import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         ost: OstOptions::default(),

@@ -3,10 +3,13 @@
 //!
 //! Each client does one operation after the other. An order explains a history if each operation
 //! takes effect at one moment between its beginning and its end, and all of them have the outcomes
-//! that they had. The search goes through all positions of all clients, breadth first, and keeps
-//! the states that are possible at each: there are few, since few names are fought over.
+//! that they had. An operation of unknown outcome, whose client was evicted meanwhile, took effect
+//! then or not at all. The search goes through all positions of all clients, breadth first, and
+//! keeps the states that are possible at each: there are few, since few names are fought over.
 
 use std::collections::BTreeSet;
+
+use types::InodeNumber;
 
 use super::state::{Operation, Outcome, State};
 
@@ -30,12 +33,14 @@ pub type History = Vec<Vec<Event>>;
 type Position = (Vec<usize>, State);
 
 /// The states in which a history may leave what was in one of these states before; none: no order
-/// explains it. Also how many operations could be explained at most.
-pub fn explain(history: &History, before: &BTreeSet<State>) -> (BTreeSet<State>, usize) {
+/// explains it. Also how many operations could be explained at most. `known`: files that there were
+/// before.
+pub fn explain(history: &History, before: &BTreeSet<State>, known: &BTreeSet<InodeNumber>) -> (BTreeSet<State>, usize) {
+    let created = possibly_created(history, known);
     let total: usize = history.iter().map(Vec::len).sum();
     let mut reached: BTreeSet<Position> = before.iter().map(|state| (vec![0; history.len()], state.clone())).collect();
     for explained in 0..total {
-        let next: BTreeSet<Position> = reached.iter().flat_map(|position| steps(history, position)).collect();
+        let next: BTreeSet<Position> = reached.iter().flat_map(|position| steps(history, position, &created)).collect();
         if next.is_empty() {
             return (BTreeSet::new(), explained);
         }
@@ -44,8 +49,28 @@ pub fn explain(history: &History, before: &BTreeSet<State>) -> (BTreeSet<State>,
     (reached.into_iter().map(|(_, state)| state).collect(), total)
 }
 
+/// Files that a creation of unknown outcome may have made: those that were seen for the first time
+/// and that no client was told to have made; and for each such creation one that was never seen,
+/// because it was removed before.
+fn possibly_created(history: &History, known: &BTreeSet<InodeNumber>) -> BTreeSet<InodeNumber> {
+    let (mut seen, mut made, mut unknown) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for Event { operation, outcome, .. } in history.iter().flatten() {
+        seen.extend(outcome.files());
+        match (operation, outcome) {
+            (Operation::Create(..), Outcome::Unknown) => unknown += 1,
+            (Operation::Create(..), Outcome::Shown(shown)) => drop(made.insert(shown.inode)),
+            _ => {}
+        }
+    }
+    if unknown == 0 {
+        return BTreeSet::new();
+    }
+    let never_seen = (0..unknown).map(|number| InodeNumber(u64::MAX - number));
+    seen.into_iter().filter(|inode| !known.contains(inode) && !made.contains(inode)).chain(never_seen).collect()
+}
+
 /// Where one more operation leads.
-fn steps(history: &History, (done, state): &Position) -> Vec<Position> {
+fn steps(history: &History, (done, state): &Position, created: &BTreeSet<InodeNumber>) -> Vec<Position> {
     let next = |client: usize| history[client].get(done[client]);
     let mut reached = Vec::new();
     for client in 0..history.len() {
@@ -55,7 +80,7 @@ fn steps(history: &History, (done, state): &Position) -> Vec<Position> {
         if is_late {
             continue;
         }
-        if let Some(after) = state.after(&event.operation, &event.outcome) {
+        for after in state.after(&event.operation, &event.outcome, created) {
             let mut done = done.clone();
             done[client] += 1;
             reached.push((done, after));
@@ -84,7 +109,7 @@ mod tests {
     }
 
     fn explains(history: History) -> bool {
-        !explain(&history, &[State::default()].into()).0.is_empty()
+        !explain(&history, &[State::default()].into(), &BTreeSet::new()).0.is_empty()
     }
 
     fn created() -> Event {
@@ -123,6 +148,37 @@ mod tests {
         let all = |last| vec![vec![created(), link.clone(), rename.clone(), unlink.clone(), last]];
         assert!(explains(all(list(vec![(0, FILE)]))), "a rename between two names of a file does nothing");
         assert!(!explains(all(list(vec![]))));
+    }
+
+    #[test]
+    fn what_an_evicted_client_began_was_done_then_or_never() {
+        let unlink = |outcome| event(Operation::Unlink(NAME), outcome, (5, 8));
+        let look = |outcome, begun| event(Operation::Look(NAME), outcome, (begun, begun + 1));
+        let missing = |begun| look(Outcome::Failed(FsError::NotFound), begun);
+        let found = |begun| look(shown(0o600, 1), begun);
+        let all = |unlinked, looks: &[Event]| vec![vec![created(), unlink(unlinked)], looks.to_vec()];
+        for looks in [[missing(6), missing(10)], [found(6), missing(10)], [found(6), found(10)], [found(10), found(12)]]
+        {
+            assert!(explains(all(Outcome::Unknown, &looks)), "{looks:?}");
+        }
+        assert!(!explains(all(Outcome::Unknown, &[found(10), missing(12)])), "later");
+        assert!(!explains(all(Outcome::Unknown, &[missing(10), found(12)])), "undone");
+        assert!(!explains(all(Outcome::Done, &[found(10), found(12)])), "it was told that it was done");
+    }
+
+    #[test]
+    fn a_file_that_an_evicted_client_made_is_a_new_one() {
+        let create = event(Operation::Create(NAME, 0o600), Outcome::Unknown, (1, 4));
+        let look = |outcome, begun| event(Operation::Look(NAME), outcome, (begun, begun + 1));
+        let other = Outcome::Shown(Shown { inode: InodeNumber(0x101), mode: 0o600, links: 1 });
+        assert!(explains(vec![vec![create.clone()], vec![look(shown(0o600, 1), 5)]]));
+        assert!(!explains(vec![vec![create.clone()], vec![look(shown(0o644, 1), 5)]]), "its mode");
+        assert!(!explains(vec![vec![create.clone()], vec![look(shown(0o600, 1), 5), look(other, 7)]]), "one file");
+        let unlink = event(Operation::Unlink(NAME), Outcome::Done, (5, 6));
+        assert!(explains(vec![vec![create.clone()], vec![unlink]]), "it was never seen");
+        let history = vec![vec![create, look(shown(0o600, 1), 5)]];
+        let (possible, _) = explain(&history, &[State::default()].into(), &[FILE].into());
+        assert!(possible.is_empty(), "it was there before");
     }
 
     #[test]

@@ -6,8 +6,10 @@
 //! What clients were told must fit one order of all operations ([`history`]). The states that are
 //! possible at the end of a round are where the next one begins, with caches as they are.
 //!
-//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time
-//! to drop what is withdrawn.
+//! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time to
+//! drop what is withdrawn. In every other seed living clients are evicted, also for that: then an
+//! operation may fail because its session has ended, and was done or not. After a round in which
+//! that happened, a client lists what there is.
 
 mod history;
 mod state;
@@ -65,6 +67,7 @@ struct Fighter {
     file_system: Arc<FileSystem>,
     directories: Vec<InodeNumber>,
     upper: Option<Arc<UpperCopies>>,
+    may_be_evicted: bool,
     random: Random,
     /// Files that this client has seen, the last ones.
     known: Mutex<Vec<InodeNumber>>,
@@ -85,15 +88,16 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         let (directories, moments) = (directories.clone(), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
         let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
-        let fighter = Fighter { file_system, directories, upper, random, known, moments, simulation };
+        let may_be_evicted = plan.evictions;
+        let fighter = Fighter { file_system, directories, upper, may_be_evicted, random, known, moments, simulation };
         (client, Arc::new(fighter))
     };
     let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
-    let mut possible: BTreeSet<State> = [State::default()].into();
+    let (mut possible, mut known) = (BTreeSet::from([State::default()]), BTreeSet::new());
     let (mut chaos, mut faults) = (Chaos::begin(cluster, plan), 0);
     for number in 0..operations.div_ceil(ROUND) {
         let mut round = Box::pin(play(cluster, &fighters));
-        let history = match cluster.within(TIMEOUT, round.as_mut()).await {
+        let mut history = match cluster.within(TIMEOUT, round.as_mut()).await {
             Some(history) => history?,
             None => {
                 faults += chaos.end().await?;
@@ -102,7 +106,10 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
                 history
             }
         };
-        let (after, explained) = explain(&history, &possible);
+        if history.iter().flatten().any(|event| event.outcome == Outcome::Unknown) {
+            history[0].extend(list_all(cluster, &fighters).await?);
+        }
+        let (after, explained) = explain(&history, &possible, &known);
         if after.is_empty() {
             return Err(format!(
                 "round {number}: no order explains more than {explained} of these answers\n  before: {possible:?}\n{}",
@@ -110,6 +117,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             ));
         }
         cluster.log().event("lab", format_args!("round {number}: {} states are possible", after.len()));
+        known.extend(history.iter().flatten().flat_map(|event| event.outcome.files()));
         possible = after;
     }
     faults += chaos.end().await?;
@@ -158,6 +166,25 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
     Ok(history)
 }
 
+/// What there is once a round is over, as the first client sees it.
+async fn list_all(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Result<Vec<Event>, String> {
+    let (client, fighter) = fighters.iter().next().ok_or("no client is there to look")?;
+    let fighter = fighter.clone();
+    let list = async move {
+        let mut events = Vec::new();
+        for directory in 0..DIRECTORIES {
+            let mut event = fighter.told(Operation::List(directory)).await;
+            while event.outcome == Outcome::Unknown {
+                event = fighter.told(Operation::List(directory)).await;
+            }
+            events.push(event);
+        }
+        events
+    };
+    let listed = cluster.on_client(*client, list).await;
+    listed.ok_or_else(|| "a client died in a workload that kills none".to_owned())
+}
+
 /// A history in words, in the order in which operations began.
 fn told(history: &History, directories: &[InodeNumber]) -> String {
     let mut events: Vec<(usize, &Event)> = history
@@ -175,9 +202,15 @@ fn told(history: &History, directories: &[InodeNumber]) -> String {
 
 impl Fighter {
     async fn next(&self) -> Event {
-        let operation = self.choose();
-        let begun = self.moments.fetch_add(1, Ordering::Relaxed);
+        self.told(self.choose()).await
+    }
+
+    /// Does an operation.
+    async fn told(&self, operation: Operation) -> Event {
+        let (begun, client) = (self.moments.fetch_add(1, Ordering::Relaxed), self.file_system.client_id());
         let outcome = self.execute(&operation).await.unwrap_or_else(Outcome::Failed);
+        let is_lost = outcome == Outcome::Failed(FsError::Stale) && self.file_system.client_id() != client;
+        let outcome = if is_lost && self.may_be_evicted { Outcome::Unknown } else { outcome };
         let ended = self.moments.fetch_add(1, Ordering::Relaxed);
         if let Outcome::Shown(shown) = &outcome {
             let mut known = self.known.lock();

@@ -4,7 +4,7 @@
 //! Inodes have the numbers that the file system gave them: a number is never used again, so it
 //! tells which creation an answer is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{FsError, InodeNumber};
 
@@ -58,6 +58,19 @@ pub enum Outcome {
     Names(Vec<(u8, InodeNumber)>),
     /// An error.
     Failed(FsError),
+    /// That its session has ended: it was done or not.
+    Unknown,
+}
+
+impl Outcome {
+    /// The files that it shows.
+    pub fn files(&self) -> Vec<InodeNumber> {
+        match self {
+            Outcome::Shown(shown) => vec![shown.inode],
+            Outcome::Names(names) => names.iter().map(|(_, inode)| *inode).collect(),
+            Outcome::Done | Outcome::Failed(_) | Outcome::Unknown => Vec::new(),
+        }
+    }
 }
 
 /// Everything there is.
@@ -69,15 +82,34 @@ pub struct State {
 }
 
 impl State {
-    /// The state after an operation, if it may have had this outcome in this state.
-    pub fn after(&self, operation: &Operation, outcome: &Outcome) -> Option<State> {
-        let mut next = self.clone();
-        let expected = next.execute(operation, outcome);
-        (expected == *outcome).then_some(next)
+    /// The states after an operation, if it may have had this outcome in this state. `created`:
+    /// files that a creation of unknown outcome may have made.
+    pub fn after(&self, operation: &Operation, outcome: &Outcome, created: &BTreeSet<InodeNumber>) -> Vec<State> {
+        match (outcome, operation) {
+            (Outcome::Unknown, Operation::Create(_, mode)) => {
+                let made = |inode| Outcome::Shown(Shown { inode, mode: *mode, links: 1 });
+                let with = created.iter().filter_map(|inode| self.once_done(operation, &made(*inode)));
+                with.chain([self.clone()]).collect()
+            }
+            (Outcome::Unknown, _) => self.once_done(operation, outcome).into_iter().chain([self.clone()]).collect(),
+            (told, _) => {
+                let mut next = self.clone();
+                let expected = next.execute(operation, told).unwrap_or_else(Outcome::Failed);
+                (expected == *told).then_some(next).into_iter().collect()
+            }
+        }
     }
 
-    fn execute(&mut self, operation: &Operation, outcome: &Outcome) -> Outcome {
-        let done = match operation {
+    /// The state after an operation that was done, whatever its client was told; `None`: it would
+    /// have failed.
+    fn once_done(&self, operation: &Operation, outcome: &Outcome) -> Option<State> {
+        let mut next = self.clone();
+        next.execute(operation, outcome).ok().filter(|_| next != *self)?;
+        Some(next)
+    }
+
+    fn execute(&mut self, operation: &Operation, outcome: &Outcome) -> Result<Outcome, FsError> {
+        match operation {
             Operation::Create(place, mode) => self.create(*place, *mode, outcome),
             Operation::Unlink(place) => self.unlink(*place),
             Operation::Rename(from, to) => self.rename(*from, *to),
@@ -91,8 +123,7 @@ impl State {
                 let of_directory = self.names.range((*directory, 0)..=(*directory, u8::MAX));
                 Ok(Outcome::Names(of_directory.map(|((_, name), inode)| (*name, *inode)).collect()))
             }
-        };
-        done.unwrap_or_else(Outcome::Failed)
+        }
     }
 
     fn named(&self, place: Place) -> Result<InodeNumber, FsError> {
