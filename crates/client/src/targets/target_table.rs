@@ -45,10 +45,10 @@ pub(crate) struct TargetTable {
     this: Weak<TargetTable>,
     by_role: RwLock<BTreeMap<TargetRole, Arc<TargetConnection>>>,
     several_mdts: AtomicBool,
-    /// No connection is made any more. Changes under the lock of the targets.
-    has_ended: AtomicBool,
     /// Requests to some target have less data than a message takes.
     limits_bulk: AtomicBool,
+    /// No connection is made any more. Changes under the lock of the targets.
+    has_ended: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
 }
@@ -60,8 +60,8 @@ impl TargetTable {
             this: this.clone(),
             by_role: RwLock::default(),
             several_mdts: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             limits_bulk: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             map: Mutex::default(),
         })
     }
