@@ -2,8 +2,9 @@
 //! `mdt/lock_callbacks.rs` makes them.
 //!
 //! Each client has a queue, and at most [`CALLBACKS_PER_CLIENT`] tasks that make what is in it.
-//! A lock is in the queue once, and leaves it when it comes back, so a client that answers no
-//! callbacks takes no more memory than its locks do, whatever it does with them.
+//! A lock is in the queue once, and once more as a reminder; it leaves the queue when it comes
+//! back. So a client that answers no callbacks takes no more memory than its locks do, whatever it
+//! does with them.
 //!
 //! A callback ends with an answer, or with the session. Its lock has a time of its own (module
 //! [`crate::lock_deadlines`]); but a client may give the lock back and never answer. Nobody waits
@@ -50,8 +51,8 @@ pub(crate) struct Caller {
 /// Callbacks to one client.
 #[derive(Debug, Default)]
 struct Queue {
-    /// To be made.
-    pending: BTreeMap<LockHandle, LockCallback>,
+    /// To be made: the first for a lock before the reminder.
+    pending: BTreeMap<(LockHandle, bool), Revocation>,
     /// The tasks, by number: the tick at which each made a callback that has no answer yet.
     callers: BTreeMap<usize, Option<u64>>,
 }
@@ -67,9 +68,10 @@ pub(crate) struct LockCallbacks {
 impl LockCallbacks {
     /// A client is to be asked for a lock that exists. `Some`: a task that is to begin.
     pub fn add(&mut self, callback: LockCallback) -> Option<Caller> {
-        let Revocation { client, handle, .. } = callback.revocation;
+        let LockCallback { revocation, again } = callback;
+        let Revocation { client, handle, .. } = revocation;
         let queue = self.queues.entry(client).or_default();
-        queue.pending.entry(handle).or_insert(callback).again |= callback.again;
+        queue.pending.insert((handle, again), revocation);
         let number = (0..CALLBACKS_PER_CLIENT).find(|number| !queue.callers.contains_key(number))?;
         queue.callers.insert(number, None);
         Some(Caller { client, number })
@@ -80,9 +82,9 @@ impl LockCallbacks {
         let Caller { client, number } = caller;
         let queue = self.queues.get_mut(&client).expect("a client with a task is known");
         let since = queue.callers.get_mut(&number).expect("a task that runs is counted");
-        if let Some((_, callback)) = queue.pending.pop_first() {
+        if let Some(((_, again), revocation)) = queue.pending.pop_first() {
             *since = Some(self.now);
-            return Some(callback);
+            return Some(LockCallback { revocation, again });
         }
         queue.callers.remove(&number);
         if queue.callers.is_empty() {
@@ -94,7 +96,9 @@ impl LockCallbacks {
     /// A client does not have a lock any more: it need not be asked for it.
     pub fn lock_gone(&mut self, client: ClientId, handle: LockHandle) {
         if let Some(queue) = self.queues.get_mut(&client) {
-            queue.pending.remove(&handle);
+            for again in [false, true] {
+                queue.pending.remove(&(handle, again));
+            }
         }
     }
 
@@ -121,7 +125,7 @@ impl LockCallbacks {
     /// Asserts that only locks that exist are asked for, by as many tasks as there may be.
     pub fn check(&self, exists: impl Fn(LockHandle) -> bool) {
         for queue in self.queues.values() {
-            assert!(queue.pending.keys().all(|handle| exists(*handle)), "a lock that is gone is asked for");
+            assert!(queue.pending.keys().all(|(handle, _)| exists(*handle)), "a lock that is gone is asked for");
             assert!((1..=CALLBACKS_PER_CLIENT).contains(&queue.callers.len()), "{} tasks", queue.callers.len());
         }
     }
@@ -175,12 +179,14 @@ mod tests {
     #[test]
     fn a_lock_is_asked_for_by_the_next_task_that_is_free() {
         let (mut callbacks, callers) = deaf();
+        callbacks.add(callback(CLIENT, 50, true));
         callbacks.add(callback(CLIENT, 50, false));
         callbacks.add(callback(CLIENT, 40, false));
-        callbacks.add(callback(CLIENT, 50, true));
+        callbacks.add(callback(CLIENT, 50, false));
         callbacks.check(|_| true);
         assert_eq!(callbacks.next(callers[3]), Some(callback(CLIENT, 40, false)));
-        assert_eq!(callbacks.next(callers[3]), Some(callback(CLIENT, 50, true)), "once, and it counts as a reminder");
+        assert_eq!(callbacks.next(callers[3]), Some(callback(CLIENT, 50, false)), "once");
+        assert_eq!(callbacks.next(callers[3]), Some(callback(CLIENT, 50, true)), "a reminder comes after it");
         assert_eq!(callbacks.next(callers[3]), None);
         assert_eq!(add(&mut callbacks, CLIENT, 60), Some(callers[3]));
     }

@@ -36,8 +36,8 @@ use types::{ClientId, FsError, FsResult, InodeNumber, LockHandle, Slot};
 const MALLORY: ClientId = ClientId(0x666);
 /// Notices that MALLORY causes, or tries to.
 const NOTICES: u64 = 2000;
-/// Tasks that notices of one client may take: deliveries, and an eviction. As many may callbacks for
-/// its locks.
+/// Tasks that notices of one client may take: deliveries, and an eviction. As many may callbacks
+/// for its locks.
 const TASKS_MAX: usize = 17;
 /// Callbacks for locks that one client has to answer at a time.
 const CALLBACKS_MAX: usize = 16;
@@ -176,8 +176,8 @@ impl Scene {
         self.fs.call(client, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap()
     }
 
-    /// MALLORY is granted a lock on the file, ALICE changes it, and MALLORY gives the lock back when
-    /// it has heard, which it does `heard_max` times. ALICE does not wait for more.
+    /// MALLORY is granted a lock on the file, ALICE changes it, and MALLORY gives the lock back
+    /// when it has heard, which it does `heard_max` times. ALICE does not wait for more.
     async fn lock_and_give_back(&self, heard_max: usize) {
         let revoked = self.fs.mdt.cache_locks().1.revoked;
         let heard = heard_max.min(self.clients.told(MALLORY).len() + 1);

@@ -1,9 +1,10 @@
 //! Locks under which clients cache, and waiting until they are given back.
 //!
 //! An operation that changes what others have cached ends its attempt ([`Attempt::Blocked`]). Their
-//! locks are asked back (module [`super::lock_callbacks`]), and the request waits here: without the namespace's mutex, and not as one
-//! of its service's threads. What ends the wait is a cancel, which has slots and a service of its
-//! own, a new connection of the holder, or the end of its session.
+//! locks are asked back (module [`super::lock_callbacks`]), and the request waits here: without the
+//! namespace's mutex, and not as one of its service's threads. What ends the wait is a cancel,
+//! which has slots and a service of its own, a new connection of the holder, or the end of its
+//! session.
 //!
 //! [`Attempt::Blocked`]: crate::namespace::Attempt::Blocked
 

@@ -1,10 +1,10 @@
 //! Keeps clients from claiming locks at any time (module [`crate::claims`]).
 
-use rpc::message::{MdtReply, MdtRequest};
+use rpc::message::MdtRequest;
 use types::ClientId;
 
 use super::Mdt;
-use crate::ops::{claim_locks, row::MdtRow};
+use crate::ops::row::MdtRow;
 
 /// A request that is executed. When this is dropped, it has ended.
 pub(super) struct Claiming<'m> {
@@ -21,13 +21,13 @@ impl Drop for Claiming<'_> {
 }
 
 impl Mdt {
-    /// Notes a request of a client. The error is the answer to claims that are refused.
+    /// Notes a request of a client. The error is how many claims are refused: all of its.
     pub(super) fn claiming(
         &self,
         client: ClientId,
         request: &MdtRequest,
         row: &MdtRow<'_>,
-    ) -> Result<Claiming<'_>, MdtReply> {
+    ) -> Result<Claiming<'_>, usize> {
         let MdtRequest::ClaimLocks(claim) = request else {
             if !row.precedes_claims(request) {
                 self.claims.lock().over(client);
@@ -35,6 +35,6 @@ impl Mdt {
             return Ok(Claiming { mdt: self, client: None });
         };
         let may_claim = self.claims.lock().begin(client, claim.locks.len());
-        if may_claim { Ok(Claiming { mdt: self, client: Some(client) }) } else { Err(claim_locks::none_of(claim)) }
+        if may_claim { Ok(Claiming { mdt: self, client: Some(client) }) } else { Err(claim.locks.len()) }
     }
 }

@@ -244,7 +244,7 @@ impl Mdt {
         }
         let _claiming = match self.claiming(call.client, request, &row) {
             Ok(claiming) => claiming,
-            Err(refused) => return Ok(refused.into()),
+            Err(refused) => return Ok(MdtReply::LocksClaimed(vec![None; refused]).into()),
         };
         let mut told = Told::default();
         let reply = match row.answering {

@@ -1,6 +1,6 @@
 //! Reminds clients of locks that they were asked for, and evicts those that do not give them back
-//! (module [`crate::lock_deadlines`]), whether or not a change waits for them, and those that do not
-//! answer (module [`crate::lock_callbacks`]).
+//! (module [`crate::lock_deadlines`]), whether or not a change waits for them, and those that do
+//! not answer (module [`crate::lock_callbacks`]).
 //!
 //! An evicted client may be alive. It serves from its cache until its lease ends, so its locks are
 //! kept until then.

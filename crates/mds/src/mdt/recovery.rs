@@ -98,8 +98,8 @@ pub(crate) async fn lease_ended(mdt: &Arc<Mdt>, client: ClientId) -> bool {
 
 /// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
 /// without it, it is not known which OSTs to tell. Clients that came back by then, or come back
-/// while others are evicted, stay. Some are evicted at a time: each waits for the store, and others'
-/// changes wait for all.
+/// while others are evicted, stay. Some are evicted at a time: each waits for the store, and
+/// others' changes wait for all.
 async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> VecDeque<ClientId>) -> bool {
     let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
     tokio::select! {

@@ -32,7 +32,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     let client = txn.context.client;
     let is_comparable = request.era == txn.context.era && txn.context.parameters.cache_locks;
     if !is_comparable || txn.volatile.opens.presumed.awaits_registration(client) {
-        return Ok(none_of(request));
+        return Ok(MdtReply::LocksClaimed(vec![None; request.locks.len()]));
     }
     txn.need_inodes(request.locks.iter().map(|claim| claim.inode))?;
     // All are read before the first is granted.
@@ -41,11 +41,6 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     let granted = claims
         .map(|(claim, is_grantable)| is_grantable.then(|| grants::claim(&mut txn.volatile, client, claim)).flatten());
     Ok(MdtReply::LocksClaimed(granted.collect()))
-}
-
-/// The answer to a request all of whose claims are refused.
-pub(crate) fn none_of(request: &ClaimLocks) -> MdtReply {
-    MdtReply::LocksClaimed(vec![None; request.locks.len()])
 }
 
 /// Whether an inode is as the client knows it, and such a lock may be granted of it.

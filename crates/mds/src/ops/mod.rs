@@ -5,7 +5,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod check;
-pub(crate) mod claim_locks;
+mod claim_locks;
 pub(crate) mod close;
 pub(crate) mod compound;
 pub(crate) mod create;
