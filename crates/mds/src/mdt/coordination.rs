@@ -1,6 +1,6 @@
-//! How a request comes to what other MDTs have to do for it: one after the other, each time after an
-//! attempt that went as far as it could. What is prepared and not decided is given up in the end,
-//! and before the request waits for another operation at this MDT.
+//! How a request comes to what other MDTs have to do for it: one after the other, each time after
+//! an attempt that went as far as it could. What is prepared and not decided is given up in the
+//! end, and before the request waits for another operation at this MDT.
 
 use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part};
 use types::{FsError, FsResult, MdtIndex};

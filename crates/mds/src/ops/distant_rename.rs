@@ -1,10 +1,12 @@
-//! Renames of which not all is on this MDT: the directory of the old name, what it leads to, or what
-//! has the new name. The new name is here: this MDT decides. Others prepare their parts, and each
-//! attempt goes as far as what they have prepared (docs/decisions/0049-namespace-over-several-mdts.md).
+//! Renames of which not all is on this MDT: the directory of the old name, what it leads to, or
+//! what has the new name. The new name is here: this MDT decides. Others prepare their parts, and
+//! each attempt goes as far as what they have prepared
+//! (docs/decisions/0049-namespace-over-several-mdts.md).
 //!
 //! Order: the tree, if a directory gets another parent; the parts at other MDTs, as far as they are
-//! known in the order of their MDTs; the ways to the root; a directory that is replaced. What is here is checked last, with all
-//! else prepared, and is not locked before: what has changed meanwhile is seen.
+//! known in the order of their MDTs; the ways to the root; a directory that is replaced. What is
+//! here is checked last, with all else prepared, and is not locked before: what has changed
+//! meanwhile is seen.
 //!
 //! Downside: a directory that has the old name on another MDT is locked as a whole until the
 //! decision. An error that depends on both MDTs may be another one than on one MDT, if there are
