@@ -20,7 +20,7 @@ use std::{
 
 use rpc::message::mdt_peer::{OperationId, Part, Prepared};
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{Attributes, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX};
+use types::{Attributes, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, mode::S_ISVTX};
 
 use crate::tables::prepared::Promise;
 
@@ -44,9 +44,14 @@ impl Preparation {
     }
 }
 
-/// A part without the attributes of directories, which may change.
+/// A part without those attributes of directories that may change and say nothing of whether it
+/// is permitted. What a sticky directory permits depends on its owner.
 fn essence(part: &Part) -> Part {
-    let of = |directory: &Attributes| Attributes::zeroed(directory.inode, directory.kind);
+    let of = |directory: &Attributes| Attributes {
+        mode: directory.mode & S_ISVTX,
+        uid: directory.uid,
+        ..Attributes::zeroed(directory.inode, directory.kind)
+    };
     let mut part = part.clone();
     match &mut part {
         Part::DropLink(part) => part.parent = of(&part.parent),
@@ -362,6 +367,8 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use rpc::message::mdt_peer::DropLink;
+
     use super::*;
 
     const OTHER: MdtIndex = MdtIndex(1);
@@ -400,6 +407,28 @@ mod tests {
         assert_eq!(peers.may_come_from(me), Some(MdtIndex(2)));
         peers.leave_out(MdtIndex(2));
         assert_eq!(peers.may_come_from(me), None);
+    }
+
+    /// A directory may have become sticky, or got another owner, after a part was prepared.
+    #[test]
+    fn what_is_prepared_is_used_only_as_long_as_the_directory_permits_the_same() {
+        let mut peers = Peers::default();
+        peers.begin(1, [OTHER]);
+        let operation = peers.run(MdtIndex(0)).unwrap();
+        assert_eq!(peers.answered(operation), GivenUp::Nothing);
+        let kind = types::FileKind::Directory;
+        let open = Attributes { mode: 0o777, ..Attributes::zeroed(InodeNumber(9), kind) };
+        let drop_link = |parent: &Attributes| {
+            let who = types::Credentials::root();
+            let (parent, name) = (parent.clone(), b"name".to_vec());
+            Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
+        };
+        let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None };
+        let found = PreparedOperation { operation, peer: OTHER, part: drop_link(&open), prepared };
+        let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(&parent));
+        assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open.clone() }));
+        assert!(!is_used(Attributes { mode: 0o1777, ..open.clone() }));
+        assert!(!is_used(Attributes { uid: 5, ..open }));
     }
 
     #[test]

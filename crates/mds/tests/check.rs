@@ -52,11 +52,11 @@ pub fn put_inode(batch: &mut Batch, inode: &Inode) {
     batch.put(INODES, Inode::key(inode.number()), inode.encode());
 }
 
-fn entry_key(directory: InodeNumber, name: &str) -> Vec<u8> {
+pub fn entry_key(directory: InodeNumber, name: &str) -> Vec<u8> {
     EntryRecord::key(directory, Position::of(name.as_bytes()))
 }
 
-fn entry_record(name: &str, inode: InodeNumber, kind: FileKind) -> Vec<u8> {
+pub fn entry_record(name: &str, inode: InodeNumber, kind: FileKind) -> Vec<u8> {
     EntryRecord { more: false, target: Some(NamedInode { name: name.as_bytes().to_vec(), inode, kind }) }.encode()
 }
 

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mds::tables::ENTRIES;
 use rpc::message::{MdtReply, MdtRequest, mdt::RenameMode};
-use types::{FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes};
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes};
 
-use super::common::{
-    ROOT, root,
-    several::{Cluster, Node, call, remove, rename},
-    user,
+use super::{
+    check::{entry_key, entry_record},
+    common::{
+        ROOT, root,
+        several::{Cluster, Node, call, remove, rename},
+        user,
+    },
 };
 
 const REPLACE: RenameMode = RenameMode::Replace;
@@ -131,6 +135,40 @@ async fn files_are_renamed_between_mdts() {
     tree.node(zero).remove(zero, "other", false).await.unwrap();
     tree.node(one).remove(one, "link", false).await.unwrap();
     assert_eq!(tree.cluster.at_rest().await.len(), 2);
+}
+
+/// As within one MDT, whoever asks, and whatever is permitted.
+#[tokio::test]
+async fn a_rename_of_one_link_to_another_link_does_nothing() {
+    let tree = Tree::new(3).await;
+    let restrict = async |inode: InodeNumber| {
+        let changes = SetAttributes { mode: Some(0o1755), ..SetAttributes::default() };
+        tree.node(inode).call(MdtRequest::SetAttributes(root(), inode, changes)).await.unwrap();
+    };
+    // The old name is on MDT 1, the new one on 0 or 2, the file on each.
+    for home in 0..3 {
+        let name = home.to_string();
+        let file = tree.file(home, &name).await;
+        for other in (0..3).filter(|other| *other != home) {
+            tree.node(tree.on(other)).link(file, tree.on(other), &name).await.unwrap();
+        }
+    }
+    let before = tree.cluster.at_rest().await;
+    for directory in &tree.directories {
+        restrict(*directory).await;
+    }
+    for home in 0..3 {
+        let name = home.to_string();
+        for (to, mode) in [(0, REPLACE), (2, REPLACE), (0, EXCHANGE), (2, EXCHANGE)] {
+            let MdtRequest::Rename(_, request) = rename((tree.on(1), &name), (tree.on(to), &name), mode) else {
+                panic!("a rename")
+            };
+            let outcome = tree.node(tree.on(to)).call(MdtRequest::Rename(user(7), request)).await;
+            assert_eq!(outcome, DONE, "a file of MDT {home}, new name on MDT {to}, {mode:?}");
+        }
+        assert_eq!(tree.links(tree.lookup((tree.on(1), &name)).await.unwrap()).await, Ok(3));
+    }
+    assert_eq!(tree.cluster.at_rest().await, before);
 }
 
 #[tokio::test]
@@ -308,6 +346,47 @@ async fn permissions_are_those_of_one_mdt() {
     assert_eq!(by((zero, "other"), (one, "other"), REPLACE).await, Err(FsError::AccessDenied));
     assert_eq!(by((one, "directory"), (zero, "directory"), REPLACE).await, Err(FsError::AccessDenied));
     tree.cluster.at_rest().await;
+}
+
+/// What a directory says of the kind of an inode is wrong: what is here counts, and what another
+/// MDT says otherwise is damage. No MDT comes to harm.
+#[tokio::test]
+async fn a_name_that_says_the_wrong_kind_does_no_harm() {
+    let mut tree = Tree::new(2).await;
+    let [zero, one] = tree.directories[..] else { panic!("two") };
+    let [exchanged, local, moved] = [tree.file(0, "0").await, tree.file(1, "1").await, tree.file(0, "2").await];
+    for (from, to) in [((zero, "0"), (one, "0")), ((zero, "2"), (one, "2")), ((one, "1"), (zero, "far"))] {
+        assert_eq!(tree.rename(from, to, REPLACE).await, DONE);
+    }
+    // Names on MDT 1: two lead to MDT 0, one stays.
+    let (here, other) = (tree.file(1, "here").await, tree.file(0, "other").await);
+    let distant = tree.directory(one, "distant", 0).await;
+    tree.cluster.at_rest().await;
+    tree.cluster.0[1]
+        .damage(|batch| {
+            for (name, inode) in [("0", exchanged), ("2", moved), ("here", here)] {
+                batch.put(ENTRIES, entry_key(one, name), entry_record(name, inode, FileKind::Fifo));
+            }
+        })
+        .await;
+    tree.cluster.start(&[1]).await;
+    let is_damage = |outcome: FsResult<MdtReply>| assert!(matches!(outcome, Err(FsError::Damaged(_))), "{outcome:?}");
+    // The MDT of the new name says what the old one is to lead to.
+    is_damage(tree.rename((zero, "other"), (one, "0"), EXCHANGE).await);
+    // It says what another MDT is to rename.
+    is_damage(tree.rename((one, "0"), (one, "new"), REPLACE).await);
+    // The inode is where the new name is.
+    assert_eq!(tree.rename((one, "2"), (zero, "2"), REPLACE).await, DONE);
+    // Names and the inode are here, but not what is replaced.
+    is_damage(tree.rename((one, "here"), (one, "0"), EXCHANGE).await);
+    assert_eq!(tree.rename((zero, "other"), (one, "other"), REPLACE).await, DONE);
+    assert_eq!(tree.rename((one, "here"), (one, "other"), REPLACE).await, DONE);
+    let found = [(zero, "2"), (one, "other"), (zero, "far"), (one, "distant")];
+    for (at, inode) in found.into_iter().zip([moved, here, local, distant]) {
+        assert_eq!(tree.lookup(at).await, Ok(inode));
+    }
+    assert_eq!(tree.links(other).await, Err(FsError::Stale));
+    assert_eq!(tree.lookup((one, "0")).await, Ok(exchanged), "it stays as it was");
 }
 
 /// Many renames at once over the same few names: each name leads somewhere or nowhere, and each

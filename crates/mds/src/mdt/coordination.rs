@@ -11,8 +11,9 @@ use crate::transaction::peers::{Need, OfOthers};
 /// How often the parts of a request are prepared before its client is told to ask again. Each time
 /// but the first, a name led elsewhere than before, or another MDT has started again.
 const PREPARATIONS_MAX: usize = 64;
-/// Changes of the MDT on ways to the root.
-const WAYS_MAX: usize = 4096;
+/// Changes of the MDT on ways to the root, beyond which a directory is not renamed: each is a round
+/// trip while the tree is held, and any user can make them.
+const WAYS_MAX: usize = 256;
 
 /// See the module documentation.
 #[derive(Default)]
@@ -59,12 +60,11 @@ impl Mdt {
     }
 
     async fn try_to_meet(&self, need: Need, others: &mut Coordination, waiter: Waiter) -> FsResult<()> {
-        let may_go_on = match need {
-            Need::Way(_) => others.found.ways.len() < WAYS_MAX,
-            Need::Part(..) | Need::TreeFirst => others.may_go_on(),
-        };
-        if !may_go_on {
-            return Err(self.tired(waiter));
+        match need {
+            // Repeated by its client it would come no further.
+            Need::Way(_) if others.found.ways.len() >= WAYS_MAX => return Err(FsError::CrossDevice),
+            Need::Part(..) | Need::TreeFirst if !others.may_go_on() => return Err(self.tired(waiter)),
+            _ => {}
         }
         match need {
             Need::Part(peer, part) => {
@@ -76,7 +76,7 @@ impl Mdt {
             }
             Need::Way(way) => {
                 let found = self.ask_way(way, waiter).await?;
-                others.found.ways.push((way, found));
+                others.found.ways.insert(way, found);
             }
             Need::TreeFirst => {
                 self.keep_of_others(others, &[]);

@@ -3,8 +3,8 @@
 //! each attempt goes as far as what they have prepared
 //! (docs/decisions/0049-namespace-over-several-mdts.md).
 //!
-//! Order: the tree, if a directory gets another parent; the parts at other MDTs, as far as they are
-//! known in the order of their MDTs; the ways to the root; a directory that is replaced. What is
+//! Order: the tree, if a directory gets another parent; an old name at another MDT, since both names
+//! may be those of one file; inodes at other MDTs, as far as they are known in the order of these; the ways to the root; a directory that is replaced. What is
 //! here is checked last, with all else prepared, and is not locked before: what has changed
 //! meanwhile is seen.
 //!
@@ -20,7 +20,10 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
-use super::rename::{check_mode, is_sync_asked, put_directories, rename_link};
+use super::{
+    peers,
+    rename::{check_mode, is_sync_asked, put_directories, rename_link},
+};
 use crate::{
     known_size, protection,
     tables::{
@@ -125,8 +128,12 @@ pub(super) fn run(
     txn: &mut Transaction<'_>,
     who: &Credentials,
     request: &Rename,
-    Found { from, to, target }: Found,
+    Found { mut from, to, mut target }: Found,
 ) -> FsResult<MdtReply> {
+    let here = from.iter_mut().map(|(_, entry)| entry).chain(&mut target);
+    for NamedInode { inode, kind, .. } in here.map(|entry| &mut entry.target) {
+        *kind = kind_here(txn, *inode, *kind)?;
+    }
     let new_directory = to.as_ref().or(from.as_ref().map(|(from, _)| from)).expect("the new name is here");
     let wish = Wish { who, request, target, to: new_directory.attributes };
     let known = from.as_ref().map(|(from, entry)| Moved {
@@ -137,7 +144,11 @@ pub(super) fn run(
     if known.is_some_and(|moved| Some(moved.inode) == wish.target_inode()) {
         return Ok(MdtReply::Done);
     }
-    check_directories(txn, &wish, new_directory, from.as_ref().map(|(from, _)| from))?;
+    // Both names may be those of one file: then there is nothing to do, whatever is permitted.
+    let may_be_one = known.is_none() && wish.target.is_some() && !wish.target_is_directory();
+    if !may_be_one {
+        check_directories(txn, &wish, new_directory, from.as_ref().map(|(from, _)| from))?;
+    }
     if let Some(moved) = known {
         check_kinds(&wish, moved)?;
     }
@@ -145,11 +156,19 @@ pub(super) fn run(
     if wish.moves() && (moves_directory || txn.takes_tree_first()) {
         txn.hold_tree()?;
     }
-    let (mut parts, moved, undurable) = prepare(txn, &wish, known)?;
+    let mut parts = Parts::new();
+    let (moved, undurable) = match known {
+        Some(moved) => (moved, Undurable::Unknown),
+        None => prepare_name(txn, &wish, &mut parts)?,
+    };
     if Some(moved.inode) == wish.target_inode() {
         return Ok(MdtReply::Done);
     }
+    if may_be_one {
+        check_directories(txn, &wish, new_directory, None)?;
+    }
     check_kinds(&wish, moved)?;
+    let undurable = prepare_inodes(txn, &wish, (known, moved, undurable), &mut parts)?;
     check_ways(txn, &wish, moved)?;
     if let Some(directory) = wish.distant_target(txn, known).filter(|_| wish.target_is_directory()) {
         parts.push(prepare_target(txn, &wish, directory)?);
@@ -171,6 +190,12 @@ pub(super) fn run(
     }
     txn.give_tree_back();
     Ok(MdtReply::Done)
+}
+
+/// What an inode is: if it is here, not what its name says, which may be damaged.
+fn kind_here(txn: &Transaction<'_>, inode: InodeNumber, stated: FileKind) -> FsResult<FileKind> {
+    let here = if txn.is_here(inode) { txn.find_inode(inode)? } else { None };
+    Ok(here.map_or(stated, |inode| inode.kind()))
 }
 
 /// Whether the names in the directories that are here may change.
@@ -224,28 +249,32 @@ enum Undurable {
     Known(Option<Layout>),
 }
 
-/// What is known before what the old name leads to: has that, and what has the new name, prepared
-/// at other MDTs.
-fn prepare(txn: &mut Transaction<'_>, wish: &Wish<'_>, known: Option<Moved>) -> FsResult<(Parts, Moved, Undurable)> {
-    let mut parts = Parts::new();
-    let source_mdt = known.map_or(wish.request.parent.mdt(), |moved| moved.inode.mdt());
+/// Has inodes prepared at other MDTs: that of the old name, if that is here, and of the new name.
+fn prepare_inodes(
+    txn: &mut Transaction<'_>,
+    wish: &Wish<'_>,
+    (known, moved, undurable): (Option<Moved>, Moved, Undurable),
+    parts: &mut Parts,
+) -> FsResult<Undurable> {
     // Whether a directory is empty comes last.
     let target = wish.distant_target(txn, known).filter(|_| !wish.target_is_directory());
-    if let Some(target) = target.filter(|target| target.mdt() <= source_mdt) {
-        parts.push(prepare_target(txn, wish, target)?);
-    }
-    let (moved, undurable) = match known {
-        Some(moved) if !txn.is_here(moved.inode) => {
-            let undurable = prepare_moved(txn, wish, moved, &mut parts)?;
-            (moved, Undurable::Known(undurable))
-        }
-        Some(moved) => (moved, Undurable::Unknown),
-        None => prepare_name(txn, wish, &mut parts)?,
+    let (before, after) = match target {
+        Some(target) if known.is_some() && target.mdt() <= moved.inode.mdt() => (Some(target), None),
+        target => (None, target),
     };
-    if let Some(target) = target.filter(|target| target.mdt() > source_mdt && *target != moved.inode) {
+    if let Some(target) = before {
         parts.push(prepare_target(txn, wish, target)?);
     }
-    Ok((parts, moved, undurable))
+    let undurable = match undurable {
+        Undurable::Unknown if known.is_some() && !txn.is_here(moved.inode) => {
+            Undurable::Known(prepare_moved(txn, wish, moved, parts)?)
+        }
+        undurable => undurable,
+    };
+    if let Some(target) = after {
+        parts.push(prepare_target(txn, wish, target)?);
+    }
+    Ok(undurable)
 }
 
 /// What has the new name, on another MDT: it loses that, or gets the old one.
@@ -263,8 +292,14 @@ fn prepare_target(
         let directory = wish.target_is_directory();
         (Part::DropLink(DropLink { inode, parent, name, directory, who }), DecidedPart::DropLink(wish.new_link()))
     };
-    let (operation, _) = txn.prepared(inode.mdt(), part)?;
+    let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
+    check_stated(inode, wish.target.as_ref().map(|target| target.target.kind), &prepared)?;
     Ok((inode, operation, decided))
+}
+
+/// A name that says something else than the MDT of its inode is damaged.
+fn check_stated(inode: InodeNumber, stated: Option<FileKind>, prepared: &Prepared) -> FsResult<()> {
+    if stated == Some(prepared.kind) { Ok(()) } else { Err(peers::wrong_kind(inode)) }
 }
 
 /// The old name on another MDT, with what it leads to if that is there.
@@ -284,6 +319,7 @@ fn prepare_name(txn: &mut Transaction<'_>, wish: &Wish<'_>, parts: &mut Parts) -
     let (operation, prepared) = txn.prepared(parent.mdt(), Part::MoveName(part))?;
     let Prepared { inode, kind, undurable, parent: directory, .. } = prepared;
     let directory = directory.filter(|directory| directory.inode == parent).ok_or(FsError::Invalid)?;
+    let kind = kind_here(txn, inode, kind)?;
     let exchanged = target.filter(|_| wish.exchanges());
     let decided = DecidedPart::MoveName(MovedName { name, inode, kind, new: wish.new_link(), target: exchanged });
     parts.push((parent, operation, decided));
@@ -308,6 +344,7 @@ fn prepare_moved(
     let (inode, parent, who) = (moved.inode, moved.parent, wish.who.clone());
     let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
     let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
+    check_stated(inode, Some(moved.kind), &prepared)?;
     parts.push((inode, operation, DecidedPart::MoveLink(wish.old_link(), wish.new_link())));
     Ok(prepared.undurable)
 }

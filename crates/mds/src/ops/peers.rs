@@ -58,7 +58,7 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
         }
         Part::MoveName(part) => {
             let inodes = check_name(txn, part)?;
-            promise(txn, operation, Promise::MoveName, inodes)?
+            if inodes.is_empty() { inodes } else { promise(txn, operation, Promise::MoveName, inodes)? }
         }
         Part::Tree => {
             if let Some(other) = txn.volatile.peers.keeps_tree(txn.mdt) {
@@ -85,6 +85,12 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
     let undurable = found.as_ref().and_then(known_size::undurable_layout).cloned();
     let start = txn.volatile.peers.start();
     Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent }))
+}
+
+/// A name says something else of what it leads to than that is.
+pub(super) fn wrong_kind(inode: InodeNumber) -> FsError {
+    let problem = format!("it says another kind than inode {inode} has").into();
+    Damage::Record { what: "directory entry".into(), problem }.into()
 }
 
 /// Whether a name of an inode may be taken, which is in a directory of another MDT.
@@ -145,7 +151,7 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 }
 
 /// Whether a name here may end, or lead to what a name of another MDT leads to. Returns what is
-/// locked for that.
+/// locked for that; nothing if nothing will change.
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
     let (who, directory) = (&part.who, txn.searchable(&part.who, part.parent)?);
     let moved = txn.entry(part.parent, &part.name)?.target;
@@ -156,12 +162,20 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
     if is_target(part.parent) {
         return Err(if part.exchange { FsError::Invalid } else { FsError::NotEmpty });
     }
+    let required = txn.require(who, &directory, permission::WRITE | permission::EXECUTE);
+    let permitted = required.and_then(|()| protection::check_change(&directory.attributes));
+    if is_target(moved.inode) {
+        // Both names are those of one file: nothing will change, whatever is permitted. But only a
+        // caller that might change it can lock the directory.
+        return match permitted {
+            Err(FsError::AccessDenied | FsError::NotPermitted) => Ok(Vec::new()),
+            permitted => permitted.map(|()| vec![part.parent]),
+        };
+    }
+    permitted?;
     let exchanged = part.target.filter(|_| part.exchange);
-    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
-    protection::check_change(&directory.attributes)?;
     let mut inodes = vec![part.parent];
-    // With two names of one inode there is nothing to do; it may be locked for its other name.
-    if txn.is_here(moved.inode) && !is_target(moved.inode) {
+    if txn.is_here(moved.inode) {
         let inode = txn.inode(moved.inode)?;
         check_taking(txn, who, &inode, (&directory.attributes, &part.name))?;
         check_new_parent(txn, who, &inode, true)?;
@@ -172,8 +186,11 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
         inodes.push(moved.inode);
     }
     if let Some((target, kind)) = exchanged {
-        if txn.is_here(target) && target != moved.inode {
+        if txn.is_here(target) {
             let inode = txn.inode(target)?;
+            if inode.kind() != kind {
+                return Err(wrong_kind(target));
+            }
             check_taking(txn, who, &inode, (&part.new_parent, &part.new_name))?;
             check_new_parent(txn, who, &inode, true)?;
             inodes.push(target);
@@ -319,7 +336,11 @@ fn move_name(txn: &mut Transaction<'_>, directory: InodeNumber, moved: MovedName
         return Ok(());
     };
     match target {
-        Some((target, kind)) => txn.retarget_entry(directory, &found, target, kind)?,
+        // What is said of another inode in the batch that changes it has to be true.
+        Some((target, kind)) => {
+            let kind = txn.find_inode(target)?.map_or(kind, |target| target.kind());
+            txn.retarget_entry(directory, &found, target, kind)?;
+        }
         None => txn.remove_entry(directory, &found)?,
     }
     let comes = target.is_some_and(|(_, kind)| kind == FileKind::Directory);

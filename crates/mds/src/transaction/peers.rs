@@ -1,6 +1,6 @@
 //! Operations on names and inodes of several MDTs, within a transaction.
 
-use std::mem;
+use std::{collections::BTreeMap, mem};
 
 use lock::InodeBits;
 use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part, Prepared};
@@ -25,7 +25,7 @@ pub(crate) struct OfOthers {
     /// Parts that they have prepared.
     pub prepared: Vec<PreparedOperation>,
     /// What they said of ways to the root, while the tree was held.
-    pub ways: Vec<(Above, Ancestry)>,
+    pub ways: BTreeMap<Above, Ancestry>,
     /// The operation needs the tree, which it learned when other parts were prepared: it comes
     /// first.
     pub tree_first: bool,
@@ -126,17 +126,18 @@ impl Transaction<'_> {
     /// Whether a directory is another one or above it; the tree is held.
     pub fn is_above(&mut self, directory: InodeNumber, from: InodeNumber) -> FsResult<bool> {
         let mut from = from;
-        for _ in 0..DEPTH_MAX {
+        // On a way without a cycle no part repeats.
+        for _ in 0..=self.others.ways.len() {
             let at = match self.way_up(directory, from)? {
                 Ancestry::Above => return Ok(true),
                 Ancestry::NotAbove => return Ok(false),
                 Ancestry::GoesOn(at) => at,
             };
             let way = Above { directory, from: at };
-            match self.others.ways.iter().find(|(known, _)| *known == way) {
-                Some((_, Ancestry::Above)) => return Ok(true),
-                Some((_, Ancestry::NotAbove)) => return Ok(false),
-                Some((_, Ancestry::GoesOn(next))) => from = *next,
+            match self.others.ways.get(&way) {
+                Some(Ancestry::Above) => return Ok(true),
+                Some(Ancestry::NotAbove) => return Ok(false),
+                Some(Ancestry::GoesOn(next)) => from = *next,
                 None => return self.need_others(Need::Way(way)),
             }
         }

@@ -3,7 +3,7 @@
 
 use std::{panic::resume_unwind, sync::Arc, time::Duration};
 
-use kv::MemoryCold;
+use kv::{Batch, MemoryCold, Store};
 use mds::{Mdt, MdtOptions};
 use parking_lot::Mutex;
 use rpc::{
@@ -165,6 +165,21 @@ impl Node {
         let entropy = SeededEntropy::new(self.boot);
         self.boot += 1;
         (self.device, self.cold) = (self.device.power_loss(&entropy, Unflushed::Lost), self.cold.power_loss(&entropy));
+    }
+
+    /// The process dies, and its tables change without its knowledge. [`Node::start`] is next.
+    pub async fn damage(&mut self, change: impl FnOnce(&mut Batch)) {
+        self.crash().await;
+        // They would find it.
+        self.options.audits = false;
+        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
+        let config = self.options.store.clone();
+        let store = Store::open(self.seams.clone(), device, cold, config, &mut |_, _| {}).await.unwrap();
+        let mut batch = Batch::default();
+        change(&mut batch);
+        let lsn = store.apply(batch).unwrap();
+        store.durable(lsn).await.unwrap();
+        store.close().await.unwrap();
     }
 
     /// Starts after the end of the process.
