@@ -145,7 +145,8 @@ impl TargetConnection {
         }
     }
 
-    /// Not generic: compiled once, see [`BoxFuture`]. `by`: this connection; `None`: the present one.
+    /// Not generic: compiled once, see [`BoxFuture`]. `by`: this connection; `None`: the present
+    /// one.
     fn ask_mdt_boxed<'a>(
         self: &'a Arc<Self>,
         seams: &'a Seams,

@@ -244,6 +244,8 @@ impl Worker {
         };
         if vouched.map_err(|reason| format!("names: {reason}"))? {
             ledger.steps.drain(..acknowledged - 1);
+            // Its model has its change, which is as durable.
+            ledger.steps[0].change = None;
         }
         Ok(())
     }
