@@ -418,16 +418,16 @@ mod tests {
         assert_eq!(peers.answered(operation), GivenUp::Nothing);
         let kind = types::FileKind::Directory;
         let open = Attributes { mode: 0o777, ..Attributes::zeroed(InodeNumber(9), kind) };
-        let drop_link = |parent: &Attributes| {
+        let drop_link = |parent: Attributes| {
             let who = types::Credentials::root();
-            let (parent, name) = (parent.clone(), b"name".to_vec());
+            let name = b"name".to_vec();
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
         let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None };
-        let found = PreparedOperation { operation, peer: OTHER, part: drop_link(&open), prepared };
-        let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(&parent));
-        assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open.clone() }));
-        assert!(!is_used(Attributes { mode: 0o1777, ..open.clone() }));
+        let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), prepared };
+        let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
+        assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
+        assert!(!is_used(Attributes { mode: 0o1777, ..open }));
         assert!(!is_used(Attributes { uid: 5, ..open }));
     }
 
