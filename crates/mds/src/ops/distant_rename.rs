@@ -3,10 +3,10 @@
 //! each attempt goes as far as what they have prepared
 //! (docs/decisions/0049-namespace-over-several-mdts.md).
 //!
-//! Order: the tree, if a directory gets another parent; an old name at another MDT, since both names
-//! may be those of one file; inodes at other MDTs, as far as they are known in the order of these; the ways to the root; a directory that is replaced. What is
-//! here is checked last, with all else prepared, and is not locked before: what has changed
-//! meanwhile is seen.
+//! Order: the tree, if a directory gets another parent; an old name at another MDT, since both
+//! names may be those of one file; inodes at other MDTs, as far as they are known in the order of
+//! these; the ways to the root; a directory that is replaced. What is here is checked last, with
+//! all else prepared, and is not locked before: what has changed meanwhile is seen.
 //!
 //! Downside: a directory that has the old name on another MDT is locked as a whole until the
 //! decision. An error that depends on both MDTs may be another one than on one MDT, if there are

@@ -81,13 +81,17 @@ impl Variant {
 fn become_variant(system: &BothEnds, variant: Variant) -> anyhow::Result<()> {
     let on = variant == Variant::Tuners;
     let policy = if variant == Variant::Scheduler { "crrn" } else { "fifo" };
-    for service in system.services().into_iter().filter(|service| ["mdt", "ost", "ost_io"].contains(&service.name())) {
-        if on {
+    for service in system.services() {
+        let is_measured = ["mdt", "ost", "ost_io"].contains(&service.name());
+        if on && is_measured {
             service.tune()
         } else {
+            // Tuners are on by default.
             service.stop_tuning()
         }
-        service.set_policy(policy.parse().map_err(|refused| anyhow::anyhow!("{refused}"))?);
+        if is_measured {
+            service.set_policy(policy.parse().map_err(|refused| anyhow::anyhow!("{refused}"))?);
+        }
     }
     let roles = (0..OSTS).map(|index| TargetRole::Ost(OstIndex(index))).chain([TargetRole::Mdt(MdtIndex(0))]);
     roles.for_each(|role| system.file_system.set_tuner(role, on));

@@ -7,8 +7,8 @@
 //! possible at the end of a round are where the next one begins, with caches as they are.
 //!
 //! In most seeds, clients look through caches above them ([`UpperCopies`]), which take their time
-//! to drop what is withdrawn. In every other seed living clients are evicted, also for that: then an
-//! operation may fail because its session has ended, and was done or not. After a round in which
+//! to drop what is withdrawn. In every other seed living clients are evicted, also for that: then
+//! an operation may fail because its session has ended, and was done or not. After a round in which
 //! that happened, a client lists what there is.
 
 mod history;
