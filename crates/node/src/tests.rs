@@ -76,7 +76,10 @@ fn a_client_goes_from_mdt_to_mdt() {
         let mut paths = client.paths(&root, found.inode).await.unwrap();
         paths.sort();
         assert_eq!(paths, [b"one/two/file".to_vec(), b"one/two/link".to_vec()]);
-        assert_eq!(client.link(&root, found.inode, one, b"link").await, Err(FsError::CrossDevice));
+        assert_eq!(client.link(&root, found.inode, one, b"link").await.unwrap().links, 3);
+        assert_eq!(client.lookup(&root, one, b"link").await.unwrap().inode, found.inode);
+        client.unlink(&root, one, b"link").await.unwrap();
+        assert_eq!(client.get_attributes(found.inode, None).await.unwrap().links, 2);
         client.migrate(&root, found.inode, LayoutSpec::Automatic, false, None).await.unwrap();
         let (_, data) = client.open_and_read(&root, two, &[b"link"], 100).await.unwrap();
         assert_eq!(data.into_bytes(), "text", "also after it was moved to another layout");

@@ -121,6 +121,7 @@ fn restricted_requests_are_these() {
             ("mdt_decisions", Permission::Mdts),
             ("mdt_join", Permission::Mdts),
             ("mdt_remote_names", Permission::Tools),
+            ("mdt_above", Permission::Mdts),
             ("ost_destroy", Permission::MdtsAndRepair),
             ("ost_list_objects", Permission::Tools),
             ("ost_verify", Permission::Tools),
