@@ -137,7 +137,7 @@ async fn files_are_renamed_between_mdts() {
     assert_eq!(tree.cluster.at_rest().await.len(), 2);
 }
 
-/// As within one MDT, whoever asks, and whatever is permitted.
+/// As within one MDT, for all callers and with all permissions.
 #[tokio::test]
 async fn a_rename_of_one_link_to_another_link_does_nothing() {
     let tree = Tree::new(3).await;

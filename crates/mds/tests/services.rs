@@ -395,7 +395,7 @@ async fn a_change_of_an_evicted_client_that_waits_for_clients_of_before_is_never
     let carol = ClientId(0xc);
     let waiting = change(&connect(&fs, &server, carol, None), set_xattr(file));
     eventually("it waits", async || server.service("mdt").statistics().in_flight == 1).await;
-    assert!(server.evict("test-MDT0000", carol).await, "whoever comes back");
+    assert!(server.evict("test-MDT0000", carol).await, "also one that comes back");
     assert_eq!(waiting.await.unwrap(), Err(FsError::Evicted));
     fs.recover().await;
     fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
