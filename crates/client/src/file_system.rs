@@ -288,6 +288,11 @@ impl FileSystem {
         Ok((target.cache().lock_count(), target.cache().locks_max()))
     }
 
+    /// Inodes of an MDT on which this client has such locks.
+    pub fn locked_inodes(&self, mdt: MdtIndex) -> FsResult<usize> {
+        Ok(self.targets.mdt(mdt)?.cache().inode_count())
+    }
+
     /// The locks under which this client serves from its cache of an MDT at this moment, and the id
     /// by which the MDT knows it; `None`: it would serve nothing. For simulations.
     pub fn served_locks(&self, mdt: MdtIndex) -> Option<(ClientId, Vec<ServedLock>)> {

@@ -31,7 +31,7 @@ pub enum ExclusiveAnswer {
 /// Locks of files that a client holds or waits for; more are refused.
 const FILES_MAX: usize = EXCLUSIVES_PER_CLIENT_MAX;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct File {
     holder: Option<ClientId>,
     /// In order of arrival.
@@ -43,7 +43,7 @@ struct File {
 }
 
 /// The exclusive data locks of one MDT.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExclusiveLocks {
     files: BTreeMap<InodeNumber, File>,
     /// Files in which a client holds or waits.

@@ -4,10 +4,9 @@
 //! what differs from what is visible; in every state from which nothing follows no change waits.
 //! And: limits, counts, and what a lock takes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    hash::{DefaultHasher, Hash, Hasher},
-};
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use lock::{
     ChangeId, GrantedBits, InodeBits, InodeLocks, LockLimits, Prepared, Revocation, inode_bit,
@@ -144,57 +143,6 @@ impl State {
 
     fn client(&mut self, client: ClientId) -> &mut Client {
         &mut self.clients[client.0 as usize]
-    }
-
-    /// All states that can follow.
-    fn next(&self) -> Vec<State> {
-        let mut next = Vec::new();
-        let mut step = |act: &dyn Fn(&mut State)| {
-            let mut state = self.clone();
-            act(&mut state);
-            next.push(state);
-        };
-        for message in &self.messages {
-            step(&|state| state.deliver(message));
-        }
-        for (client, last) in &self.dropping {
-            step(&|state| state.drop_one(*client, *last));
-        }
-        // Clients that have not done anything are alike: the first of them acts for all.
-        let is_new = |(number, client): &(usize, &Client)| {
-            **client == Client::default() && !self.dropping.contains_key(&ClientId(*number as u64))
-        };
-        let idle = self.clients.iter().enumerate().position(|client| is_new(&client));
-        for number in 0..CLIENTS {
-            let (id, client) = (ClientId(number), &self.clients[number as usize]);
-            if is_new(&(number as usize, client)) && idle != Some(number as usize) {
-                continue;
-            }
-            if client.crashed {
-                if !client.evicted {
-                    step(&|state| state.evict(id));
-                    if !self.waiting.iter().any(|waiting| waiting.client == id) {
-                        step(&|state| state.connect_again(id));
-                    }
-                }
-                continue;
-            }
-            for inode in self.parts.iter().map(|(inode, _)| *inode).collect::<BTreeSet<_>>() {
-                let lacks = |part: &usize| !client.cache.contains_key(part) && !client.changing.contains(part);
-                let lacks_some = self.numbers(inode, InodeBits::ALL).iter().any(lacks);
-                if self.reads_left > 0 && lacks_some && !client.reading.contains(&inode) {
-                    step(&|state| state.read(id, inode));
-                }
-            }
-            if self.changes_left > 0 && client.changing.is_empty() {
-                step(&|state| state.change(id, vec![0]));
-                step(&|state| state.change(id, vec![0, 1]));
-            }
-            if self.crashes_left > 0 {
-                step(&|state| state.crash(id));
-            }
-        }
-        next
     }
 
     fn read(&mut self, id: ClientId, inode: InodeNumber) {
@@ -357,6 +305,58 @@ impl State {
             }
         }
     }
+}
+
+impl common::State for State {
+    fn next(&self) -> Vec<Self> {
+        let mut next = Vec::new();
+        let mut step = |act: &dyn Fn(&mut Self)| {
+            let mut state = self.clone();
+            act(&mut state);
+            next.push(state);
+        };
+        for message in &self.messages {
+            step(&|state| state.deliver(message));
+        }
+        for (client, last) in &self.dropping {
+            step(&|state| state.drop_one(*client, *last));
+        }
+        // Clients that have not done anything are alike: the first of them acts for all.
+        let is_new = |(number, client): &(usize, &Client)| {
+            **client == Client::default() && !self.dropping.contains_key(&ClientId(*number as u64))
+        };
+        let idle = self.clients.iter().enumerate().position(|client| is_new(&client));
+        for number in 0..CLIENTS {
+            let (id, client) = (ClientId(number), &self.clients[number as usize]);
+            if is_new(&(number as usize, client)) && idle != Some(number as usize) {
+                continue;
+            }
+            if client.crashed {
+                if !client.evicted {
+                    step(&|state| state.evict(id));
+                    if !self.waiting.iter().any(|waiting| waiting.client == id) {
+                        step(&|state| state.connect_again(id));
+                    }
+                }
+                continue;
+            }
+            for inode in self.parts.iter().map(|(inode, _)| *inode).collect::<BTreeSet<_>>() {
+                let lacks = |part: &usize| !client.cache.contains_key(part) && !client.changing.contains(part);
+                let lacks_some = self.numbers(inode, InodeBits::ALL).iter().any(lacks);
+                if self.reads_left > 0 && lacks_some && !client.reading.contains(&inode) {
+                    step(&|state| state.read(id, inode));
+                }
+            }
+            if self.changes_left > 0 && client.changing.is_empty() {
+                step(&|state| state.change(id, vec![0]));
+                step(&|state| state.change(id, vec![0, 1]));
+            }
+            if self.crashes_left > 0 {
+                step(&|state| state.crash(id));
+            }
+        }
+        next
+    }
 
     fn check(&self) {
         self.locks.check();
@@ -369,40 +369,22 @@ impl State {
         }
         assert_eq!(self.waiting.len(), self.locks.changes());
     }
-}
 
-/// States are too many to be kept. That two of some hundred thousand have the same hash is
-/// unlikely.
-fn fingerprint(state: &State) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    state.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Visits all states that can follow; returns how many there are.
-fn explore(start: State) -> usize {
-    let (mut seen, mut pending) = (HashSet::new(), vec![start]);
-    while let Some(state) = pending.pop() {
-        if !seen.insert(fingerprint(&state)) {
-            continue;
-        }
-        state.check();
-        let next = state.next();
-        let goes_on = !state.messages.is_empty()
-            || !state.dropping.is_empty()
-            || state.clients.iter().any(|client| client.crashed && !client.evicted);
-        if !goes_on {
-            assert!(state.waiting.is_empty(), "a change waits though all clients answered: {state:#?}");
-        }
-        pending.extend(next);
+    fn goes_on(&self) -> bool {
+        !self.messages.is_empty()
+            || !self.dropping.is_empty()
+            || self.clients.iter().any(|client| client.crashed && !client.evicted)
     }
-    seen.len()
+
+    fn check_end(&self) {
+        assert!(self.waiting.is_empty(), "a change waits though all clients answered: {self:#?}");
+    }
 }
 
 /// Explores all that so many reads, changes and crashes can lead to: at least so many states.
 fn explore_all(histories: &[([Part; PARTS], u8, u8, u8, usize)]) {
     for (parts, reads, changes, crashes, least) in histories.iter().copied() {
-        let states = explore(State::new(parts, reads, changes, crashes));
+        let states = common::explore(State::new(parts, reads, changes, crashes));
         println!("{parts:?}: {reads} reads, {changes} changes, {crashes} crashes: {states} states");
         assert!(states >= least, "{states} states");
     }
@@ -473,6 +455,7 @@ fn only_missing_bits_are_granted_and_none_in_preparation() {
     assert_eq!(grant(&mut locks, 3, FILE, BOTH).unwrap().bits, BITS);
     assert_eq!(locks.held_by(FILE, ClientId(2)), BOTH, "the client that changes it keeps its locks");
     assert_eq!(locks.counters(), LockCounters { granted: 5, revoked: 1, blocked: 1 });
+    assert_eq!((locks.len(), locks.inodes()), (4, 1));
     locks.drop_inode(FILE, &mut ready);
     locks.check();
     assert!(locks.is_empty());

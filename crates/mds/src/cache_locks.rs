@@ -115,6 +115,11 @@ impl CacheLocks {
         self.locks.locks_left(client)
     }
 
+    /// Inodes on which there are locks.
+    pub fn inodes(&self) -> usize {
+        self.locks.inodes()
+    }
+
     /// What a client has of an inode.
     pub fn held_by(&self, inode: InodeNumber, client: ClientId) -> InodeBits {
         self.locks.held_by(inode, client)

@@ -391,7 +391,7 @@ impl Namespace {
     /// Whether others have cached what an operation changes. If so they are asked for their locks,
     /// and the operation waits; one that cannot wait goes on. After a restart it is not known what
     /// the earlier clients have cached: until they are back, or their leases have ended with the
-    /// recovery, it waits too.
+    /// recovery, it waits too, unless it is part of the return of a client.
     fn prepare(&mut self, context: &Context, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
         let client = context.client;
         if changes.operations.is_empty() {
@@ -399,6 +399,7 @@ impl Namespace {
         }
         if context.parameters.cache_locks
             && waits.is_some()
+            && !changes.precedes_others
             && let Some(progress) = self.volatile.recovery.others_cache(client)
             && !self.cached_parts(changes, |_| true)?.changed().is_empty()
         {

@@ -11,7 +11,7 @@ use rpc::{
     message::{
         MdtReply, MdtRequest,
         lock::{Granted, Resource, inode_bit::*},
-        mdt::{ClaimLocks, LockClaim, Open, OpenFlags, Reclaim, RegisterOpens},
+        mdt::{ClaimLocks, LockClaim, Open, OpenFlags, Reclaim, RegisterOpens, ReportSize},
     },
 };
 use types::{ClientId, LockHandle};
@@ -198,4 +198,63 @@ async fn a_client_that_comes_back_twice_keeps_no_file_open() {
         test.fs.rmdir(&root(), ROOT, "directory").await.unwrap();
         eventually("no client has it open", async || !test.fs.mdt.has_inode(directory)).await;
     }
+}
+
+/// A client that says after the restart that it writes a file, or appends to it, though another one
+/// has claimed the attributes: these are withdrawn first, and the size is not known any more. It
+/// does not wait for clients that did not come back.
+#[tokio::test]
+async fn attributes_are_given_back_before_a_claimed_writer_is_believed() {
+    for is_open in [true, false] {
+        let test = Test::new().await;
+        let file = test.fs.file(ROOT, "file").await;
+        let held = test.stat(BOB, file).await;
+        assert_eq!(resources(&held), [(file, SHOWN)]);
+        let test = restart(test, false).await;
+        let granted = claim_in(&test, BOB, test.fs.mdt.era(), &held).await[0].expect("nothing has changed");
+        let reclaim = match is_open {
+            true => Reclaim { opens: vec![(file, test.fs.open_id(), OpenFlags(WRITE))], ..Reclaim::default() },
+            false => Reclaim { exclusives: vec![(file, None)], ..Reclaim::default() },
+        };
+        let reclaimed = test.begin(MdtRequest::Reclaim(reclaim));
+        let heard = test.holders.heard(1).await;
+        assert_eq!((heard[0].0, heard[0].1.handle), (BOB, granted));
+        assert!(!reclaimed.is_finished());
+        test.cancel(BOB, vec![granted]).await;
+        assert_eq!(reclaimed.await.unwrap(), Ok(MdtReply::Done), "before BOB and CAROL are done");
+        assert!(test.fs.stat(file).await.unwrap().size_unknown.is_some(), "the objects are asked");
+        for client in [ALICE, BOB, CAROL] {
+            done(&test, client).await;
+        }
+        assert_eq!(resources(&test.stat(BOB, file).await), [(file, SHOWN & !ATTRIBUTES)]);
+    }
+}
+
+/// The close was executed, and its client did not hear so: it claims the open once more, then closes
+/// again. The size is found as after any other close of a writer that is not believed.
+#[tokio::test]
+async fn a_close_that_was_executed_before_the_restart_is_repeated() {
+    let test = Test::new().await;
+    let file = test.fs.file(ROOT, "file").await;
+    let (open, opened) = test.fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    let update = size_update(opened.epoch, 5);
+    test.fs.close(ALICE, file, open, Some(update)).await.unwrap();
+    let held = test.stat(BOB, file).await;
+    assert_eq!(resources(&held), [(file, SHOWN)]);
+    let test = restart(test, false).await;
+    let granted = claim_in(&test, BOB, test.fs.mdt.era(), &held).await[0].expect("nothing has changed");
+    let opens = vec![(file, open, OpenFlags(WRITE))];
+    let reclaimed = test.begin(MdtRequest::Reclaim(Reclaim { opens, ..Reclaim::default() }));
+    test.holders.heard(1).await;
+    test.cancel(BOB, vec![granted]).await;
+    assert_eq!(reclaimed.await.unwrap(), Ok(MdtReply::Done));
+    for client in [ALICE, BOB, CAROL] {
+        done(&test, client).await;
+    }
+    let closed = test.fs.close(ALICE, file, open, Some(update)).await.unwrap();
+    let (epoch, _) = closed.size_wanted.expect("nobody writes it any more");
+    let report = ReportSize { inode: file, update: size_update(epoch, 5) };
+    assert_eq!(test.fs.call(ALICE, MdtRequest::ReportSize(report)).await, Ok(MdtReply::Done));
+    let entry = test.fs.stat(file).await.unwrap();
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 5));
 }

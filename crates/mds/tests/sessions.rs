@@ -13,8 +13,8 @@ use rpc::{
         client::LockCompleted,
         mdt::{
             CancelLock, Close, Create, CreateUnnamed, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, GetLock,
-            HeldLock, LockFamily, LockMode, LockRange, Lookup, OpenFlags, Reclaim, SetLock, Unlink, WaitTicket,
-            open_flag,
+            HeldLock, LockFamily, LockMode, LockRange, Lookup, OpenFlags, Reclaim, ReportSize, SetLock, Unlink,
+            WaitTicket, open_flag,
         },
     },
 };
@@ -177,13 +177,17 @@ async fn a_file_that_somebody_removed_before_its_creator_heard_of_it_is_made_aga
 }
 
 #[tokio::test]
-async fn a_close_that_was_under_way_when_the_server_died_still_reports_the_size() {
+async fn a_close_of_what_was_not_reclaimed_asks_for_the_size() {
     let mut fs = Fixture::new().await;
     let (open, opened) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let (file, epoch) = (opened.entry.attributes.inode, opened.opened.unwrap().epoch);
     fs.restart().await;
     fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
-    fs.close(ALICE, file, open, Some(size_update(epoch, 77))).await.unwrap();
+    let closed = fs.close(ALICE, file, open, Some(size_update(epoch, 77))).await.unwrap();
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some(), "it may never have had it open");
+    let (epoch, _) = closed.size_wanted.expect("it is to look");
+    let report = ReportSize { inode: file, update: size_update(epoch, 77) };
+    assert_eq!(fs.call(ALICE, MdtRequest::ReportSize(report)).await, Ok(MdtReply::Done));
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 77);
 }
 

@@ -233,6 +233,23 @@ async fn unknown_sizes_survive_a_crash_and_so_do_reports_of_sole_writers() {
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 123));
 }
 
+/// A client that was there before the restart closes what it never had open, under the epoch of
+/// another one's writes.
+#[tokio::test]
+async fn a_close_of_an_unknown_open_sets_no_size() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (_, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    fs.restart().await;
+    fs.recover().await;
+    fs.reclaim(BOB, rpc::message::mdt::Reclaim { done: true, ..Default::default() }).await.unwrap();
+    fs.close(BOB, inode, fs.open_id(), Some(size_update(opened.epoch, 1 << 40))).await.unwrap();
+    let entry = fs.stat(inode).await.unwrap();
+    assert!(entry.size_unknown.is_some() && entry.attributes.size == 0, "{entry:?}");
+}
+
 /// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what
 /// size it had then.
 #[tokio::test]

@@ -15,6 +15,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("parallel_dio", "direct I/O is always parallel, as far as the kernel sends requests at once"),
     ("contended_locks", CONTENTION),
     ("contention_seconds", CONTENTION),
+    ("pool", LOCK_POOL),
     ("max_ptlrpcds", RPC_THREADS),
     ("ptlrpcd_per_cpt_max", RPC_THREADS),
     ("ptlrpcd_cpts", PROCESSORS),
@@ -26,6 +27,8 @@ const ABSENT: &[(&str, &str)] = &[
 const TIMEOUTS: &str = "timeouts are not estimated: a call waits for the number of seconds in the parameter timeout";
 const CONTENTION: &str = "a lock that several clients want is not refused to any of them: it is asked back when another one \
      changes what it protects";
+const LOCK_POOL: &str = "there is no pool of locks: what a client keeps is limited by number (lru_size), by the time without \
+     use (lru_max_age) and by memory (max_cached_small_mb), and a server asks for the oldest locks back at its limit";
 const RPC_THREADS: &str = "the number of cores, its ptlrpcd threads, is fixed when a process starts (mount option \
      cores=N, stria up --cores N, cores = N in the configuration); while it runs, cpu_pattern chooses its processors";
 const PROCESSORS: &str = "a process has one CPU partition; cpu_pattern chooses its processors";
@@ -48,6 +51,10 @@ mod tests {
         assert!(reason("ost.OSS.ost_create.threads_max").is_some_and(|reason| reason.contains("its first write")));
         assert!(reason("ost.OSS.ost_io.timeouts").is_some() && reason("llite.*.parallel_dio").is_some());
         assert!(reason("ldlm.namespaces.mdt-*.contention_seconds").is_some_and(|reason| reason.contains("asked back")));
+        for name in ["limit", "recalc_period", "stats"] {
+            let pool = reason(&format!("ldlm.namespaces.*.pool.{name}"));
+            assert!(pool.is_some_and(|reason| reason.contains("lru_size") && reason.contains("lru_max_age")));
+        }
         assert_eq!(reason("osc.*.max_rpcs_in_flight"), None);
         assert_eq!(reason("timeout"), None);
     }

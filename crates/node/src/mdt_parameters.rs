@@ -263,6 +263,13 @@ fn register_namespace(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), Parame
     let shown = Arc::clone(mdt);
     let get = move || shown.cache_locks().0.to_string();
     tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(LOCK_COUNT, get))?;
+    let get = || "0".to_owned();
+    let doc = "locks that the server could drop by itself: none, only their clients give them back";
+    tree.register(&format!("{prefix}.lock_unused_count"), Parameter::read_only(doc, get))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.locked_inodes().to_string();
+    let doc = "inodes on which clients have such locks";
+    tree.register(&format!("{prefix}.resource_count"), Parameter::read_only(doc, get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.lock_timeouts().to_string();
     let doc =

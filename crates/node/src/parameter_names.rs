@@ -111,7 +111,8 @@ const OF_MDT: &[Leaf] = &[
     shown("undurable_age_ms"),
 ];
 /// Of the locks that a metadata target has granted.
-const OF_LOCK_NAMESPACE: &[Leaf] = &[shown("lock_count"), shown("lock_timeouts")];
+const OF_LOCK_NAMESPACE: &[Leaf] =
+    &[shown("lock_count"), shown("lock_timeouts"), shown("lock_unused_count"), shown("resource_count")];
 /// Of a pool, at a metadata target.
 const OF_POOL: &[Leaf] = &[shown("spill_hit"), text("spill_target"), number("spill_threshold_pct", PERCENT)];
 /// Of an object storage target.
@@ -170,7 +171,13 @@ const OF_MOUNTS: &[Leaf] = &[
 /// The same, to an MDT.
 const OF_MDT_CONNECTION: &[Leaf] = &[number("max_mod_rpcs_in_flight", CHANGES_IN_FLIGHT)];
 /// Locks of a mount at an MDT.
-const OF_LOCKS: &[Leaf] = &[shown("lock_count"), number("lru_max_age", LOCK_AGES_MS), number("lru_size", LOCKS_CACHED)];
+const OF_LOCKS: &[Leaf] = &[
+    shown("lock_count"),
+    shown("lock_unused_count"),
+    number("lru_max_age", LOCK_AGES_MS),
+    number("lru_size", LOCKS_CACHED),
+    shown("resource_count"),
+];
 /// Data of small files that a mount has cached of an MDT.
 const OF_SMALL_FILES: &[Leaf] = &[shown("cached_small_bytes"), number("max_cached_small_mb", SMALL_CACHED_MB)];
 
@@ -418,6 +425,12 @@ mod tests {
             ("lod.*.stripesize=65537", "expected a multiple of 65536"),
             ("ldlm.namespaces.mdt-*.lock_count=0", "is read-only"),
             ("ldlm.namespaces.mdt-*.contended_locks=8", "there is no 'ldlm.namespaces.mdt-*.contended_locks': a lock"),
+            ("ldlm.namespaces.*.resource_count=0", "is read-only"),
+            ("ldlm.namespaces.*-mdc.lock_unused_count=0", "is read-only"),
+            (
+                "ldlm.namespaces.*.pool.limit=100",
+                "there is no 'ldlm.namespaces.*.pool.limit': there is no pool of locks",
+            ),
             ("osp.*.maxage_ms=1", "expected a number from 10 to 3600000"),
         ] {
             let refused = refusal(wrong, false).unwrap_err();

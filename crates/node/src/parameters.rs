@@ -164,12 +164,21 @@ fn register_locks(
     let get = move || counted.cached_locks(mdt).map(|(count, _)| count.to_string()).unwrap_or_default();
     let doc = "locks of this target that protect cached names and attributes";
     tree.register(&format!("{prefix}.lock_count"), Parameter::read_only(doc, get))?;
+    let counted = Arc::clone(client);
+    let get = move || counted.cached_locks(mdt).map(|(count, _)| count.to_string()).unwrap_or_default();
+    let doc = "locks of this target that can be given back at any time: all of them";
+    tree.register(&format!("{prefix}.lock_unused_count"), Parameter::read_only(doc, get))?;
+    let counted = Arc::clone(client);
+    let get = move || counted.locked_inodes(mdt).map(|count| count.to_string()).unwrap_or_default();
+    let doc = "inodes of this target on which there are such locks";
+    tree.register(&format!("{prefix}.resource_count"), Parameter::read_only(doc, get))?;
     let get = move || shown.cached_locks(mdt).map(|(_, most)| most.to_string()).unwrap_or_default();
     let set = move |text: &str| {
         let value = parse_number(text, &LOCKS_CACHED)? as usize;
         changed.set_cached_locks_max(mdt, value).map_err(|error| error.to_string())
     };
-    let doc = "largest number of locks and missing names cached for this target; 0: nothing is cached";
+    let doc = "largest number of locks, missing names, and further names of inodes with several links cached for this \
+               target; 0: nothing is cached";
     tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let get = move || shown.lock_age_max(mdt).map(|age| age.as_millis().to_string()).unwrap_or_default();

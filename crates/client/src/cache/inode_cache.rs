@@ -147,7 +147,7 @@ impl InodeCache {
         self.session.is_some_and(|present| present != client)
     }
 
-    /// How many locks and missing names are kept at most.
+    /// How many locks, missing names, and further names of inodes are kept at most.
     pub fn locks_max(&self) -> usize {
         self.locks_max
     }
@@ -155,6 +155,11 @@ impl InodeCache {
     /// Locks held.
     pub fn lock_count(&self) -> usize {
         self.handles.len()
+    }
+
+    /// Inodes on which locks are held.
+    pub fn inode_count(&self) -> usize {
+        self.inodes.len()
     }
 
     /// Changes the limit; returns locks to be given back.
@@ -167,10 +172,16 @@ impl InodeCache {
         self.inodes.get_mut(&inode).expect("what is kept is under a lock")
     }
 
+    /// What counts towards the limit. A lock covers an inode and one name of it: an inode may have
+    /// 65,000 further ones.
+    fn weight(&self) -> usize {
+        self.handles.len() + self.names.missing_count() + self.names.further_count() + self.listings.weight()
+    }
+
     /// Gives up the least recently used inodes.
     fn shrink(&mut self) -> Vec<Released> {
         let mut released = Vec::new();
-        while self.handles.len() + self.names.missing_count() + self.listings.weight() > self.locks_max {
+        while self.weight() > self.locks_max {
             let Some(oldest) = self.recency.oldest() else { break };
             released.extend(self.give_up(oldest));
         }

@@ -485,6 +485,18 @@ fn what_was_not_used_for_the_longest_time_is_given_up() {
 }
 
 #[test]
+fn further_names_of_an_inode_count_towards_the_limit() {
+    let mut client = Client::warm();
+    client.0.set_locks_max(4);
+    for (name, kept) in [("link 1", (2, 1)), ("link 2", (2, 2))] {
+        client.asks(&look_up(name), &MdtReply::Entry(file(5)), &[]);
+        assert_eq!((client.0.lock_count(), client.0.names.further_count()), kept);
+    }
+    let released = client.asks(&look_up("link 3"), &MdtReply::Entry(file(5)), &[]);
+    assert!(!released.is_empty() && client.0.lock_count() + client.0.names.further_count() <= 4);
+}
+
+#[test]
 fn an_inode_without_a_name_is_not_kept() {
     let mut client = Client::warm();
     let mut gone = file(5);

@@ -79,6 +79,8 @@ pub(crate) struct NameTable {
     /// Names that lead to an inode, with their directories.
     of_inode: BTreeMap<InodeNumber, Vec<Place>>,
     missing: usize,
+    /// Names that lead to inodes.
+    present: usize,
 }
 
 impl NameTable {
@@ -103,6 +105,7 @@ impl NameTable {
         let former = directory.present.insert(name.clone(), inode);
         assert!(former.is_none(), "nothing is known of a name that is learnt");
         self.of_inode.entry(inode).or_default().push((parent, name));
+        self.present += 1;
     }
 
     /// A name does not exist.
@@ -150,6 +153,7 @@ impl NameTable {
             let count = names.len();
             names.retain(|(of, each)| (*of, &**each) != (parent, name));
             assert_eq!(names.len() + 1, count, "a name that leads to an inode is in its list once");
+            self.present -= 1;
             if names.is_empty() {
                 self.of_inode.remove(&inode);
             }
@@ -160,6 +164,7 @@ impl NameTable {
     /// Nothing is known of names that lead to an inode.
     pub fn forget_leading_to(&mut self, inode: InodeNumber) {
         for (parent, name) in self.of_inode.remove(&inode).unwrap_or_default() {
+            self.present -= 1;
             if let Some(directory) = self.directories.get_mut(&parent) {
                 assert_eq!(directory.present.remove(&name), Some(inode), "a name in the list of an inode leads there");
                 directory.forget(&name);
@@ -189,6 +194,12 @@ impl NameTable {
         self.missing
     }
 
+    /// Names that lead to inodes, besides the first of each: that is covered by what an inode may
+    /// take.
+    pub fn further_count(&self) -> usize {
+        self.present - self.of_inode.len()
+    }
+
     fn tidy(&mut self, parent: InodeNumber) {
         let is_empty = |directory: &Directory| {
             directory.present.is_empty() && directory.missing.is_empty() && directory.unknown.is_none()
@@ -201,7 +212,7 @@ impl NameTable {
     /// Whether nothing is known.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.directories.is_empty() && self.of_inode.is_empty() && self.missing == 0
+        self.directories.is_empty() && self.of_inode.is_empty() && self.missing == 0 && self.present == 0
     }
 }
 
@@ -220,7 +231,13 @@ mod tests {
         names.lead(OTHER, b"two", FILE);
         names.lead(OTHER, b"two", FILE);
         names.lead(OTHER, b"else", InodeNumber(8));
+        assert_eq!(names.further_count(), 1, "one of FILE");
+        names.forget(DIRECTORY, b"one");
+        assert_eq!(names.further_count(), 0);
+        names.lead(DIRECTORY, b"one", FILE);
+        assert_eq!(names.further_count(), 1);
         names.forget_leading_to(FILE);
+        assert_eq!(names.further_count(), 0);
         assert_eq!((names.find(DIRECTORY, b"one"), names.find(OTHER, b"two")), (None, None));
         assert_eq!(names.find(OTHER, b"else"), Some(Name::Leads(InodeNumber(8))));
         names.forget(OTHER, b"else");

@@ -349,6 +349,11 @@ impl TargetCache {
         self.cache.lock().lock_count()
     }
 
+    /// Inodes on which locks are held.
+    pub fn inode_count(&self) -> usize {
+        self.cache.lock().inode_count()
+    }
+
     /// With the cache locked: a callback for one of them finds what the cache above still has.
     fn release(&self, cache: MutexGuard<'_, InodeCache>, released: Vec<Released>, above: bool) {
         if !released.is_empty() {

@@ -21,7 +21,7 @@
 //! not wait for them, even if all of these hang.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -52,8 +52,8 @@ pub enum Invalidation {
     Drop,
     /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up
     /// again and gets the new ones with it: it checks chmod(2) and sticky directories by the owner
-    /// that it knows, however old. Where a change holds the lock it is left alone: the MDT checks,
-    /// too.
+    /// that it knows, however old. Where a change holds the lock nobody waits for that, since the MDT
+    /// checks, too, and the name expires when the change is answered.
     Expire,
     /// The listing that the kernel keeps of the directory `parent` is outdated, whatever the name.
     Listing,
@@ -137,6 +137,8 @@ struct Threads {
 struct State {
     /// Directories with changes of this mount that are not answered, and how many.
     changing: HashMap<u64, usize>,
+    /// Names in these directories that are to expire then.
+    after_changes: HashMap<u64, BTreeMap<Box<[u8]>, Arc<Name>>>,
     withdrawals: HashMap<Key, Directory>,
     of_names: Threads,
     of_listings: Threads,
@@ -188,17 +190,24 @@ impl Names {
         let mut state = self.state.lock();
         let (parent, kind) = (name.parent, invalidation.kind());
         if kind == Kind::Name && state.changing.contains_key(&parent) {
+            if invalidation == Invalidation::Expire {
+                state.after_changes.entry(parent).or_default().insert(name.bytes.clone(), name);
+            }
             return invalidation.hand_over(finished);
         }
+        self.add(&mut state, Withdrawal { name, invalidation, since: now, finished: Some(finished) });
+        None
+    }
+
+    fn add(self: &Arc<Self>, state: &mut State, withdrawal: Withdrawal) {
+        let (parent, kind) = (withdrawal.name.parent, withdrawal.invalidation.kind());
         // One that is there is ready, or a thread works for it.
         let is_new = !state.withdrawals.contains_key(&(parent, kind));
-        let directory = state.withdrawals.entry((parent, kind)).or_default();
-        directory.queue.push_back(Withdrawal { name, invalidation, since: now, finished: Some(finished) });
+        state.withdrawals.entry((parent, kind)).or_default().queue.push_back(withdrawal);
         if is_new {
             state.threads(kind).ready.push_back(parent);
-            self.employ(kind, &mut state);
+            self.employ(kind, state);
         }
-        None
     }
 
     /// Sees to it that there is a thread for the directory that became ready.
@@ -286,14 +295,19 @@ impl Names {
         waiting.filter_map(|waiting| waiting.invalidation.hand_over(waiting.finished.take()?)).collect()
     }
 
-    /// It is about to be answered.
-    pub fn end_change(&self, parent: u64) {
+    /// It is about to be answered. After the last one names expire that could not before.
+    pub fn end_change(self: &Arc<Self>, parent: u64) {
         let mut state = self.state.lock();
-        if let Some(count) = state.changing.get_mut(&parent) {
-            *count -= 1;
-            if *count == 0 {
-                state.changing.remove(&parent);
-            }
+        let Some(count) = state.changing.get_mut(&parent) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        state.changing.remove(&parent);
+        let names = state.after_changes.remove(&parent).unwrap_or_default();
+        for name in names.into_values() {
+            let (invalidation, since) = (Invalidation::Expire, Instant::now());
+            self.add(&mut state, Withdrawal { name, invalidation, since, finished: None });
         }
     }
 

@@ -103,6 +103,25 @@ fn under_a_change_all_names_are_outdated_instead() {
     assert!(kernel.withdraw(5, b"x", Invalidation::Drop, Instant::now()).1.is_none());
 }
 
+/// No client waits for that.
+#[test]
+fn a_name_expires_after_the_changes_that_hold_its_directory() {
+    let mut kernel = Kernel::new(false);
+    for _ in 0..2 {
+        assert!(kernel.names.begin_change(5).is_empty());
+        let (mut withdrawn, refused) = kernel.withdraw(5, b"x", Invalidation::Expire, Instant::now());
+        assert!(refused.is_none() && is_done(&mut withdrawn));
+    }
+    kernel.names.end_change(5);
+    assert!(!kernel.names.is_busy(), "another change holds the lock");
+    kernel.names.end_change(5);
+    kernel.go_on();
+    let mut message = [0; 16 + 16 + 2];
+    kernel.reader.read_exact(&mut message).unwrap();
+    assert_eq!(&message[28..], b"\x01\0\0\0x\0", "FUSE_EXPIRE_ONLY");
+    assert!(kernel.names.state.lock().after_changes.is_empty());
+}
+
 #[test]
 fn a_change_that_arrives_while_the_kernel_waits_completes_what_waits_for_it() {
     let mut kernel = Kernel::new(true);

@@ -133,6 +133,8 @@ pub struct InodeLocks {
     of_clients: BTreeSet<(ClientId, LockHandle)>,
     /// Locks of each client that has some.
     counts: BTreeMap<ClientId, usize>,
+    /// Inodes with locks.
+    inodes: usize,
     /// Older locks were asked back at the total limit.
     asked_below: LockHandle,
     changes: Changes,
@@ -154,6 +156,7 @@ impl InodeLocks {
             holdings: BTreeMap::new(),
             of_clients: BTreeSet::new(),
             counts: BTreeMap::new(),
+            inodes: 0,
             asked_below: FIRST,
             changes: Changes::default(),
             counters: LockCounters::default(),
@@ -175,6 +178,7 @@ impl InodeLocks {
         }
         let handle = self.next;
         self.next = LockHandle(handle.0 + 1);
+        self.inodes += usize::from(!self.has_locks(inode));
         self.locks.insert(handle, Lock { client, inode });
         self.holdings.insert((inode, client, handle), Holding { bits, asked: false });
         self.of_clients.insert((client, handle));
@@ -220,6 +224,16 @@ impl InodeLocks {
                 ask.push(Revocation { client, handle: *handle, inode, bits: holding.bits });
             }
         }
+    }
+
+    /// Whether any client has a lock on an inode.
+    fn has_locks(&self, inode: InodeNumber) -> bool {
+        self.holdings.range((inode, FIRST_CLIENT, FIRST)..=(inode, LAST_CLIENT, LAST)).next().is_some()
+    }
+
+    /// Inodes with locks.
+    pub fn inodes(&self) -> usize {
+        self.inodes
     }
 
     /// What a client has of an inode.
@@ -361,6 +375,7 @@ impl InodeLocks {
     fn remove(&mut self, handle: LockHandle, ready: &mut Vec<ChangeId>) -> Option<GrantedBits> {
         let Lock { client, inode } = self.locks.remove(&handle)?;
         let holding = self.holdings.remove(&(inode, client, handle)).expect("a lock is at its inode");
+        self.inodes -= usize::from(!self.has_locks(inode));
         self.of_clients.remove(&(client, handle));
         let count = self.counts.get_mut(&client).expect("a client with a lock is counted");
         *count -= 1;
@@ -406,6 +421,8 @@ impl InodeLocks {
         assert_eq!(self.locks.len(), self.holdings.len(), "each lock is at its inode");
         assert_eq!(self.locks.len(), self.of_clients.len(), "each lock is at its client");
         assert_eq!(self.locks.len(), self.counts.values().sum(), "each lock is counted");
+        let inodes: BTreeSet<InodeNumber> = self.holdings.keys().map(|(inode, ..)| *inode).collect();
+        assert_eq!(self.inodes, inodes.len(), "each inode with locks is counted once");
         let mut held: BTreeMap<(InodeNumber, ClientId), InodeBits> = BTreeMap::new();
         for ((inode, client, handle), holding) in &self.holdings {
             assert_eq!(self.locks.get(handle), Some(&Lock { client: *client, inode: *inode }));

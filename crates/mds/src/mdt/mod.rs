@@ -172,6 +172,11 @@ impl Mdt {
         (cache.count(), cache.counters())
     }
 
+    /// Inodes on which clients have such locks.
+    pub fn locked_inodes(&self) -> usize {
+        self.namespace().volatile.cache.inodes()
+    }
+
     /// How often a client was evicted since it did not give a lock back in time, since the start.
     pub fn lock_timeouts(&self) -> u64 {
         self.namespace().volatile.cache.timeouts()

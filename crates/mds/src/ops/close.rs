@@ -56,14 +56,15 @@ fn end_open(
     }
     let wrote = match file {
         Some(file) => file.writes() && file.inode == inode.number(),
-        // Open before a restart, and not reclaimed because it was closing.
+        // Open before a restart, and not reclaimed. Perhaps it was never open: what the client says of
+        // the size is not believed, but it may be asked to look.
         None => update.is_some() && txn.volatile.recovery.in_good_standing(txn.context.client),
     };
     if !wrote || inode.size_known {
         return Ok(None);
     }
     let alone = !txn.volatile.opens.written_by_others(inode.number(), None);
-    if let Some(update) = update
+    if let Some(update) = update.filter(|_| file.is_some())
         && known_size::take_report(&mut inode, update, alone)
     {
         note_finished(txn, &inode);

@@ -1,26 +1,31 @@
 //! Sessions: their start, their end, and what a client reclaims after a restart.
 
+use std::collections::BTreeSet;
+
 use layout::Layout;
+use lock::{InodeBits, inode_bit};
 use rpc::message::{
     MdtReply,
-    mdt::{NotReclaimed, OpenFlags, OpenId, Reclaim},
+    mdt::{NotReclaimed, OpenFlags, OpenId, Reclaim, open_flag},
 };
 use types::{ClientId, FsError, FsResult, InodeNumber};
 
 use super::close;
 use crate::{
+    known_size,
     opens::{OpenFile, OpenKey},
     options::ProcessId,
     tables::{
         EVICTED, REPLIES, SESSIONS,
         deferred_log::DeferredOperation,
         evicted::EvictedRecord,
-        inode::InodeData,
+        inode::{Inode, InodeData},
         session::{self, SessionRecord},
     },
     transaction::Transaction,
 };
 
+const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
 /// Opens ended in one transaction.
 pub(crate) const OPENS_PER_BATCH: usize = 256;
 /// Changes of one layout that may be lost with the power at once, and more: a client that tells of
@@ -118,9 +123,21 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     }
     // After a restart hardly any inode is in memory, and the first open that is entered ends the
     // loading.
-    txn.must_not_wait();
     let claimed = request.opens.iter().map(|(inode, ..)| *inode);
+    let claimed = claimed.chain(request.exclusives.iter().map(|(inode, _)| *inode));
     txn.need_inodes(claimed.chain(request.layouts.iter().map(|(inode, _)| *inode)))?;
+    let doubtful = doubtful(txn, request)?;
+    if doubtful.is_empty() {
+        txn.must_not_wait();
+    } else {
+        // All that follows can be repeated.
+        txn.must_not_wait_for_clients();
+    }
+    for mut inode in doubtful {
+        tracing::info!(%client, inode = %inode.number(), "reclaimed to be written: others knew its attributes");
+        known_size::lose_writer(&mut inode);
+        txn.put_inode(&inode);
+    }
     let mut refused = NotReclaimed::default();
     for (inode, open, flags) in &request.opens {
         if !reclaim_open(txn, *inode, *open, *flags)? {
@@ -150,6 +167,25 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         }
     }
     Ok(if refused == NotReclaimed::default() { MdtReply::Done } else { MdtReply::NotReclaimed(refused) })
+}
+
+/// Files that the client says it changes, although that cannot be: the first open for writing and
+/// the first exclusive lock make the size unknown on disk, and withdraw the attributes from others.
+/// So either a close was executed whose answer the client did not hear, or the client is wrong.
+/// Neither is told apart here. The objects are asked for the size, which is right in both cases,
+/// and others give back the attributes before the client goes on.
+fn doubtful(txn: &Transaction<'_>, request: &Reclaim) -> FsResult<Vec<Inode>> {
+    let written = request.opens.iter().filter(|(.., flags)| flags.has(open_flag::WRITE)).map(|(inode, ..)| *inode);
+    let changed: BTreeSet<InodeNumber> = written.chain(request.exclusives.iter().map(|(inode, _)| *inode)).collect();
+    let mut doubtful = Vec::new();
+    for number in changed {
+        let Some(inode) = txn.find_inode(number)? else { continue };
+        let is_cached = txn.volatile.cache.others_hold_some(txn.context.client, &[(number, ATTRIBUTES)]);
+        if inode.layout().is_some() && (inode.size_known || is_cached) {
+            doubtful.push(inode);
+        }
+    }
+    Ok(doubtful)
 }
 
 /// A layout that grew, and whose growth this MDT may have lost with its power: the client, and

@@ -133,6 +133,8 @@ pub(crate) struct Changes {
     pub truncated: Option<(OpenKey, u64)>,
     /// What it has done to the volatile state cannot be done again: it waits for no locks.
     pub is_final: bool,
+    /// It waits for locks, but not for clients of the former start that did not come back yet.
+    pub precedes_others: bool,
     /// An exclusive data lock taken on the way, to be given back if the batch fails.
     pub exclusive: Option<InodeNumber>,
     /// Takes space away from the store rather than adding to it: may use the reserve of a full
@@ -172,6 +174,7 @@ impl Changes {
             removed: Vec::new(),
             truncated: None,
             is_final: false,
+            precedes_others: false,
             exclusive: None,
             releases: false,
             decided_layout: None,
@@ -305,6 +308,13 @@ impl<'n> Transaction<'n> {
     /// written, or anything of one without a name; except of a client that is gone.
     pub fn must_not_wait(&mut self) {
         self.changes.is_final = true;
+    }
+
+    /// A client comes back with what it had: it waits for locks that others have claimed, and can be
+    /// tried again, but it does not wait for clients that did not come back yet. They may wait for
+    /// this one.
+    pub fn must_not_wait_for_clients(&mut self) {
+        self.changes.precedes_others = true;
     }
 
     /// An exclusive data lock was taken: it is given back if the operation fails.

@@ -35,6 +35,7 @@ impl Transaction<'_> {
             removed,
             truncated,
             is_final: _,
+            precedes_others: _,
             exclusive,
             decided_layout: _,
             ended_holds: _,

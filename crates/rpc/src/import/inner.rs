@@ -40,9 +40,13 @@ pub(super) struct Guarded {
     /// Calls could go out since the last disconnection.
     pub(super) worked: bool,
     pub(super) closing: bool,
-    /// It is closed with its session: no other one begins.
+    /// Its principal has ended: it is closed with its session, and no other one begins. The hook
+    /// `evicted` is called then, because this import may be the first to learn of an eviction, and
+    /// callers hear `Evicted`.
     pub(super) ends_with_session: bool,
-    /// The session is being ended: one that is found gone is not replaced.
+    /// [`super::Import::close`] asks the server to end the session. Not the same as
+    /// `ends_with_session`: that the session is found gone is no eviction now, so the hook is not
+    /// called, and callers hear `Unreachable`. Both may be set.
     pub(super) leaving: bool,
     /// Wanted `max_rpcs_in_flight`, as the tuner or somebody else chose it.
     pub(super) wanted: u16,
