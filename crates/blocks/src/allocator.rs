@@ -25,8 +25,10 @@ use types::ObjectId;
 use crate::{
     FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Summary, Window, Windows,
     free_runs::BITMAP_BYTES,
+    free_space::{FreeSpace, Loaded, of_device},
     plan::{Plan, Space, plan},
     range_set::RangeSet,
+    recorded::{Naming, RecordedRuns},
     retired::Retired,
 };
 
@@ -75,86 +77,6 @@ pub enum Refusal {
     Inconsistent(#[from] Inconsistent),
 }
 
-#[derive(Clone, Debug)]
-struct Loaded {
-    runs: FreeRuns,
-    /// When it was used last, in changes.
-    used_at: u64,
-}
-
-/// Free blocks of a device.
-#[derive(Clone, Debug)]
-struct FreeSpace {
-    geometry: Geometry,
-    summaries: Vec<Summary>,
-    index: FreeIndex,
-    loaded: BTreeMap<u32, Loaded>,
-    free: u64,
-    pointer: u64,
-    changes: u64,
-}
-
-impl Space for FreeSpace {
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    fn index(&self) -> &FreeIndex {
-        &self.index
-    }
-
-    fn runs(&self, group: u32) -> Option<&FreeRuns> {
-        self.loaded.get(&group).map(|loaded| &loaded.runs)
-    }
-
-    fn free(&self) -> u64 {
-        self.free
-    }
-
-    fn pointer(&self) -> u64 {
-        self.pointer
-    }
-}
-
-impl FreeSpace {
-    /// Loads a group of which the summary says everything; whether it is loaded now.
-    fn load_trivial(&mut self, group: u32) -> bool {
-        let blocks = self.geometry.blocks_of(group);
-        let runs = match self.summaries[group as usize].free {
-            _ if self.loaded.contains_key(&group) => return true,
-            0 => FreeRuns::default(),
-            free if free == blocks => FreeRuns::all(blocks),
-            _ => return false,
-        };
-        self.loaded.insert(group, Loaded { runs, used_at: self.changes });
-        true
-    }
-
-    /// Changes the runs of every group that these blocks touch. All of them are loaded.
-    fn change(
-        &mut self,
-        blocks: &Range<u64>,
-        change: impl Fn(&mut FreeRuns, &Range<u32>) -> Result<(), Inconsistent>,
-    ) -> Result<(), Inconsistent> {
-        for (group, piece) in self.geometry.pieces(blocks.clone()) {
-            self.changes += 1;
-            let loaded = self.loaded.get_mut(&group).expect("the group is loaded");
-            loaded.used_at = self.changes;
-            change(&mut loaded.runs, &piece).map_err(|wrong| of_device(wrong, self.geometry.start_of(group)))?;
-            let summary = loaded.runs.summary();
-            let before = std::mem::replace(&mut self.summaries[group as usize], summary);
-            self.free = self.free + u64::from(summary.free) - u64::from(before.free);
-            self.index.set(group, summary.longest);
-        }
-        Ok(())
-    }
-}
-
-/// An error about blocks of a group, with their numbers on the device.
-fn of_device(wrong: Inconsistent, start: u64) -> Inconsistent {
-    Inconsistent { first: start + wrong.first, last: start + wrong.last, ..wrong }
-}
-
 /// Gives out the blocks of a device.
 #[derive(Clone, Debug)]
 pub struct Allocator {
@@ -165,6 +87,8 @@ pub struct Allocator {
     retired: Retired,
     /// In windows, in progress or retired.
     held: RangeSet,
+    /// The groups that records change, as these show them.
+    recorded: RecordedRuns,
     policy: Policy,
 }
 
@@ -218,6 +142,7 @@ impl Allocator {
             in_progress: RangeSet::default(),
             retired: Retired::default(),
             held: RangeSet::default(),
+            recorded: RecordedRuns::default(),
             policy,
         }
     }
@@ -283,7 +208,8 @@ impl Allocator {
         // A node of a B-tree has room for twice its entries in the worst case.
         let entry = 2 * (size_of::<u32>() + size_of::<Loaded>());
         let loaded = self.space.loaded.values().map(|loaded| entry + loaded.runs.heap_bytes());
-        loaded.sum::<usize>() + self.space.summaries.len() * size_of::<Summary>() + self.space.index.heap_bytes()
+        let summaries = self.space.summaries.len() * size_of::<Summary>();
+        loaded.sum::<usize>() + self.recorded.heap_bytes() + summaries + self.space.index.heap_bytes()
     }
 
     /// Loads a group's bitmap, which the device has recorded.
@@ -320,6 +246,7 @@ impl Allocator {
             let start = self.space.geometry.start_of(group);
             if !self.held.overlaps(&(start..start + u64::from(GROUP_BLOCKS))) {
                 self.space.loaded.remove(&group);
+                self.recorded.forget(group);
             }
         }
     }
@@ -341,7 +268,7 @@ impl Allocator {
                 Plan::Load(group) if self.space.load_trivial(group) => {}
                 Plan::Load(group) => return Err(Refusal::Load(group)),
                 Plan::ShrinkWindows => {
-                    let given = self.windows.halve();
+                    let given = self.windows.shrink(u64::from(request.blocks));
                     self.make_free(given)?;
                 }
                 Plan::NoSpace => return Err(Refusal::NoSpace),
@@ -395,7 +322,7 @@ impl Allocator {
         }
         self.in_progress.remove(device);
         self.held.remove(device);
-        Ok(())
+        self.happened(device, Naming::Begins)
     }
 
     /// A record names these free blocks, without a request for them: one that a power loss brought
@@ -417,7 +344,8 @@ impl Allocator {
         if !pieces.into_iter().all(is_free) {
             return Err(Inconsistent::new(device, "not free").into());
         }
-        Ok(self.space.change(device, FreeRuns::take)?)
+        self.space.change(device, FreeRuns::take)?;
+        Ok(self.happened(device, Naming::Begins)?)
     }
 
     /// No record will name these blocks, which were in progress, and nothing is written to them any
@@ -451,7 +379,21 @@ impl Allocator {
         }
         self.held.insert(device);
         self.retired.add(device.clone(), change);
-        Ok(())
+        Ok(self.happened(device, Naming::Ceases)?)
+    }
+
+    /// The time from now on, in any unit. Windows remember when they were used last.
+    pub fn set_time(&mut self, now: u64) {
+        self.windows.set_time(now);
+    }
+
+    /// Gives up windows that were not used since this time, until they had so many blocks: what is
+    /// written no more needs none. How many blocks became free.
+    pub fn give_up_idle(&mut self, since: u64, blocks_max: u64) -> Result<u64, Inconsistent> {
+        let given = self.windows.give_up_idle(since, blocks_max);
+        let blocks = given.iter().map(|blocks| blocks.end - blocks.start).sum();
+        self.make_free(given)?;
+        Ok(blocks)
     }
 
     /// Gives up all windows of an object, as when nothing writes to it any more.
@@ -498,16 +440,50 @@ impl Allocator {
         Ok(released)
     }
 
-    /// A group as the device's records are to show it, in which held blocks are free; `None` if it
-    /// is not loaded.
+    /// Shows the groups of a batch as its records are to show them: [`Allocator::staged`]. The batch
+    /// begins to name the blocks of `named`, and ceases to name those of `freed`. If it is applied,
+    /// [`Allocator::record`] or [`Allocator::claim`], and then [`Allocator::free`] follow, with the
+    /// same ranges in the same order.
+    pub fn stage<'a>(
+        &mut self,
+        named: impl Iterator<Item = &'a Range<u64>>,
+        freed: impl Iterator<Item = &'a Range<u64>>,
+    ) -> Result<(), Inconsistent> {
+        self.recorded.unstage();
+        let steps = named.map(|blocks| (blocks, Naming::Begins)).chain(freed.map(|blocks| (blocks, Naming::Ceases)));
+        for (blocks, naming) in steps {
+            for (group, piece) in self.space.geometry.pieces(blocks.clone()) {
+                let Some(runs) = self.space.runs(group) else {
+                    self.recorded.unstage();
+                    return Err(Inconsistent::new(blocks, "not loaded"));
+                };
+                let start = self.space.geometry.start_of(group);
+                let anew = || with_held(runs, &self.held, start);
+                let staged = self.recorded.stage((group, piece), naming, anew);
+                staged.map_err(|wrong| of_device(wrong, start))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A group of the batch that was staged last; `None` if it does not change the group.
+    pub fn staged(&self, group: u32) -> Option<&FreeRuns> {
+        self.recorded.group(group)
+    }
+
+    /// Records began or ceased to name blocks of loaded groups.
+    fn happened(&mut self, blocks: &Range<u64>, naming: Naming) -> Result<(), Inconsistent> {
+        let geometry = self.space.geometry;
+        geometry.pieces(blocks.clone()).try_for_each(|(group, piece)| {
+            self.recorded.happened(group, piece, naming).map_err(|wrong| of_device(wrong, geometry.start_of(group)))
+        })
+    }
+
+    /// A group as the device's records are to show it, in which held blocks are free, made anew;
+    /// `None` if it is not loaded.
     pub fn recorded(&self, group: u32) -> Option<FreeRuns> {
         let runs = self.space.runs(group)?;
-        let start = self.space.geometry.start_of(group);
-        let held = self.held.within(&(start..start + u64::from(GROUP_BLOCKS)));
-        let mut ranges: Vec<Range<u32>> =
-            held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(runs.iter()).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        Some(FreeRuns::from_ranges(ranges.into_iter()))
+        Some(with_held(runs, &self.held, self.space.geometry.start_of(group)))
     }
 
     /// Free blocks by the length of their runs, of loaded groups and of those that the summary
@@ -553,5 +529,22 @@ impl Allocator {
             all.insert(&blocks);
         }
         assert_eq!(all, self.held, "held blocks are in one window, in progress or retired");
+        self.audit_recorded();
     }
+
+    /// Checks what is kept of the device's records; for tests.
+    pub fn audit_recorded(&self) {
+        for (group, kept) in self.recorded.happened_only() {
+            assert_eq!(Some(kept), self.recorded(group), "what is kept of group {group} is as it is made anew");
+        }
+    }
+}
+
+/// Free and held blocks of a group, whose first block on the device is given.
+fn with_held(free: &FreeRuns, held: &RangeSet, start: u64) -> FreeRuns {
+    let held = held.within(&(start..start + u64::from(GROUP_BLOCKS)));
+    let mut ranges: Vec<Range<u32>> =
+        held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(free.iter()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    FreeRuns::from_ranges(ranges.into_iter())
 }

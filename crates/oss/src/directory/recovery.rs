@@ -120,6 +120,7 @@ impl DirectoryStore {
             tasks: watch::Sender::new(()),
             swept: false.into(),
             has_unreferenced: false.into(),
+            takes_discards: false.into(),
         });
         store.check_label().await?;
         let unclean = store.meta(CLEAN_KEY)?.is_none();

@@ -43,7 +43,7 @@ use types::{DeviceId, SpaceUsage};
 use super::{
     IoThreads,
     descriptors::{Descriptors, OpenFile, Seen},
-    device_identity,
+    device_identity, discard,
     held::HeldFiles,
     present::PresentReads,
 };
@@ -209,6 +209,17 @@ impl Device for LocalDirectory {
 
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
         self.run(file, move |root, name| root.punch(name, offset, bytes))
+    }
+
+    fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| match root.open_existing(name)?.filter(|_| bytes > 0) {
+            Some(open) => discard::discard(&open.file, offset, bytes),
+            None => Ok(()),
+        })
+    }
+
+    fn takes_discards(&self, file: &str) -> BoxFuture<'static, io::Result<bool>> {
+        self.run(file, |root, name| root.open_existing(name)?.map_or(Ok(false), |open| discard::has_effect(&open.file)))
     }
 
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {

@@ -121,7 +121,7 @@ impl Transaction<'_> {
     /// Adds to the batch what the tables have of the device then: after all changes, before
     /// [`Transaction::commit`].
     pub fn prepared(mut self) -> FsResult<Self> {
-        if let Some(device) = &self.volatile.device {
+        if let Some(device) = &mut self.volatile.device {
             device.put(&self.device, &mut self.batch).map_err(|wrong| self.store.inconsistent(&wrong))?;
         }
         Ok(self)
