@@ -18,7 +18,10 @@
 //!
 //! Downside: one mutex of the caller protects all of it; a decision takes microseconds.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use types::ObjectId;
 
@@ -109,15 +112,7 @@ impl Allocator {
         }
         for (group, summary) in (0..).zip(&summaries) {
             let blocks = geometry.blocks_of(group);
-            let is_empty = summary.free == 0;
-            let Summary { free, longest, runs } = *summary;
-            // Between two runs is a block that is not free, and no run is longer than the longest.
-            let gaps = u64::from(runs.saturating_sub(1));
-            let possible = u64::from(free) + gaps <= u64::from(blocks)
-                && u64::from(longest) + gaps <= u64::from(free)
-                && u64::from(free) <= u64::from(runs) * u64::from(longest)
-                && is_empty == (runs == 0);
-            if !possible {
+            if !summary.is_possible(blocks) {
                 let start = geometry.start_of(group);
                 return Err(Inconsistent::new(&(start..start + u64::from(blocks)), "described impossibly"));
             }
@@ -135,6 +130,7 @@ impl Allocator {
             loaded: BTreeMap::new(),
             pointer: 0,
             changes: 0,
+            out_of_use: BTreeSet::new(),
         };
         Self {
             space,
@@ -230,6 +226,17 @@ impl Allocator {
     /// Whether a group is loaded, which one that its summary describes completely always is.
     pub fn is_loaded(&mut self, group: u32) -> bool {
         self.space.load_trivial(group)
+    }
+
+    /// The records of a group, which is not loaded, are damaged: nothing is given out of it any
+    /// more, and what is freed there is not counted.
+    pub fn put_out_of_use(&mut self, group: u32) {
+        self.space.put_out_of_use(group);
+    }
+
+    /// Groups that are out of use.
+    pub fn out_of_use(&self) -> &BTreeSet<u32> {
+        &self.space.out_of_use
     }
 
     /// Drops the groups that were not used for longest, if more than `groups_max` are loaded: half
@@ -331,21 +338,30 @@ impl Allocator {
         if device.start >= device.end || device.end > self.space.geometry.blocks() {
             return Err(Inconsistent::new(device, "not on the device").into());
         }
-        for (group, _) in self.space.geometry.pieces(device.clone()) {
-            if !self.space.load_trivial(group) {
-                return Err(Refusal::Load(group));
-            }
-        }
-        let pieces = self.space.geometry.pieces(device.clone());
-        let is_free = |(group, piece): (u32, Range<u32>)| {
-            let free: u32 = self.space.loaded[&group].runs.within(&piece).map(|run| run.end - run.start).sum();
+        let parts = self.space.in_use(device);
+        let pieces = self.loaded_pieces(&parts)?;
+        let is_free = |(group, piece): &(u32, Range<u32>)| {
+            let free: u32 = self.space.loaded[group].runs.within(piece).map(|run| run.end - run.start).sum();
             free == piece.end - piece.start
         };
-        if !pieces.into_iter().all(is_free) {
+        if !pieces.iter().all(is_free) {
             return Err(Inconsistent::new(device, "not free").into());
         }
-        self.space.change(device, FreeRuns::take)?;
-        Ok(self.happened(device, Naming::Begins)?)
+        for part in parts {
+            self.space.change(&part, FreeRuns::take)?;
+            self.happened(&part, Naming::Begins)?;
+        }
+        Ok(())
+    }
+
+    /// The pieces of blocks in groups that are loaded, or the group that is not.
+    fn loaded_pieces(&mut self, parts: &[Range<u64>]) -> Result<Vec<(u32, Range<u32>)>, Refusal> {
+        let geometry = self.space.geometry;
+        let pieces: Vec<_> = parts.iter().flat_map(|part| geometry.pieces(part.clone())).collect();
+        match pieces.iter().find(|(group, _)| !self.space.load_trivial(*group)) {
+            Some((group, _)) => Err(Refusal::Load(*group)),
+            None => Ok(pieces),
+        }
     }
 
     /// No record will name these blocks, which were in progress, and nothing is written to them any
@@ -364,12 +380,8 @@ impl Allocator {
         if device.start >= device.end || device.end > self.space.geometry.blocks() {
             return Err(Inconsistent::new(device, "not on the device").into());
         }
-        let pieces: Vec<_> = self.space.geometry.pieces(device.clone()).collect();
-        for (group, _) in &pieces {
-            if !self.space.load_trivial(*group) {
-                return Err(Refusal::Load(*group));
-            }
-        }
+        let parts = self.space.in_use(device);
+        let pieces = self.loaded_pieces(&parts)?;
         if self.held.overlaps(device) {
             return Err(Inconsistent::new(device, "held, and not used").into());
         }
@@ -377,9 +389,12 @@ impl Allocator {
         if pieces.iter().any(is_free) {
             return Err(Inconsistent::new(device, "free already").into());
         }
-        self.held.insert(device);
-        self.retired.add(device.clone(), change);
-        Ok(self.happened(device, Naming::Ceases)?)
+        for part in parts {
+            self.held.insert(&part);
+            self.retired.add(part.clone(), change);
+            self.happened(&part, Naming::Ceases)?;
+        }
+        Ok(())
     }
 
     /// The time from now on, in any unit. Windows remember when they were used last.
@@ -453,6 +468,9 @@ impl Allocator {
         let steps = named.map(|blocks| (blocks, Naming::Begins)).chain(freed.map(|blocks| (blocks, Naming::Ceases)));
         for (blocks, naming) in steps {
             for (group, piece) in self.space.geometry.pieces(blocks.clone()) {
+                if self.space.out_of_use.contains(&group) {
+                    continue;
+                }
                 let Some(runs) = self.space.runs(group) else {
                     self.recorded.unstage();
                     return Err(Inconsistent::new(blocks, "not loaded"));

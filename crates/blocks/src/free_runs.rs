@@ -27,6 +27,19 @@ pub struct Summary {
     pub runs: u32,
 }
 
+impl Summary {
+    /// Whether a group of so many blocks can have it.
+    pub fn is_possible(self, blocks: u32) -> bool {
+        let Self { free, longest, runs } = self;
+        // Between two runs is a block that is not free, and no run is longer than the longest.
+        let gaps = u64::from(runs.saturating_sub(1));
+        u64::from(free) + gaps <= u64::from(blocks)
+            && u64::from(longest) + gaps <= u64::from(free)
+            && u64::from(free) <= u64::from(runs) * u64::from(longest)
+            && (free == 0) == (runs == 0)
+    }
+}
+
 /// First and last block, both inclusive so that they fit 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {

@@ -1,6 +1,9 @@
 //! The free space of a device: summaries and the index of all groups, runs of those that are loaded.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use crate::{FreeIndex, FreeRuns, Geometry, Inconsistent, Summary, plan::Space};
 
@@ -23,6 +26,8 @@ pub(crate) struct FreeSpace {
     pub(crate) pointer: u64,
     /// Changes so far, by which the last use of groups is known.
     pub(crate) changes: u64,
+    /// Groups whose records are damaged: none of their blocks is free.
+    pub(crate) out_of_use: BTreeSet<u32>,
 }
 
 impl Space for FreeSpace {
@@ -52,13 +57,35 @@ impl FreeSpace {
     pub(crate) fn load_trivial(&mut self, group: u32) -> bool {
         let blocks = self.geometry.blocks_of(group);
         let runs = match self.summaries[group as usize].free {
-            _ if self.loaded.contains_key(&group) => return true,
+            _ if self.loaded.contains_key(&group) || self.out_of_use.contains(&group) => return true,
             0 => FreeRuns::default(),
             free if free == blocks => FreeRuns::all(blocks),
             _ => return false,
         };
         self.loaded.insert(group, Loaded { runs, used_at: self.changes });
         true
+    }
+
+    /// See [`crate::Allocator::put_out_of_use`].
+    pub(crate) fn put_out_of_use(&mut self, group: u32) {
+        assert!(!self.loaded.contains_key(&group), "a group that is loaded is not damaged");
+        let before = std::mem::take(&mut self.summaries[group as usize]);
+        self.free -= u64::from(before.free);
+        self.index.set(group, 0);
+        self.out_of_use.insert(group);
+    }
+
+    /// Those of these blocks whose groups are not out of use.
+    pub(crate) fn in_use(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        if self.out_of_use.is_empty() {
+            return vec![blocks.clone()];
+        }
+        let pieces = self.geometry.pieces(blocks.clone()).filter(|(group, _)| !self.out_of_use.contains(group));
+        let on_device = |(group, piece): (u32, Range<u32>)| {
+            let start = self.geometry.start_of(group);
+            start + u64::from(piece.start)..start + u64::from(piece.end)
+        };
+        pieces.map(on_device).collect()
     }
 
     /// Changes the runs of every group that these blocks touch. All of them are loaded.

@@ -363,3 +363,49 @@ fn what_the_device_says_is_not_believed_if_it_contradicts_itself() {
     opened.free(&(5..9), 1).unwrap();
     assert!(opened.durable(1, usize::MAX).unwrap().into_iter().eq(std::iter::once(5..9)));
 }
+
+#[test]
+fn nothing_is_given_out_of_a_group_that_is_out_of_use() {
+    let geometry = Geometry::new(BLOCKS).unwrap();
+    let mut runs = FreeRuns::all(geometry.blocks_of(0));
+    runs.take(&(32_000..32_768)).unwrap();
+    let mut second = FreeRuns::all(geometry.blocks_of(1));
+    second.take(&(0..100)).unwrap();
+    let summaries = vec![runs.summary(), second.summary()];
+    let mut allocator = Allocator::open(geometry, Policy::default(), summaries).unwrap();
+    allocator.put_out_of_use(0);
+    assert_eq!(allocator.free_blocks(), 2900);
+    allocator.audit();
+    // What spans both groups is freed where it can be.
+    assert_eq!(allocator.free(&(32_700..32_800), 1), Err(Refusal::Load(1)));
+    allocator.load(1, &bitmap(&second)).unwrap();
+    let freed = 32_700..32_800;
+    allocator.stage(std::iter::empty(), std::iter::once(&freed)).unwrap();
+    assert!(allocator.staged(0).is_none());
+    assert_eq!(allocator.staged(1).unwrap().summary().free, 2932);
+    allocator.free(&freed, 1).unwrap();
+    assert!(allocator.durable(1, usize::MAX).unwrap().into_iter().eq(std::iter::once(32_768..32_800)));
+    allocator.audit();
+    let mut given = 0;
+    let request = |blocks| Request {
+        object: object(1),
+        logical: 0,
+        blocks,
+        size: 0,
+        goal: Some(5),
+        locality: 0,
+        may_use_reserve: true,
+    };
+    loop {
+        match allocator.allocate(&request(512)) {
+            Ok(allocation) => {
+                assert!(allocation.device.start >= 32_768, "{allocation:?}");
+                given += allocation.device.end - allocation.device.start;
+            }
+            Err(refusal) => break assert_eq!(refusal, Refusal::NoSpace),
+        }
+    }
+    assert_eq!(given, 2932);
+    allocator.claim(&(10..20)).unwrap();
+    allocator.audit();
+}

@@ -299,6 +299,7 @@ impl DirectoryStore {
         {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
+        self.note_out_of_use().await;
         self.give_back_idle_windows();
         self.discard_due().await;
         if let Err(error) = self.space_usage().await {

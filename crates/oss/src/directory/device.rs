@@ -9,12 +9,13 @@
 //! become free with the next commit, and they are written back to some of these later.
 
 use std::{
+    collections::BTreeSet,
     io,
     ops::Range,
     sync::{Arc, atomic::Ordering},
 };
 
-use blocks::{Refusal, Request};
+use blocks::{Refusal, Request, Summary};
 use bytes::Bytes;
 use kv::Loading;
 use parking_lot::{Mutex, MutexGuard};
@@ -192,10 +193,7 @@ impl DirectoryStore {
                 Ok(parts) => return Ok(parts),
                 Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
                 Err(Refusal::Inconsistent(wrong)) => return Err(self.inconsistent(&wrong)),
-                Err(Refusal::Load(group)) => {
-                    let bitmap = self.records(Some(loading)).bitmap(group)?;
-                    device.load(group, &bitmap).map_err(|wrong| self.inconsistent(&wrong))?;
-                }
+                Err(Refusal::Load(group)) => self.load_group(device, &self.records(Some(loading)), group)?,
             }
         }
     }
@@ -243,14 +241,17 @@ impl DirectoryStore {
         }
     }
 
-    /// Rebuilds the free space from the tables.
-    pub(super) fn open_device_space(&self) -> FsResult<Option<DeviceSpace>> {
+    /// Rebuilds the free space from the tables, without groups that are out of use.
+    pub(super) fn open_device_space(&self, out_of_use: &BTreeSet<u32>) -> FsResult<Option<DeviceSpace>> {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
         let geometry =
             device_geometry(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
-        let summaries =
-            self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
+        let summaries = self.entries(GROUPS, |key, value| {
+            let group = parse_group_key(key)?;
+            let is_out = out_of_use.contains(&group);
+            Some((group, if is_out { Summary::default() } else { decode_summary(value).ok()? }))
+        })?;
         let reserved = match self.meta(RESERVED_KEY)? {
             None => 0,
             Some(bytes) => {
@@ -262,7 +263,9 @@ impl DirectoryStore {
             return Err(damaged(RecordDamage::OutOfRange("reserved blocks")).into());
         }
         let space = DeviceSpace::open(geometry, &summaries.into_iter().collect(), reserved);
-        Ok(Some(space.map_err(|wrong| self.inconsistent(&wrong))?))
+        let mut space = space.map_err(|wrong| self.inconsistent(&wrong))?;
+        out_of_use.iter().for_each(|group| space.put_out_of_use(*group));
+        Ok(Some(space))
     }
 
     /// Makes sure that the device is that of this target, whole, and used by nothing else; then

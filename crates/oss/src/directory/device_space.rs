@@ -28,7 +28,7 @@ use types::ObjectId;
 use super::discard_queue::{DiscardCounts, DiscardQueue};
 use crate::{
     group_record::{PIECE_BLOCKS, encode_summary},
-    tables::{BITMAPS, GROUPS, group_key, piece_key},
+    tables::{BITMAPS, GROUPS, OUT_OF_USE, group_key, piece_key},
 };
 
 /// Groups that stay loaded between commits: their runs take a few megabytes.
@@ -105,6 +105,8 @@ pub(super) struct SpaceCounts {
     pub discards: DiscardCounts,
     /// The group in which the last allocation was.
     pub last_group: u32,
+    /// Groups whose records are damaged.
+    pub groups_out_of_use: usize,
     /// Groups whose runs are in memory, and bytes of all that is kept of the device.
     pub loaded_groups: usize,
     /// See above.
@@ -121,6 +123,8 @@ pub(super) struct DeviceSpace {
     pub reserved: u64,
     /// Freed blocks that wait for their discard.
     discards: DiscardQueue,
+    /// Groups that are out of use, and not noted to be yet.
+    unnoted: BTreeSet<u32>,
 }
 
 impl DeviceSpace {
@@ -137,7 +141,7 @@ impl DeviceSpace {
         };
         let all = (0..geometry.groups()).map(|group| summaries.get(&group).copied().unwrap_or_else(|| free(group)));
         let allocator = Allocator::open(geometry, Policy::default(), all.collect())?;
-        Ok(Self { allocator, promised: 0, reserved, discards: DiscardQueue::default() })
+        Ok(Self { allocator, promised: 0, reserved, discards: DiscardQueue::default(), unnoted: BTreeSet::new() })
     }
 
     /// What the tables have of a new device of which only these blocks are used.
@@ -159,19 +163,6 @@ impl DeviceSpace {
         (block < geometry.blocks()).then(|| geometry.group_of(block))
     }
 
-    /// Whether the tables have all blocks of a group as free. A group that the device does not have
-    /// is not free.
-    pub fn is_free(&self, group: u32) -> bool {
-        let geometry = self.allocator.geometry();
-        group < geometry.groups() && self.allocator.summary(group).free == geometry.blocks_of(group)
-    }
-
-    /// The error that a piece of the bitmap of a free group has used blocks.
-    pub fn used_in_free_group(&self, group: u32, piece: u8) -> Inconsistent {
-        let first = self.allocator.geometry().start_of(group) + u64::from(piece) * u64::from(PIECE_BLOCKS);
-        inconsistent(&(first..first + u64::from(PIECE_BLOCKS)), "used, in a group that is recorded as free")
-    }
-
     /// Whether nothing needs to be read for changes of a group.
     pub fn is_loaded(&mut self, group: u32) -> bool {
         self.allocator.is_loaded(group)
@@ -180,6 +171,28 @@ impl DeviceSpace {
     /// Takes a group's bitmap from the tables.
     pub fn load(&mut self, group: u32, bitmap: &[u8; BITMAP_BYTES]) -> Result<(), Inconsistent> {
         self.allocator.load(group, bitmap)
+    }
+
+    /// The records of a group, which is not loaded, are damaged: nothing is given out of it, and what
+    /// is freed there is found when its records are made anew.
+    pub fn put_out_of_use(&mut self, group: u32) {
+        self.allocator.put_out_of_use(group);
+        self.unnoted.insert(group);
+    }
+
+    /// Groups that are out of use.
+    pub fn out_of_use(&self) -> &BTreeSet<u32> {
+        self.allocator.out_of_use()
+    }
+
+    /// Those of them that are to be noted in the tables, not more than so many.
+    pub fn unnoted(&self, groups_max: usize) -> Vec<u32> {
+        self.unnoted.iter().take(groups_max).copied().collect()
+    }
+
+    /// The tables note that these are out of use.
+    pub fn noted(&mut self, groups: &[u32]) {
+        self.unnoted.retain(|group| !groups.contains(group));
     }
 
     /// Blocks of the device.
@@ -198,6 +211,7 @@ impl DeviceSpace {
             promised: self.promised,
             discards: self.discards.counts(),
             last_group: self.allocator.mb_last_group(),
+            groups_out_of_use: self.allocator.out_of_use().len(),
             loaded_groups: self.allocator.loaded_groups(),
             memory_bytes: self.allocator.memory_bytes(),
         }
@@ -298,6 +312,10 @@ impl DeviceSpace {
         let mut groups: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for blocks in named().chain(&changes.freed) {
             for (group, piece) in geometry.pieces(blocks.clone()) {
+                if self.allocator.out_of_use().contains(&group) {
+                    batch.put(OUT_OF_USE, Bytes::copy_from_slice(&group_key(group)), Bytes::new());
+                    continue;
+                }
                 let pieces = groups.entry(group).or_default();
                 pieces.extend(piece.start / PIECE_BLOCKS..=(piece.end - 1) / PIECE_BLOCKS);
             }
@@ -381,10 +399,6 @@ impl DeviceSpace {
             Some(geometry.start_of(group) + u64::from(free.start))
         })
     }
-}
-
-fn inconsistent(blocks: &Range<u64>, found: &'static str) -> Inconsistent {
-    Inconsistent { first: blocks.start, last: blocks.end.saturating_sub(1), found }
 }
 
 #[cfg(test)]

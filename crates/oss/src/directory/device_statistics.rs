@@ -25,6 +25,7 @@ impl DirectoryStore {
         let SpaceCounts {
             discards: DiscardCounts { waiting, discarded, skipped },
             last_group,
+            groups_out_of_use,
             loaded_groups,
             memory_bytes,
             ..
@@ -42,6 +43,7 @@ impl DirectoryStore {
             ("not_discarded", skipped),
             ("groups", groups.len() as u64),
             ("groups_loaded", loaded_groups as u64),
+            ("groups_damaged", groups_out_of_use as u64),
             ("memory_bytes", memory_bytes as u64),
             ("mb_last_group", u64::from(last_group)),
         ] {

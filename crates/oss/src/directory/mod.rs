@@ -19,6 +19,7 @@
 //! | `host_files` | host files that are missing, too short, or unreferenced |
 //! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
 //! | `device_check` | comparing records of objects with the free space |
+//! | `damaged_groups` | groups whose records are damaged |
 //! | `discards`, `discard_queue` | telling the device which blocks became free |
 //! | `device_policy` | tunables of the allocator, and windows that are idle |
 //! | `device_statistics` | what administrators see of the free space |
@@ -84,6 +85,7 @@ mod audit;
 mod change;
 pub mod commit;
 mod counts;
+mod damaged_groups;
 pub mod device;
 mod device_check;
 mod device_policy;

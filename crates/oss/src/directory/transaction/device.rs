@@ -114,8 +114,7 @@ impl Transaction<'_> {
         if device.is_loaded(group) {
             return Ok(());
         }
-        let bitmap = self.records.bitmap(group)?;
-        device.load(group, &bitmap).map_err(|wrong| self.store.inconsistent(&wrong))
+        self.store.load_group(device, &self.records, group)
     }
 
     /// Adds to the batch what the tables have of the device then: after all changes, before
