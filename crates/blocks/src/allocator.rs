@@ -455,10 +455,10 @@ impl Allocator {
         Ok(released)
     }
 
-    /// Shows the groups of a batch as its records are to show them: [`Allocator::staged`]. The batch
-    /// begins to name the blocks of `named`, and ceases to name those of `freed`. If it is applied,
-    /// [`Allocator::record`] or [`Allocator::claim`], and then [`Allocator::free`] follow, with the
-    /// same ranges in the same order.
+    /// Shows the groups of a batch as its records are to show them ([`Allocator::staged`]). The
+    /// batch begins to name the blocks of `named`, and ceases to name those of `freed`. If it is
+    /// applied, [`Allocator::record`] or [`Allocator::claim`], and then [`Allocator::free`] follow,
+    /// with the same ranges in the same order.
     pub fn stage<'a>(
         &mut self,
         named: impl Iterator<Item = &'a Range<u64>>,

@@ -1,4 +1,5 @@
-//! The free space of a device: summaries and the index of all groups, runs of those that are loaded.
+//! The free space of a device: summaries and the index of all groups, and the runs of those that
+//! are loaded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

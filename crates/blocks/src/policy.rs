@@ -30,8 +30,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows, and all runs of a group are looked
-    /// at.
+    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows; all runs of a group are looked at.
     fn default() -> Self {
         Self {
             prealloc_table: None,

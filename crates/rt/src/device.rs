@@ -49,8 +49,8 @@ pub trait Device: Send + Sync {
     /// Frees the space of a range, which then reads as zeros. The length does not change; a missing
     /// file stays missing.
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Tells the device that nothing needs what a range holds. What is read there afterwards, before
-    /// it is written again, may be anything. `Unsupported`: the device cannot make use of it.
+    /// Tells the device that nothing needs what a range holds. What is read there before it is
+    /// written again may be anything. `Unsupported`: the device cannot make use of it.
     fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
         self.punch(file, offset, bytes)
     }

@@ -173,8 +173,8 @@ impl DeviceSpace {
         self.allocator.load(group, bitmap)
     }
 
-    /// The records of a group, which is not loaded, are damaged: nothing is given out of it, and what
-    /// is freed there is found when its records are made anew.
+    /// The records of a group, which is not loaded, are damaged: nothing is given out of it, and
+    /// what is freed there is found when its records are made anew.
     pub fn put_out_of_use(&mut self, group: u32) {
         self.allocator.put_out_of_use(group);
         self.unnoted.insert(group);

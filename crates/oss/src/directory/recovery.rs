@@ -2,8 +2,8 @@
 //!
 //! No request waits for a lock yet, so entries in the cold store are read at once.
 //!
-//! 1. The records of damaged groups of the device are made anew (`damaged_groups`). Volatile state is
-//!    rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
+//! 1. The records of damaged groups of the device are made anew (`damaged_groups`). Volatile state
+//!    is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
 //! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared
 //!    with their checksums. Those whose bytes arrived are written again, because an earlier failed
 //!    flush may have left them in the kernel's cache as clean; those whose bytes never arrived

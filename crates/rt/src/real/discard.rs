@@ -1,4 +1,5 @@
-//! Telling a block device, or the file system of a file, which bytes nothing needs any more.
+//! Giving space back: holes in files, and telling a block device, or the file system of a file,
+//! which bytes nothing needs any more.
 //!
 //! A block device gets BLKDISCARD, which is TRIM or UNMAP for it. (PUNCH_HOLE would have it write
 //! zeros.) A file gets a hole.
@@ -9,7 +10,7 @@
 use std::{
     fs::{self, File},
     io::{self, ErrorKind},
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt},
 };
 
 use rustix::{
@@ -53,10 +54,30 @@ pub(super) fn discard(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     })
 }
 
+/// Frees the space of a range that is not empty, which then reads as zeros. The length does not
+/// change.
+pub(super) fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
+        // A file system without holes keeps the space; the contents must be zeros nevertheless.
+        Err(Errno::OPNOTSUPP) => zero(file, offset, offset.saturating_add(bytes).min(length)),
+        result => Ok(result?),
+    }
+}
+
+/// Writes zeros from `offset` to `end`.
+fn zero(file: &File, mut offset: u64, end: u64) -> io::Result<()> {
+    let zeros = [0; 64 * 1024];
+    while offset < end {
+        let bytes = (end - offset).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..bytes as usize], offset)?;
+        offset += bytes;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
-
     use super::*;
 
     #[test]
