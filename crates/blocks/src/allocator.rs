@@ -18,15 +18,20 @@
 //!
 //! Downside: one mutex of the caller protects all of it; a decision takes microseconds.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use types::ObjectId;
 
 use crate::{
     FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Summary, Window, Windows,
     free_runs::BITMAP_BYTES,
+    free_space::{FreeSpace, Loaded, of_device},
     plan::{Plan, Space, plan},
     range_set::RangeSet,
+    recorded::{Naming, RecordedRuns},
     retired::Retired,
 };
 
@@ -75,86 +80,6 @@ pub enum Refusal {
     Inconsistent(#[from] Inconsistent),
 }
 
-#[derive(Clone, Debug)]
-struct Loaded {
-    runs: FreeRuns,
-    /// When it was used last, in changes.
-    used_at: u64,
-}
-
-/// Free blocks of a device.
-#[derive(Clone, Debug)]
-struct FreeSpace {
-    geometry: Geometry,
-    summaries: Vec<Summary>,
-    index: FreeIndex,
-    loaded: BTreeMap<u32, Loaded>,
-    free: u64,
-    pointer: u64,
-    changes: u64,
-}
-
-impl Space for FreeSpace {
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    fn index(&self) -> &FreeIndex {
-        &self.index
-    }
-
-    fn runs(&self, group: u32) -> Option<&FreeRuns> {
-        self.loaded.get(&group).map(|loaded| &loaded.runs)
-    }
-
-    fn free(&self) -> u64 {
-        self.free
-    }
-
-    fn pointer(&self) -> u64 {
-        self.pointer
-    }
-}
-
-impl FreeSpace {
-    /// Loads a group of which the summary says everything; whether it is loaded now.
-    fn load_trivial(&mut self, group: u32) -> bool {
-        let blocks = self.geometry.blocks_of(group);
-        let runs = match self.summaries[group as usize].free {
-            _ if self.loaded.contains_key(&group) => return true,
-            0 => FreeRuns::default(),
-            free if free == blocks => FreeRuns::all(blocks),
-            _ => return false,
-        };
-        self.loaded.insert(group, Loaded { runs, used_at: self.changes });
-        true
-    }
-
-    /// Changes the runs of every group that these blocks touch. All of them are loaded.
-    fn change(
-        &mut self,
-        blocks: &Range<u64>,
-        change: impl Fn(&mut FreeRuns, &Range<u32>) -> Result<(), Inconsistent>,
-    ) -> Result<(), Inconsistent> {
-        for (group, piece) in self.geometry.pieces(blocks.clone()) {
-            self.changes += 1;
-            let loaded = self.loaded.get_mut(&group).expect("the group is loaded");
-            loaded.used_at = self.changes;
-            change(&mut loaded.runs, &piece).map_err(|wrong| of_device(wrong, self.geometry.start_of(group)))?;
-            let summary = loaded.runs.summary();
-            let before = std::mem::replace(&mut self.summaries[group as usize], summary);
-            self.free = self.free + u64::from(summary.free) - u64::from(before.free);
-            self.index.set(group, summary.longest);
-        }
-        Ok(())
-    }
-}
-
-/// An error about blocks of a group, with their numbers on the device.
-fn of_device(wrong: Inconsistent, start: u64) -> Inconsistent {
-    Inconsistent { first: start + wrong.first, last: start + wrong.last, ..wrong }
-}
-
 /// Gives out the blocks of a device.
 #[derive(Clone, Debug)]
 pub struct Allocator {
@@ -165,6 +90,8 @@ pub struct Allocator {
     retired: Retired,
     /// In windows, in progress or retired.
     held: RangeSet,
+    /// The groups that records change, as these show them.
+    recorded: RecordedRuns,
     policy: Policy,
 }
 
@@ -185,15 +112,7 @@ impl Allocator {
         }
         for (group, summary) in (0..).zip(&summaries) {
             let blocks = geometry.blocks_of(group);
-            let is_empty = summary.free == 0;
-            let Summary { free, longest, runs } = *summary;
-            // Between two runs is a block that is not free, and no run is longer than the longest.
-            let gaps = u64::from(runs.saturating_sub(1));
-            let possible = u64::from(free) + gaps <= u64::from(blocks)
-                && u64::from(longest) + gaps <= u64::from(free)
-                && u64::from(free) <= u64::from(runs) * u64::from(longest)
-                && is_empty == (runs == 0);
-            if !possible {
+            if !summary.is_possible(blocks) {
                 let start = geometry.start_of(group);
                 return Err(Inconsistent::new(&(start..start + u64::from(blocks)), "described impossibly"));
             }
@@ -211,6 +130,7 @@ impl Allocator {
             loaded: BTreeMap::new(),
             pointer: 0,
             changes: 0,
+            out_of_use: BTreeSet::new(),
         };
         Self {
             space,
@@ -218,6 +138,7 @@ impl Allocator {
             in_progress: RangeSet::default(),
             retired: Retired::default(),
             held: RangeSet::default(),
+            recorded: RecordedRuns::default(),
             policy,
         }
     }
@@ -283,7 +204,8 @@ impl Allocator {
         // A node of a B-tree has room for twice its entries in the worst case.
         let entry = 2 * (size_of::<u32>() + size_of::<Loaded>());
         let loaded = self.space.loaded.values().map(|loaded| entry + loaded.runs.heap_bytes());
-        loaded.sum::<usize>() + self.space.summaries.len() * size_of::<Summary>() + self.space.index.heap_bytes()
+        let summaries = self.space.summaries.len() * size_of::<Summary>();
+        loaded.sum::<usize>() + self.recorded.heap_bytes() + summaries + self.space.index.heap_bytes()
     }
 
     /// Loads a group's bitmap, which the device has recorded.
@@ -306,6 +228,17 @@ impl Allocator {
         self.space.load_trivial(group)
     }
 
+    /// The records of a group, which is not loaded, are damaged: nothing is given out of it any
+    /// more, and what is freed there is not counted.
+    pub fn put_out_of_use(&mut self, group: u32) {
+        self.space.put_out_of_use(group);
+    }
+
+    /// Groups that are out of use.
+    pub fn out_of_use(&self) -> &BTreeSet<u32> {
+        &self.space.out_of_use
+    }
+
     /// Drops the groups that were not used for longest, if more than `groups_max` are loaded: half
     /// of them, but none that has held blocks.
     pub fn unload(&mut self, groups_max: usize) {
@@ -320,6 +253,7 @@ impl Allocator {
             let start = self.space.geometry.start_of(group);
             if !self.held.overlaps(&(start..start + u64::from(GROUP_BLOCKS))) {
                 self.space.loaded.remove(&group);
+                self.recorded.forget(group);
             }
         }
     }
@@ -341,7 +275,7 @@ impl Allocator {
                 Plan::Load(group) if self.space.load_trivial(group) => {}
                 Plan::Load(group) => return Err(Refusal::Load(group)),
                 Plan::ShrinkWindows => {
-                    let given = self.windows.halve();
+                    let given = self.windows.shrink(u64::from(request.blocks));
                     self.make_free(given)?;
                 }
                 Plan::NoSpace => return Err(Refusal::NoSpace),
@@ -395,7 +329,7 @@ impl Allocator {
         }
         self.in_progress.remove(device);
         self.held.remove(device);
-        Ok(())
+        self.happened(device, Naming::Begins)
     }
 
     /// A record names these free blocks, without a request for them: one that a power loss brought
@@ -404,20 +338,30 @@ impl Allocator {
         if device.start >= device.end || device.end > self.space.geometry.blocks() {
             return Err(Inconsistent::new(device, "not on the device").into());
         }
-        for (group, _) in self.space.geometry.pieces(device.clone()) {
-            if !self.space.load_trivial(group) {
-                return Err(Refusal::Load(group));
-            }
-        }
-        let pieces = self.space.geometry.pieces(device.clone());
-        let is_free = |(group, piece): (u32, Range<u32>)| {
-            let free: u32 = self.space.loaded[&group].runs.within(&piece).map(|run| run.end - run.start).sum();
+        let parts = self.space.in_use(device);
+        let pieces = self.loaded_pieces(&parts)?;
+        let is_free = |(group, piece): &(u32, Range<u32>)| {
+            let free: u32 = self.space.loaded[group].runs.within(piece).map(|run| run.end - run.start).sum();
             free == piece.end - piece.start
         };
-        if !pieces.into_iter().all(is_free) {
+        if !pieces.iter().all(is_free) {
             return Err(Inconsistent::new(device, "not free").into());
         }
-        Ok(self.space.change(device, FreeRuns::take)?)
+        for part in parts {
+            self.space.change(&part, FreeRuns::take)?;
+            self.happened(&part, Naming::Begins)?;
+        }
+        Ok(())
+    }
+
+    /// The pieces of blocks in groups that are loaded, or the group that is not.
+    fn loaded_pieces(&mut self, parts: &[Range<u64>]) -> Result<Vec<(u32, Range<u32>)>, Refusal> {
+        let geometry = self.space.geometry;
+        let pieces: Vec<_> = parts.iter().flat_map(|part| geometry.pieces(part.clone())).collect();
+        match pieces.iter().find(|(group, _)| !self.space.load_trivial(*group)) {
+            Some((group, _)) => Err(Refusal::Load(*group)),
+            None => Ok(pieces),
+        }
     }
 
     /// No record will name these blocks, which were in progress, and nothing is written to them any
@@ -436,12 +380,8 @@ impl Allocator {
         if device.start >= device.end || device.end > self.space.geometry.blocks() {
             return Err(Inconsistent::new(device, "not on the device").into());
         }
-        let pieces: Vec<_> = self.space.geometry.pieces(device.clone()).collect();
-        for (group, _) in &pieces {
-            if !self.space.load_trivial(*group) {
-                return Err(Refusal::Load(*group));
-            }
-        }
+        let parts = self.space.in_use(device);
+        let pieces = self.loaded_pieces(&parts)?;
         if self.held.overlaps(device) {
             return Err(Inconsistent::new(device, "held, and not used").into());
         }
@@ -449,9 +389,26 @@ impl Allocator {
         if pieces.iter().any(is_free) {
             return Err(Inconsistent::new(device, "free already").into());
         }
-        self.held.insert(device);
-        self.retired.add(device.clone(), change);
+        for part in parts {
+            self.held.insert(&part);
+            self.retired.add(part.clone(), change);
+            self.happened(&part, Naming::Ceases)?;
+        }
         Ok(())
+    }
+
+    /// The time from now on, in any unit. Windows remember when they were used last.
+    pub fn set_time(&mut self, now: u64) {
+        self.windows.set_time(now);
+    }
+
+    /// Gives up windows that were not used since this time, until they had so many blocks: what is
+    /// written no more needs none. How many blocks became free.
+    pub fn give_up_idle(&mut self, since: u64, blocks_max: u64) -> Result<u64, Inconsistent> {
+        let given = self.windows.give_up_idle(since, blocks_max);
+        let blocks = given.iter().map(|blocks| blocks.end - blocks.start).sum();
+        self.make_free(given)?;
+        Ok(blocks)
     }
 
     /// Gives up all windows of an object, as when nothing writes to it any more.
@@ -498,16 +455,53 @@ impl Allocator {
         Ok(released)
     }
 
-    /// A group as the device's records are to show it, in which held blocks are free; `None` if it
-    /// is not loaded.
+    /// Shows the groups of a batch as its records are to show them ([`Allocator::staged`]). The
+    /// batch begins to name the blocks of `named`, and ceases to name those of `freed`. If it is
+    /// applied, [`Allocator::record`] or [`Allocator::claim`], and then [`Allocator::free`] follow,
+    /// with the same ranges in the same order.
+    pub fn stage<'a>(
+        &mut self,
+        named: impl Iterator<Item = &'a Range<u64>>,
+        freed: impl Iterator<Item = &'a Range<u64>>,
+    ) -> Result<(), Inconsistent> {
+        self.recorded.unstage();
+        let steps = named.map(|blocks| (blocks, Naming::Begins)).chain(freed.map(|blocks| (blocks, Naming::Ceases)));
+        for (blocks, naming) in steps {
+            for (group, piece) in self.space.geometry.pieces(blocks.clone()) {
+                if self.space.out_of_use.contains(&group) {
+                    continue;
+                }
+                let Some(runs) = self.space.runs(group) else {
+                    self.recorded.unstage();
+                    return Err(Inconsistent::new(blocks, "not loaded"));
+                };
+                let start = self.space.geometry.start_of(group);
+                let anew = || with_held(runs, &self.held, start);
+                let staged = self.recorded.stage((group, piece), naming, anew);
+                staged.map_err(|wrong| of_device(wrong, start))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A group of the batch that was staged last; `None` if it does not change the group.
+    pub fn staged(&self, group: u32) -> Option<&FreeRuns> {
+        self.recorded.group(group)
+    }
+
+    /// Records began or ceased to name blocks of loaded groups.
+    fn happened(&mut self, blocks: &Range<u64>, naming: Naming) -> Result<(), Inconsistent> {
+        let geometry = self.space.geometry;
+        geometry.pieces(blocks.clone()).try_for_each(|(group, piece)| {
+            self.recorded.happened(group, piece, naming).map_err(|wrong| of_device(wrong, geometry.start_of(group)))
+        })
+    }
+
+    /// A group as the device's records are to show it, in which held blocks are free, made anew;
+    /// `None` if it is not loaded.
     pub fn recorded(&self, group: u32) -> Option<FreeRuns> {
         let runs = self.space.runs(group)?;
-        let start = self.space.geometry.start_of(group);
-        let held = self.held.within(&(start..start + u64::from(GROUP_BLOCKS)));
-        let mut ranges: Vec<Range<u32>> =
-            held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(runs.iter()).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        Some(FreeRuns::from_ranges(ranges.into_iter()))
+        Some(with_held(runs, &self.held, self.space.geometry.start_of(group)))
     }
 
     /// Free blocks by the length of their runs, of loaded groups and of those that the summary
@@ -553,5 +547,22 @@ impl Allocator {
             all.insert(&blocks);
         }
         assert_eq!(all, self.held, "held blocks are in one window, in progress or retired");
+        self.audit_recorded();
     }
+
+    /// Checks what is kept of the device's records; for tests.
+    pub fn audit_recorded(&self) {
+        for (group, kept) in self.recorded.happened_only() {
+            assert_eq!(Some(kept), self.recorded(group), "what is kept of group {group} is as it is made anew");
+        }
+    }
+}
+
+/// Free and held blocks of a group, whose first block on the device is given.
+fn with_held(free: &FreeRuns, held: &RangeSet, start: u64) -> FreeRuns {
+    let held = held.within(&(start..start + u64::from(GROUP_BLOCKS)));
+    let mut ranges: Vec<Range<u32>> =
+        held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(free.iter()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    FreeRuns::from_ranges(ranges.into_iter())
 }

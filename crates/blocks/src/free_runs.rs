@@ -6,12 +6,15 @@
 //!
 //! On disk a group is a bitmap, in pieces of 64 bytes: [`FreeRuns::used_piece`].
 
-use std::ops::Range;
+use std::{cmp::Ordering, ops::Range};
 
 use crate::{GROUP_BLOCKS, Inconsistent};
 
 /// Bytes of a group's bitmap: a bit per block, the lowest bit of a byte first; set: used.
 pub const BITMAP_BYTES: usize = GROUP_BLOCKS as usize / 8;
+
+/// Runs of a group, at most: every other block is free.
+pub const GROUP_RUNS_MAX: u32 = GROUP_BLOCKS / 2;
 
 /// What is known of a group without its runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,19 @@ pub struct Summary {
     pub longest: u32,
     /// Runs.
     pub runs: u32,
+}
+
+impl Summary {
+    /// Whether a group of so many blocks can have it.
+    pub fn is_possible(self, blocks: u32) -> bool {
+        let Self { free, longest, runs } = self;
+        // Between two runs is a block that is not free, and no run is longer than the longest.
+        let gaps = u64::from(runs.saturating_sub(1));
+        u64::from(free) + gaps <= u64::from(blocks)
+            && u64::from(longest) + gaps <= u64::from(free)
+            && u64::from(free) <= u64::from(runs) * u64::from(longest)
+            && (free == 0) == (runs == 0)
+    }
 }
 
 /// First and last block, both inclusive so that they fit 16 bits.
@@ -53,6 +69,8 @@ pub struct FreeRuns {
     runs: Vec<Run>,
     free: u32,
     longest: u32,
+    /// How many runs are as long as the longest: while one is left, none is looked for.
+    longest_runs: u32,
 }
 
 impl FreeRuns {
@@ -98,8 +116,12 @@ impl FreeRuns {
         assert!(blocks.end <= GROUP_BLOCKS, "the piece is in the group");
         let mut words = [u64::MAX; 8];
         for run in self.within(&blocks) {
-            for block in run.start - blocks.start..run.end - blocks.start {
-                words[block as usize / 64] &= !(1 << (block % 64));
+            let (mut next, end) = (run.start - blocks.start, run.end - blocks.start);
+            while next < end {
+                let stop = end.min((next / 64 + 1) * 64);
+                let free = (u64::MAX >> (64 - (stop - next))) << (next % 64);
+                words[next as usize / 64] &= !free;
+                next = stop;
             }
         }
         let mut bytes = [0; 64];
@@ -163,7 +185,11 @@ impl FreeRuns {
         }
         self.free -= blocks.end - blocks.start;
         if run.blocks() == self.longest {
-            self.find_longest();
+            // What is left of it is shorter.
+            self.longest_runs -= 1;
+            if self.longest_runs == 0 {
+                self.find_longest();
+            }
         }
         Ok(())
     }
@@ -198,7 +224,12 @@ impl FreeRuns {
                 self.runs[next]
             }
         };
-        self.longest = self.longest.max(grown.blocks());
+        // What became one run was shorter.
+        match grown.blocks().cmp(&self.longest) {
+            Ordering::Greater => (self.longest, self.longest_runs) = (grown.blocks(), 1),
+            Ordering::Equal => self.longest_runs += 1,
+            Ordering::Less => {}
+        }
         Ok(())
     }
 
@@ -209,6 +240,7 @@ impl FreeRuns {
 
     fn find_longest(&mut self) {
         self.longest = self.runs.iter().map(|run| run.blocks()).max().unwrap_or(0);
+        self.longest_runs = self.runs.iter().filter(|run| run.blocks() == self.longest).count() as u32;
     }
 }
 

@@ -114,7 +114,7 @@ fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> 
     };
     let runs = space.runs(group).ok_or(group)?;
     let from = if group == first { within } else { 0 };
-    let start = place(runs, length, from).expect("the index says that the group has such a run");
+    let start = place(runs, length, from, policy.mb_max_to_scan).expect("the index says that the group has such a run");
     let run = runs.run_at(start).expect("a place is free");
     let start_of_group = geometry.start_of(group);
     Ok(start_of_group + u64::from(start)..start_of_group + u64::from(run.end.min(start + wanted)))
@@ -143,17 +143,19 @@ fn after_the_last(
     Ok(suffices.then(|| goal..goal + blocks))
 }
 
-/// Where a run of `length` blocks fits in a group: aligned and from a block on, if possible.
-fn place(runs: &FreeRuns, length: u32, from: u32) -> Option<u32> {
-    let fits = |from: u32, alignment: u32| {
+/// Where a run of `length` blocks fits in a group: aligned and from a block on, if possible, and
+/// found within `scan_max` runs; otherwise anywhere.
+fn place(runs: &FreeRuns, length: u32, from: u32, scan_max: u32) -> Option<u32> {
+    let fits = |from: u32, alignment: u32, scan_max: u32| {
         let start_in = |run: Range<u32>| {
             let start = run.start.max(from).next_multiple_of(alignment);
             (start + length <= run.end).then_some(start)
         };
-        runs.runs_from(from).find_map(start_in)
+        runs.runs_from(from).take(scan_max as usize).find_map(start_in)
     };
-    let aligned = |from| if length.is_power_of_two() { fits(from, length) } else { None };
-    aligned(from).or_else(|| fits(from, 1)).or_else(|| aligned(0)).or_else(|| fits(0, 1))
+    let aligned = |from| if length.is_power_of_two() { fits(from, length, scan_max) } else { None };
+    let from_pointer = aligned(from).or_else(|| fits(from, 1, scan_max));
+    from_pointer.or_else(|| aligned(0)).or_else(|| fits(0, 1, u32::MAX))
 }
 
 #[cfg(test)]
@@ -166,12 +168,14 @@ mod tests {
         for used in [0..1, 1000..1001, 3000..3001] {
             runs.take(&used).unwrap();
         }
-        assert_eq!(place(&runs, 256, 0), Some(256));
-        assert_eq!(place(&runs, 256, 257), Some(512));
-        assert_eq!(place(&runs, 100, 257), Some(257), "only powers of two are aligned");
-        assert_eq!(place(&runs, 1024, 1001), Some(1024));
-        assert_eq!(place(&runs, 1999, 500), Some(1001), "not aligned if it does not fit otherwise");
-        assert_eq!(place(&runs, 1095, 3500), Some(1001), "from the start if there is nothing after");
-        assert_eq!(place(&runs, 2000, 0), None);
+        assert_eq!(place(&runs, 256, 0, 100), Some(256));
+        assert_eq!(place(&runs, 256, 257, 100), Some(512));
+        assert_eq!(place(&runs, 100, 257, 100), Some(257), "only powers of two are aligned");
+        assert_eq!(place(&runs, 1024, 1001, 100), Some(1024));
+        assert_eq!(place(&runs, 1999, 500, 100), Some(1001), "not aligned if it does not fit otherwise");
+        assert_eq!(place(&runs, 1095, 3500, 100), Some(1001), "from the start if there is nothing after");
+        assert_eq!(place(&runs, 2000, 0, 100), None);
+        assert_eq!(place(&runs, 1024, 0, 1), Some(1001), "the first one that fits, where no more are looked at");
+        assert_eq!(place(&runs, 1024, 1001, 1), Some(1024));
     }
 }

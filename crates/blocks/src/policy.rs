@@ -1,6 +1,6 @@
 //! What an administrator can change about the allocator, under the names of ldiskfs.
 
-use crate::GROUP_BLOCKS;
+use crate::{GROUP_BLOCKS, free_runs::GROUP_RUNS_MAX};
 
 /// Entries of a table, at most: more than the powers of two that fit a group.
 const TABLE_ENTRIES_MAX: usize = 16;
@@ -22,14 +22,24 @@ pub struct Policy {
     pub mb_large_req: u32,
     /// Blocks of a window that small objects of one locality share.
     pub mb_group_prealloc: u32,
+    /// Free runs of a group that are looked at for a place that is aligned and not before the
+    /// allocation pointer, before any place is taken.
+    pub mb_max_to_scan: u32,
     /// Free blocks that only requests with [`crate::Request::may_use_reserve`] get.
     pub reserve_blocks: u64,
 }
 
 impl Default for Policy {
-    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows.
+    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows; all runs of a group are looked at.
     fn default() -> Self {
-        Self { prealloc_table: None, mb_small_req: 256, mb_large_req: 1024, mb_group_prealloc: 512, reserve_blocks: 0 }
+        Self {
+            prealloc_table: None,
+            mb_small_req: 256,
+            mb_large_req: 1024,
+            mb_group_prealloc: 512,
+            mb_max_to_scan: GROUP_RUNS_MAX,
+            reserve_blocks: 0,
+        }
     }
 }
 

@@ -3,10 +3,16 @@
 //!
 //! A window of an object maps a range of the object to a run of the device, so that an object
 //! written out of order is still in order on the device. Using its middle leaves two windows.
+//!
+//! Windows whose owner was idle for long are given back, and under pressure those that are idle
+//! longest go first: objects that are complete need none, and what they keep cuts the free space
+//! into pieces.
 
-use std::{collections::BTreeMap, ops::Bound, ops::Range};
+use std::{collections::BTreeMap, ops::Range};
 
 use types::ObjectId;
+
+use crate::window_uses::{Owner, WindowUses};
 
 /// Windows of objects, at most. An object that loses its window gets a new one elsewhere.
 const WINDOWS_MAX: usize = 65_536;
@@ -50,8 +56,9 @@ pub struct Windows {
     of_objects: BTreeMap<(ObjectId, u64), Window>,
     of_localities: BTreeMap<u64, Range<u64>>,
     blocks: u64,
-    /// The window that is given up next when there are too many.
-    hand: (ObjectId, u64),
+    uses: WindowUses,
+    /// The caller's time.
+    now: u64,
 }
 
 impl Windows {
@@ -82,30 +89,39 @@ impl Windows {
         self.of_localities.get(&locality).cloned()
     }
 
-    /// Adds a window; returns blocks of another one that had to be given up for it.
-    pub(crate) fn add(&mut self, object: ObjectId, window: Window) -> Option<Range<u64>> {
+    /// Windows are used at this time from now on, in any unit.
+    pub(crate) fn set_time(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// Adds a window; returns blocks of others that had to be given up for it.
+    pub(crate) fn add(&mut self, object: ObjectId, window: Window) -> Vec<Range<u64>> {
         if window.blocks == 0 {
-            return None;
+            return Vec::new();
         }
-        let given_up = if self.of_objects.len() >= WINDOWS_MAX { self.give_up_one() } else { None };
+        let is_full = self.of_objects.len() >= WINDOWS_MAX;
+        let given_up =
+            if is_full { self.give_up_oldest(|owner| matches!(owner, Owner::Object(_))) } else { Vec::new() };
         self.blocks += u64::from(window.blocks);
         let old = self.of_objects.insert((object, window.logical), window);
         assert!(old.is_none(), "windows of an object do not overlap");
+        self.uses.used(Owner::Object(object), self.now);
         given_up
     }
 
     /// Gives a locality a window, which had none; returns blocks of another one that had to be
     /// given up for it.
-    pub(crate) fn add_shared(&mut self, locality: u64, window: Range<u64>) -> Option<Range<u64>> {
+    pub(crate) fn add_shared(&mut self, locality: u64, window: Range<u64>) -> Vec<Range<u64>> {
         if window.is_empty() {
-            return None;
+            return Vec::new();
         }
         let is_full = self.of_localities.len() >= SHARED_MAX;
-        let given_up = if is_full { self.of_localities.pop_first().map(|(_, blocks)| blocks) } else { None };
-        self.blocks -= given_up.as_ref().map_or(0, |blocks| blocks.end - blocks.start);
+        let given_up =
+            if is_full { self.give_up_oldest(|owner| matches!(owner, Owner::Locality(_))) } else { Vec::new() };
         self.blocks += window.end - window.start;
         let old = self.of_localities.insert(locality, window);
         assert!(old.is_none(), "a locality has one window");
+        self.uses.used(Owner::Locality(locality), self.now);
         given_up
     }
 
@@ -119,6 +135,7 @@ impl Windows {
             self.of_objects.insert((object, part.logical), part);
         }
         self.blocks -= logical.end - logical.start;
+        self.note_use(Owner::Object(object));
     }
 
     /// Uses the first blocks of a locality's window.
@@ -130,19 +147,70 @@ impl Windows {
             self.of_localities.remove(&locality);
         }
         self.blocks -= u64::from(blocks);
+        self.note_use(Owner::Locality(locality));
+    }
+
+    /// An owner used a window, and perhaps has none any more.
+    fn note_use(&mut self, owner: Owner) {
+        if self.has_windows(owner) {
+            self.uses.used(owner, self.now);
+        } else {
+            self.uses.forget(owner);
+        }
+    }
+
+    fn has_windows(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Object(object) => self.next_of_object(object, 0).is_some(),
+            Owner::Locality(locality) => self.of_localities.contains_key(&locality),
+        }
     }
 
     /// Takes away all windows of an object; returns their blocks.
     pub(crate) fn drop_object(&mut self, object: ObjectId) -> Vec<Range<u64>> {
-        let keys: Vec<_> = self.of_objects.range((object, 0)..=(object, u64::MAX)).map(|(key, _)| *key).collect();
-        let dropped: Vec<_> = keys.iter().filter_map(|key| self.of_objects.remove(key)).collect();
-        self.blocks -= dropped.iter().map(|window| u64::from(window.blocks)).sum::<u64>();
-        dropped.iter().map(Window::device).collect()
+        self.give_up(Owner::Object(object))
+    }
+
+    /// Takes away the windows of owners that are idle since before a time, those that are idle
+    /// longest first, until they had so many blocks; returns the blocks.
+    pub(crate) fn give_up_idle(&mut self, since_before: u64, blocks: u64) -> Vec<Range<u64>> {
+        let (mut given, end) = (Vec::new(), self.blocks.saturating_sub(blocks));
+        while self.blocks > end
+            && let Some(owner) = self.uses.idle_since(since_before)
+        {
+            given.append(&mut self.give_up(owner));
+        }
+        given
+    }
+
+    /// The same under pressure: of all that were not used at the present time; if there are none,
+    /// half of every window.
+    pub(crate) fn shrink(&mut self, blocks: u64) -> Vec<Range<u64>> {
+        let given = self.give_up_idle(self.now, blocks);
+        if given.is_empty() { self.halve() } else { given }
+    }
+
+    fn give_up_oldest(&mut self, wanted: impl Fn(&Owner) -> bool) -> Vec<Range<u64>> {
+        self.uses.oldest(wanted).map_or(Vec::new(), |owner| self.give_up(owner))
+    }
+
+    fn give_up(&mut self, owner: Owner) -> Vec<Range<u64>> {
+        self.uses.forget(owner);
+        let given: Vec<Range<u64>> = match owner {
+            Owner::Object(object) => {
+                let of_object = self.of_objects.range((object, 0)..=(object, u64::MAX));
+                let keys: Vec<_> = of_object.map(|(key, _)| *key).collect();
+                keys.iter().filter_map(|key| self.of_objects.remove(key)).map(|window| window.device()).collect()
+            }
+            Owner::Locality(locality) => self.of_localities.remove(&locality).into_iter().collect(),
+        };
+        self.blocks -= given.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
+        given
     }
 
     /// Halves every window from its end; returns the blocks. Nothing is left after
     /// log2(longest) + 1 times.
-    pub(crate) fn halve(&mut self) -> Vec<Range<u64>> {
+    fn halve(&mut self) -> Vec<Range<u64>> {
         let mut given = Vec::new();
         for window in self.of_objects.values_mut() {
             let kept = window.blocks / 2;
@@ -154,19 +222,22 @@ impl Windows {
             given.push(window.start + kept..window.end);
             window.end = window.start + kept;
         }
-        self.of_objects.retain(|_, window| window.blocks > 0);
-        self.of_localities.retain(|_, window| !window.is_empty());
+        let mut ended: Vec<Owner> = Vec::new();
+        self.of_objects.retain(|(object, _), window| {
+            ended.extend((window.blocks == 0).then_some(Owner::Object(*object)));
+            window.blocks > 0
+        });
+        self.of_localities.retain(|locality, window| {
+            ended.extend(window.is_empty().then_some(Owner::Locality(*locality)));
+            !window.is_empty()
+        });
+        for owner in ended {
+            if !self.has_windows(owner) {
+                self.uses.forget(owner);
+            }
+        }
         self.blocks -= given.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
         given
-    }
-
-    fn give_up_one(&mut self) -> Option<Range<u64>> {
-        let next = self.of_objects.range((Bound::Excluded(self.hand), Bound::Unbounded)).next();
-        let (key, window) = next.or_else(|| self.of_objects.iter().next()).map(|(key, window)| (*key, *window))?;
-        self.of_objects.remove(&key);
-        self.hand = key;
-        self.blocks -= u64::from(window.blocks);
-        Some(window.device())
     }
 
     /// The blocks of all windows, in no order.
@@ -184,6 +255,11 @@ mod tests {
     const OBJECT: ObjectId = ObjectId::new(InodeNumber(1), 0);
     const OTHER: ObjectId = ObjectId::new(InodeNumber(2), 0);
 
+    /// One range.
+    fn only(blocks: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(blocks).collect()
+    }
+
     #[test]
     fn the_middle_of_a_window_leaves_two() {
         let mut windows = Windows::default();
@@ -197,7 +273,7 @@ mod tests {
         assert_eq!(windows.of_object(OTHER, 105), None);
         assert_eq!(windows.next_of_object(OBJECT, 101), Some(120));
         assert_eq!(windows.drop_object(OBJECT), [5000..5010, 5020..5050]);
-        assert_eq!((windows.count(), windows.blocks()), (0, 0));
+        assert_eq!((windows.count(), windows.blocks(), windows.uses.count()), (0, 0, 0));
     }
 
     #[test]
@@ -216,15 +292,42 @@ mod tests {
         let mut windows = Windows::default();
         for number in 0..WINDOWS_MAX as u64 {
             let object = ObjectId::new(InodeNumber(number), 0);
-            assert_eq!(windows.add(object, Window { logical: 0, start: number * 8, blocks: 8 }), None);
+            assert_eq!(windows.add(object, Window { logical: 0, start: number * 8, blocks: 8 }), []);
         }
+        windows.set_time(1);
+        windows.take(ObjectId::new(InodeNumber(0), 0), &(0..1));
         let given_up = windows.add(OBJECT, Window { logical: 8, start: 1 << 40, blocks: 8 });
-        assert_eq!((given_up, windows.count()), (Some(8..16), WINDOWS_MAX));
+        assert_eq!(given_up, only(8..16), "the first one was used since");
+        assert_eq!(windows.count(), WINDOWS_MAX);
         let mut shared = Windows::default();
         for locality in 0..SHARED_MAX as u64 {
-            assert_eq!(shared.add_shared(locality, locality * 8..locality * 8 + 8), None);
+            assert_eq!(shared.add_shared(locality, locality * 8..locality * 8 + 8), []);
         }
         let given_up = shared.add_shared(1 << 40, 1 << 40..(1 << 40) + 8);
-        assert_eq!((given_up, shared.count(), shared.blocks()), (Some(0..8), SHARED_MAX, 8 * SHARED_MAX as u64));
+        assert_eq!(given_up, only(0..8));
+        assert_eq!((shared.count(), shared.blocks()), (SHARED_MAX, 8 * SHARED_MAX as u64));
+    }
+
+    #[test]
+    fn windows_that_are_idle_longest_go_first() {
+        let mut windows = Windows::default();
+        for (time, number) in [(1, 5), (2, 3), (3, 4)] {
+            windows.set_time(time);
+            let object = ObjectId::new(InodeNumber(number), 0);
+            assert_eq!(windows.add(object, Window { logical: 0, start: number * 100, blocks: 16 }), []);
+            assert_eq!(windows.add_shared(number, number * 1000..number * 1000 + 4), []);
+        }
+        windows.set_time(9);
+        windows.take(ObjectId::new(InodeNumber(5), 0), &(0..2));
+        assert_eq!(windows.give_up_idle(2, u64::MAX), only(5000..5004), "its object was used");
+        assert_eq!(windows.give_up_idle(9, 17), [300..316, 3000..3004], "no more than are wanted");
+        assert_eq!(windows.shrink(1), only(400..416));
+        assert_eq!(windows.shrink(100), only(4000..4004));
+        assert_eq!(windows.shrink(100), only(509..516), "what is in use is halved");
+        assert_eq!((windows.count(), windows.blocks(), windows.uses.count()), (1, 7, 1));
+        for _ in 0..3 {
+            windows.shrink(100);
+        }
+        assert_eq!((windows.count(), windows.blocks(), windows.uses.count()), (0, 0, 0));
     }
 }

@@ -22,7 +22,38 @@ const ABSENT: &[(&str, &str)] = &[
     ("ptlrpcd_bind_policy", PROCESSORS),
     ("cpu_npartitions", PROCESSORS),
     ("cpu_map", PROCESSORS),
+    ("mb_min_to_scan", SEARCH),
+    ("mb_order2_req", SEARCH),
+    ("mb_order2_reqs", SEARCH),
+    ("mb_max_linear_groups", SEARCH),
+    ("mb_linear_limit", SEARCH),
+    ("mb_best_avail_max_trim_order", SEARCH),
+    ("mb_c1_threshold", SEARCH),
+    ("mb_c2_threshold", SEARCH),
+    ("mb_c3_threshold", SEARCH),
+    ("mb_prefetch", LOADING),
+    ("mb_prefetch_limit", LOADING),
+    ("mb_structs_summary", LOADING),
+    ("mb_last_start", "the allocation pointer is set to the start of a group, with mb_last_group"),
+    ("mb_stream_req", "which windows a write gets is decided by mb_small_req and mb_large_req, as on ldiskfs"),
+    (
+        "mb_max_inode_prealloc",
+        "an object has a window for each place where it was written last; windows that are idle are given back",
+    ),
+    ("mb_alloc_stats", "the allocator counts in mb_stats"),
+    ("mb_history", "single allocations are not kept; mb_stats has the sums"),
+    ("reserved_clusters", "what is kept free for overwriting and deletes is in reserved_mb"),
+    ("extent_max_zeroout_kb", "blocks that were not written are not part of an extent, so none is filled with zeros"),
+    ("inode_readahead_blks", "records of objects are in the tables, which load what a request needs"),
+    ("inode_goal", "records of objects are in the tables, not in places of the device"),
+    ("max_writeback_mb_bump", "data are written to the device before a write is answered, not gathered by a writer"),
+    ("delayed_allocation_blocks", "blocks are given out when a write comes: none are delayed"),
 ];
+
+const SEARCH: &str = "an index finds the next group with a free run that is long enough, in a few steps: there are no \
+     passes over groups with criteria; mb_max_to_scan limits the search within a group";
+const LOADING: &str = "bitmaps of groups are read when they are needed; of all groups free blocks, longest run and \
+     number of runs are in memory (mb_groups)";
 
 const TIMEOUTS: &str = "timeouts are not estimated: a call waits for the number of seconds in the parameter timeout";
 const CONTENTION: &str = "a lock that several clients want is not refused to any of them: it is asked back when another one \
@@ -57,5 +88,9 @@ mod tests {
         }
         assert_eq!(reason("osc.*.max_rpcs_in_flight"), None);
         assert_eq!(reason("timeout"), None);
+        for name in ["mb_prefetch", "mb_order2_req", "mb_stream_req"] {
+            assert!(reason(&format!("obdfilter.*.{name}")).is_some(), "{name}");
+        }
+        assert_eq!(reason("obdfilter.*.mb_max_to_scan"), None);
     }
 }

@@ -10,6 +10,7 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use anyhow::{Context, bail};
 use client::JobSource;
+use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, WINDOW_BLOCKS, parse_table};
 use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
 use rpc::message::mgs::{ClusterMap, TargetRole};
 use rt::{
@@ -61,6 +62,8 @@ enum Takes {
     Tuner,
     /// Pages of a request.
     Pages,
+    /// Sizes of windows.
+    PreallocTable,
     /// Processors.
     Processors,
     /// When idle processors are kept from halting.
@@ -132,10 +135,16 @@ const OF_OST: &[Leaf] = &[
     number("limit_burst_us", LIMIT_LATENCY_US),
     number("limit_latency_us", LIMIT_LATENCY_US),
     number("limit_mbps", LIMIT_MBPS),
+    number("mb_group_prealloc", WINDOW_BLOCKS),
     shown("mb_groups"),
+    number("mb_large_req", OBJECT_BLOCKS),
+    number("mb_last_group", GROUPS),
+    number("mb_max_to_scan", SCANNED_RUNS),
+    number("mb_small_req", WINDOW_BLOCKS),
     shown("mb_stats"),
     number("no_create", 0..=1),
     shown("panics"),
+    Leaf { name: "prealloc_table", takes: Takes::PreallocTable },
     number("readonly", 0..=1),
     mebibytes("reserved_mb", MEBIBYTES),
     text("stats"),
@@ -265,6 +274,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::Processors => Parameter::writable("", String::new, |text| text.parse::<CpuList>().map(drop)),
             Takes::IdlePoll => Parameter::writable("", String::new, |text| text.parse::<IdlePoll>().map(drop)),
             Takes::Tuner => Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)),
+            Takes::PreallocTable => Parameter::writable("", String::new, |text| parse_table(text).map(drop)),
             Takes::Pages => checked(&pages::PAGES_PER_RPC, |text, _| pages::parse(text)),
             Takes::Number(range) => checked(range, parse_number),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),

@@ -6,7 +6,10 @@
 //!
 //! Downside: all extents are held in memory, 16 bytes each.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use blocks::{BITMAP_BYTES, FreeRuns, Geometry, Summary};
 use kv::Table;
@@ -15,7 +18,7 @@ use crate::{
     chunk_record::ChunkRecord,
     device_label::DeviceLabel,
     group_record::{PIECE_BYTES, decode_piece, decode_summary},
-    tables::{BITMAPS, CHUNKS, GROUPS, parse_group_key, parse_piece_key},
+    tables::{BITMAPS, CHUNKS, GROUPS, OUT_OF_USE, parse_group_key, parse_piece_key},
 };
 
 /// Problems that are described, at most.
@@ -28,7 +31,10 @@ pub struct DeviceRecords {
     named: Vec<Range<u64>>,
     bitmaps: BTreeMap<u32, Box<[u8; BITMAP_BYTES]>>,
     summaries: BTreeMap<u32, Summary>,
-    problems: Vec<String>,
+    /// With the group that they are about, if it is one.
+    problems: Vec<(Option<u32>, String)>,
+    /// Groups whose records are known to be damaged, and not compared.
+    out_of_use: BTreeSet<u32>,
 }
 
 /// Runs of blocks on the device that a chunk names.
@@ -46,11 +52,18 @@ impl DeviceRecords {
         } else if table == GROUPS {
             match (parse_group_key(key), decode_summary(value)) {
                 (Some(group), Ok(summary)) => drop(self.summaries.insert(group, summary)),
-                _ => self.problems.push(format!("malformed summary of group {key:02x?}")),
+                (group, _) => self.problems.push((group, format!("malformed summary of group {key:02x?}"))),
             }
         } else if table == BITMAPS {
             self.note_piece(key, value);
+        } else if table == OUT_OF_USE {
+            parse_group_key(key).into_iter().for_each(|group| self.leave_out(group));
         }
+    }
+
+    /// The records of a group are damaged: it is out of use.
+    pub fn leave_out(&mut self, group: u32) {
+        self.out_of_use.insert(group);
     }
 
     fn note_piece(&mut self, key: &[u8], value: &[u8]) {
@@ -58,7 +71,8 @@ impl DeviceRecords {
         let Some(((group, number), piece)) =
             place.filter(|((_, number), _)| usize::from(*number) < BITMAP_BYTES / PIECE_BYTES)
         else {
-            return self.problems.push(format!("malformed piece {key:02x?} of a bitmap"));
+            let group = parse_piece_key(key).map(|(group, _)| group);
+            return self.problems.push((group, format!("malformed piece {key:02x?} of a bitmap")));
         };
         let bitmap = self.bitmaps.entry(group).or_insert_with(|| Box::new([0; BITMAP_BYTES]));
         let start = usize::from(number) * PIECE_BYTES;
@@ -72,15 +86,16 @@ impl DeviceRecords {
         };
         let last = self.bitmaps.keys().chain(self.summaries.keys()).max();
         if let Some(last) = last.filter(|last| **last >= geometry.groups()) {
-            self.problems.push(format!("group {last} is not on the device"));
+            self.problems.push((None, format!("group {last} is not on the device")));
         }
         let named = self.named_by_group(geometry);
-        for group in 0..geometry.groups() {
+        for group in (0..geometry.groups()).filter(|group| !self.out_of_use.contains(group)).collect::<Vec<_>>() {
             let named = named.get(&group).map_or(&[][..], Vec::as_slice);
             self.compare_group(geometry, group, named);
         }
-        self.problems.truncate(PROBLEMS_MAX);
-        self.problems
+        let is_told = |group: Option<u32>| group.is_none_or(|group| !self.out_of_use.contains(&group));
+        let told = self.problems.into_iter().filter(|(group, _)| is_told(*group)).map(|(_, problem)| problem);
+        told.take(PROBLEMS_MAX).collect()
     }
 
     /// The blocks of objects and labels in each group, in order; tells of those with two owners.
@@ -91,10 +106,10 @@ impl DeviceRecords {
         let (mut end, mut by_group) = (0, BTreeMap::<u32, Vec<Range<u32>>>::new());
         for extent in named {
             if extent.start < end {
-                self.problems.push(format!("block {} of the device has two owners", extent.start));
+                self.problems.push((None, format!("block {} of the device has two owners", extent.start)));
             }
             if extent.end > geometry.blocks() {
-                self.problems.push(format!("block {} is not on the device", extent.end - 1));
+                self.problems.push((None, format!("block {} is not on the device", extent.end - 1)));
             }
             let start = extent.start.max(end);
             end = end.max(extent.end);
@@ -117,17 +132,19 @@ impl DeviceRecords {
             let is_free = |runs: &FreeRuns, block: u32| runs.run_at(block).is_some();
             let differs = (0..blocks).find(|block| is_free(&found, *block) != is_free(&expected, *block)).unwrap_or(0);
             let block = start + u64::from(differs);
-            self.problems.push(match is_free(&found, differs) {
+            let problem = match is_free(&found, differs) {
                 true => format!("block {block} of the device is used, and free by the bitmap of its group"),
                 false => {
                     format!("block {block} of the device belongs to nothing, and is used by the bitmap of its group")
                 }
-            });
+            };
+            self.problems.push((Some(group), problem));
         }
         let summary = self.summaries.get(&group).copied().unwrap_or_else(|| all.summary());
         if summary != found.summary() {
-            self.problems
-                .push(format!("group {group} of the device is described as {summary:?}, and is {:?}", found.summary()));
+            let found = found.summary();
+            let problem = format!("group {group} of the device is described as {summary:?}, and is {found:?}");
+            self.problems.push((Some(group), problem));
         }
     }
 }
@@ -198,6 +215,11 @@ mod tests {
         assert!(described.starts_with("group 0 of the device is described as"), "{described}");
         let malformed = problems(|all| all[2].2.truncate(1));
         assert!(malformed.starts_with("malformed piece"), "{malformed}");
+        let noted = problems(|all| {
+            all[2].2.truncate(1);
+            all.push((OUT_OF_USE, group_key(0).to_vec(), Vec::new()));
+        });
+        assert_eq!(noted, "", "it is out of use");
         let far = problems(|all| all[3].1[0] = 1);
         assert!(far.starts_with("group 16777216 is not on the device"), "{far}");
     }

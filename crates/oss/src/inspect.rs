@@ -17,9 +17,9 @@ use crate::{
         CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals,
     },
     tables::{
-        APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, PENDING,
-        REPLIES, object_key, parse_client_key, parse_group_key, parse_mdt_key, parse_object_key, parse_part_key,
-        parse_piece_key, part_key,
+        APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, OUT_OF_USE,
+        PENDING, REPLIES, object_key, parse_client_key, parse_group_key, parse_mdt_key, parse_object_key,
+        parse_part_key, parse_piece_key, part_key,
     },
 };
 
@@ -41,7 +41,7 @@ impl Schema for OstSchema {
             EVICTED => parse_client_key(key).map(|client| client.to_string()),
             PENDING => number(key).map(|number| number.to_string()),
             APPLIED => parse_mdt_key(key).map(|mdt| mdt.to_string()),
-            GROUPS => parse_group_key(key).map(|group| group.to_string()),
+            GROUPS | OUT_OF_USE => parse_group_key(key).map(|group| group.to_string()),
             BITMAPS => parse_piece_key(key).map(|(group, piece)| format!("{group} piece {piece}")),
             REPLIES => stored_reply::parse_key(key).ok().map(|(client, slot)| format!("{client} slot {}", slot.0)),
             _ => Some(format!("{key:02x?}")),

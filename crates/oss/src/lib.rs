@@ -10,6 +10,7 @@
 //! [`Ost::format`] once, then [`Ost::open`], requests, [`Ost::stop`]. Downside: overwritten data go
 //! through the journal and are written twice.
 
+pub mod allocator_parameters;
 pub mod applied;
 pub mod chunk_record;
 mod cost;

@@ -69,8 +69,14 @@ impl Ost {
     /// Adds this target's parameters to a tree; they keep the target alive until they are
     /// unregistered ([`Ost::unregister_parameters`]).
     pub fn register_parameters(self: &Arc<Self>, tree: &ParameterTree) -> Result<(), ParameterError> {
-        let all =
-            [self.conditions(), self.settings(), self.limits(), self.space_parameters(), self.statistics_parameters()];
+        let all = [
+            self.conditions(),
+            self.settings(),
+            self.limits(),
+            self.space_parameters(),
+            self.statistics_parameters(),
+            self.allocator_parameters(),
+        ];
         for (name, parameter) in all.into_iter().flatten() {
             tree.register(&format!("obdfilter.{}.{name}", self.name()), parameter)?;
         }
@@ -116,10 +122,14 @@ impl Ost {
         };
         let (get, set) = (self.clone(), self.clone());
         let discard = Parameter::writable(
-            "1: the device is told which blocks became free (holes in a file, zeros on a block device)",
-            move || u8::from(get.options.lock().discard).to_string(),
+            "1: the device is told which blocks became free (a block device by BLKDISCARD, a file gets holes)",
+            move || u8::from(get.directory.discards()).to_string(),
             move |text| {
-                set.options.lock().discard = parse_number(text, &(0..=1))? == 1;
+                let wanted = parse_number(text, &(0..=1))? == 1;
+                if let Some(reason) = set.directory.refuses_discards().filter(|_| wanted) {
+                    return Err(reason.to_owned());
+                }
+                set.options.lock().discard = wanted;
                 Ok(())
             },
         );

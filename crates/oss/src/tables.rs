@@ -17,6 +17,7 @@
 //! | [`APPLIED`] 11 | MDT u16 | [`AppliedRecord`](crate::applied::AppliedRecord): the last deferred operation of that MDT that was executed |
 //! | [`GROUPS`] 12 | allocation group u32 | summary of the group, see [`group_record`](crate::group_record) |
 //! | [`BITMAPS`] 13 | allocation group u32, piece u8 | 64 bytes of the group's bitmap |
+//! | [`OUT_OF_USE`] 14 | allocation group u32 | nothing: the records of the group are damaged |
 //!
 //! An object is its inode (u64), slot (u32) and mirror (u8): 13 bytes.
 
@@ -50,9 +51,11 @@ pub const APPLIED: Table = Table(11);
 pub const GROUPS: Table = Table(12);
 /// Their bitmaps.
 pub const BITMAPS: Table = Table(13);
+/// Groups whose records are damaged, to be made anew at the next start.
+pub const OUT_OF_USE: Table = Table(14);
 
 /// All tables with their names, for tools.
-pub const NAMES: [(Table, &str); 13] = [
+pub const NAMES: [(Table, &str); 14] = [
     (META, "meta"),
     (OBJECTS, "objects"),
     (CHUNKS, "chunks"),
@@ -66,6 +69,7 @@ pub const NAMES: [(Table, &str); 13] = [
     (APPLIED, "applied"),
     (GROUPS, "groups"),
     (BITMAPS, "bitmaps"),
+    (OUT_OF_USE, "out_of_use"),
 ];
 
 /// Length of an object's key.

@@ -2,6 +2,7 @@
 //! again.
 
 mod common;
+mod damaged_groups;
 mod device;
 mod hostile;
 mod load_first;

@@ -2,14 +2,12 @@
 
 use crate::common;
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll, Waker},
-};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use common::{
-    CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, devices, object, pattern, probe::Probe, quiet_config, quiet_options, run,
+    BLOCK, CLIENT, DEVICE, INDEX, KIB, MIB, TestOst, change_tables, devices, fill, free, is_filled, object, parameter,
+    parameters, pattern, probe::Probe, quiet_config, quiet_options, run, statistic,
 };
 use oss::{
     Engine, Ost, OstOptions,
@@ -29,33 +27,7 @@ use rt::{
     Device,
     memory::{MemoryDevice, SeededEntropy, Unflushed},
 };
-use types::{FsError, Slot, limits::BULK_BYTES_MAX};
-
-const BLOCK: u64 = 4096;
-
-/// Writes a pattern, in requests as large as they may be.
-async fn fill(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) {
-    for offset in range.clone().step_by(BULK_BYTES_MAX) {
-        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
-        target.write(object(number), offset, &pattern(version, offset, bytes)).await;
-    }
-}
-
-/// Whether an object has what [`fill`] wrote.
-async fn is_filled(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) -> bool {
-    for offset in range.clone().step_by(BULK_BYTES_MAX) {
-        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
-        if target.read(object(number), offset, bytes).await != pattern(version, offset, bytes) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Blocks of the device that new data may take.
-async fn free(target: &TestOst) -> u64 {
-    target.ost.space().await.unwrap().bytes_available / BLOCK
-}
+use types::{FsError, Slot};
 
 /// Bytes of the device that are not zeros, labels left out.
 async fn held_bytes(target: &TestOst) -> usize {
@@ -78,8 +50,12 @@ fn freed_blocks_are_discarded_if_that_is_wanted() {
             let destroy = OstRequest::Destroy(vec![object(1), object(3)], None);
             target.done(destroy).await;
             target.sync().await;
+            assert_eq!(held_bytes(&target).await, 6 << 20, "a commit waits for no discard");
+            assert_eq!(free(&target).await, before - 512);
+            target.ost.work().await;
             let held = held_bytes(&target).await;
             assert_eq!(held, if discard { 2 << 20 } else { 6 << 20 }, "discard: {discard}");
+            assert_eq!(statistic(&target, "discarded"), if discard { 1024 } else { 0 });
             assert_eq!(free(&target).await, before - 512);
             // They are used again, and what is still there is not touched.
             fill(&target, 4, 4, 0..12 * MIB).await;
@@ -89,6 +65,93 @@ fn freed_blocks_are_discarded_if_that_is_wanted() {
             assert!(is_filled(&target, 2, 2, 0..2 * MIB).await && is_filled(&target, 4, 4, 0..12 * MIB).await);
         });
     }
+}
+
+#[test]
+fn the_allocator_is_tuned_under_the_names_of_ldiskfs() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let set = |name: &str, value: &str| parameters(&target).set(&format!("obdfilter.*.{name}"), value);
+        for (name, default, value) in [
+            ("prealloc_table", "adaptive", "256 512 1024"),
+            ("mb_group_prealloc", "512", "64"),
+            ("mb_small_req", "256", "16"),
+            ("mb_large_req", "1024", "128"),
+            ("mb_max_to_scan", "16384", "200"),
+            ("mb_last_group", "0", "0"),
+            ("discard", "0", "1"),
+        ] {
+            assert_eq!(parameter(&target, name), default, "{name}");
+            set(name, value).unwrap();
+            assert_eq!(parameter(&target, name), value, "{name}");
+        }
+        for (name, value) in [("prealloc_table", "512 256"), ("mb_small_req", "0"), ("mb_max_to_scan", "16385")] {
+            assert!(set(name, value).is_err(), "{name}={value}");
+        }
+        let refused = set("mb_last_group", "1").unwrap_err().to_string();
+        assert!(refused.contains("the device has groups 0 to 0"), "{refused}");
+        // A window of the table: the object has 1 MiB of it, the rest is kept for it.
+        fill(&target, 1, 1, 0..MIB).await;
+        assert_eq!(statistic(&target, "in_windows"), 0, "256 blocks, as many as were written");
+        fill(&target, 1, 1, MIB..MIB + 64 * KIB).await;
+        assert_eq!(statistic(&target, "in_windows"), 240, "the next entry is for 512 blocks");
+        set("prealloc_table", "adaptive").unwrap();
+        assert_eq!(parameter(&target, "prealloc_table"), "adaptive");
+        let hosted = TestOst::new(1).await;
+        for (name, value) in [("mb_small_req", "16"), ("mb_last_group", "0"), ("discard", "1")] {
+            let refused = parameters(&hosted).set(&format!("obdfilter.*.{name}"), value).unwrap_err().to_string();
+            assert!(refused.contains("no device"), "{refused}");
+        }
+    });
+}
+
+/// Blocks that wait for their discard are not given out, but nothing is refused for them.
+#[test]
+fn blocks_that_wait_for_their_discard_are_used_if_there_are_no_others() {
+    run(async {
+        let options = OstOptions { discard: true, ..quiet_options() };
+        let target = TestOst::with_all(DEVICE, 1, MemoryDevice::new(), options, quiet_config()).await;
+        fill(&target, 1, 1, 0..14 * MIB).await;
+        target.sync().await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
+        target.sync().await;
+        assert_eq!(statistic(&target, "discard_waiting"), 3584);
+        fill(&target, 2, 2, 0..MIB).await;
+        assert_eq!(statistic(&target, "discard_waiting"), 3584, "others are free");
+        fill(&target, 3, 3, 0..14 * MIB).await;
+        assert_eq!((statistic(&target, "discard_waiting"), statistic(&target, "not_discarded")), (0, 3584));
+        assert_eq!(parameter(&target, "writeback_pending_bytes"), "0", "all of it went to the device at once");
+        target.ost.work().await;
+        assert!(is_filled(&target, 2, 2, 0..MIB).await && is_filled(&target, 3, 3, 0..14 * MIB).await);
+        let target = target.power_loss(3).await;
+        assert!(is_filled(&target, 2, 2, 0..MIB).await && is_filled(&target, 3, 3, 0..14 * MIB).await);
+    });
+}
+
+/// A discard that is under way has its blocks, whatever else happens.
+#[test]
+fn blocks_are_not_given_out_while_their_discard_is_under_way() {
+    run(async {
+        let options = OstOptions { discard: true, ..quiet_options() };
+        let target = TestOst::with_all(DEVICE, 1, MemoryDevice::new(), options, quiet_config()).await;
+        fill(&target, 1, 1, 0..14 * MIB).await;
+        target.sync().await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
+        target.sync().await;
+        target.probe.hold_discards();
+        let mut turn = std::pin::pin!(target.ost.work());
+        assert!(turn.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let under_way = 3584 - statistic(&target, "discard_waiting");
+        assert!(under_way > 0);
+        // All but those: what waits is released.
+        fill(&target, 2, 2, 0..12 * MIB).await;
+        assert_eq!(statistic(&target, "not_discarded"), 3584 - under_way);
+        target.probe.release_discards();
+        turn.await;
+        target.ost.work().await;
+        assert!(is_filled(&target, 2, 2, 0..12 * MIB).await);
+        assert_eq!(statistic(&target, "discarded"), under_way);
+    });
 }
 
 async fn extents(target: &TestOst, offset: u64, bytes: u64, extents_max: u32) -> FoundExtents {
@@ -466,15 +529,6 @@ fn rot_on_the_device_is_an_error_with_the_objects_name() {
     });
 }
 
-/// Changes the tables of a stopped target.
-async fn change_tables(target: &TestOst, change: impl FnOnce(&kv::Store) -> kv::Batch) {
-    let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
-    let mut replay = |_, _: &kv::Batch| {};
-    let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
-    kv.durable(kv.apply(change(&kv)).unwrap()).await.unwrap();
-    kv.close().await.unwrap();
-}
-
 /// Freeing them would give a label out.
 #[test]
 fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
@@ -513,9 +567,9 @@ fn records_that_name_labels_or_what_the_device_does_not_have_are_damaged() {
     }
 }
 
-/// The blocks of the objects there would be given out a second time.
+/// Else the blocks of the objects there would be given out a second time.
 #[test]
-fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
+fn a_group_with_used_blocks_that_is_recorded_as_free_is_made_anew() {
     run(async {
         let target = TestOst::on(DEVICE, 1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
@@ -524,8 +578,9 @@ fn a_group_with_used_blocks_that_is_recorded_as_free_is_refused() {
         batch.delete(GROUPS, Bytes::copy_from_slice(&group_key(0)));
         batch.delete(META, Bytes::from_static(CLEAN_KEY));
         change_tables(&target, |_| batch).await;
-        let refused = open_again(&target, &Probe::new(target.objects.clone())).await.unwrap_err();
-        assert!(refused.contains("used, in a group that is recorded as free"), "{refused}");
+        let target = target.reopened().await;
+        fill(&target, 2, 2, 0..14 * MIB).await;
+        assert!(is_filled(&target, 1, 1, 0..MIB).await && is_filled(&target, 2, 2, 0..14 * MIB).await);
     });
 }
 

@@ -49,6 +49,15 @@ pub trait Device: Send + Sync {
     /// Frees the space of a range, which then reads as zeros. The length does not change; a missing
     /// file stays missing.
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
+    /// Tells the device that nothing needs what a range holds. What is read there before it is
+    /// written again may be anything. `Unsupported`: the device cannot make use of it.
+    fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.punch(file, offset, bytes)
+    }
+    /// Whether [`Device::discard`] has an effect on a file, as far as the device says.
+    fn takes_discards(&self, _file: &str) -> BoxFuture<'static, io::Result<bool>> {
+        Box::pin(async { Ok(true) })
+    }
     /// Reserves space for a range, so that writing it cannot fail for lack of space. Creates the
     /// file if missing; the length and the contents of the range do not change.
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;

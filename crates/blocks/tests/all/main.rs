@@ -1,6 +1,7 @@
 //! Tests of the allocator: against a naive map of all blocks, with the tables of study E4, and at
 //! the size of its device.
 
+mod idle;
 mod model;
 mod scale;
 mod tables;

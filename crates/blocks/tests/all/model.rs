@@ -27,6 +27,14 @@ enum Step {
         from: Index,
         blocks: u64,
     },
+    /// A batch that names blocks in progress and frees others, which is applied or not.
+    Batch {
+        record: Index,
+        extent: Index,
+        from: Index,
+        blocks: u64,
+        is_applied: bool,
+    },
     Durable,
     BeginRead,
     EndRead(Index),
@@ -49,6 +57,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => any::<Index>().prop_map(Step::Abandon),
         4 => (any::<Index>(), any::<Index>(), 1u64..5000)
             .prop_map(|(extent, from, blocks)| Step::Free { extent, from, blocks }),
+        6 => (any::<Index>(), any::<Index>(), any::<Index>(), 1u64..5000, any::<bool>()).prop_map(
+            |(record, extent, from, blocks, is_applied)| Step::Batch { record, extent, from, blocks, is_applied }
+        ),
         3 => Just(Step::Durable),
         1 => Just(Step::BeginRead),
         2 => any::<Index>().prop_map(Step::EndRead),
@@ -147,14 +158,51 @@ impl Model {
         }
     }
 
-    fn free(&mut self, extent: Index, from: Index, blocks: u64) {
+    /// A part of a used extent, and the number of the extent.
+    fn used_part(&self, extent: Index, from: Index, blocks: u64) -> Option<(usize, Range<u64>)> {
         if self.used.is_empty() {
-            return;
+            return None;
         }
         let place = extent.index(self.used.len());
         let extent = self.used[place].clone();
         let start = extent.start + from.index((extent.end - extent.start) as usize) as u64;
-        let freed = start..extent.end.min(start + blocks);
+        Some((place, start..extent.end.min(start + blocks)))
+    }
+
+    fn record(&mut self, place: usize) {
+        let device = self.in_progress.swap_remove(place);
+        self.allocator.record(&device).unwrap();
+        self.change_state(&device, State::InProgress, State::Used);
+        assert!(self.allocator.record(&device).is_err() && self.allocator.abandon(&device).is_err());
+        self.used.push(device);
+    }
+
+    fn batch(&mut self, record: usize, (place, freed): (usize, Range<u64>), is_applied: bool) {
+        let named = self.in_progress[record].clone();
+        let geometry = self.allocator.geometry();
+        let groups: Vec<u32> = geometry.pieces(freed.clone()).map(|(group, _)| group).collect();
+        for group in groups {
+            if !self.allocator.is_loaded(group) {
+                self.load(group);
+            }
+        }
+        self.allocator.stage([&named].into_iter(), [&freed].into_iter()).unwrap();
+        let mut then = self.states.clone();
+        then[named.start as usize..named.end as usize].fill(State::Used);
+        then[freed.start as usize..freed.end as usize].fill(State::Retired);
+        for (group, _) in geometry.pieces(named).chain(geometry.pieces(freed.clone())) {
+            let staged = self.allocator.staged(group).expect("the batch changes the group");
+            assert!(staged.iter().eq(unused_runs(&then, geometry, group)), "group {group} as it will be");
+            assert_eq!(FreeRuns::from_bitmap(&bitmap(staged), geometry.blocks_of(group)), *staged);
+        }
+        if is_applied {
+            self.record(record);
+            self.free(place, freed);
+        }
+    }
+
+    fn free(&mut self, place: usize, freed: Range<u64>) {
+        let extent = self.used[place].clone();
         self.change += 1;
         loop {
             match self.allocator.free(&freed, self.change) {
@@ -207,11 +255,7 @@ impl Model {
                 self.allocate(&Request { object, logical, blocks, size: logical, goal, locality, may_use_reserve });
             }
             Step::Record(index) if !self.in_progress.is_empty() => {
-                let device = self.in_progress.swap_remove(index.index(self.in_progress.len()));
-                self.allocator.record(&device).unwrap();
-                self.change_state(&device, State::InProgress, State::Used);
-                assert!(self.allocator.record(&device).is_err() && self.allocator.abandon(&device).is_err());
-                self.used.push(device);
+                self.record(index.index(self.in_progress.len()));
             }
             Step::Abandon(index) if !self.in_progress.is_empty() => {
                 let device = self.in_progress.swap_remove(index.index(self.in_progress.len()));
@@ -219,7 +263,16 @@ impl Model {
                 self.change_state(&device, State::InProgress, State::Free);
             }
             Step::Record(_) | Step::Abandon(_) => {}
-            Step::Free { extent, from, blocks } => self.free(extent, from, blocks),
+            Step::Free { extent, from, blocks } => {
+                if let Some((place, freed)) = self.used_part(extent, from, blocks) {
+                    self.free(place, freed);
+                }
+            }
+            Step::Batch { record, extent, from, blocks, is_applied } => {
+                if let Some(part) = self.used_part(extent, from, blocks).filter(|_| !self.in_progress.is_empty()) {
+                    self.batch(record.index(self.in_progress.len()), part, is_applied);
+                }
+            }
             Step::Durable => {
                 self.durable = self.change;
                 let released = self.allocator.durable(self.change, usize::MAX).unwrap();
@@ -251,22 +304,27 @@ impl Model {
             if let Some(recorded) = self.allocator.recorded(group) {
                 self.disk[group as usize] = recorded;
             }
-            let start = geometry.start_of(group);
-            let states = &self.states[start as usize..(start + u64::from(geometry.blocks_of(group))) as usize];
-            let mut naive = Vec::new();
-            let mut next = 0;
-            for run in states.chunk_by(|a, b| (*a == State::Used) == (*b == State::Used)) {
-                if run[0] != State::Used {
-                    naive.push(next..next + run.len() as u32);
-                }
-                next += run.len() as u32;
-            }
+            let naive = unused_runs(&self.states, geometry, group);
             assert!(self.disk[group as usize].iter().eq(naive), "group {group} is recorded as it is");
         }
         let free = self.allocator.free_blocks() + self.allocator.window_blocks();
         assert_eq!(free, self.count(State::Free));
         assert_eq!(self.allocator.retired_blocks(), self.count(State::Retired));
     }
+}
+
+/// Runs of blocks of a group that no record names.
+fn unused_runs(states: &[State], geometry: Geometry, group: u32) -> Vec<Range<u32>> {
+    let start = geometry.start_of(group);
+    let states = &states[start as usize..(start + u64::from(geometry.blocks_of(group))) as usize];
+    let (mut runs, mut next) = (Vec::new(), 0);
+    for run in states.chunk_by(|a, b| (*a == State::Used) == (*b == State::Used)) {
+        if run[0] != State::Used {
+            runs.push(next..next + run.len() as u32);
+        }
+        next += run.len() as u32;
+    }
+    runs
 }
 
 proptest! {
@@ -304,4 +362,50 @@ fn what_the_device_says_is_not_believed_if_it_contradicts_itself() {
     assert!(matches!(opened.free(&(4..6), 1), Err(Refusal::Inconsistent(_))), "one of them is free");
     opened.free(&(5..9), 1).unwrap();
     assert!(opened.durable(1, usize::MAX).unwrap().into_iter().eq(std::iter::once(5..9)));
+}
+
+#[test]
+fn nothing_is_given_out_of_a_group_that_is_out_of_use() {
+    let geometry = Geometry::new(BLOCKS).unwrap();
+    let mut runs = FreeRuns::all(geometry.blocks_of(0));
+    runs.take(&(32_000..32_768)).unwrap();
+    let mut second = FreeRuns::all(geometry.blocks_of(1));
+    second.take(&(0..100)).unwrap();
+    let summaries = vec![runs.summary(), second.summary()];
+    let mut allocator = Allocator::open(geometry, Policy::default(), summaries).unwrap();
+    allocator.put_out_of_use(0);
+    assert_eq!(allocator.free_blocks(), 2900);
+    allocator.audit();
+    // What spans both groups is freed where it can be.
+    assert_eq!(allocator.free(&(32_700..32_800), 1), Err(Refusal::Load(1)));
+    allocator.load(1, &bitmap(&second)).unwrap();
+    let freed = 32_700..32_800;
+    allocator.stage(std::iter::empty(), std::iter::once(&freed)).unwrap();
+    assert!(allocator.staged(0).is_none());
+    assert_eq!(allocator.staged(1).unwrap().summary().free, 2932);
+    allocator.free(&freed, 1).unwrap();
+    assert!(allocator.durable(1, usize::MAX).unwrap().into_iter().eq(std::iter::once(32_768..32_800)));
+    allocator.audit();
+    let mut given = 0;
+    let request = |blocks| Request {
+        object: object(1),
+        logical: 0,
+        blocks,
+        size: 0,
+        goal: Some(5),
+        locality: 0,
+        may_use_reserve: true,
+    };
+    loop {
+        match allocator.allocate(&request(512)) {
+            Ok(allocation) => {
+                assert!(allocation.device.start >= 32_768, "{allocation:?}");
+                given += allocation.device.end - allocation.device.start;
+            }
+            Err(refusal) => break assert_eq!(refusal, Refusal::NoSpace),
+        }
+    }
+    assert_eq!(given, 2932);
+    allocator.claim(&(10..20)).unwrap();
+    allocator.audit();
 }

@@ -9,7 +9,7 @@
 //! | counts | blocks, inline blocks and reserved blocks without data are the sums over the chunk records |
 //! | size | every block that holds data begins before the object ends, and inline bytes end before it |
 //! | chunks | a stored chunk holds data; in-place blocks require a host file, an epoch that has begun, and a range that is not tainted |
-//! | device | blocks of a chunk are not free by the bitmaps |
+//! | device | blocks of a chunk are not free by the bitmaps; what is kept of groups is as it is made anew |
 //! | DIRTY | a chunk with blocks that are not known to be flushed has a key |
 //! | INLINE | exactly the blocks whose state is inline, without zeros at their ends |
 //! | BACKLOG | exactly the large objects with inline blocks, in the table and in memory |
@@ -24,7 +24,7 @@ use std::fmt;
 use kv::{Store, Table};
 use types::{Damage, FsError, FsResult, ObjectId, limits::BLOCK_BYTES, record::DecodeError};
 
-use super::{counts::Counts, host_file_state::HostFileState};
+use super::{counts::Counts, device_space::DeviceSpace, host_file_state::HostFileState};
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, CHUNK_MAX, ChunkRecord},
     error::kv_error,
@@ -81,6 +81,7 @@ impl<'a> Audit<'a> {
         }
         self.assert_inline(after, &chunks)?;
         self.assert_backlog(after)?;
+        self.volatile.device.iter().for_each(DeviceSpace::audit_recorded);
         let totals = self.get(META, TOTALS_KEY)?.map(|bytes| Totals::decode(&bytes));
         let totals = totals.transpose().map_err(|error| self.damaged(error))?;
         assert_eq!(totals.unwrap_or_default(), self.volatile.totals, "{self}: the stored totals are those in memory");

@@ -5,7 +5,7 @@
 //! durable, and only then frees the space of blocks that were removed before it started.
 //!
 //! On a device there is one flush for all of them, and the blocks that were freed before the commit
-//! started become free.
+//! started become free, or wait for their discard.
 //!
 //! Records that the mark makes obsolete are deleted after it, in batches of bounded size: keys that
 //! a crash leaves name files that are flushed already.
@@ -75,12 +75,7 @@ impl DirectoryStore {
         self.flush_files(files).await?;
         let marked = self.mark(epoch).await?;
         self.durable(marked).await?;
-        let discards = self.options.lock().discard;
-        if discards {
-            self.discard_freed(lsn).await
-        } else {
-            self.release_freed(lsn)
-        }
+        self.release_freed(lsn);
         self.finish_removals(epoch).await
     }
 
@@ -304,6 +299,9 @@ impl DirectoryStore {
         {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
+        self.note_out_of_use().await;
+        self.give_back_idle_windows();
+        self.discard_due().await;
         if let Err(error) = self.space_usage().await {
             tracing::warn!(target = %self.target, %error, "cannot determine the free space");
         }

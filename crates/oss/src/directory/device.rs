@@ -8,9 +8,14 @@
 //! If the device has no free blocks, data that overwrite others go inline: by this their old blocks
 //! become free with the next commit, and they are written back to some of these later.
 
-use std::{io, ops::Range, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
-use blocks::{Refusal, Request};
+use blocks::{Refusal, Request, Summary};
 use bytes::Bytes;
 use kv::Loading;
 use parking_lot::{Mutex, MutexGuard};
@@ -50,20 +55,21 @@ impl InProgress {
 
     /// Writes to some of them.
     async fn write(&mut self, device: &dyn Device, address: u64, pieces: Vec<Bytes>) -> io::Result<()> {
-        let writing = self.under_way.insert(device.write(DEVICE_FILE, address * BLOCK_BYTES, pieces));
-        let written = writing.await;
-        self.under_way = None;
-        written
+        self.finish(device.write(DEVICE_FILE, address * BLOCK_BYTES, pieces)).await
     }
 
-    /// Discards some of them. As a write, one that has begun is executed even if nothing waits for
-    /// it.
-    async fn punch(&mut self, device: &dyn Device, blocks: Range<u64>) -> io::Result<()> {
-        let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
-        let punching = self.under_way.insert(device.punch(DEVICE_FILE, offset, bytes));
-        let punched = punching.await;
+    /// Waits for an operation on some of them, which is executed to its end even if nothing waits
+    /// for it.
+    pub async fn finish(&mut self, operation: BoxFuture<'static, io::Result<()>>) -> io::Result<()> {
+        let under_way = self.under_way.insert(operation);
+        let ended = under_way.await;
         self.under_way = None;
-        punched
+        ended
+    }
+
+    /// Takes blocks that are in progress.
+    pub fn add(&mut self, blocks: Range<u64>) {
+        self.blocks.insert(blocks);
     }
 
     /// Records name these blocks.
@@ -173,7 +179,7 @@ impl DirectoryStore {
                 continue;
             }
             let parts = outcome?;
-            parts.iter().for_each(|part| in_progress.blocks.insert(part.clone()));
+            parts.iter().for_each(|part| in_progress.add(part.clone()));
             return Ok(parts.into_iter().flatten().collect());
         }
     }
@@ -187,10 +193,7 @@ impl DirectoryStore {
                 Ok(parts) => return Ok(parts),
                 Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
                 Err(Refusal::Inconsistent(wrong)) => return Err(self.inconsistent(&wrong)),
-                Err(Refusal::Load(group)) => {
-                    let bitmap = self.records(Some(loading)).bitmap(group)?;
-                    device.load(group, &bitmap).map_err(|wrong| self.inconsistent(&wrong))?;
-                }
+                Err(Refusal::Load(group)) => self.load_group(device, &self.records(Some(loading)), group)?,
             }
         }
     }
@@ -219,38 +222,15 @@ impl DirectoryStore {
         Ok(data.into())
     }
 
-    /// As [`DirectoryStore::release_freed`], after the device was told that it need not keep what
-    /// the blocks hold. They are in progress meanwhile, so that nothing new is written to them.
-    pub(super) async fn discard_freed(&self, lsn: kv::Lsn) {
-        loop {
-            let mut in_progress = InProgress::new(self);
-            {
-                let mut volatile = self.volatile.lock();
-                let Some(device) = &mut volatile.device else { return };
-                device.durable_in_progress(lsn.0).into_iter().for_each(|blocks| in_progress.blocks.insert(blocks));
-            }
-            if in_progress.blocks.is_empty() {
-                return self.release_freed(lsn);
-            }
-            // Those that follow each other are one.
-            for blocks in in_progress.blocks.clone().iter() {
-                if let Err(error) = in_progress.punch(&*self.device, blocks.clone()).await
-                    && self.may_complain()
-                {
-                    tracing::warn!(target = %self.target, %error, "the device discards no freed blocks");
-                }
-            }
-        }
-    }
-
     /// The batches up to this one are durable, and so is what they name: what they freed may be
-    /// used again.
+    /// used again, or waits for its discard.
     pub(super) fn release_freed(&self, lsn: kv::Lsn) {
+        let discards = self.discards();
         loop {
             // Others have it between two rounds.
             let mut volatile = self.volatile.lock();
             let Some(device) = &mut volatile.device else { return };
-            match device.durable(lsn.0) {
+            match device.durable(lsn.0, discards) {
                 Ok(true) => return,
                 Ok(false) => MutexGuard::unlock_fair(volatile),
                 Err(wrong) => {
@@ -261,14 +241,17 @@ impl DirectoryStore {
         }
     }
 
-    /// Rebuilds the free space from the tables.
-    pub(super) fn open_device_space(&self) -> FsResult<Option<DeviceSpace>> {
+    /// Rebuilds the free space from the tables, without groups that are out of use.
+    pub(super) fn open_device_space(&self, out_of_use: &BTreeSet<u32>) -> FsResult<Option<DeviceSpace>> {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
         let geometry =
             device_geometry(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
-        let summaries =
-            self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok()?)))?;
+        let summaries = self.entries(GROUPS, |key, value| {
+            let group = parse_group_key(key)?;
+            let is_out = out_of_use.contains(&group);
+            Some((group, if is_out { Summary::default() } else { decode_summary(value).ok()? }))
+        })?;
         let reserved = match self.meta(RESERVED_KEY)? {
             None => 0,
             Some(bytes) => {
@@ -280,7 +263,9 @@ impl DirectoryStore {
             return Err(damaged(RecordDamage::OutOfRange("reserved blocks")).into());
         }
         let space = DeviceSpace::open(geometry, &summaries.into_iter().collect(), reserved);
-        Ok(Some(space.map_err(|wrong| self.inconsistent(&wrong))?))
+        let mut space = space.map_err(|wrong| self.inconsistent(&wrong))?;
+        out_of_use.iter().for_each(|group| space.put_out_of_use(*group));
+        Ok(Some(space))
     }
 
     /// Makes sure that the device is that of this target, whole, and used by nothing else; then
@@ -293,6 +278,8 @@ impl DirectoryStore {
         };
         let held = self.device.hold(DEVICE_FILE).await;
         held.map_err(|error| refused(format!(": it cannot be read and written by this process alone: {error}")))?;
+        let takes_discards = self.device.takes_discards(DEVICE_FILE).await;
+        self.takes_discards.store(takes_discards.unwrap_or(false), Ordering::Relaxed);
         let wanted = DeviceLabel::of(&self.superblock, blocks);
         let mut damaged = Vec::new();
         let places = DeviceLabel::places(blocks);

@@ -13,7 +13,7 @@ use super::{DirectoryStore, records::Records};
 use crate::{
     device_records::{DeviceRecords, extents},
     superblock::Engine,
-    tables::{BITMAPS, CHUNKS, GROUPS, group_key, parse_piece_key},
+    tables::{BITMAPS, CHUNKS, GROUPS},
 };
 
 impl DirectoryStore {
@@ -41,50 +41,20 @@ impl DirectoryStore {
         let groups = [blocks.start, blocks.end - 1].map(|block| device.group_of(block));
         for group in groups.into_iter().flatten() {
             if !device.is_loaded(group) {
-                let bitmap = records.bitmap(group)?;
-                device.load(group, &bitmap).map_err(|wrong| self.inconsistent(&wrong))?;
+                self.load_group(device, records, group)?;
             }
         }
         Ok(device.first_unused(&blocks).map(|block| format!("block {block} of the device is marked as free")))
-    }
-
-    /// Makes sure that no block is used in the groups that the tables have as free as a whole:
-    /// their bitmaps are not read before blocks are given out. (The last group, whose bitmap has
-    /// more bits than it has blocks, is none of them: it has a label.)
-    pub(super) fn check_free_groups(&self) -> FsResult<()> {
-        let volatile = self.volatile.lock();
-        let Some(device) = &volatile.device else { return Ok(()) };
-        let mut from = Vec::new();
-        loop {
-            let (mut next, mut used) = (None, None);
-            let scanned = self.kv.scan(BITMAPS, &from, None, &mut |key, value| {
-                let Some((group, piece)) = parse_piece_key(key) else { return true };
-                if !device.is_free(group) {
-                    next = group.checked_add(1);
-                    return false;
-                }
-                if value.iter().any(|byte| *byte != 0) {
-                    used = Some((group, piece));
-                }
-                used.is_none()
-            });
-            scanned.map_err(|error| self.kv_error(error))?;
-            if let Some((group, piece)) = used {
-                return Err(self.inconsistent(&device.used_in_free_group(group, piece)));
-            }
-            match next {
-                Some(group) => from = group_key(group).to_vec(),
-                None => return Ok(()),
-            }
-        }
     }
 
     /// What is wrong with the records of the device as a whole, in words.
     pub(crate) fn check_device(&self) -> FsResult<Vec<String>> {
         let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(Vec::new()) };
         // All batches are applied under it.
-        let _volatile = self.volatile.lock();
+        let volatile = self.volatile.lock();
         let mut records = DeviceRecords::default();
+        let out_of_use = volatile.device.iter().flat_map(|device| device.out_of_use());
+        out_of_use.for_each(|group| records.leave_out(*group));
         for table in [CHUNKS, GROUPS, BITMAPS] {
             let scanned = self.kv.scan(table, &[], None, &mut |key, value| {
                 records.note(table, key, value);

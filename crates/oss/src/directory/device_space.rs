@@ -16,18 +16,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
+    time::Duration,
 };
 
-use blocks::{
-    Allocation, Allocator, BITMAP_BYTES, FreeRuns, Geometry, Inconsistent, Policy, Refusal, Request, Summary,
-};
+use blocks::{Allocation, Allocator, BITMAP_BYTES, Geometry, Inconsistent, Policy, Refusal, Request, Summary};
 use bytes::Bytes;
 use kv::Batch;
+use rt::Instant;
 use types::ObjectId;
 
+use super::discard_queue::{DiscardCounts, DiscardQueue};
 use crate::{
     group_record::{PIECE_BLOCKS, encode_summary},
-    tables::{BITMAPS, GROUPS, group_key, piece_key},
+    tables::{BITMAPS, GROUPS, OUT_OF_USE, group_key, piece_key},
 };
 
 /// Groups that stay loaded between commits: their runs take a few megabytes.
@@ -36,6 +37,9 @@ const LOADED_GROUPS_MAX: usize = 4096;
 /// Ranges that become free in one hold of the store's mutex: a removed object of 1 TiB may have a
 /// million.
 const RELEASED_MAX: usize = 1000;
+
+/// Blocks of idle windows that are given back in one hold of the store's mutex: 1 GiB.
+const IDLE_BLOCKS_MAX: u64 = 1 << 18;
 
 /// What a change of an object does to the blocks of the device.
 #[derive(Debug, Default)]
@@ -97,8 +101,12 @@ pub(super) struct SpaceCounts {
     pub reserved: u64,
     /// Promised to writes in progress.
     pub promised: u64,
+    /// Freed blocks and discards.
+    pub discards: DiscardCounts,
     /// The group in which the last allocation was.
     pub last_group: u32,
+    /// Groups whose records are damaged.
+    pub groups_out_of_use: usize,
     /// Groups whose runs are in memory, and bytes of all that is kept of the device.
     pub loaded_groups: usize,
     /// See above.
@@ -113,6 +121,10 @@ pub(super) struct DeviceSpace {
     promised: u64,
     /// Blocks reserved for objects that hold no data.
     pub reserved: u64,
+    /// Freed blocks that wait for their discard.
+    discards: DiscardQueue,
+    /// Groups that are out of use, and not noted to be yet.
+    unnoted: BTreeSet<u32>,
 }
 
 impl DeviceSpace {
@@ -129,7 +141,7 @@ impl DeviceSpace {
         };
         let all = (0..geometry.groups()).map(|group| summaries.get(&group).copied().unwrap_or_else(|| free(group)));
         let allocator = Allocator::open(geometry, Policy::default(), all.collect())?;
-        Ok(Self { allocator, promised: 0, reserved })
+        Ok(Self { allocator, promised: 0, reserved, discards: DiscardQueue::default(), unnoted: BTreeSet::new() })
     }
 
     /// What the tables have of a new device of which only these blocks are used.
@@ -151,19 +163,6 @@ impl DeviceSpace {
         (block < geometry.blocks()).then(|| geometry.group_of(block))
     }
 
-    /// Whether the tables have all blocks of a group as free. A group that the device does not have
-    /// is not free.
-    pub fn is_free(&self, group: u32) -> bool {
-        let geometry = self.allocator.geometry();
-        group < geometry.groups() && self.allocator.summary(group).free == geometry.blocks_of(group)
-    }
-
-    /// The error that a piece of the bitmap of a free group has used blocks.
-    pub fn used_in_free_group(&self, group: u32, piece: u8) -> Inconsistent {
-        let first = self.allocator.geometry().start_of(group) + u64::from(piece) * u64::from(PIECE_BLOCKS);
-        inconsistent(&(first..first + u64::from(PIECE_BLOCKS)), "used, in a group that is recorded as free")
-    }
-
     /// Whether nothing needs to be read for changes of a group.
     pub fn is_loaded(&mut self, group: u32) -> bool {
         self.allocator.is_loaded(group)
@@ -172,6 +171,28 @@ impl DeviceSpace {
     /// Takes a group's bitmap from the tables.
     pub fn load(&mut self, group: u32, bitmap: &[u8; BITMAP_BYTES]) -> Result<(), Inconsistent> {
         self.allocator.load(group, bitmap)
+    }
+
+    /// The records of a group, which is not loaded, are damaged: nothing is given out of it, and
+    /// what is freed there is found when its records are made anew.
+    pub fn put_out_of_use(&mut self, group: u32) {
+        self.allocator.put_out_of_use(group);
+        self.unnoted.insert(group);
+    }
+
+    /// Groups that are out of use.
+    pub fn out_of_use(&self) -> &BTreeSet<u32> {
+        self.allocator.out_of_use()
+    }
+
+    /// Those of them that are to be noted in the tables, not more than so many.
+    pub fn unnoted(&self, groups_max: usize) -> Vec<u32> {
+        self.unnoted.iter().take(groups_max).copied().collect()
+    }
+
+    /// The tables note that these are out of use.
+    pub fn noted(&mut self, groups: &[u32]) {
+        self.unnoted.retain(|group| !groups.contains(group));
     }
 
     /// Blocks of the device.
@@ -188,7 +209,9 @@ impl DeviceSpace {
             retired: self.allocator.retired_blocks(),
             reserved: self.reserved,
             promised: self.promised,
+            discards: self.discards.counts(),
             last_group: self.allocator.mb_last_group(),
+            groups_out_of_use: self.allocator.out_of_use().len(),
             loaded_groups: self.allocator.loaded_groups(),
             memory_bytes: self.allocator.memory_bytes(),
         }
@@ -197,6 +220,33 @@ impl DeviceSpace {
     /// What is known of each group: 12 bytes.
     pub fn summaries(&self) -> Vec<Summary> {
         (0..self.allocator.geometry().groups()).map(|group| self.allocator.summary(group)).collect()
+    }
+
+    /// The allocator's tunables.
+    pub fn policy(&self) -> &Policy {
+        self.allocator.policy()
+    }
+
+    /// Changes them.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.allocator.set_policy(policy);
+    }
+
+    /// Sets the allocation pointer to the start of a group.
+    pub fn set_last_group(&mut self, group: u64) -> Result<(), String> {
+        let groups = self.allocator.geometry().groups();
+        match u32::try_from(group) {
+            Ok(group) if group < groups => self.allocator.set_mb_last_group(group),
+            _ => return Err(format!("the device has groups 0 to {}", groups - 1)),
+        }
+        Ok(())
+    }
+
+    /// Windows of objects that were not written for so long become free.
+    pub fn give_back_idle(&mut self, now: Instant, idle: Duration) -> Result<(), Inconsistent> {
+        self.allocator.set_time(now.0);
+        let since = now.0.saturating_sub(idle.as_nanos() as u64);
+        self.allocator.give_up_idle(since, IDLE_BLOCKS_MAX).map(drop)
     }
 
     /// Blocks that new data may take. `backlog`: inline blocks that will move to the device.
@@ -227,6 +277,10 @@ impl DeviceSpace {
         while rest.blocks > 0 {
             let Allocation { device } = match self.allocator.allocate(&rest) {
                 Ok(allocation) => allocation,
+                Err(Refusal::NoSpace) if !self.discards.is_empty() => {
+                    self.release_waiting()?;
+                    continue;
+                }
                 Err(refusal) => {
                     parts.iter().try_for_each(|part| self.allocator.abandon(part))?;
                     return Err(refusal);
@@ -248,32 +302,27 @@ impl DeviceSpace {
 
     /// Adds to a batch what the tables have of the device after these changes. Their groups are
     /// loaded.
-    pub fn put(&self, changes: &BlockChanges, batch: &mut Batch) -> Result<(), Inconsistent> {
+    pub fn put(&mut self, changes: &BlockChanges, batch: &mut Batch) -> Result<(), Inconsistent> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         let geometry = self.allocator.geometry();
-        let mut groups: BTreeMap<u32, (FreeRuns, BTreeSet<u32>)> = BTreeMap::new();
-        let taken = changes.recorded.iter().chain(&changes.claimed).map(|blocks| (blocks, true));
-        for (blocks, is_taken) in taken.chain(changes.freed.iter().map(|blocks| (blocks, false))) {
+        let named = || changes.recorded.iter().chain(&changes.claimed);
+        self.allocator.stage(named(), changes.freed.iter())?;
+        let mut groups: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for blocks in named().chain(&changes.freed) {
             for (group, piece) in geometry.pieces(blocks.clone()) {
-                let (runs, pieces) = match groups.entry(group) {
-                    std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-                    std::collections::btree_map::Entry::Vacant(place) => {
-                        let runs = self.allocator.recorded(group).ok_or_else(|| inconsistent(blocks, "not loaded"))?;
-                        place.insert((runs, BTreeSet::new()))
-                    }
-                };
-                let start = geometry.start_of(group);
-                let changed = if is_taken { runs.take(&piece) } else { runs.give(&piece) };
-                changed.map_err(|wrong| Inconsistent {
-                    first: start + wrong.first,
-                    last: start + wrong.last,
-                    ..wrong
-                })?;
+                if self.allocator.out_of_use().contains(&group) {
+                    batch.put(OUT_OF_USE, Bytes::copy_from_slice(&group_key(group)), Bytes::new());
+                    continue;
+                }
+                let pieces = groups.entry(group).or_default();
                 pieces.extend(piece.start / PIECE_BLOCKS..=(piece.end - 1) / PIECE_BLOCKS);
             }
         }
-        for (group, (runs, pieces)) in groups {
-            let summary = encode_summary(runs.summary());
-            batch.put(GROUPS, Bytes::copy_from_slice(&group_key(group)), summary);
+        for (group, pieces) in groups {
+            let Some(runs) = self.allocator.staged(group) else { continue };
+            batch.put(GROUPS, Bytes::copy_from_slice(&group_key(group)), encode_summary(runs.summary()));
             for piece in pieces {
                 let bytes = Bytes::copy_from_slice(&runs.used_piece(piece));
                 batch.put(BITMAPS, Bytes::copy_from_slice(&piece_key(group, piece as u8)), bytes);
@@ -294,25 +343,51 @@ impl DeviceSpace {
         changes.freed.iter().try_for_each(|blocks| self.allocator.free(blocks, batch))
     }
 
-    /// The batches up to this number are durable, and so are the data that they name. Returns
-    /// whether all that they freed is free now; otherwise this is to be called again.
-    pub fn durable(&mut self, batch: u64) -> Result<bool, Inconsistent> {
-        let is_done = self.allocator.durable(batch, RELEASED_MAX)?.len() < RELEASED_MAX;
+    /// The batches up to this number are durable, and so are the data that they name. What they
+    /// freed is free, or waits for its discard. Returns whether that is all; otherwise this is to
+    /// be called again.
+    pub fn durable(&mut self, batch: u64, discards: bool) -> Result<bool, Inconsistent> {
+        let released = if discards {
+            let freed = self.allocator.durable_in_progress(batch, RELEASED_MAX);
+            for blocks in &freed {
+                if !self.discards.push(blocks) {
+                    self.allocator.abandon(blocks)?;
+                }
+            }
+            freed
+        } else {
+            self.allocator.durable(batch, RELEASED_MAX)?
+        };
+        let is_done = released.len() < RELEASED_MAX;
         if is_done {
             self.allocator.unload(LOADED_GROUPS_MAX);
         }
         Ok(is_done)
     }
 
-    /// As [`DeviceSpace::durable`], but the blocks are returned, in progress, and become free when
-    /// they are abandoned; none: there are no more.
-    pub fn durable_in_progress(&mut self, batch: u64) -> Vec<Range<u64>> {
-        self.allocator.durable_in_progress(batch, RELEASED_MAX)
+    /// Blocks to be discarded, which become free when they are abandoned.
+    pub fn next_discard(&mut self, blocks_max: u64) -> Option<Range<u64>> {
+        self.discards.next(blocks_max)
+    }
+
+    /// So many blocks were discarded, or could not be.
+    pub fn discard_ended(&mut self, blocks: u64, is_discarded: bool) {
+        self.discards.ended(blocks, is_discarded);
+    }
+
+    /// What waits for its discard is free without one.
+    pub fn release_waiting(&mut self) -> Result<(), Inconsistent> {
+        self.discards.give_up().iter().try_for_each(|blocks| self.allocator.abandon(blocks))
     }
 
     /// Nothing writes to an object any more.
     pub fn drop_windows(&mut self, object: ObjectId) -> Result<(), Inconsistent> {
         self.allocator.drop_windows(object)
+    }
+
+    /// Checks what is kept of groups for the next batch; for tests and simulations.
+    pub fn audit_recorded(&self) {
+        self.allocator.audit_recorded();
     }
 
     /// The first of these blocks that the tables have as free, as far as their groups are loaded.
@@ -326,6 +401,37 @@ impl DeviceSpace {
     }
 }
 
-fn inconsistent(blocks: &Range<u64>, found: &'static str) -> Inconsistent {
-    Inconsistent { first: blocks.start, last: blocks.end.saturating_sub(1), found }
+#[cfg(test)]
+mod tests {
+    use types::InodeNumber;
+
+    use super::*;
+
+    #[test]
+    fn windows_of_idle_objects_are_given_back() {
+        let geometry = Geometry::new(100_000).unwrap();
+        let mut space = DeviceSpace::open(geometry, &BTreeMap::new(), 0).unwrap();
+        let second = |seconds: u64| Instant(1_000_000_000 * seconds);
+        for (number, time) in [(1, 10), (2, 30)] {
+            space.give_back_idle(second(time), Duration::from_secs(30)).unwrap();
+            let object = ObjectId::new(InodeNumber(number), 0);
+            let request = Request {
+                object,
+                logical: 1024,
+                blocks: 256,
+                size: 1024,
+                goal: None,
+                locality: 0,
+                may_use_reserve: false,
+            };
+            let parts = space.allocate(&request).unwrap();
+            parts.iter().for_each(|part| space.abandon(part).unwrap());
+        }
+        let both = space.counts().in_windows;
+        assert!(both > 0);
+        space.give_back_idle(second(41), Duration::from_secs(30)).unwrap();
+        assert_eq!(space.counts().in_windows, both / 2, "the second object is not idle for long");
+        space.give_back_idle(second(61), Duration::from_secs(30)).unwrap();
+        assert_eq!((space.counts().in_windows, space.counts().free), (0, 100_000));
+    }
 }

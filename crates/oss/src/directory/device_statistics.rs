@@ -9,10 +9,10 @@ use std::fmt::Write;
 use blocks::Summary;
 use types::counted;
 
-use super::{DirectoryStore, device_space::SpaceCounts};
+use super::{DirectoryStore, device_space::SpaceCounts, discard_queue::DiscardCounts};
 
 /// What is shown of a target without a device.
-const NO_DEVICE: &str = "no device: objects are in host files";
+pub(super) const NO_DEVICE: &str = "no device: objects are in host files";
 /// Lines of `mb_groups`, at most: more do not fit an answer of the parameter tree.
 const LINES_MAX: usize = 4096;
 
@@ -22,7 +22,14 @@ impl DirectoryStore {
         let found = self.volatile.lock().device.as_ref().map(|device| (device.counts(), device.summaries()));
         let Some((counts, groups)) = found else { return NO_DEVICE.to_owned() };
         let SpaceCounts { blocks, free, in_windows, retired, reserved, promised, .. } = counts;
-        let SpaceCounts { last_group, loaded_groups, memory_bytes, .. } = counts;
+        let SpaceCounts {
+            discards: DiscardCounts { waiting, discarded, skipped },
+            last_group,
+            groups_out_of_use,
+            loaded_groups,
+            memory_bytes,
+            ..
+        } = counts;
         let mut text = String::new();
         for (name, value) in [
             ("blocks", blocks),
@@ -31,8 +38,12 @@ impl DirectoryStore {
             ("retired", retired),
             ("reserved", reserved),
             ("promised", promised),
+            ("discard_waiting", waiting),
+            ("discarded", discarded),
+            ("not_discarded", skipped),
             ("groups", groups.len() as u64),
             ("groups_loaded", loaded_groups as u64),
+            ("groups_damaged", groups_out_of_use as u64),
             ("memory_bytes", memory_bytes as u64),
             ("mb_last_group", u64::from(last_group)),
         ] {

@@ -19,6 +19,9 @@
 //! | `host_files` | host files that are missing, too short, or unreferenced |
 //! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
 //! | `device_check` | comparing records of objects with the free space |
+//! | `damaged_groups` | groups whose records are damaged |
+//! | `discards`, `discard_queue` | telling the device which blocks became free |
+//! | `device_policy` | tunables of the allocator, and windows that are idle |
 //! | `device_statistics` | what administrators see of the free space |
 //! | `host_file_state`, `space` | state in memory |
 //!
@@ -82,10 +85,14 @@ mod audit;
 mod change;
 pub mod commit;
 mod counts;
+mod damaged_groups;
 pub mod device;
 mod device_check;
+mod device_policy;
 mod device_space;
 mod device_statistics;
+mod discard_queue;
+mod discards;
 mod extents;
 mod fence;
 mod host_file_state;
@@ -179,6 +186,8 @@ pub struct DirectoryStore {
     swept: AtomicBool,
     /// A host file may have been left without a record since, wherever the sweep is.
     has_unreferenced: AtomicBool,
+    /// There is a device, and discards have an effect on it, as far as is known.
+    takes_discards: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.

@@ -2,7 +2,8 @@
 //!
 //! No request waits for a lock yet, so entries in the cold store are read at once.
 //!
-//! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
+//! 1. The records of damaged groups of the device are made anew (`damaged_groups`). Volatile state
+//!    is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
 //! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared
 //!    with their checksums. Those whose bytes arrived are written again, because an earlier failed
 //!    flush may have left them in the kernel's cache as clean; those whose bytes never arrived
@@ -120,16 +121,15 @@ impl DirectoryStore {
             tasks: watch::Sender::new(()),
             swept: false.into(),
             has_unreferenced: false.into(),
+            takes_discards: false.into(),
         });
         store.check_label().await?;
         let unclean = store.meta(CLEAN_KEY)?.is_none();
         // Without host files there is nothing to sweep.
         store.swept.store(!unclean || store.has_device(), Ordering::Release);
         let mut recovery = Recovery { unclean, ..Recovery::default() };
-        let dirty = store.rebuild(&mut recovery)?;
-        if unclean {
-            store.check_free_groups()?;
-        }
+        let out_of_use = store.mend_groups(unclean).await?;
+        let dirty = store.rebuild(&mut recovery, &out_of_use)?;
         let missing = store.find_missing(&dirty, &mut recovery).await?;
         store.reset_missing(missing, if_missing).await?;
         store.commit_recovered().await?;
@@ -201,7 +201,7 @@ impl DirectoryStore {
     }
 
     /// Rebuilds the volatile state; returns the chunks to verify.
-    fn rebuild(&self, recovery: &mut Recovery) -> FsResult<Vec<(ObjectId, u64)>> {
+    fn rebuild(&self, recovery: &mut Recovery, out_of_use: &BTreeSet<u32>) -> FsResult<Vec<(ObjectId, u64)>> {
         let mark = self.meta_record(MARK_KEY, Mark::decode)?.unwrap_or_default();
         let totals = self.meta_record(TOTALS_KEY, Totals::decode)?.unwrap_or_default();
         let flushed = self.entries(FLUSHED, |key, value| {
@@ -212,7 +212,7 @@ impl DirectoryStore {
         let pending = self.entries(PENDING, |key, value| Some((number(key)?, PendingRecord::decode(value).ok()?)))?;
         let backlog = self.entries(BACKLOG, |key, _| parse_object_key(key))?;
 
-        let space = self.open_device_space()?;
+        let space = self.open_device_space(out_of_use)?;
 
         let mut epoch = flushed.iter().map(|(_, epoch)| *epoch).fold(mark.epoch, u64::max);
         for (object, chunk) in &dirty {

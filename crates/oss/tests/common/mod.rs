@@ -21,14 +21,16 @@ use rpc::{
 use rt::{
     Device, Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+    parameters::ParameterTree,
 };
-use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Owner, Slot, Xid};
+use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Owner, Slot, Xid, limits::BULK_BYTES_MAX};
 
 /// That of the first client of a test ([`rpc::Principal::of_test`]).
 pub const CLIENT: ClientId = ClientId(0xa6c8_9977_db6f_261f);
 pub const INDEX: OstIndex = OstIndex(3);
 pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * 1024;
+pub const BLOCK: u64 = 4096;
 
 pub fn object(number: u64) -> ObjectId {
     ObjectId::new(InodeNumber(0x100 + number), 0)
@@ -130,6 +132,11 @@ impl TestOst {
     /// The target is stopped and opened again.
     pub async fn restart(self) -> Self {
         self.ost.stop().await.unwrap();
+        self.reopened().await
+    }
+
+    /// A target that was stopped is opened again.
+    pub async fn reopened(self) -> Self {
         self.reopen_on(|target| (target.objects.clone(), target.journal.clone(), target.cold.clone())).await
     }
 
@@ -269,4 +276,56 @@ pub fn on_both(mut test: impl AsyncFnMut(Engine)) {
 /// Runs a test in a runtime of its own.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Writes a pattern, in requests as large as they may be.
+pub async fn fill(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) {
+    for offset in range.clone().step_by(BULK_BYTES_MAX) {
+        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
+        target.write(object(number), offset, &pattern(version, offset, bytes)).await;
+    }
+}
+
+/// Whether an object has what [`fill`] wrote.
+pub async fn is_filled(target: &TestOst, number: u64, version: u64, range: std::ops::Range<u64>) -> bool {
+    for offset in range.clone().step_by(BULK_BYTES_MAX) {
+        let bytes = (range.end - offset).min(BULK_BYTES_MAX as u64);
+        if target.read(object(number), offset, bytes).await != pattern(version, offset, bytes) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Blocks of the device that new data may take.
+pub async fn free(target: &TestOst) -> u64 {
+    target.ost.space().await.unwrap().bytes_available / BLOCK
+}
+
+/// The target's parameters.
+pub fn parameters(target: &TestOst) -> ParameterTree {
+    let tree = ParameterTree::new();
+    target.ost.register_parameters(&tree).unwrap();
+    tree
+}
+
+pub fn parameter(target: &TestOst, name: &str) -> String {
+    parameters(target).get(&format!("obdfilter.*.{name}")).unwrap().remove(0).1
+}
+
+/// A line of `mb_stats`.
+pub fn statistic(target: &TestOst, name: &str) -> u64 {
+    let stats = parameter(target, "mb_stats");
+    let mut lines = stats.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines.find(|line| line[0] == name).unwrap_or_else(|| panic!("no {name} in {stats}"));
+    line[1].parse().unwrap()
+}
+
+/// Changes the tables of a stopped target.
+pub async fn change_tables(target: &TestOst, change: impl FnOnce(&kv::Store) -> kv::Batch) {
+    let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
+    let mut replay = |_, _: &kv::Batch| {};
+    let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
+    kv.durable(kv.apply(change(&kv)).unwrap()).await.unwrap();
+    kv.close().await.unwrap();
 }

@@ -31,6 +31,8 @@ pub struct Probe {
     pub allocating: Arc<AtomicBool>,
     /// Flushes wait, while there is one, until it has a permit.
     held_flushes: Arc<Mutex<Option<Arc<Semaphore>>>>,
+    /// Discards wait, while there is one, until it has a permit.
+    held_discards: Arc<Mutex<Option<Arc<Semaphore>>>>,
     /// Writes to these files wait until there is a permit.
     held: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
 }
@@ -46,6 +48,7 @@ impl Probe {
             slow: Default::default(),
             allocating: Default::default(),
             held_flushes: Default::default(),
+            held_discards: Default::default(),
             held: Default::default(),
         }
     }
@@ -58,6 +61,16 @@ impl Probe {
     /// No flush waits any more.
     pub fn release_flushes(&self) {
         self.held_flushes.lock().take().into_iter().for_each(|held| held.close());
+    }
+
+    /// Discards wait from now on.
+    pub fn hold_discards(&self) {
+        *self.held_discards.lock() = Some(Arc::new(Semaphore::new(0)));
+    }
+
+    /// No discard waits any more.
+    pub fn release_discards(&self) {
+        self.held_discards.lock().take().into_iter().for_each(|held| held.close());
     }
 
     /// Writes to this file wait from now on.
@@ -148,6 +161,17 @@ impl Device for Probe {
 
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
         self.inner.punch(file, offset, bytes)
+    }
+
+    fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        let (held, punch) = (self.held_discards.lock().clone(), self.inner.punch(file, offset, bytes));
+        Box::pin(async move {
+            if let Some(held) = held {
+                // An error means that it is held no more.
+                let _ = held.acquire().await;
+            }
+            punch.await
+        })
     }
 
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {

@@ -212,6 +212,14 @@ impl Device for FaultyDevice {
         self.change(false, self.inner.punch(file, offset, bytes))
     }
 
+    fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.change(false, self.inner.discard(file, offset, bytes))
+    }
+
+    fn takes_discards(&self, file: &str) -> BoxFuture<'static, io::Result<bool>> {
+        self.inner.takes_discards(file)
+    }
+
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
         self.change(true, self.inner.allocate(file, offset, bytes))
     }

@@ -16,7 +16,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, IoSlice},
     os::{
         fd::AsRawFd,
         unix::fs::{FileExt, OpenOptionsExt},
@@ -32,6 +32,8 @@ use crate::buffer::{BUFFER_ALIGNMENT, Buffer, BufferPool};
 
 /// Shorter reads go through the page cache.
 pub const DIRECT_BYTES_MIN: usize = 64 << 10;
+/// Pieces of one call: what Linux takes (IOV_MAX).
+const PIECES_MAX: usize = 1024;
 /// What direct transfers are multiples of: the largest block of a disk.
 const ALIGNMENT: u64 = BUFFER_ALIGNMENT as u64;
 
@@ -70,41 +72,37 @@ impl DirectFile {
             && !self.refused.load(Ordering::Relaxed)
     }
 
-    /// Writes all pieces, one after the other. False: it has to be done through the page cache.
+    /// Writes all pieces, one after the other, with as few calls as the kernel takes. False: it has
+    /// to be done through the page cache.
     pub fn write(&self, pool: &BufferPool, mut offset: u64, pieces: &[Bytes]) -> io::Result<bool> {
-        if pieces.iter().all(|piece| is_aligned(piece)) {
-            for piece in pieces {
-                if !self.write_aligned(offset, piece)? {
-                    return Ok(false);
-                }
-                offset += piece.len() as u64;
-            }
-            return Ok(true);
-        }
-        let mut rest = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>();
+        let mut rest = pieces.iter().map(|piece| &piece[..]).filter(|piece| !piece.is_empty()).collect::<Vec<_>>();
         rest.reverse();
         while !rest.is_empty() {
-            let bytes = rest.iter().map(|piece| piece.len()).sum::<usize>().min(BULK_BYTES_MAX);
-            let mut buffer = pool.take(bytes);
-            take_from(&mut rest, &mut buffer);
-            if !self.write_aligned(offset, &buffer)? {
+            let parts = aligned_parts(pool, &mut rest);
+            let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
+            let bytes = slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            if !self.write_aligned(offset, &mut slices)? {
                 return Ok(false);
             }
-            offset += bytes as u64;
-            rest.pop_if(|piece| piece.is_empty());
+            offset += bytes;
         }
         Ok(true)
     }
 
-    fn write_aligned(&self, mut offset: u64, mut data: &[u8]) -> io::Result<bool> {
-        while !data.is_empty() {
-            match self.file.write_at(data, offset) {
+    fn write_aligned(&self, mut offset: u64, mut slices: &mut [IoSlice<'_>]) -> io::Result<bool> {
+        while !slices.is_empty() {
+            match rustix::io::pwritev(&self.file, slices, offset) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                // The rest is not aligned any more.
-                Ok(bytes) if bytes < data.len() && !bytes.is_multiple_of(BUFFER_ALIGNMENT) => return Ok(false),
-                Ok(bytes) => (offset, data) = (offset + bytes as u64, &data[bytes..]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return self.or_refused(error).map(|()| false),
+                Ok(bytes) => {
+                    offset += bytes as u64;
+                    IoSlice::advance_slices(&mut slices, bytes);
+                    // The rest is not aligned any more.
+                    if !slices.is_empty() && !bytes.is_multiple_of(BUFFER_ALIGNMENT) {
+                        return Ok(false);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return self.or_refused(error.into()).map(|()| false),
             }
         }
         Ok(true)
@@ -152,6 +150,48 @@ impl DirectFile {
 
 fn is_aligned(data: &[u8]) -> bool {
     data.as_ptr().addr().is_multiple_of(BUFFER_ALIGNMENT) && data.len().is_multiple_of(BUFFER_ALIGNMENT)
+}
+
+/// Bytes that are written as they are, or a copy of some that cannot be.
+enum Part<'a> {
+    Own(&'a [u8]),
+    Copied(Buffer),
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Copied(buffer) => buffer,
+        }
+    }
+}
+
+/// Takes what one call writes from `rest`, pieces in reverse order of which none is empty. All of
+/// it is aligned if `rest` has whole pages.
+fn aligned_parts<'a>(pool: &BufferPool, rest: &mut Vec<&'a [u8]>) -> Vec<Part<'a>> {
+    let (mut parts, mut copied) = (Vec::new(), 0);
+    while parts.len() < PIECES_MAX
+        && copied < BULK_BYTES_MAX
+        && let Some(piece) = rest.last()
+    {
+        if is_aligned(piece) {
+            parts.extend(rest.pop().map(Part::Own));
+            continue;
+        }
+        let mut bytes = 0;
+        for piece in rest.iter().rev() {
+            if bytes > 0 && bytes % BUFFER_ALIGNMENT == 0 && is_aligned(piece) {
+                break;
+            }
+            bytes += piece.len();
+        }
+        let mut buffer = pool.take(bytes.min(BULK_BYTES_MAX - copied));
+        take_from(rest, &mut buffer);
+        copied += buffer.len();
+        parts.push(Part::Copied(buffer));
+    }
+    parts
 }
 
 /// Fills `buffer` with what comes first of `rest`, pieces in reverse order, and takes it from them.
@@ -209,6 +249,33 @@ mod tests {
         let mut found = vec![0; 64 * KIB];
         file.as_file().read_exact_at(&mut found, 0).unwrap();
         assert!(found.iter().all(|byte| *byte == 7));
+    }
+
+    /// Aligned pieces are not copied, whatever is between them.
+    #[test]
+    fn pieces_are_written_together_and_only_those_that_are_not_aligned_are_copied() {
+        let pool = BufferPool::new(0);
+        let aligned = |seed: usize, bytes: usize| {
+            let mut buffer = pool.take(bytes);
+            buffer.copy_from_slice(&pattern(seed, bytes));
+            buffer.freeze()
+        };
+        let page = BUFFER_ALIGNMENT;
+        let odd = |bytes| Bytes::from(pattern(5, bytes + 1)).slice(1..);
+        let pieces = [aligned(1, page), aligned(2, 2 * page), odd(100), odd(page - 100), aligned(3, page), odd(page)];
+        let mut rest: Vec<&[u8]> = pieces.iter().rev().map(|piece| &piece[..]).collect();
+        let parts = aligned_parts(&pool, &mut rest);
+        let shapes: Vec<_> =
+            parts.iter().map(|part| (matches!(part, Part::Own(_)), part.bytes().len() / page)).collect();
+        assert_eq!(shapes, [(true, 1), (true, 2), (false, 1), (true, 1), (false, 1)]);
+        assert!(rest.is_empty() && parts.iter().all(|part| is_aligned(part.bytes())));
+        let (file, direct) = file();
+        // More pieces than one call takes.
+        let many: Vec<Bytes> = (0..1500).map(|seed| aligned(seed, page)).chain(pieces).collect();
+        assert!(direct.write(&pool, 4096, &many).unwrap());
+        let mut found = vec![0; many.iter().map(Bytes::len).sum()];
+        file.as_file().read_exact_at(&mut found, 4096).unwrap();
+        assert!(found == many.concat());
     }
 
     #[test]

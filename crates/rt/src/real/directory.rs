@@ -43,7 +43,7 @@ use types::{DeviceId, SpaceUsage};
 use super::{
     IoThreads,
     descriptors::{Descriptors, OpenFile, Seen},
-    device_identity,
+    device_identity, discard,
     held::HeldFiles,
     present::PresentReads,
 };
@@ -209,6 +209,17 @@ impl Device for LocalDirectory {
 
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
         self.run(file, move |root, name| root.punch(name, offset, bytes))
+    }
+
+    fn discard(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| match root.open_existing(name)?.filter(|_| bytes > 0) {
+            Some(open) => discard::discard(&open.file, offset, bytes),
+            None => Ok(()),
+        })
+    }
+
+    fn takes_discards(&self, file: &str) -> BoxFuture<'static, io::Result<bool>> {
+        self.run(file, |root, name| root.open_existing(name)?.map_or(Ok(false), |open| discard::has_effect(&open.file)))
     }
 
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
@@ -388,15 +399,9 @@ impl Root {
     }
 
     fn punch(&self, name: &str, offset: u64, bytes: u64) -> io::Result<()> {
-        let Some(open) = self.open_existing(name)? else { return Ok(()) };
-        if bytes == 0 {
-            return Ok(());
-        }
-        let length = open.file.metadata()?.len();
-        match fallocate(&open.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
-            // A file system without holes keeps the space; the contents must be zeros nevertheless.
-            Err(Errno::OPNOTSUPP) => zero(&open.file, offset, offset.saturating_add(bytes).min(length)),
-            result => Ok(result?),
+        match self.open_existing(name)?.filter(|_| bytes > 0) {
+            Some(open) => discard::punch(&open.file, offset, bytes),
+            None => Ok(()),
         }
     }
 
@@ -579,17 +584,6 @@ fn open_file(path: &Path) -> io::Result<OpenFile> {
 
 fn is_without_descriptor(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// Writes zeros from `offset` to `end`.
-fn zero(file: &File, mut offset: u64, end: u64) -> io::Result<()> {
-    let zeros = [0; 64 * 1024];
-    while offset < end {
-        let bytes = (end - offset).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..bytes as usize], offset)?;
-        offset += bytes;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod descriptors;
 mod device_identity;
 mod direct;
 pub mod directory;
+mod discard;
 pub mod entropy;
 mod held;
 mod idle_poll;

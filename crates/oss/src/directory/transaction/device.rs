@@ -114,14 +114,13 @@ impl Transaction<'_> {
         if device.is_loaded(group) {
             return Ok(());
         }
-        let bitmap = self.records.bitmap(group)?;
-        device.load(group, &bitmap).map_err(|wrong| self.store.inconsistent(&wrong))
+        self.store.load_group(device, &self.records, group)
     }
 
     /// Adds to the batch what the tables have of the device then: after all changes, before
     /// [`Transaction::commit`].
     pub fn prepared(mut self) -> FsResult<Self> {
-        if let Some(device) = &self.volatile.device {
+        if let Some(device) = &mut self.volatile.device {
             device.put(&self.device, &mut self.batch).map_err(|wrong| self.store.inconsistent(&wrong))?;
         }
         Ok(self)

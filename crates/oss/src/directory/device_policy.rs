@@ -1,0 +1,53 @@
+//! The allocator's tunables, as administrators read and change them, and windows that are given
+//! back.
+
+use std::time::Duration;
+
+use blocks::Policy;
+
+use super::{DirectoryStore, device_statistics::NO_DEVICE};
+
+/// Windows of objects that were not written for so long are given back: a writer that pauses for
+/// longer continues where it was if the blocks there are still free.
+const WINDOW_IDLE: Duration = Duration::from_secs(30);
+
+impl DirectoryStore {
+    /// A tunable as it is.
+    pub fn show_allocator(&self, show: impl FnOnce(&Policy) -> String) -> String {
+        let volatile = self.volatile.lock();
+        volatile.device.as_ref().map_or_else(|| NO_DEVICE.to_owned(), |device| show(device.policy()))
+    }
+
+    /// Changes tunables.
+    pub fn change_allocator(&self, change: impl FnOnce(&mut Policy)) -> Result<(), String> {
+        let mut volatile = self.volatile.lock();
+        let device = volatile.device.as_mut().ok_or(NO_DEVICE)?;
+        let mut policy = device.policy().clone();
+        change(&mut policy);
+        device.set_policy(policy);
+        Ok(())
+    }
+
+    /// The group of the allocation pointer.
+    pub fn show_last_group(&self) -> String {
+        let volatile = self.volatile.lock();
+        let group = volatile.device.as_ref().map(|device| device.counts().last_group);
+        group.map_or_else(|| NO_DEVICE.to_owned(), |group| group.to_string())
+    }
+
+    /// Sets the allocation pointer to the start of a group.
+    pub fn set_last_group(&self, group: u64) -> Result<(), String> {
+        let mut volatile = self.volatile.lock();
+        volatile.device.as_mut().ok_or(NO_DEVICE)?.set_last_group(group)
+    }
+
+    /// Gives back windows of objects that were not written for a while.
+    pub(super) fn give_back_idle_windows(&self) {
+        let now = self.seams.clock.now();
+        let mut volatile = self.volatile.lock();
+        let Some(Err(wrong)) = volatile.device.as_mut().map(|device| device.give_back_idle(now, WINDOW_IDLE)) else {
+            return;
+        };
+        volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+    }
+}
