@@ -15,6 +15,7 @@ mod distant_steps;
 mod full_osts;
 mod growing_layouts;
 mod growth;
+mod held_parts;
 mod hostile;
 mod late_accesses;
 mod layout_changes;

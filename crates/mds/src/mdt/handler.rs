@@ -344,7 +344,9 @@ impl Mdt {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 self.attempt(call, request, row, (wanted, &others.found), namespace, attempts)
             };
-            let attempted = match self.load_and_run(Some(waiter), Some(data_bytes), transact).await {
+            let holds = waiter.holds || !others.found.prepared.is_empty();
+            let holder = Waiter { holds, ..waiter };
+            let attempted = match self.load_and_run(Some(holder), Some(data_bytes), transact).await {
                 Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
                 Err(error) => Err(error),
             };
@@ -354,6 +356,11 @@ impl Mdt {
                 _ => (None, &[][..]),
             };
             self.keep_of_others(&mut others, used);
+            if matches!(&attempted, Err(FsError::AwaitsMdt(_))) && !waiter.asks_again {
+                // All is given up, and clients still have locks.
+                Box::pin(self.pause_for_peer(waiter)).await?;
+                continue;
+            }
             if let Some(need) = needs {
                 // Rare, and large: it would make every request's future as large.
                 Box::pin(self.meet(need, &mut others, waiter)).await?;
