@@ -38,6 +38,7 @@ mod size_model;
 mod sizes;
 mod slow_locks;
 mod small_files;
+mod striped_directories;
 mod swap;
 mod unasked_opens;
 mod versions;

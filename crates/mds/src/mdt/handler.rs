@@ -223,12 +223,14 @@ impl From<MdtReply> for Served {
     }
 }
 
-/// A reply, unless its client cannot read it: one that does not know of several MDTs.
+/// A reply, unless its client cannot read it: one that does not know of several MDTs, or of striped
+/// directories.
 fn readable(call: &Call, served: Served) -> FsResult<Served> {
     match served.reply {
         MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
             Err(FsError::NotSupported)
         }
+        MdtReply::Striped(_) if call.features & feature::STRIPED_DIRECTORIES == 0 => Err(FsError::NotSupported),
         _ => Ok(served),
     }
 }

@@ -215,7 +215,7 @@ impl Mdt {
             match taken {
                 Ok(operation) => {
                     let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
-                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None };
+                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None, map: None };
                     return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, prepared });
                 }
                 Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,
