@@ -45,9 +45,11 @@ impl FileSystem {
             }
             ControlRequest::GetLayout(subject) => {
                 let attributes = self.subject(credentials, inode, subject).await?;
-                let LayoutInfo { layout, own_default, effective_default } = self.layout_info(attributes.inode).await?;
+                let info = self.layout_info(attributes.inode).await?;
+                let LayoutInfo { layout, own_default, effective_default, map } = info;
                 let directory = attributes.kind == FileKind::Directory;
-                Ok(ControlReply::Layout { inode: attributes.inode, directory, layout, own_default, effective_default })
+                let inode = attributes.inode;
+                Ok(ControlReply::Layout { inode, directory, layout, own_default, effective_default, map })
             }
             ControlRequest::ChangeLayout(subject, change) => {
                 let attributes = self.subject(credentials, inode, subject).await?;
@@ -85,8 +87,12 @@ impl FileSystem {
                 self.swap_layouts(credentials, (of, version, true), (inode, None)).await?;
                 Ok(ControlReply::Done)
             }
-            ControlRequest::MakeDirectory { name, mode, umask, mdt } => {
-                let make = MakeDirectory { parent: inode, name, mode, umask, mdt: mdt.unwrap_or(inode.mdt()) };
+            ControlRequest::MakeDirectory { name, mode, umask, mdt, stripes } => {
+                let Some(mdt) = mdt.or(stripes.mdts.first().copied()) else {
+                    let node = NewNode { parent: inode, name, kind: NodeKind::Directory, mode, umask, layout: None };
+                    return Ok(ControlReply::Created(self.create(credentials, node).await?.inode));
+                };
+                let make = MakeDirectory { parent: inode, name, mode, umask, mdt, stripes };
                 Ok(ControlReply::Created(self.make_directory(credentials, make).await?))
             }
             ControlRequest::Extents { slot, offset } => {

@@ -36,6 +36,7 @@ use crate::{
     },
     cancellation::finish::Abandoned,
     client_state::ClientState,
+    directory_maps::DirectoryMaps,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
     open_state::{open_file::OpenFile, open_table::OpenTable},
@@ -60,6 +61,7 @@ pub struct FileSystem {
     pub(crate) client_state: Arc<ClientState>,
     pub(crate) exclusive: ExclusiveQueues,
     pub(crate) statistics: Statistics,
+    pub(crate) directory_maps: DirectoryMaps,
     job_ids: JobIds,
     fsname: String,
     pub(crate) unasked_opens_max: usize,
@@ -100,6 +102,7 @@ impl FileSystem {
             client_state,
             exclusive: ExclusiveQueues::default(),
             statistics: Statistics::default(),
+            directory_maps: DirectoryMaps::default(),
             job_ids: JobIds::default(),
             fsname: first.fsname.clone(),
             unasked_opens_max,
@@ -354,7 +357,8 @@ impl FileSystem {
     pub fn keepable(&self, inode: InodeNumber, name: Option<(InodeNumber, &[u8])>) -> Option<Keepable> {
         let target = self.targets.mdt_of(inode).ok()?;
         let shown = std::iter::once((inode, name));
-        target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?
+        let keepable = target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?;
+        keepable.map(|keepable| self.without_merged(inode, keepable))
     }
 
     /// The same of names in one directory, in order, with the caches locked once for all of them.
@@ -364,12 +368,25 @@ impl FileSystem {
             let shown = of_mdt.iter().map(|(name, inode)| (*inode, Some((directory, *name))));
             match self.targets.mdt_of(of_mdt[0].1) {
                 Ok(target) => {
-                    keepable.extend(target.keepable(&*self.seams.clock, &self.client_state.opens, shown));
+                    let found = target.keepable(&*self.seams.clock, &self.client_state.opens, shown);
+                    let inodes = of_mdt.iter().map(|(_, inode)| *inode);
+                    let found =
+                        inodes.zip(found).map(|(inode, found)| found.map(|found| self.without_merged(inode, found)));
+                    keepable.extend(found);
                 }
                 Err(_) => keepable.extend(shown.map(|_| None)),
             }
         }
         keepable
+    }
+
+    /// Attributes of a striped directory depend on those of its shards, which have locks of their
+    /// own: nothing above keeps them.
+    fn without_merged(&self, inode: InodeNumber, keepable: Keepable) -> Keepable {
+        match self.directory_maps.get(inode) {
+            Some(_) => Keepable { attributes: None, ..keepable },
+            None => keepable,
+        }
     }
 
     /// The span of an open directory's listing at this moment, if it may be served above this
@@ -426,8 +443,14 @@ impl FileSystem {
         let mut pauses = Pauses::default();
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
-            let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
-            let outcome = self.call_once(inode, again).await;
+            let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
+            let at = self.directory_maps.place_request(inode, &mut again.request);
+            let outcome = self.call_once(at, again).await;
+            // Which shards it reads is up to the caller.
+            let reads = matches!(&question.request, MdtRequest::ReadDirectory(_));
+            if self.learns_map(&outcome)? && !reads {
+                continue;
+            }
             match awaited_mdt(&outcome) {
                 Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
                 None => return outcome,

@@ -39,6 +39,7 @@ mod cache;
 mod cancellation;
 mod client_state;
 pub mod control;
+mod directory_maps;
 mod entry_attributes;
 mod file_system;
 mod job_ids;

@@ -43,8 +43,8 @@ use rpc::{
             SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mdt_peer::{
-            Above, AddLink, Ancestry, Decisions, DropLink, Join, Joined, MakeDirectory, MoveLink, MoveName,
-            OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames, RemoteNamesAfter,
+            Above, AddLink, Ancestry, CopyAttributes, Decisions, DropLink, Join, Joined, MakeDirectory, MoveLink,
+            MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames, RemoteNamesAfter,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -58,8 +58,8 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    Attributes, ClientId, Credentials, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind,
-    ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Timestamp,
+    Attributes, ClientId, Credentials, DirectoryMap, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex,
+    NameHash, NodeKind, ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Stripes, Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
@@ -303,6 +303,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 mode: RenameMode::Exchange,
                 source_data: SourceData::Synced(INODE),
                 mdt_era: Some(3),
+                same_directory: true,
             },
         ),
         MdtRequest::ReadDirectory(ReadDirectory {
@@ -351,12 +352,20 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn parts() -> [Part; 6] {
+fn parts() -> [Part; 8] {
     let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
     let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
     let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
     let (new_parent, moved) = (INODE, new_name.clone());
-    let rename = MoveLink { inode, parent, name: name.clone(), new_parent, new_name: moved, who: who.clone() };
+    let rename = MoveLink {
+        inode,
+        parent,
+        name: name.clone(),
+        new_parent,
+        new_name: moved,
+        who: who.clone(),
+        same_directory: true,
+    };
     let of_name = MoveName {
         parent: INODE,
         name: name.clone(),
@@ -366,6 +375,7 @@ fn parts() -> [Part; 6] {
         exchange: true,
         era: Some(3),
         who,
+        same_directory: true,
     };
     let add = AddLink { inode, parent: INODE, name };
     [
@@ -375,16 +385,19 @@ fn parts() -> [Part; 6] {
         Part::AddLink(add),
         Part::MoveName(of_name),
         Part::Tree,
+        Part::MakeShard,
+        Part::CopyAttributes(CopyAttributes { shard: INODE.as_shard(), master: INODE }),
     ]
 }
 
 fn between_mdts() -> Vec<MdtRequest> {
     let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
     let prepare = |part| MdtRequest::Prepare(Prepare { operation: operation(), part });
+    let stripes = Stripes { hash: NameHash::Crush2, mdts: vec![MdtIndex(300), MdtIndex(0)] };
     let others = [
         MdtRequest::MakeDirectory(
             who.clone(),
-            MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
+            MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300), stripes },
         ),
         MdtRequest::Abort(operation()),
         MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
@@ -506,6 +519,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let replies = vec![StepReply::Done, StepReply::Target(b"target".to_vec()), read, StepReply::Waiting];
     let compound = CompoundReply { replies, error: Some(FsError::NotFound) };
     let found = RemoteName { inode: INODE, parent: InodeNumber(1), name: b"name".to_vec(), kind: FileKind::Directory };
+    let shards = DirectoryMap { master: INODE, hash: NameHash::Fnv1a64, shards: vec![INODE.as_shard()] };
     let further = [
         MdtReply::Remote(INODE),
         MdtReply::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
@@ -515,7 +529,9 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             kind: FileKind::Regular,
             undurable: Some(layout()),
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
+            map: Some(shards.clone()),
         }),
+        MdtReply::Striped(shards),
         MdtReply::Ancestry(Ancestry::GoesOn(INODE)),
         MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
         MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),
@@ -695,6 +711,7 @@ pub(crate) fn control_pages() -> Vec<Vec<u8>> {
             layout: Some(layout()),
             own_default: Some(spec()),
             effective_default: None,
+            map: None,
         },
     ];
     let mut inputs: Vec<Vec<u8>> =

@@ -16,7 +16,7 @@ use rpc::message::{
 };
 use rt::Entropy;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes, Stripes,
     mode::PERMISSIONS,
 };
 
@@ -183,7 +183,7 @@ impl Native {
     async fn make_directory(&self, path: &str, mode: u32) -> FsResult<()> {
         let (parent, name) = self.resolve_parent(path).await?;
         let mdt = MdtIndex(self.random.below(u64::from(self.mdts)) as u16);
-        let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt };
+        let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt, stripes: Stripes::default() };
         self.file_system.make_directory(&root(), make).await.map(drop)
     }
 

@@ -1,5 +1,5 @@
-//! `lfs mkdir` (also called `lfs setdirstripe`) and `lfs getdirstripe`: on which MDT a directory
-//! is. Directories are not striped yet, so what only striped ones have is refused.
+//! `lfs mkdir` (also called `lfs setdirstripe`) and `lfs getdirstripe`: on which MDTs a directory
+//! and its names are. Striped directories are not offered yet.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -8,8 +8,11 @@ use std::{
     path::Path,
 };
 
-use rpc::message::control::{ControlReply, ControlRequest};
-use types::{Fid, InodeNumber, MdtIndex};
+use rpc::message::{
+    control::{ControlReply, ControlRequest, Subject},
+    mgs::TargetRole,
+};
+use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -43,8 +46,8 @@ pub const SHOW_OPTIONS: &[OptionSpec] = &[
     long_option(&["help"], Takes::Nothing),
 ];
 
-/// What only striped directories and defaults have.
-const STRIPED: &[&str] = &["mdt-overcount", "mdt-hash", "default", "delete", "max-inherit", "max-inherit-rr"];
+/// What only defaults have, and several stripes on one MDT.
+const REFUSED: &[&str] = &["mdt-overcount", "default", "delete", "max-inherit", "max-inherit-rr"];
 
 /// Permission bits of new directories that the umask may clear.
 const MODE_DEFAULT: u32 = 0o777;
@@ -66,50 +69,114 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX] [-o MODE] DIR...\n\nCreates directories.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above\n  -c, --mdt-count 1         one metadata target: directories are not striped yet\n  -o, --mode MODE           permission bits, octal\n\nOnly root may choose another metadata target than that of the directory above.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target).\n"
+                "usage: lfs {command} [-i INDEX] [-o MODE] DIR...\n\nCreates directories.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above\n  -c, --mdt-count 1         one metadata target: striped directories are not supported yet\n  -o, --mode MODE           permission bits, octal\n\nOnly root may choose another metadata target than that of the directory above.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target).\n"
             ),
         );
     }
-    refuse_striped(command, &parsed)?;
-    let mdt = index(&parsed).map_err(wrong)?;
+    refuse_others(command, &parsed)?;
+    let wanted = Wanted::of(&parsed).map_err(wrong)?;
+    refuse_stripes(command, &wanted)?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
     }
     for operand in &parsed.operands {
-        make_one(Path::new(operand), mdt, (mode, umask)).map_err(|error| refused(command, operand, &error))?;
+        make_one(command, Path::new(operand), &wanted, (mode, umask))?;
     }
     Ok(())
 }
 
-/// What would be a striped directory, or a default for directories, is refused rather than made
+/// A default for directories, or several stripes on one target, is refused rather than made
 /// otherwise.
-fn refuse_striped(command: &str, parsed: &Parsed) -> Outcome {
-    let count = parsed.value("mdt-count").map_or(Ok(1), str::parse::<i64>);
-    let count = count.map_err(|_| {
-        let text = parsed.value("mdt-count").unwrap_or_default();
-        Failure::new(USAGE, format!("lfs {command}: invalid stripe count '{text}'"))
-    })?;
-    let several = parsed.value("mdt-index").is_some_and(|list| list.contains(','));
-    if let Some(name) = STRIPED.iter().find(|name| parsed.has(name)) {
-        let problem = format!("lfs {command}: option '--{name}' is not supported yet: directories are not striped");
-        return Err(Failure::new(libc::EOPNOTSUPP, problem));
+fn refuse_others(command: &str, parsed: &Parsed) -> Outcome {
+    match REFUSED.iter().find(|name| parsed.has(name)) {
+        Some(name) => {
+            let problem = format!("lfs {command}: option '--{name}' is not supported yet");
+            Err(Failure::new(libc::EOPNOTSUPP, problem))
+        }
+        None => Ok(()),
     }
-    if count != 1 || several {
-        let problem = format!("lfs {command}: several metadata targets for one directory are not supported yet");
-        return Err(Failure::new(libc::EOPNOTSUPP, problem));
-    }
-    Ok(())
 }
 
-/// The MDT that was asked for; `None`: that of the directory above.
-fn index(parsed: &Parsed) -> Result<Option<MdtIndex>, String> {
-    let Some(text) = parsed.value("mdt-index").filter(|text| *text != "-1") else { return Ok(None) };
-    let index = match text.strip_prefix("0x") {
+/// Metadata targets and mounts can make striped directories, which have not been tested enough.
+fn refuse_stripes(command: &str, wanted: &Wanted) -> Outcome {
+    match wanted.is_plain() {
+        true => Ok(()),
+        false => {
+            let problem = format!("lfs {command}: several metadata targets for one directory are not supported yet");
+            Err(Failure::new(libc::EOPNOTSUPP, problem))
+        }
+    }
+}
+
+/// Where a directory is to be.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// MDTs, in order; none: from that of the directory above on.
+    mdts: Vec<MdtIndex>,
+    /// How many stripes; `None`: over all MDTs.
+    count: Option<usize>,
+    hash: NameHash,
+}
+
+impl Wanted {
+    fn of(parsed: &Parsed) -> Result<Self, String> {
+        let mdts = indices(parsed)?;
+        let count = match parsed.value("mdt-count") {
+            None => Some(mdts.len().max(1)),
+            Some("-1") => None,
+            Some(text) => Some(text.parse().map_err(|_| format!("invalid stripe count '{text}'"))?),
+        };
+        if mdts.len() > 1 && count != Some(mdts.len()) {
+            return Err(format!("the stripe count is not that of the {} MDT targets given", mdts.len()));
+        }
+        let name = parsed.value("mdt-hash").unwrap_or_default();
+        let hash = match name {
+            "" => NameHash::default(),
+            name => NameHash::of_name(name).ok_or_else(|| format!("bad directory hash type '{name}'"))?,
+        };
+        Ok(Self { mdts, count, hash })
+    }
+
+    /// Whether it is one MDT, or none in particular.
+    fn is_plain(&self) -> bool {
+        matches!(self.count, Some(0 | 1))
+    }
+
+    /// The stripes, where there are these MDTs; an error names how many there are. `above`: the MDT
+    /// of the directory above.
+    fn stripes(&self, mut there: Vec<MdtIndex>, above: MdtIndex) -> Result<Stripes, String> {
+        if self.mdts.len() > 1 {
+            return Ok(Stripes { hash: self.hash, mdts: self.mdts.clone() });
+        }
+        there.sort();
+        let first = self.mdts.first().copied().unwrap_or(above);
+        let count = self.count.unwrap_or(there.len());
+        if there.len() < count {
+            let (found, all) = (counted(there.len() as u64, "metadata target"), "-c -1: all of them");
+            return Err(format!("{count} stripes are not possible: there are {found} in use ({all})"));
+        }
+        // From the first on, and around.
+        let start = there.iter().position(|mdt| *mdt >= first).unwrap_or(0);
+        there.rotate_left(start);
+        there.truncate(count);
+        Ok(Stripes { hash: self.hash, mdts: there })
+    }
+}
+
+/// The MDTs that were asked for; none: that of the directory above.
+fn indices(parsed: &Parsed) -> Result<Vec<MdtIndex>, String> {
+    let Some(text) = parsed.value("mdt-index").filter(|text| *text != "-1") else { return Ok(Vec::new()) };
+    let index = |part: &str| match part.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
+        None => part.parse(),
     };
-    index.map(|index| Some(MdtIndex(index))).map_err(|_| format!("invalid MDT target(s) '{text}'"))
+    let indices: Result<Vec<_>, _> = text.split(',').map(|part| index(part).map(MdtIndex)).collect();
+    let mut mdts = indices.map_err(|_| format!("invalid MDT target(s) '{text}'"))?;
+    let all = mdts.clone();
+    mdts.sort();
+    mdts.dedup();
+    if mdts.len() == all.len() { Ok(all) } else { Err(format!("duplicate MDT target(s) '{text}'")) }
 }
 
 /// Permission bits and the umask, which does not apply to bits that were asked for.
@@ -123,10 +190,35 @@ fn mode(parsed: &Parsed) -> Result<(u32, u32), String> {
     Ok((MODE_DEFAULT, mask.bits()))
 }
 
-fn make_one(path: &Path, mdt: Option<MdtIndex>, (mode, umask): (u32, u32)) -> Result<(), CallError> {
-    let name = path.file_name().ok_or(Errno(libc::EEXIST))?.as_bytes().to_vec();
-    let request = ControlRequest::MakeDirectory { name, mode, umask, mdt };
-    channel::ask(&channel::parent(path), &request).map(drop)
+fn make_one(command: &str, path: &Path, wanted: &Wanted, (mode, umask): (u32, u32)) -> Outcome {
+    let operand = path.as_os_str();
+    let failed = |error: &CallError| refused(command, operand, error);
+    let name = path.file_name().ok_or(Errno(libc::EEXIST)).map_err(|errno| failed(&errno.into()))?;
+    let (name, above) = (name.as_bytes().to_vec(), channel::parent(path));
+    let stripes = match wanted.is_plain() {
+        true => Stripes::default(),
+        false => {
+            let there = mdts(&above).map_err(|errno| failed(&errno.into()))?;
+            let parent = channel::inode(&above).map_err(|errno| failed(&errno.into()))?;
+            wanted.stripes(there, parent.mdt()).map_err(|problem| {
+                let shown = operand.display();
+                Failure::new(libc::ENODEV, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+            })?
+        }
+    };
+    let mdt = stripes.mdts.first().or(wanted.mdts.first()).copied();
+    let request = ControlRequest::MakeDirectory { name, mode, umask, mdt, stripes };
+    channel::ask(&above, &request).map(drop).map_err(|error| failed(&error))
+}
+
+/// The MDTs that are in use.
+fn mdts(path: &Path) -> Result<Vec<MdtIndex>, Errno> {
+    let mdt = |role| match role {
+        TargetRole::Mdt(mdt) => Some(mdt),
+        TargetRole::Ost(_) => None,
+    };
+    let targets = channel::targets(path)?.into_iter().filter(|target| target.active);
+    Ok(targets.filter_map(|target| mdt(target.role)).collect())
 }
 
 /// In Lustre's words.
@@ -160,44 +252,61 @@ pub fn getdirstripe(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         return Err(wrong("DIR must be specified".to_owned()));
     }
     for operand in &parsed.operands {
-        let inode = directory(Path::new(operand)).map_err(|Errno(errno)| {
+        let (inode, map) = directory(Path::new(operand)).map_err(|Errno(errno)| {
             let (shown, reason) = (operand.display(), strerror(errno));
             Failure::new(errno, format!("lfs: getdirstripe for '{shown}' failed: {reason}"))
         })?;
-        show(inode, &parsed, output)?;
+        show(inode, map.as_ref(), &parsed, output)?;
     }
     Ok(())
 }
 
-fn directory(path: &Path) -> Result<InodeNumber, Errno> {
+fn directory(path: &Path) -> Result<(InodeNumber, Option<DirectoryMap>), Errno> {
     if !std::fs::metadata(path)?.is_dir() {
         return Err(Errno(libc::ENOTDIR));
     }
-    match channel::call(path, &ControlRequest::GetInode(rpc::message::control::Subject::This))? {
-        ControlReply::Inode(inode) => Ok(inode),
+    match channel::call(path, &ControlRequest::GetLayout(Subject::This))? {
+        ControlReply::Layout { inode, map, .. } => Ok((inode, map)),
         _ => Err(Errno(libc::EPROTO)),
     }
 }
 
-fn show(inode: InodeNumber, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
-    let (mdt, fid) = (inode.mdt().0, Fid::from(inode));
+fn show(inode: InodeNumber, map: Option<&DirectoryMap>, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
+    let shards = map.map_or(&[][..], |map| &map.shards);
+    let first = shards.first().copied().unwrap_or(inode);
+    let (count, mdt, fid) = (shards.len(), first.mdt().0, Fid::from(inode));
+    let hash = map.map_or("none", |map| map.hash.name());
     match () {
-        () if parsed.has("mdt-count") => print(output, format_args!("0\n")),
-        () if parsed.has("mdt-index") || parsed.has("mdt") => print(output, format_args!("{mdt}\n")),
-        () if parsed.has("mdt-hash") => print(output, format_args!("none\n")),
-        () if parsed.has("fid") => print(output, format_args!("{fid}\n")),
+        () if parsed.has("mdt-count") => return print(output, format_args!("{count}\n")),
+        () if parsed.has("mdt-index") || parsed.has("mdt") => return print(output, format_args!("{mdt}\n")),
+        () if parsed.has("mdt-hash") => return print(output, format_args!("{hash}\n")),
+        () if parsed.has("fid") => return print(output, format_args!("{fid}\n")),
         () if parsed.has("yaml") => {
-            let fid = fid.to_string();
-            let fid = fid.trim_matches(['[', ']']);
             print(
                 output,
                 format_args!(
-                    "lmv_stripe_count:  0\nlmv_stripe_offset: {mdt}\nlmv_hash_type:     none\nlmv_objects:\n      - l_mdt_idx: {mdt}\n        l_fid:     {fid}\n\n"
+                    "lmv_stripe_count:  {count}\nlmv_stripe_offset: {mdt}\nlmv_hash_type:     {hash}\nlmv_objects:\n"
                 ),
-            )
+            )?;
+            let objects = if shards.is_empty() { &[inode][..] } else { shards };
+            for object in objects {
+                let (mdt, fid) = (object.mdt().0, Fid::from(*object).to_string());
+                let fid = fid.trim_matches(['[', ']']);
+                print(output, format_args!("      - l_mdt_idx: {mdt}\n        l_fid:     {fid}\n"))?;
+            }
+            return print(output, format_args!("\n"));
         }
-        () => print(output, format_args!("lmv_stripe_count: 0 lmv_stripe_offset: {mdt} lmv_hash_type: none\n")),
+        () => {}
     }
+    print(output, format_args!("lmv_stripe_count: {count} lmv_stripe_offset: {mdt} lmv_hash_type: {hash}\n"))?;
+    if shards.is_empty() {
+        return Ok(());
+    }
+    print(output, format_args!("mdtidx\t\t FID[seq:oid:ver]\n"))?;
+    for shard in shards {
+        print(output, format_args!("{:>6}\t\t {}\t\t\n", shard.mdt().0, Fid::from(*shard)))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -217,17 +326,13 @@ mod tests {
             ("-c x d", USAGE, "lfs mkdir: invalid stripe count 'x'"),
             ("-o 999 d", USAGE, "lfs mkdir: invalid mode '999'"),
             ("-Q d", USAGE, "lfs mkdir: unrecognized option '-Q'"),
+            ("-c -2 d", USAGE, "lfs mkdir: invalid stripe count '-2'"),
+            ("-c 2 -H foo d", USAGE, "lfs mkdir: bad directory hash type 'foo'"),
+            ("-i 0,0 d", USAGE, "lfs mkdir: duplicate MDT target(s) '0,0'"),
+            ("-i 0,1 -c 3 d", USAGE, "lfs mkdir: the stripe count is not that of the 2 MDT targets given"),
             ("-c 2 d", libc::EOPNOTSUPP, "lfs mkdir: several metadata targets for one directory are not supported yet"),
-            (
-                "-i 0,1 d",
-                libc::EOPNOTSUPP,
-                "lfs mkdir: several metadata targets for one directory are not supported yet",
-            ),
-            (
-                "-H crush d",
-                libc::EOPNOTSUPP,
-                "lfs mkdir: option '--mdt-hash' is not supported yet: directories are not striped",
-            ),
+            ("-D -c 2 d", libc::EOPNOTSUPP, "lfs mkdir: option '--default' is not supported yet"),
+            ("-X 3 d", libc::EOPNOTSUPP, "lfs mkdir: option '--max-inherit' is not supported yet"),
         ] {
             let failure = mkdir(&words(line), &mut Vec::new()).expect_err(line);
             assert_eq!(failure, Failure::new(status, message), "{line}");
@@ -241,7 +346,7 @@ mod tests {
         let inode = InodeNumber::new(MdtIndex(1), 0x402);
         let shown = |line: &str| {
             let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
-            show(inode, &parsed, &mut output).unwrap();
+            show(inode, None, &parsed, &mut output).unwrap();
             String::from_utf8(output).unwrap()
         };
         assert_eq!(shown("d"), "lmv_stripe_count: 0 lmv_stripe_offset: 1 lmv_hash_type: none\n");
@@ -249,5 +354,40 @@ mod tests {
         let yaml = shown("-y d");
         assert!(yaml.starts_with("lmv_stripe_count:  0\nlmv_stripe_offset: 1\nlmv_hash_type:     none\n"), "{yaml}");
         assert!(yaml.contains("      - l_mdt_idx: 1\n        l_fid:     0x"), "{yaml}");
+    }
+
+    #[test]
+    fn a_striped_directory_is_shown_in_lustres_formats() {
+        let shards = [1, 0].map(|mdt| InodeNumber::new(MdtIndex(mdt), 4).as_shard()).to_vec();
+        let map = DirectoryMap { master: InodeNumber::new(MdtIndex(1), 3), hash: NameHash::Fnv1a64, shards };
+        let shown = |line: &str| {
+            let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
+            show(map.master, Some(&map), &parsed, &mut output).unwrap();
+            String::from_utf8(output).unwrap()
+        };
+        let lines = shown("d");
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines[0], "lmv_stripe_count: 2 lmv_stripe_offset: 1 lmv_hash_type: fnv_1a_64");
+        assert_eq!(lines[1], "mdtidx\t\t FID[seq:oid:ver]");
+        assert_eq!(lines[2], format!("     1\t\t {}\t\t", Fid::from(map.shards[0])));
+        assert_eq!((lines.len(), lines[3].starts_with("     0\t\t [0x")), (4, true));
+        assert_eq!([shown("-c d"), shown("-i d"), shown("-H d")], ["2\n", "1\n", "fnv_1a_64\n"]);
+        assert_eq!(shown("-y d").matches("l_mdt_idx").count(), 2);
+    }
+
+    #[test]
+    fn stripes_go_around_and_too_many_are_refused() {
+        let wanted = |line: &str| Wanted::of(&parse(MAKE_OPTIONS, &words(line)).unwrap()).unwrap();
+        let stripes = |line: &str| {
+            let found = wanted(line).stripes([0, 1, 2, 4].map(MdtIndex).to_vec(), MdtIndex(1));
+            found.map(|stripes| stripes.mdts.into_iter().map(|mdt| mdt.0).collect::<Vec<_>>())
+        };
+        assert_eq!(stripes("-c 2 d"), Ok(vec![1, 2]));
+        assert_eq!(stripes("-c 3 -i 4 d"), Ok(vec![4, 0, 1]));
+        assert_eq!(stripes("-c -1 -i 2 d"), Ok(vec![2, 4, 0, 1]));
+        assert_eq!(stripes("-i 2,0 -H crush d"), Ok(vec![2, 0]));
+        let refused = stripes("-c 24 d").unwrap_err();
+        assert_eq!(refused, "24 stripes are not possible: there are 4 metadata targets in use (-c -1: all of them)");
+        assert!(wanted("-i 2 d").is_plain() && wanted("d").is_plain() && wanted("-c 1 d").is_plain());
     }
 }

@@ -186,7 +186,7 @@ fn failure(path: &Path, Errno(errno): Errno) -> Failure {
 
 fn find(directory: &Path, subject: Subject) -> Result<Found, Errno> {
     match channel::call(directory, &ControlRequest::GetLayout(subject))? {
-        ControlReply::Layout { inode, directory, layout, own_default, effective_default } => {
+        ControlReply::Layout { inode, directory, layout, own_default, effective_default, .. } => {
             Ok(Found { inode, directory, layout, own_default, effective_default })
         }
         _ => Err(Errno(libc::EPROTO)),

@@ -189,6 +189,7 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::MoveLink => "move a link of",
         Promise::AddLink => "add a link to",
         Promise::MoveName => "move a name of directory",
+        Promise::Attributes => "change attributes of",
     }
 }
 
@@ -215,6 +216,7 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
             let now = target.map_or(String::new(), |(inode, _)| format!("; it leads to {}", fid(inode)));
             format!("move name {old} of {} to {}{now}", fid(*inode), describe_link(new))
         }
+        DecidedPart::CopyAttributes(_) => format!("copy attributes to {}", fid(decision.inode)),
         DecidedPart::Tree => "give the tree back".to_owned(),
     };
     Ok(format!("{}: {what}", operation(decision.operation)))

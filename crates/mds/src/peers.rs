@@ -39,7 +39,7 @@ impl Preparation {
         match self.promise {
             Some(Promise::MoveLink) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
-            Some(Promise::DropLink | Promise::AddLink) | None => false,
+            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes) | None => false,
         }
     }
 }
@@ -57,7 +57,7 @@ fn essence(part: &Part) -> Part {
         Part::DropLink(part) => part.parent = of(&part.parent),
         Part::MoveLink(part) => part.parent = of(&part.parent),
         Part::MoveName(part) => part.new_parent = of(&part.new_parent),
-        Part::MakeDirectory | Part::AddLink(_) | Part::Tree => {}
+        Part::MakeDirectory | Part::MakeShard | Part::AddLink(_) | Part::CopyAttributes(_) | Part::Tree => {}
     }
     part
 }
@@ -83,7 +83,7 @@ impl PreparedOperation {
 
     /// Whether a later start of the other MDT does not know of it.
     fn is_forgotten_by(&self, start: u64) -> bool {
-        matches!(self.part, Part::MakeDirectory | Part::Tree) && self.prepared.start < start
+        matches!(self.part, Part::MakeDirectory | Part::MakeShard | Part::Tree) && self.prepared.start < start
     }
 }
 
@@ -423,7 +423,7 @@ mod tests {
             let name = b"name".to_vec();
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
-        let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None };
+        let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None };
         let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), prepared };
         let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
         assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
@@ -437,7 +437,7 @@ mod tests {
         peers.begin(5, [OTHER]);
         let of = |peers: &mut Peers, part: Part| {
             let kind = types::FileKind::Directory;
-            let prepared = Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None };
+            let prepared = Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
             PreparedOperation { operation, peer: OTHER, part, prepared }

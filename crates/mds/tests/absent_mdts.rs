@@ -19,7 +19,7 @@ use types::{FsError, FsResult, InodeNumber, LockHandle, MdtIndex, NodeKind};
 
 use super::common::{
     ROOT, root,
-    several::{Cluster, ComesBack, call, import_options, make_directory, remove, second_endpoint},
+    several::{Cluster, ComesBack, Node, call, import_options, make_directory, remove, second_endpoint},
 };
 
 /// After so long a test has failed.
@@ -33,9 +33,36 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// A client that gives no lock back before the test does.
 #[derive(Default)]
-struct Keeps {
+pub struct Keeps {
     asked: watch::Sender<bool>,
     locks: Mutex<Vec<LockHandle>>,
+}
+
+impl Keeps {
+    /// A client of an MDT that has the lock on the attributes of an inode there.
+    pub async fn attributes_of(node: &Node, inode: InodeNumber) -> (Arc<Self>, Import) {
+        let keeps = Arc::new(Self::default());
+        let holder = node.connect_with(20, import_options(), keeps.clone());
+        let resource = Resource::Inode(inode, InodeBits(inode_bit::ATTRIBUTES));
+        let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
+        let stat = Question { wanted, ..Question::from(MdtRequest::GetAttributes(inode)) };
+        let answered = holder.call(stat).await.unwrap();
+        keeps.locks.lock().extend(answered.extension.granted.iter().map(|granted| granted.handle));
+        assert_eq!(keeps.locks.lock().len(), 1);
+        (keeps, holder)
+    }
+
+    /// It was asked for its lock.
+    pub async fn is_asked(&self) {
+        let mut asked = self.asked.subscribe();
+        in_time("the lock is asked back", asked.wait_for(|asked| *asked)).await.unwrap();
+    }
+
+    /// It gives its lock back.
+    pub async fn give_back(&self, holder: &Import) {
+        let handles = self.locks.lock().clone();
+        in_time("the lock comes back", call(holder, MdtRequest::CancelLocks(handles))).await.unwrap();
+    }
 }
 
 impl Recovery for Keeps {
@@ -61,23 +88,14 @@ async fn nothing_stays_prepared_for_a_client_that_left_while_it_waited() {
     let [zero, one] = &cluster.0[..] else { panic!("two") };
     let remote = zero.make_directory(ROOT, "remote", 1).await.unwrap();
     cluster.at_rest().await;
-    let keeps = Arc::new(Keeps::default());
-    let holder = one.connect_with(20, import_options(), keeps.clone());
-    let resource = Resource::Inode(remote, InodeBits(inode_bit::ATTRIBUTES));
-    let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
-    let stat = Question { wanted, ..Question::from(MdtRequest::GetAttributes(remote)) };
-    let answered = holder.call(stat).await.unwrap();
-    keeps.locks.lock().extend(answered.extension.granted.iter().map(|granted| granted.handle));
-    assert_eq!(keeps.locks.lock().len(), 1);
+    let (keeps, holder) = Keeps::attributes_of(one, remote).await;
     let import = zero.import.clone();
     let removal = tokio::spawn(async move { call(&import, remove(ROOT, "remote", true)).await });
-    let mut asked = keeps.asked.subscribe();
-    in_time("the lock is asked back", asked.wait_for(|asked| *asked)).await.unwrap();
+    keeps.is_asked().await;
     // The client connects again: its request ends, and comes again.
     zero.import.set_address(second_endpoint(MdtIndex(0)));
     in_time("the client is back", call(&zero.import, MdtRequest::Ping)).await.unwrap();
-    let handles = keeps.locks.lock().clone();
-    in_time("the lock comes back", call(&holder, MdtRequest::CancelLocks(handles))).await.unwrap();
+    keeps.give_back(&holder).await;
     assert_eq!(in_time("the removal ends", removal).await.unwrap(), Ok(MdtReply::Done));
     assert_eq!(in_time("all ends", cluster.at_rest()).await, []);
     assert_eq!(one.stat(remote).await, Err(FsError::Stale));

@@ -156,7 +156,16 @@ async fn changes_ask_for_what_they_change() {
                 let (parent, new_parent) = (at.directory, at.directory);
                 let (name, new_name) = (b"file".to_vec(), b"other".to_vec());
                 let (mode, source_data) = (RenameMode::Replace, SourceData::AsIs);
-                let rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None };
+                let rename = Rename {
+                    parent,
+                    name,
+                    new_parent,
+                    new_name,
+                    mode,
+                    source_data,
+                    mdt_era: None,
+                    same_directory: false,
+                };
                 MdtRequest::Rename(root(), rename)
             },
             &[("directory", NAMES), ("file", LOOKUP | ATTRIBUTES), ("other", SHOWN)],

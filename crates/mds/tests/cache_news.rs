@@ -206,7 +206,16 @@ async fn a_reply_shows_what_else_was_changed() {
     let rename = |from, name: &str, to, new_name: &str| {
         let (name, new_name, mode) = (name.into(), new_name.into(), RenameMode::Replace);
         let source_data = SourceData::AsIs;
-        let rename = Rename { parent: from, name, new_parent: to, new_name, mode, source_data, mdt_era: None };
+        let rename = Rename {
+            parent: from,
+            name,
+            new_parent: to,
+            new_name,
+            mode,
+            source_data,
+            mdt_era: None,
+            same_directory: false,
+        };
         MdtRequest::Rename(root(), rename)
     };
     let mut renamed = inodes(&changed(&test, rename(one, "file", two, "new")).await);
@@ -313,7 +322,16 @@ async fn a_reply_tells_where_names_are_in_directories_whose_names_are_known() {
     assert_eq!((found.cookie, found.inode), (cookie, file));
     let (source_data, mode) = (SourceData::AsIs, RenameMode::Replace);
     let (name, new_name) = (b"a".to_vec(), b"b".to_vec());
-    let rename = Rename { parent: directory, name, new_parent: directory, new_name, mode, source_data, mdt_era: None };
+    let rename = Rename {
+        parent: directory,
+        name,
+        new_parent: directory,
+        new_name,
+        mode,
+        source_data,
+        mdt_era: None,
+        same_directory: false,
+    };
     let renamed = names(&test, MdtRequest::Rename(root(), rename)).await;
     let [_, ChangedName { cookie: new_cookie, .. }] = renamed[..] else { panic!("{renamed:?}") };
     assert_eq!(renamed, [told("a", cookie, None), told("b", new_cookie, Some((file, FileKind::Regular)))]);

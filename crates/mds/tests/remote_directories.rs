@@ -80,7 +80,14 @@ async fn what_several_mdts_cannot_do_is_refused_and_changes_nothing() {
     one.create(remote, "file", NodeKind::Regular).await.unwrap();
     assert_eq!(zero.make_directory(ROOT, "none", 7).await, Err(FsError::NoDeviceOrAddress), "there is no such MDT");
     assert_eq!(zero.make_directory(ROOT, "remote", 1).await, Err(FsError::Exists));
-    let make = MakeDirectory { parent: ROOT, name: b"x".to_vec(), mode: 0o777, umask: 0, mdt: MdtIndex(1) };
+    let make = MakeDirectory {
+        parent: ROOT,
+        name: b"x".to_vec(),
+        mode: 0o777,
+        umask: 0,
+        mdt: MdtIndex(1),
+        stripes: Default::default(),
+    };
     let by_user = zero.call(MdtRequest::MakeDirectory(user(7), make)).await;
     assert_eq!(by_user, Err(FsError::AccessDenied), "who may not even write there");
     let replace = RenameMode::Replace;
@@ -436,6 +443,7 @@ fn directory(inode: InodeNumber, link: Link) -> Inode {
         size_known: true,
         epoch: 0,
         map_version: 0,
+        striping: Default::default(),
         accounted: Accounted::default(),
         access_list: false,
         default_list: false,
@@ -479,7 +487,14 @@ async fn only_mdts_prepare_and_decide() {
     };
     let refused = cluster.0[1].call(MdtRequest::Prepare(prepare)).await;
     assert!(matches!(refused, Err(FsError::Refused(_) | FsError::NotPermitted | FsError::Protocol(_))), "{refused:?}");
-    let make = MakeDirectory { parent: ROOT, name: b"d".to_vec(), mode: 0o777, umask: 0o22, mdt: MdtIndex(1) };
+    let make = MakeDirectory {
+        parent: ROOT,
+        name: b"d".to_vec(),
+        mode: 0o777,
+        umask: 0o22,
+        mdt: MdtIndex(1),
+        stripes: Default::default(),
+    };
     let reply = cluster.0[0].call(MdtRequest::MakeDirectory(root(), make)).await.unwrap();
     assert_eq!(created(reply).entry.attributes.mode, 0o755);
 }

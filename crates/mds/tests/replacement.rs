@@ -22,6 +22,7 @@ fn rename(name: &str, new_name: &str, source_data: SourceData) -> Rename {
         mode: RenameMode::Replace,
         source_data,
         mdt_era: None,
+        same_directory: false,
     }
 }
 

@@ -1,11 +1,14 @@
 //! The life cycle of a whole process, within the process of the test.
 
 use bytes::Bytes;
-use client::{NewFile, NewNode};
+use client::{EntryAttributes, NewFile, NewNode};
 use kv::{FjallCold, cold::fjall::FjallOptions};
 use layout::LayoutSpec;
-use rpc::message::mdt_peer::MakeDirectory;
-use types::{Credentials, InodeNumber, NodeKind};
+use rpc::message::{
+    mdt::{OpenFlags, RenameMode, open_flag},
+    mdt_peer::MakeDirectory,
+};
+use types::{Credentials, InodeNumber, NameHash, NodeKind, SetAttributes, Stripes};
 
 use super::*;
 
@@ -95,16 +98,146 @@ fn a_client_goes_from_mdt_to_mdt() {
         let links = client.get_attributes(below, None).await.map_or(0, |kept| kept.links);
         assert_eq!(links, 0, "it may be kept for a second without a name, but not cached as it was");
         assert_eq!(client.get_attributes(new, None).await.unwrap().links, 2);
-        let none = MakeDirectory { parent: one, name: b"x".to_vec(), mode: 0o755, umask: 0, mdt: MdtIndex(9) };
+        let none = MakeDirectory {
+            parent: one,
+            name: b"x".to_vec(),
+            mode: 0o755,
+            umask: 0,
+            mdt: MdtIndex(9),
+            stripes: Stripes::default(),
+        };
         assert_eq!(client.make_directory(&root, none).await, Err(FsError::NoDevice));
     });
     cores.block_on(node.stop()).unwrap();
     cores.shutdown();
 }
 
+/// A directory whose names are on three MDTs, through the client's own interface.
+#[test]
+fn a_client_uses_a_striped_directory_as_any_other() {
+    let place = tempfile::tempdir().unwrap();
+    let options = NodeOptions::up(place.path().join("data"), 3, 2);
+    options.format_missing().unwrap();
+    let cores = Cores::start(2).unwrap();
+    let node = cores.block_on(Node::start(cores.clone(), options)).unwrap();
+    cores.block_on(async {
+        let (client, root) = (node.mount_client().await.unwrap(), Credentials::root());
+        let above = make_directory(&client, InodeNumber::ROOT, "above", 2).await;
+        let stripes = Stripes { hash: NameHash::Crush, mdts: [1, 2, 0].map(MdtIndex).to_vec() };
+        let make = MakeDirectory {
+            parent: above,
+            name: b"striped".to_vec(),
+            mode: 0o755,
+            umask: 0,
+            mdt: MdtIndex(1),
+            stripes,
+        };
+        let striped = client.make_directory(&root, make).await.unwrap();
+        // One that knows the map from its own requests, and one that does not know it yet.
+        let other = node.mount_client().await.unwrap();
+        let mut names: Vec<Vec<u8>> = (0..24).map(|number| format!("f{number}").into_bytes()).collect();
+        for (number, name) in names.iter().enumerate() {
+            let by = if number % 2 == 0 { &client } else { &other };
+            let file = NewFile { parent: striped, name: name.clone(), mode: 0o644, umask: 0 };
+            match number % 3 {
+                0 => drop(by.create_with_data(&root, file, Bytes::from_static(b"text")).await.unwrap()),
+                1 => {
+                    let flags = OpenFlags(open_flag::WRITE);
+                    let made = by.create_open(&root, striped, name, 0o644, 0, flags).await.unwrap();
+                    by.fsync(&made.file, false).await.unwrap();
+                    by.close(made.file, None).await.unwrap();
+                }
+                _ => drop(by.create(&root, new_directory(striped, &format!("f{number}"))).await.unwrap()),
+            }
+        }
+        let mut mdts = BTreeSet::new();
+        for name in &names {
+            let [here, there] = [client.lookup(&root, striped, name), other.lookup(&root, striped, name)];
+            let (here, there) = (here.await.unwrap(), there.await.unwrap());
+            assert_eq!(here.inode, there.inode);
+            mdts.insert(here.inode.mdt());
+        }
+        assert_eq!(mdts, [0, 1, 2].map(MdtIndex).into());
+        assert_eq!(client.lookup(&root, striped, b"none").await, Err(FsError::NotFound));
+        for by in [&client, &other] {
+            assert_eq!(by.get_attributes(striped, None).await.unwrap().links, 2 + 8, "subdirectories of all shards");
+            names.sort();
+            for count in [2, 7, 1000] {
+                assert_eq!(listed(by, striped, count).await, names, "pages of {count}");
+            }
+        }
+        let file = client.lookup(&root, striped, b"f0").await.unwrap().inode;
+        assert_eq!(client.paths(&root, file).await.unwrap(), [b"above/striped/f0".to_vec()]);
+        let below = client.lookup(&root, striped, b"f2").await.unwrap().inode;
+        assert_eq!(other.lookup(&root, below, b"..").await.unwrap().inode, striped);
+        let far = make_directory(&client, striped, "far", 0).await;
+        let near = make_directory(&client, striped, "near", 1).await;
+        for directory in [far, near] {
+            assert_eq!(other.lookup(&root, directory, b"..").await.unwrap().inode, striped);
+        }
+        assert_eq!(client.remove_directory(&root, above, b"striped").await, Err(FsError::NotEmpty));
+        // A third client knows of neither directory: renames within, out of and into it.
+        let third = node.mount_client().await.unwrap();
+        let replace = RenameMode::Replace;
+        for number in 0..24 {
+            let (old, new) = (format!("f{number}"), format!("g{number}"));
+            third.rename(&root, (striped, old.as_bytes()), (striped, new.as_bytes()), replace).await.unwrap();
+            third.rename(&root, (striped, new.as_bytes()), (above, new.as_bytes()), replace).await.unwrap();
+            client.rename(&root, (above, new.as_bytes()), (striped, old.as_bytes()), replace).await.unwrap();
+        }
+        let into = client.rename(&root, (above, b"striped"), (striped, b"x"), replace).await;
+        assert_eq!(into, Err(FsError::Invalid));
+        let over = client.rename(&root, (striped, b"f2"), (above, b"striped"), replace).await;
+        assert_eq!(over, Err(FsError::NotEmpty));
+        // Whoever changes the permissions, the shards have them for all.
+        let mode = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
+        client.set_attributes(&root, striped, mode, None).await.unwrap();
+        let user = Credentials { uid: 7, gid: 7, groups: Some(Vec::new()) };
+        for by in [&client, &other] {
+            let new = by.create(&user, new_directory(striped, "refused")).await;
+            assert_eq!(new, Err(FsError::AccessDenied));
+            assert_eq!(by.get_attributes(striped, None).await.unwrap().mode, 0o711);
+        }
+        let directory = client.open(&root, striped, OpenFlags(open_flag::READ)).await.unwrap();
+        client.fsync(&directory, false).await.unwrap();
+        client.close(directory, None).await.unwrap();
+        for name in listed(&other, striped, 100).await {
+            match other.unlink(&root, striped, &name).await {
+                Err(FsError::IsDirectory) => client.remove_directory(&root, striped, &name).await.unwrap(),
+                removed => removed.unwrap(),
+            }
+        }
+        assert_eq!(listed(&client, striped, 100).await, Vec::<Vec<u8>>::new());
+        client.remove_directory(&root, above, b"striped").await.unwrap();
+        assert_eq!(other.lookup(&root, above, b"striped").await, Err(FsError::NotFound));
+    });
+    cores.block_on(node.stop()).unwrap();
+    cores.shutdown();
+}
+
+/// Names besides the dots, sorted; read in pages of so many.
+async fn listed(client: &std::sync::Arc<FileSystem>, directory: InodeNumber, count: u32) -> Vec<Vec<u8>> {
+    let opened = client.open(&Credentials::root(), directory, OpenFlags(open_flag::READ)).await.unwrap();
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let page = client.read_directory(&opened, cookie, count, EntryAttributes::None).await.unwrap();
+        assert!(page.items.iter().all(|item| item.cookie > cookie), "cookies grow");
+        cookie = page.items.last().map_or(cookie, |last| last.cookie);
+        names.extend(page.items.into_iter().map(|item| item.name));
+        if page.end {
+            break;
+        }
+    }
+    client.close(opened, None).await.unwrap();
+    assert_eq!(names.iter().filter(|name| name.starts_with(b".")).count(), 2, "dots once");
+    names.retain(|name| !name.starts_with(b"."));
+    names.sort();
+    names
+}
+
 async fn make_directory(client: &FileSystem, parent: InodeNumber, name: &str, mdt: u16) -> InodeNumber {
     let (name, mdt) = (name.as_bytes().to_vec(), MdtIndex(mdt));
-    let make = MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt };
+    let make = MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt, stripes: Stripes::default() };
     for _ in 0..1000 {
         match client.make_directory(&Credentials::root(), make.clone()).await {
             // The MDT that has the name has not heard of the other one yet.

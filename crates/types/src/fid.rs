@@ -13,7 +13,7 @@ const SEQUENCE_FIRST: u64 = 0x2_0000_0400;
 const SEQUENCES_PER_MDT: u64 = 0x4000_0000;
 
 /// Sequence, object id, version. The mapping to [`InodeNumber`] is a bijection: the sequence holds
-/// the MDT and the counter's upper 16 bits, the object id its lower 32 bits; the version is always
+/// the MDT and the local number's upper 16 bits, the object id its lower 32 bits; the version is always
 /// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fid {
@@ -28,8 +28,8 @@ pub struct Fid {
 impl From<InodeNumber> for Fid {
     fn from(inode: InodeNumber) -> Self {
         Fid {
-            sequence: SEQUENCE_FIRST + u64::from(inode.mdt().0) * SEQUENCES_PER_MDT + (inode.counter() >> 32),
-            object: inode.counter() as u32,
+            sequence: SEQUENCE_FIRST + u64::from(inode.mdt().0) * SEQUENCES_PER_MDT + (inode.local() >> 32),
+            object: inode.local() as u32,
             version: 0,
         }
     }

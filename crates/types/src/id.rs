@@ -39,8 +39,8 @@ impl fmt::Display for OstIndex {
     }
 }
 
-/// Number of an inode: the index of its home MDT (upper 16 bits) and that MDT's counter (lower 48
-/// bits). Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its
+/// Number of an inode: the index of its home MDT (upper 16 bits), whether it is a shard of a striped
+/// directory (1 bit), and that MDT's counter (lower 47 bits). Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its
 /// root.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InodeNumber(pub u64);
@@ -51,7 +51,10 @@ impl InodeNumber {
     /// The first counter that files get on every MDT; smaller ones are reserved.
     pub const FIRST_FREE_COUNTER: u64 = 0x100;
 
-    /// The inode `counter` of `mdt`. `counter` must be below 2^48.
+    /// The bit of shards.
+    const SHARD: u64 = 1 << (COUNTER_BITS - 1);
+
+    /// The inode `counter` of `mdt`. `counter` must be below 2^48; its highest bit makes it a shard.
     pub fn new(mdt: MdtIndex, counter: u64) -> Self {
         assert!(counter < 1 << COUNTER_BITS, "inode counter {counter} exceeds 48 bits");
         Self(u64::from(mdt.0) << COUNTER_BITS | counter)
@@ -62,9 +65,26 @@ impl InodeNumber {
         MdtIndex((self.0 >> COUNTER_BITS) as u16)
     }
 
-    /// The number local to its MDT.
+    /// The number local to its MDT, which no other inode has there, shard or not.
     pub fn counter(self) -> u64 {
+        self.local() & !Self::SHARD
+    }
+
+    /// All that tells it from other inodes of its MDT.
+    pub fn local(self) -> u64 {
         self.0 & ((1 << COUNTER_BITS) - 1)
+    }
+
+    /// Whether it is a shard of a striped directory: it has a part of the names of that, and no
+    /// name of its own.
+    pub fn is_shard(self) -> bool {
+        self.0 & Self::SHARD != 0
+    }
+
+    /// The shard of the same counter.
+    #[must_use]
+    pub fn as_shard(self) -> Self {
+        Self(self.0 | Self::SHARD)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod record;
 pub mod size;
 pub mod space;
 pub mod split_mix;
+pub mod striping;
 pub mod time;
 
 pub use accounted::{Accounted, DataChanges, DataTimes, SeenChanges, SeenProof};
@@ -34,4 +35,5 @@ pub use job_name::JobName;
 pub use mode::{FileKind, NodeKind};
 pub use space::{DeviceId, SpaceUsage};
 pub use split_mix::SplitMix64;
+pub use striping::{DirectoryMap, NameHash, ShardPlace, Stripes};
 pub use time::Timestamp;

@@ -31,6 +31,8 @@ pub const COMPOUND_REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes that the steps of a compound write together, and that they read together: the reply
 /// to a compound that opens a file is kept with them. Larger files gain little from one request.
 pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
+/// MDTs over which one directory can be striped: readdir cookies have room for as many.
+pub const SHARDS_MAX: usize = 1000;
 /// Files with more bytes on an MDT are not cached under the data bit: the reply to an open brings
 /// all of them. Larger ones gain little from one request less.
 pub const SMALL_FILE_BYTES_MAX: u32 = 64 * 1024;

@@ -150,7 +150,10 @@ impl World {
             _ => {
                 let (new_parent, new_name) = self.name();
                 let (mode, source_data, mdt_era) = (RenameMode::Replace, SourceData::SyncIfAsked, None);
-                MdtRequest::Rename(root, Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era })
+                MdtRequest::Rename(
+                    root,
+                    Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era, same_directory: false },
+                )
             }
         }
     }

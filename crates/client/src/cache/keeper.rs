@@ -62,7 +62,8 @@ impl Keeper<'_> {
                 if let Some(layout) = created.opened.as_ref().and_then(|opened| opened.layout.as_ref()) {
                     self.keep_layout(created.entry.attributes.inode, layout);
                 }
-                if created.created && created.entry.attributes.kind == FileKind::Directory {
+                let has_names = created.entry.map_version == 0;
+                if created.created && created.entry.attributes.kind == FileKind::Directory && has_names {
                     self.keep_complete(created.entry.attributes.inode);
                     self.keep_empty(created.entry.attributes.inode, *parent);
                 }

@@ -18,6 +18,7 @@ pub(crate) mod read_directory;
 pub(crate) mod seek;
 mod statahead;
 pub(crate) mod statfs;
+mod striped_directory;
 pub(crate) mod sync;
 pub(crate) mod truncate;
 pub(crate) mod whole_file;

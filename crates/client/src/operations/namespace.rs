@@ -27,6 +27,7 @@ impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
     pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         self.count(Operation::Lookup);
+        let parent = self.directory_maps.place(parent, name);
         let known = || {
             self.cached(parent, |cache, opens| {
                 cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode))
@@ -44,10 +45,17 @@ impl FileSystem {
         for _ in 0..LOOKUPS {
             let request = MdtRequest::Lookup(credentials.clone(), lookup.clone());
             let remote = match self.call(parent, request).await?.reply {
-                MdtReply::Entry(entry) => return self.complete(&entry).await,
+                MdtReply::Entry(entry) => {
+                    self.note_striped(&entry).await?;
+                    return self.complete(&entry).await;
+                }
                 MdtReply::Remote(remote) => remote,
                 reply => return Err(unexpected(reply)),
             };
+            if remote.is_shard() {
+                // Of `..`: its MDT knows the directory of which it is a shard.
+                return Box::pin(self.lookup(credentials, remote, name)).await;
+            }
             match self.get_attributes(remote, None).await {
                 // It was removed after its name was looked up.
                 Err(FsError::Stale) => {}
@@ -65,11 +73,13 @@ impl FileSystem {
         file.map_or(Ok(()), |file| file.open.check())?;
         let known = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
         if let Some(attributes) = known.or_else(|| self.own_attributes(inode)) {
-            return Ok(attributes);
+            return self.with_shards(attributes).await;
         }
         let begun = self.changes_begun(inode);
         let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
-        self.complete_since(&entry, begun).await
+        self.note_striped(&entry).await?;
+        let completed = self.complete_since(&entry, begun).await?;
+        self.with_shards(completed).await
     }
 
     /// Changes attributes other than the size.
@@ -89,7 +99,8 @@ impl FileSystem {
             let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
             state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
         }
-        self.complete_since(&entry, begun).await
+        let completed = self.complete_since(&entry, begun).await?;
+        self.with_shards(completed).await
     }
 
     /// One request, with what the objects say if a time that is set must account for it.
@@ -140,12 +151,14 @@ impl FileSystem {
         }
     }
 
-    /// Makes a directory on an MDT of the caller's choice.
+    /// Makes a directory on MDTs of the caller's choice.
     pub async fn make_directory(&self, credentials: &Credentials, make: MakeDirectory) -> FsResult<InodeNumber> {
         self.count(Operation::Mkdir);
         let parent = make.parent;
         // `NoDevice` if there is no such MDT.
-        self.targets.mdt(make.mdt)?;
+        for mdt in make.stripes.mdts.iter().chain([&make.mdt]) {
+            self.targets.mdt(*mdt)?;
+        }
         match self.call(parent, MdtRequest::MakeDirectory(credentials.clone(), make)).await?.reply {
             MdtReply::Created(created) => Ok(created.entry.attributes.inode),
             reply => Err(unexpected(reply)),
@@ -202,10 +215,21 @@ impl FileSystem {
         let (parent, name, source_data) = (from.0, from.1.to_vec(), SourceData::SyncIfAsked);
         let (new_parent, new_name) = (to.0, to.1.to_vec());
         let mdt_era = self.targets.mdt_of(parent)?.import().era();
-        let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era };
+        let same_directory = false;
+        let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era, same_directory };
+        let mut knows_maps = !self.targets.has_several_mdts();
         for _ in 0..ATTEMPTS {
             // The MDT that has the new name decides.
-            match self.call(new_parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await?.reply {
+            let asked = self.call(new_parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await;
+            if matches!(asked, Err(FsError::CrossDevice)) && !knows_maps {
+                // The old name may be in a striped directory of which this client does not know.
+                knows_maps = true;
+                let maps = [self.directory_map(parent).await?, self.directory_map(new_parent).await?];
+                if maps.iter().any(Option::is_some) {
+                    continue;
+                }
+            }
+            match asked?.reply {
                 MdtReply::Done => return Ok(()),
                 MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
                     self.sync_objects(inode, verified(&layout)?, era).await?;
@@ -325,10 +349,12 @@ impl FileSystem {
     pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
         // Directories on the way whose name is on another MDT, and what comes below them.
-        let mut below = vec![(inode, None)];
+        let mut below: Vec<(InodeNumber, Option<Vec<u8>>)> = vec![(inode, None)];
         for _ in 0..PATHS_ASKED {
             let Some((at, rest)) = below.pop() else { break };
             let joined = |path: Vec<u8>| match &rest {
+                // Of a shard of a striped directory.
+                Some(rest) if path.is_empty() => rest.clone(),
                 Some(rest) => [path, Vec::clone(rest)].join(&b'/'),
                 None => path,
             };

@@ -56,6 +56,8 @@ enum Found {
     Here(CreatedFile),
     /// The name leads to another MDT.
     Remote(InodeNumber),
+    /// The directory is striped, and its map is known now.
+    Striped,
 }
 
 impl FileSystem {
@@ -87,6 +89,7 @@ impl FileSystem {
     ) -> FsResult<CreatedFile> {
         for _ in 0..LOOKUPS {
             let id = self.next_open_id();
+            let parent = self.directory_maps.place(parent, name);
             let create = Create {
                 parent,
                 name: name.to_vec(),
@@ -99,6 +102,7 @@ impl FileSystem {
             let request = MdtRequest::Create(credentials.clone(), create);
             let remote = match self.finish_create(parent, request, (id, flags), interruption.clone()).await? {
                 Found::Here(created) => return Ok(created),
+                Found::Striped => continue,
                 Found::Remote(remote) => remote,
             };
             match self.open_unless(credentials, remote, flags, interruption.clone()).await {
@@ -129,6 +133,7 @@ impl FileSystem {
         let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
         match self.finish_create(parent, request, (id, flags), Interruption::default()).await? {
             Found::Here(created) => Ok(created),
+            Found::Striped => Err(FsError::Stale),
             Found::Remote(remote) => Err(unexpected(MdtReply::Remote(remote))),
         }
     }
@@ -159,6 +164,7 @@ impl FileSystem {
             let Created { created, opened, .. } = match reply {
                 MdtReply::Created(created) => created,
                 MdtReply::Remote(remote) => return Ok(Found::Remote(remote)),
+                MdtReply::Striped(_) => return Ok(Found::Striped),
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or(ProtocolError::NotOpened)?;
@@ -272,12 +278,19 @@ impl FileSystem {
         // A creation may wait for a file that has the name already.
         let names = matches!(question.request, MdtRequest::Create(..) | MdtRequest::Compound(_));
         let awaited = (!names).then_some(at);
+        // What is opened along with it is noted for the MDT of `at`: the caller begins again with the
+        // shard of a striped directory.
+        let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
         let mut pauses = Pauses::default();
         loop {
             let listening = self.targets.mdt_of(at)?.repetitions().listen(awaited);
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
-            let again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
-            let outcome = self.call_once(at, again).await;
+            let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
+            let target = if opens { at } else { self.directory_maps.place_request(at, &mut again.request) };
+            let outcome = self.call_once(target, again).await;
+            if self.learns_map(&outcome)? && !opens {
+                continue;
+            }
             if let Some(mdt) = awaited_mdt(&outcome) {
                 interruption.ends(pauses.pause(&*self.seams.clock, mdt)).await?;
                 continue;

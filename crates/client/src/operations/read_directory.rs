@@ -4,7 +4,7 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{DirectoryEntry, ReadDirectory, open_flag},
 };
-use types::{Attributes, FileKind, FsError, FsResult};
+use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
 
 use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, LockSpan, OpenFile,
@@ -52,19 +52,41 @@ impl FileSystem {
             return Err(FsError::NotDirectory);
         }
         directory.open.check()?;
-        if let Some(page) = self.cached_page(directory, cookie, entries_max, attributes) {
+        let map = match self.directory_maps.get(directory.inode()) {
+            Some(map) => map,
+            None => match self.read_part(directory, directory.inode(), (cookie, entries_max), attributes).await {
+                Err(FsError::CrossDevice) => self.directory_map(directory.inode()).await?.ok_or(FsError::Stale)?,
+                page => return page,
+            },
+        };
+        if !directory.flags().has(open_flag::READ) {
+            return Err(FsError::BadHandle);
+        }
+        self.read_striped(directory, &map, (cookie, entries_max), attributes).await
+    }
+
+    /// The same of the directory itself, if it is not striped (`CrossDevice`), or of one of its
+    /// shards.
+    pub(super) async fn read_part(
+        &self,
+        directory: &OpenFile,
+        inode: InodeNumber,
+        (cookie, entries_max): (u64, u32),
+        attributes: EntryAttributes,
+    ) -> FsResult<DirectoryPage> {
+        if let Some(page) = self.cached_page(directory, inode, (cookie, entries_max), attributes) {
             return Ok(page);
         }
-        let (inode, open) = (directory.inode(), directory.id());
+        let (open, is_shard) = (directory.id(), inode != directory.inode());
         let attributes = attributes != EntryAttributes::None;
         let before = self.span(inode, |cache| cache.span(inode));
         let reply = loop {
-            let is_known = directory.open.at_mdt(open) == AtMdt::Known;
+            let is_known = !is_shard && directory.open.at_mdt(open) == AtMdt::Known;
             let unasked = (!is_known).then_some(directory.flags());
             let request = ReadDirectory { inode, open, cookie, entries_max, attributes, unasked };
             match self.call(inode, MdtRequest::ReadDirectory(request)).await {
                 // The lock is gone under which it was opened.
-                Err(FsError::BadHandle) if !is_known => {
+                Err(FsError::BadHandle) if !is_known && !is_shard => {
                     let target = self.targets.mdt_of(inode)?;
                     target.make_known(&self.seams.spawn, vec![inode]).await.map_err(stale_if_evicted)?;
                     directory.open.check()?;
@@ -74,12 +96,16 @@ impl FileSystem {
         };
         let (entries, end) = match reply {
             MdtReply::Directory(entries, end) => (entries, end),
+            MdtReply::Striped(_) => return Err(FsError::CrossDevice),
             reply => return Err(unexpected(reply)),
         };
         let span = self.span(inode, |cache| {
             let during = before.map(|before| before.number).filter(|before| cache.span(inode) == Some(*before));
             during.or_else(|| cache.span_of_page((inode, cookie), (&entries, end)))
         });
+        for entry in entries.iter().filter_map(|entry| entry.entry.as_ref()) {
+            self.note_striped(entry).await?;
+        }
         let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
         let mut completed = self.complete_all(&known).await.into_iter();
         let item = |entry: DirectoryEntry| DirectoryItem {
@@ -96,14 +122,14 @@ impl FileSystem {
     fn cached_page(
         &self,
         directory: &OpenFile,
-        cookie: u64,
-        entries_max: u32,
+        inode: InodeNumber,
+        (cookie, entries_max): (u64, u32),
         attributes: EntryAttributes,
     ) -> Option<DirectoryPage> {
         if !directory.flags().has(open_flag::READ) || entries_max == 0 {
             return None;
         }
-        let (inode, count) = (directory.inode(), entries_max as usize);
+        let count = entries_max as usize;
         let changes_access_time = !directory.flags().has(open_flag::NO_ACCESS_TIME);
         let wall = changes_access_time.then(|| self.seams.clock.wall());
         let mut number = None;

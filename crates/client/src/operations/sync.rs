@@ -131,11 +131,32 @@ impl FileSystem {
         self.count(Operation::Fsync);
         let open = &*file.open;
         open.check()?;
+        self.commit_names(open.inode()).await?;
         if file.kind() != FileKind::Regular {
             let lost = self.commit(open).await?;
             return self.tell_lost(open, lost);
         }
         self.sync_inode(open, data_only).await
+    }
+
+    /// Names of a striped directory are on the MDTs of its shards: these commit, too.
+    async fn commit_names(&self, inode: InodeNumber) -> FsResult<()> {
+        let Some(map) = self.directory_maps.get(inode) else { return Ok(()) };
+        let mut others = Vec::with_capacity(map.shards.len());
+        for shard in map.shards.iter().filter(|shard| shard.mdt() != inode.mdt()) {
+            others.push(self.targets.mdt_of(*shard)?);
+        }
+        let commit = |target: &std::sync::Arc<crate::targets::connection::TargetConnection>| {
+            let target = target.clone();
+            async move {
+                let before = target.uncommitted().lost();
+                match target.commit().await? {
+                    lost if lost > before => Err(target.lost_changes()),
+                    _ => Ok(()),
+                }
+            }
+        };
+        join_all(others.iter().map(commit).collect()).await.into_iter().collect()
     }
 
     /// Returns when everything this client wrote to a regular file is durable.

@@ -99,9 +99,16 @@ impl FileSystem {
             let created = self.create_open(credentials, *parent, name, *mode, *umask, flags).await?;
             return self.write_created(credentials, file, created.file, data).await;
         }
-        let (compound, open) = self.creation(credentials, &file, &data);
-        let CompoundOutcome { reply, left_open, .. } =
-            self.open_by_compound(file.parent, compound, open, data.clone()).await?;
+        let mut file = NewFile { parent: self.directory_maps.place(file.parent, &file.name), ..file };
+        let CompoundOutcome { reply, left_open, .. } = loop {
+            let (compound, open) = self.creation(credentials, &file, &data);
+            let outcome = self.open_by_compound(file.parent, compound, open, data.clone()).await?;
+            if outcome.reply.error != Some(FsError::CrossDevice) || self.directory_map(file.parent).await?.is_none() {
+                break outcome;
+            }
+            // The directory is striped, and where the name belongs is known now.
+            file.parent = self.directory_maps.place(file.parent, &file.name);
+        };
         match (left_open, reply.error, reply.replies.last()) {
             (Some(left_open), _, _) => self.write_created(credentials, file, left_open, data).await,
             (None, Some(error), _) => Err(error),

@@ -382,7 +382,7 @@ impl FakeMdt {
 }
 
 fn layout_reply(layout: &Layout) -> MdtReply {
-    MdtReply::Layout(LayoutInfo { layout: Some(layout.clone()), own_default: None, effective_default: None })
+    MdtReply::Layout(LayoutInfo { layout: Some(layout.clone()), own_default: None, effective_default: None, map: None })
 }
 
 fn lock_request(set: &rpc::message::mdt::SetLock, owner: LockOwner) -> lock::LockRequest {

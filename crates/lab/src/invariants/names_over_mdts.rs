@@ -114,7 +114,7 @@ impl Sides {
             DecidedPart::AddLink(link) => self.links.insert((*inode, link.clone())),
             DecidedPart::MoveLink(old, new) => self.move_link(mdt, *inode, old, new),
             DecidedPart::MoveName(moved) => self.move_name(mdt, *inode, moved),
-            DecidedPart::Tree => true,
+            DecidedPart::Tree | DecidedPart::CopyAttributes(_) => true,
         };
         if is_known { Ok(()) } else { Err(format!("{part:?} does not fit {inode} of {mdt}")) }
     }

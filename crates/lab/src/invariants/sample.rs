@@ -104,6 +104,7 @@ fn regular(number: InodeNumber) -> Inode {
         size_known: true,
         epoch: 0,
         map_version: 0,
+        striping: Default::default(),
         accounted: Accounted::default(),
         access_list: false,
         default_list: false,

@@ -27,7 +27,8 @@ impl Coordination {
     /// Whether it may be tried again; counts.
     pub fn may_go_on(&mut self) -> bool {
         self.preparations += 1;
-        self.preparations <= PREPARATIONS_MAX
+        // A striped directory has a part for each shard.
+        self.preparations <= PREPARATIONS_MAX + 2 * self.found.prepared.len()
     }
 }
 

@@ -223,12 +223,14 @@ impl From<MdtReply> for Served {
     }
 }
 
-/// A reply, unless its client cannot read it: one that does not know of several MDTs.
+/// A reply, unless its client cannot read it: one that does not know of several MDTs, or of striped
+/// directories.
 fn readable(call: &Call, served: Served) -> FsResult<Served> {
     match served.reply {
         MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
             Err(FsError::NotSupported)
         }
+        MdtReply::Striped(_) if call.features & feature::STRIPED_DIRECTORIES == 0 => Err(FsError::NotSupported),
         _ => Ok(served),
     }
 }
@@ -344,7 +346,9 @@ impl Mdt {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
                 self.attempt(call, request, row, (wanted, &others.found), namespace, attempts)
             };
-            let attempted = match self.load_and_run(Some(waiter), Some(data_bytes), transact).await {
+            let holds = waiter.holds || !others.found.prepared.is_empty();
+            let holder = Waiter { holds, ..waiter };
+            let attempted = match self.load_and_run(Some(holder), Some(data_bytes), transact).await {
                 Ok(attempted) => self.written(attempted.lsn).await.map(|()| attempted),
                 Err(error) => Err(error),
             };
@@ -354,6 +358,11 @@ impl Mdt {
                 _ => (None, &[][..]),
             };
             self.keep_of_others(&mut others, used);
+            if matches!(&attempted, Err(FsError::AwaitsMdt(_))) && !waiter.asks_again {
+                // All is given up, and clients still have locks.
+                Box::pin(self.pause_for_peer(waiter)).await?;
+                continue;
+            }
             if let Some(need) = needs {
                 // Rare, and large: it would make every request's future as large.
                 Box::pin(self.meet(need, &mut others, waiter)).await?;

@@ -255,6 +255,7 @@ fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
         size_known: true,
         epoch: 0,
         map_version: 0,
+        striping: Default::default(),
         accounted: Accounted { time: now, ..Accounted::default() },
         access_list: false,
         default_list: false,

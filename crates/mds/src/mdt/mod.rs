@@ -274,7 +274,7 @@ impl Mdt {
         mut attempt: impl FnMut(&mut Namespace, &mut Attempts) -> Attempt<T>,
     ) -> FsResult<T> {
         let mut preparing = self.preparing();
-        let mut peers_until = None;
+        let (mut peers_until, mut held_until) = (None, None);
         loop {
             let mut once = |namespace: &mut Namespace| {
                 let outcome = attempt(namespace, &mut preparing.attempts);
@@ -294,9 +294,13 @@ impl Mdt {
                     let loaded = self.store.load_missed(&mut preparing.attempts.loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
-                Attempt::Blocked(Obstacle::Locks(change)) => Box::pin(self.locks_given_back(waiter, change)).await?,
+                Attempt::Blocked(Obstacle::Locks(change)) => {
+                    let given_back = self.locks_given_back(waiter, change);
+                    Box::pin(self.not_long_if_held(waiter, &mut held_until, given_back)).await?;
+                }
                 Attempt::Blocked(Obstacle::FormerClients(progress)) => {
-                    Box::pin(self.unless_left(waiter, progress)).await?;
+                    let one_less = self.unless_left(waiter, progress);
+                    Box::pin(self.not_long_if_held(waiter, &mut held_until, one_less)).await?;
                 }
                 Attempt::Blocked(Obstacle::Peer(peer, progress)) => {
                     let until = *peers_until.get_or_insert_with(|| self.seams.clock.now() + PEER_WAIT);

@@ -148,6 +148,24 @@ impl Mdt {
         clock::timeout_at(&*self.seams.clock, until, progress).await.unwrap_or(Err(FsError::AwaitsMdt(peer)))
     }
 
+    /// Waits for clients. If other operations wait meanwhile for what is prepared, not for longer
+    /// than they wait for other MDTs: a client that is dead or slow would hold them up for as long
+    /// as it may keep its locks. These are asked back all the same, so the next attempt may find
+    /// them gone.
+    pub(super) async fn not_long_if_held<T>(
+        &self,
+        waiter: Option<Waiter>,
+        until: &mut Option<Instant>,
+        progress: impl Future<Output = FsResult<T>>,
+    ) -> FsResult<T> {
+        if !waiter.is_some_and(|waiter| waiter.holds) {
+            return progress.await;
+        }
+        let until = *until.get_or_insert_with(|| self.seams.clock.now() + PEER_WAIT);
+        let progress = clock::timeout_at(&*self.seams.clock, until, progress).await;
+        progress.unwrap_or(Err(FsError::AwaitsMdt(self.options.index)))
+    }
+
     /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there
     /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer; `AwaitsMdt`: the
     /// client is to ask again.
@@ -197,7 +215,7 @@ impl Mdt {
             match taken {
                 Ok(operation) => {
                     let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
-                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None };
+                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None, map: None };
                     return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, prepared });
                 }
                 Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,

@@ -16,13 +16,18 @@ pub(crate) struct Waiter {
     /// Whether its client asks again if it is told that another MDT has to answer first. Otherwise
     /// it waits here, and has a slot as long as it does. Tools that check do.
     pub asks_again: bool,
+    /// Operations at other MDTs wait for this one, because of what is prepared for it, or because
+    /// it prepares something for one that may have more prepared elsewhere. It waits for clients
+    /// only for a moment.
+    pub holds: bool,
 }
 
 impl Waiter {
     pub fn of(call: &Call, service: &'static str) -> Self {
         let checks = matches!(&call.request, Request::Mdt(MdtRequest::Check(..) | MdtRequest::RepairSize(..)));
         let asks_again = call.features & feature::SEVERAL_MDTS != 0 && !checks;
-        Self { client: call.client, service, asks_again }
+        let holds = matches!(&call.request, Request::Mdt(MdtRequest::Prepare(_)));
+        Self { client: call.client, service, asks_again, holds }
     }
 
     /// Whether it may wait here, at the MDT `me`, for an operation of another one while others hold

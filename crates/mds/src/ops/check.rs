@@ -7,7 +7,7 @@
 //! | pass | checked | repaired by |
 //! |---|---|---|
 //! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or adding the name to the inode |
-//! | inodes | each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | inodes | a striped directory and its shards know each other (only reported); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
@@ -27,7 +27,7 @@ use crate::{
         DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
         data::{self, DataKey, ObjectRecord},
         entry::{EntryRecord, NamedInode},
-        inode::{Inode, Link},
+        inode::{Inode, Link, Striping},
         link, orphan, xattr,
     },
     transaction::{Transaction, entries::FoundEntry},
@@ -118,6 +118,12 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     if !parent.as_ref().is_some_and(Inode::is_directory) {
         return drop_entry(txn, report, directory, &found, format!("name '{name}' in a directory that does not exist"));
     }
+    if let Some(Striping::Shard(place)) = parent.as_ref().map(|parent| &parent.striping)
+        && !place.has(&found.target.name)
+    {
+        // Nothing finds it. It has to be read and made again, under whichever name is free.
+        report.add(directory, format!("name '{name}' is in a shard to which it does not belong"), false);
+    }
     if !txn.is_here(found.target.inode) {
         // Which fsck compares with what the other MDT has.
         return Ok(());
@@ -166,6 +172,10 @@ fn drop_entry(
 
 /// Whether an entry leads from this name to this inode.
 fn leads_to(txn: &Transaction<'_>, named: &Link, inode: InodeNumber) -> FsResult<bool> {
+    if inode.is_shard() {
+        let map = txn.find_inode(named.parent)?.and_then(|master| master.map());
+        return Ok(map.is_some_and(|map| map.shards.contains(&inode)));
+    }
     Ok(txn.find_entry(named.parent, &named.name)?.is_some_and(|found| found.target.inode == inode))
 }
 
@@ -192,6 +202,9 @@ fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
         report.add(number, format!("{} links, but {names} names", inode.attributes.links), report.repair);
         inode.attributes.links = names;
     }
+    if names > 0 {
+        check_shards(txn, report, &inode)?;
+    }
     // One without a name may have ended.
     if report.repair && inode != before && txn.find_inode(number)?.is_some() {
         txn.put_inode(&inode);
@@ -211,6 +224,12 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut 
             count += 1;
             continue;
         }
+        if number.is_shard() {
+            // There may be names in it.
+            report.add(number, format!("a shard that directory {} does not know", named.parent), false);
+            count += 1;
+            continue;
+        }
         let name = String::from_utf8_lossy(&named.name).into_owned();
         report.add(number, format!("name '{name}' in directory {} does not refer to it", named.parent), report.repair);
         if report.repair {
@@ -218,6 +237,20 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut 
         }
     }
     Ok(count)
+}
+
+/// The shards of a striped directory on this MDT exist, and are its own; fsck compares others.
+fn check_shards(txn: &Transaction<'_>, report: &mut CheckReport, inode: &Inode) -> FsResult<()> {
+    let Some(map) = inode.map() else { return Ok(()) };
+    let peers = &txn.volatile.peers;
+    for shard in map.shards.iter().filter(|shard| txn.is_here(**shard)) {
+        let is_known = txn.find_inode(*shard)?.is_some_and(|found| found.master() == Some(map.master));
+        let is_in_doubt = peers.locked_by(*shard).is_some() || peers.may_come_from(txn.mdt).is_some();
+        if !is_known && !is_in_doubt {
+            report.add(map.master, format!("its shard {shard} does not exist: names in it are lost"), false);
+        }
+    }
+    Ok(())
 }
 
 fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {

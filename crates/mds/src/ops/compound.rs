@@ -126,6 +126,10 @@ impl Execution<'_> {
                 found => found,
             },
             Step::GetAttributes { .. } => attributes::get(txn, inode),
+            // Its shards take part: its client asks alone.
+            Step::SetAttributes { .. } if txn.find_inode(inode)?.is_some_and(|found| found.is_striped()) => {
+                Err(FsError::CrossDevice)
+            }
             Step::SetAttributes { set, .. } => setattr::run(txn, who, inode, set),
             Step::Access { mask, .. } => attributes::access(txn, who, inode, *mask),
             Step::ReadLink { .. } => attributes::read_link(txn, inode),
@@ -157,6 +161,10 @@ impl Execution<'_> {
                 close::run(txn, &Close { inode, open: *open, update, flock_owner: None })
             }
         };
+        if reply.is_err() && (txn.take_striped().is_some() || txn.take_needs().is_some()) {
+            // Its client asks alone: a shard of a striped directory, or with parts of other MDTs.
+            return Err(FsError::CrossDevice);
+        }
         StepReply::try_from(reply?).map_err(unexpected)
     }
 

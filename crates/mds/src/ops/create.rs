@@ -4,7 +4,7 @@
 use rpc::message::{
     MdtReply,
     mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
-    mdt_peer::{MakeDirectory, Part},
+    mdt_peer::MakeDirectory,
 };
 use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
 
@@ -17,7 +17,6 @@ use crate::{
     opens::{OpenFile, OpenKey},
     tables::{
         ORPHANS,
-        decision::{DecidedPart, Decision},
         entry::NamedInode,
         inode::{Inode, Link},
         orphan,
@@ -71,14 +70,14 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
     Ok(MdtReply::Created(Created { entry, created: true, opened }))
 }
 
-/// Makes a directory on an MDT of the caller's choice. Its name is here: this MDT decides.
+/// Makes a directory on MDTs of the caller's choice. Its name is here: this MDT decides.
 pub(crate) fn make_directory(
     txn: &mut Transaction<'_>,
     who: &Credentials,
     request: &MakeDirectory,
 ) -> FsResult<MdtReply> {
-    let MakeDirectory { parent, name, mode, umask, mdt } = request.clone();
-    if mdt == txn.mdt {
+    let MakeDirectory { parent, name, mode, umask, mdt, stripes } = request.clone();
+    if mdt == txn.mdt && stripes.mdts.is_empty() {
         let create = Create { parent, name, kind: NodeKind::Directory, mode, umask, layout: None, open: None };
         return run(txn, who, &create);
     }
@@ -92,16 +91,10 @@ pub(crate) fn make_directory(
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     require_root(who)?;
     txn.count_subdirectory(&mut directory)?;
-    let (operation, prepared) = txn.prepared(mdt, Part::MakeDirectory)?;
-    let number = prepared.inode;
-    let link = Some(Link { parent, name: name.clone() });
-    let new = NewInode { who, kind: &NodeKind::Directory, mode, umask, layout: None, link };
-    let (inode, xattrs) = txn.make_elsewhere(&directory, &new, number)?;
-    txn.insert_entry(parent, NamedInode { name, inode: number, kind: FileKind::Directory })?;
+    let inode = txn.make_spread(who, &directory, request)?;
+    txn.insert_entry(parent, NamedInode { name, inode: inode.number(), kind: FileKind::Directory })?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
-    let part = DecidedPart::Make { record: inode.encode_at(1), xattrs };
-    txn.decide(mdt, Decision { operation, inode: number, part });
     Ok(MdtReply::Created(Created { entry: inode.entry(), created: true, opened: None }))
 }
 
@@ -137,7 +130,7 @@ fn open_new(txn: &mut Transaction<'_>, inode: &mut Inode, (open, flags): (OpenId
 }
 
 pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &CreateUnnamed) -> FsResult<MdtReply> {
-    let directory = txn.searchable(who, request.parent)?;
+    let directory = txn.enterable(who, request.parent)?;
     if directory.attributes.links == 0 {
         return Err(FsError::NotFound);
     }

@@ -18,7 +18,7 @@ use rpc::message::{
     mdt::{Rename, RenameMode, SyncFirst},
     mdt_peer::{DropLink, MoveLink, MoveName, OperationId, Part, Prepared},
 };
-use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
+use types::{Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
 use super::{
     peers,
@@ -34,6 +34,7 @@ use crate::{
     transaction::{
         Transaction,
         entries::{FoundEntry, is_dots},
+        striping::EndingShards,
     },
 };
 
@@ -69,6 +70,10 @@ struct Wish<'a> {
     target: Option<FoundEntry>,
     /// The directory of the new name.
     to: Attributes,
+    /// The directory of which that is a shard.
+    to_master: Option<InodeNumber>,
+    /// The old name is in another shard of the same directory.
+    same_directory: bool,
 }
 
 impl Wish<'_> {
@@ -77,7 +82,7 @@ impl Wish<'_> {
     }
 
     fn moves(&self) -> bool {
-        self.request.parent != self.request.new_parent
+        self.request.parent != self.request.new_parent && !self.same_directory
     }
 
     fn target_is_directory(&self) -> bool {
@@ -116,7 +121,8 @@ pub(super) fn from_elsewhere(txn: &mut Transaction<'_>, who: &Credentials, reque
     let target = txn.find_entry(request.new_parent, &request.new_name)?;
     if let Err(refused) = check_mode(request, target.as_ref()) {
         // If there is no old name, that is the error.
-        let wish = Wish { who, request, target: None, to: to.attributes };
+        let (to_master, same_directory) = (to.master(), request.same_directory);
+        let wish = Wish { who, request, target: None, to: to.attributes, to_master, same_directory };
         prepare_name(txn, &wish, &mut Parts::new())?;
         return Err(refused);
     }
@@ -135,7 +141,8 @@ pub(super) fn run(
         *kind = kind_here(txn, *inode, *kind)?;
     }
     let new_directory = to.as_ref().or(from.as_ref().map(|(from, _)| from)).expect("the new name is here");
-    let wish = Wish { who, request, target, to: new_directory.attributes };
+    let (to_master, same_directory) = (new_directory.master(), request.same_directory && from.is_none());
+    let wish = Wish { who, request, target, to: new_directory.attributes, to_master, same_directory };
     let known = from.as_ref().map(|(from, entry)| Moved {
         inode: entry.target.inode,
         kind: entry.target.kind,
@@ -170,8 +177,11 @@ pub(super) fn run(
     check_kinds(&wish, moved)?;
     let undurable = prepare_inodes(txn, &wish, (known, moved, undurable), &mut parts)?;
     check_ways(txn, &wish, moved)?;
+    let mut map = None;
     if let Some(directory) = wish.distant_target(txn, known).filter(|_| wish.target_is_directory()) {
-        parts.push(prepare_target(txn, &wish, directory)?);
+        let (part, of_target) = prepare_target(txn, &wish, directory)?;
+        parts.push(part);
+        map = of_target;
     }
     let undurable = match undurable {
         Undurable::Unknown => prepare_moved(txn, &wish, moved, &mut parts)?,
@@ -184,12 +194,36 @@ pub(super) fn run(
     {
         return Ok(MdtReply::SyncFirst(SyncFirst { inode: moved.inode, layout }));
     }
+    let shards = promise_shards(txn, &wish, map)?;
     change(txn, &wish, moved, (from, to))?;
+    shards.map_or(Ok(()), |shards| txn.end_shards(shards))?;
     for (inode, operation, part) in parts {
         txn.decide(inode.mdt(), Decision { operation, inode, part });
     }
     txn.give_tree_back();
     Ok(MdtReply::Done)
+}
+
+/// The shards of a striped directory that is replaced; `distant`: its map, if it is on another MDT.
+fn promise_shards(
+    txn: &mut Transaction<'_>,
+    wish: &Wish<'_>,
+    distant: Option<DirectoryMap>,
+) -> FsResult<Option<EndingShards>> {
+    let Some(target) = wish.target_inode().filter(|_| wish.target_is_directory() && !wish.exchanges()) else {
+        return Ok(None);
+    };
+    let map = match distant {
+        None if txn.is_here(target) => txn.inode(target)?.map(),
+        distant => distant,
+    };
+    match map {
+        // The old name is in it, and locked.
+        Some(map) if map.shards.contains(&wish.request.parent) => Err(FsError::NotEmpty),
+        Some(map) if map.master == target => Ok(Some(txn.promise_shards(map)?)),
+        Some(_) => Err(FsError::Invalid),
+        None => Ok(None),
+    }
 }
 
 /// What an inode is: if it is here, not what its name says, which may be damaged.
@@ -263,7 +297,7 @@ fn prepare_inodes(
         target => (None, target),
     };
     if let Some(target) = before {
-        parts.push(prepare_target(txn, wish, target)?);
+        parts.push(prepare_target(txn, wish, target)?.0);
     }
     let undurable = match undurable {
         Undurable::Unknown if known.is_some() && !txn.is_here(moved.inode) => {
@@ -272,7 +306,7 @@ fn prepare_inodes(
         undurable => undurable,
     };
     if let Some(target) = after {
-        parts.push(prepare_target(txn, wish, target)?);
+        parts.push(prepare_target(txn, wish, target)?.0);
     }
     Ok(undurable)
 }
@@ -282,11 +316,12 @@ fn prepare_target(
     txn: &mut Transaction<'_>,
     wish: &Wish<'_>,
     inode: InodeNumber,
-) -> FsResult<(InodeNumber, OperationId, DecidedPart)> {
+) -> FsResult<((InodeNumber, OperationId, DecidedPart), Option<DirectoryMap>)> {
     let (who, parent, name) = (wish.who.clone(), wish.to, wish.request.new_name.clone());
     let (part, decided) = if wish.exchanges() {
         let (new_parent, new_name) = (wish.request.parent, wish.request.name.clone());
-        let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
+        let same_directory = wish.same_directory;
+        let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who, same_directory });
         (part, DecidedPart::MoveLink(wish.new_link(), wish.old_link()))
     } else {
         let directory = wish.target_is_directory();
@@ -294,7 +329,7 @@ fn prepare_target(
     };
     let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
     check_stated(inode, wish.target.as_ref().map(|target| target.target.kind), &prepared)?;
-    Ok((inode, operation, decided))
+    Ok(((inode, operation, decided), prepared.map))
 }
 
 /// A name that says something else than the MDT of its inode is damaged.
@@ -315,9 +350,13 @@ fn prepare_name(txn: &mut Transaction<'_>, wish: &Wish<'_>, parts: &mut Parts) -
         exchange: wish.exchanges(),
         era: mdt_era,
         who: wish.who.clone(),
+        same_directory: wish.same_directory,
     };
     let (operation, prepared) = txn.prepared(parent.mdt(), Part::MoveName(part))?;
-    let Prepared { inode, kind, undurable, parent: directory, .. } = prepared;
+    let Prepared { inode, kind, undurable, parent: directory, map, .. } = prepared;
+    if wish.same_directory && (wish.to_master.is_none() || map.map(|map| map.master) != wish.to_master) {
+        return Err(FsError::Invalid);
+    }
     let directory = directory.filter(|directory| directory.inode == parent).ok_or(FsError::Invalid)?;
     let kind = kind_here(txn, inode, kind)?;
     let exchanged = target.filter(|_| wish.exchanges());
@@ -342,7 +381,8 @@ fn prepare_moved(
         return check_moved(txn, wish, &inode, moved);
     }
     let (inode, parent, who) = (moved.inode, moved.parent, wish.who.clone());
-    let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who });
+    let same_directory = wish.same_directory;
+    let part = Part::MoveLink(MoveLink { inode, parent, name, new_parent, new_name, who, same_directory });
     let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
     check_stated(inode, Some(moved.kind), &prepared)?;
     parts.push((inode, operation, DecidedPart::MoveLink(wish.old_link(), wish.new_link())));

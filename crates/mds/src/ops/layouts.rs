@@ -30,6 +30,7 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
         layout: inode.layout().cloned(),
         own_default: own_default(&inode).cloned(),
         effective_default,
+        map: inode.map(),
     }))
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> F
         txn.put_inode(&inode);
     }
     let layout = inode.layout().cloned();
-    Ok(MdtReply::Layout(LayoutInfo { layout, own_default: None, effective_default: None }))
+    Ok(MdtReply::Layout(LayoutInfo { layout, own_default: None, effective_default: None, map: None }))
 }
 
 /// Sets or removes the default of a directory; what is in it already keeps its own.

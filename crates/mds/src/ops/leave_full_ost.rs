@@ -155,5 +155,10 @@ fn put_next(txn: &mut Transaction<'_>, inode: &mut Inode, mut layout: Layout) ->
 }
 
 fn reply(inode: &Inode) -> MdtReply {
-    MdtReply::Layout(LayoutInfo { layout: inode.layout().cloned(), own_default: None, effective_default: None })
+    MdtReply::Layout(LayoutInfo {
+        layout: inode.layout().cloned(),
+        own_default: None,
+        effective_default: None,
+        map: None,
+    })
 }

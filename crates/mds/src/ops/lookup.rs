@@ -15,6 +15,8 @@ use crate::{tables::inode::Inode, transaction::Transaction};
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
     let number = match &request.name[..] {
+        // No program sees a shard.
+        b"." if request.parent.is_shard() => return Err(FsError::Stale),
         b"." => return Ok(entry(txn, &by_number(txn, request.parent)?)),
         b".." => parent(txn, request.parent)?,
         name => {
@@ -41,7 +43,7 @@ fn parent(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<InodeNumber
     match txn.directory(directory)? {
         // Its parent may be gone too.
         directory if directory.attributes.links == 0 => Err(FsError::Stale),
-        directory => Ok(txn.parent_of(&directory)),
+        directory => txn.visible_parent(&directory),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod check;
 mod claim_locks;
 pub(crate) mod close;
 pub(crate) mod compound;
+mod copies;
 pub(crate) mod create;
 pub(crate) mod data;
 mod distant_rename;
@@ -36,16 +37,31 @@ pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
 use rpc::message::{MdtReply, MdtRequest};
-use types::{Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult, InodeNumber};
 
 use crate::transaction::Transaction;
 
 /// Runs one request whose row says [`row::Answering::Operation`].
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
+    let outcome = execute(txn, request);
+    match txn.take_striped() {
+        // MDTs know where names are.
+        Some(map) if outcome.is_err() && !matches!(request, MdtRequest::Prepare(_)) && !txn.changes_tables() => {
+            Ok(MdtReply::Striped(map))
+        }
+        _ => outcome,
+    }
+}
+
+fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
     match request {
         MdtRequest::Lookup(who, lookup) => or_absent(lookup::run(txn, who, lookup), &FsError::NotFound),
         MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
-        MdtRequest::SetAttributes(who, inode, changes) => setattr::run(txn, who, *inode, changes),
+        MdtRequest::SetAttributes(who, inode, changes) => {
+            let reply = setattr::run(txn, who, copies::changeable(*inode)?, changes)?;
+            copies::to_shards(txn, *inode, copies::Times::set_by(changes))?;
+            Ok(reply)
+        }
         MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
         MdtRequest::Create(who, create) => create::run(txn, who, create),
         MdtRequest::CreateUnnamed(who, create) => create::unnamed(txn, who, create),
@@ -66,10 +82,19 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         }
         MdtRequest::GetXattr(who, inode, name) => xattrs::get(txn, who, *inode, name),
         MdtRequest::ListXattr(who, inode) => xattrs::list(txn, who, *inode),
-        MdtRequest::SetXattr(who, set) => xattrs::set(txn, who, set),
-        MdtRequest::RemoveXattr(who, inode, name) => xattrs::remove(txn, who, *inode, name),
+        MdtRequest::SetXattr(who, set) => {
+            copies::changeable(set.inode)?;
+            with_copies(txn, set.inode, |txn| xattrs::set(txn, who, set))
+        }
+        MdtRequest::RemoveXattr(who, inode, name) => {
+            copies::changeable(*inode)?;
+            with_copies(txn, *inode, |txn| xattrs::remove(txn, who, *inode, name))
+        }
         MdtRequest::GetLayout(inode) => layouts::get(txn, *inode),
-        MdtRequest::SetDefaultLayout(who, inode, spec) => layouts::set_default(txn, who, *inode, spec.as_ref()),
+        MdtRequest::SetDefaultLayout(who, inode, spec) => {
+            copies::changeable(*inode)?;
+            with_copies(txn, *inode, |txn| layouts::set_default(txn, who, *inode, spec.as_ref()))
+        }
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),
@@ -108,6 +133,17 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
             unreachable!("answered by the handler, outside of a transaction")
         }
     }
+}
+
+/// What an operation changes of a striped directory, its shards take over.
+fn with_copies(
+    txn: &mut Transaction<'_>,
+    inode: InodeNumber,
+    operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<MdtReply>,
+) -> FsResult<MdtReply> {
+    let reply = operate(txn)?;
+    copies::to_shards(txn, inode, copies::Times::default())?;
+    Ok(reply)
 }
 
 /// With `absence`, the error for what does not exist, as a reply: locks come with replies only.

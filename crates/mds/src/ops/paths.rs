@@ -23,6 +23,13 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
     if inode.number() == InodeNumber::ROOT {
         return Ok(MdtReply::Paths(vec![Vec::new()]));
     }
+    if let Some(master) = inode.master() {
+        // It has the path of its directory.
+        return match txn.is_here(master) {
+            true => run(txn, who, master),
+            false => Ok(MdtReply::PathsBelow(vec![(master, Vec::new())])),
+        };
+    }
     let paths = paths(txn, who, &inode, PATHS_MAX)?;
     Ok(match paths.iter().all(|path| path.top == InodeNumber::ROOT) {
         true => MdtReply::Paths(paths.into_iter().map(|path| path.names).collect()),
@@ -75,7 +82,8 @@ fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Pat
             txn.require(who, &directory, permission::EXECUTE)?;
             if at != InodeNumber::ROOT {
                 let link = directory.first_link.ok_or(FsError::NotFound)?;
-                names.push(link.name);
+                // A shard has no name.
+                names.extend(Some(link.name).filter(|name| !name.is_empty()));
                 at = link.parent;
                 continue;
             }

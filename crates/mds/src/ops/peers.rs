@@ -4,15 +4,18 @@
 use lock::InodeBits;
 use rpc::message::{
     MdtReply,
-    mdt_peer::{Above, Decisions, DropLink, Join, Joined, MoveLink, MoveName, OperationId, Part, Prepare, Prepared},
+    mdt_peer::{
+        Above, CopyAttributes, Decisions, DropLink, Join, Joined, MoveLink, MoveName, OperationId, Part, Prepare,
+        Prepared,
+    },
 };
 use types::{
-    Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
+    Attributes, Credentials, Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash,
     limits::{self, PREPARED_PER_MDT_MAX},
     permission,
 };
 
-use super::rename::rename_link;
+use super::{copies, rename::rename_link};
 use crate::{
     known_size,
     peers::PeerChange,
@@ -44,6 +47,15 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             txn.change_peers(PeerChange::Hold(operation, inode));
             vec![inode]
         }
+        Part::MakeShard => {
+            let inode = txn.reserve_number().as_shard();
+            txn.change_peers(PeerChange::Hold(operation, inode));
+            vec![inode]
+        }
+        Part::CopyAttributes(part) => {
+            check_copy(txn, *part)?;
+            promise(txn, operation, Promise::Attributes, vec![part.shard])?
+        }
         Part::DropLink(part) => {
             check_drop(txn, part)?;
             promise(txn, operation, Promise::DropLink, vec![part.inode])?
@@ -74,17 +86,25 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
 /// The answer, also to a copy: what it says cannot change as long as it is prepared.
 fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResult<MdtReply> {
     let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);
-    let (mut inode, mut kind, mut parent) = (first, FileKind::Directory, None);
+    let (mut inode, mut kind, mut parent, mut parent_shard) = (first, FileKind::Directory, None, None);
     if let Part::MoveName(part) = part {
         let target = txn.entry(part.parent, &part.name)?.target;
         (inode, kind) = (target.inode, target.kind);
-        parent = txn.find_inode(part.parent)?.map(|parent| parent.attributes);
+        let directory = txn.find_inode(part.parent)?;
+        parent_shard = directory.as_ref().and_then(Inode::master);
+        parent = directory.map(|directory| directory.attributes);
     }
     let found = if txn.is_here(inode) && *part != Part::Tree { txn.find_inode(inode)? } else { None };
     kind = found.as_ref().map_or(kind, Inode::kind);
     let undurable = found.as_ref().and_then(known_size::undurable_layout).cloned();
     let start = txn.volatile.peers.start();
-    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent }))
+    let map = match (part, parent_shard) {
+        (Part::MoveName(_), master) => {
+            master.map(|master| DirectoryMap { master, hash: NameHash::default(), shards: Vec::new() })
+        }
+        _ => found.as_ref().and_then(Inode::map),
+    };
+    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent, map }))
 }
 
 /// A name says something else of what it leads to than that is.
@@ -110,6 +130,14 @@ fn check_taking(
     }
 }
 
+/// Whether a shard is one of this directory.
+fn check_copy(txn: &Transaction<'_>, part: CopyAttributes) -> FsResult<()> {
+    match txn.inode(part.shard)?.master() {
+        Some(master) if master == part.master => Ok(()),
+        _ => Err(FsError::Stale),
+    }
+}
+
 fn check_drop(txn: &Transaction<'_>, part: &DropLink) -> FsResult<()> {
     let victim = txn.inode(part.inode)?;
     check_taking(txn, &part.who, &victim, (&part.parent, &part.name))?;
@@ -124,7 +152,8 @@ fn check_drop(txn: &Transaction<'_>, part: &DropLink) -> FsResult<()> {
 fn check_move(txn: &Transaction<'_>, part: &MoveLink) -> FsResult<()> {
     let inode = txn.inode(part.inode)?;
     check_taking(txn, &part.who, &inode, (&part.parent, &part.name))?;
-    check_new_parent(txn, &part.who, &inode, part.parent.inode != part.new_parent)
+    let differs = part.parent.inode != part.new_parent && !part.same_directory;
+    check_new_parent(txn, &part.who, &inode, differs)
 }
 
 /// A directory that gets another parent is written to: its `..` changes.
@@ -153,13 +182,18 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 /// Whether a name here may end, or lead to what a name of another MDT leads to. Returns what is
 /// locked for that; nothing if nothing will change.
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
-    let (who, directory) = (&part.who, txn.searchable(&part.who, part.parent)?);
+    let (who, directory) = (&part.who, txn.enterable(&part.who, part.parent)?);
+    if directory.is_striped() {
+        // Its client does not know yet which shard has the name.
+        return Err(FsError::CrossDevice);
+    }
     let moved = txn.entry(part.parent, &part.name)?.target;
     if moved.inode == part.parent {
         return Err(Damage::Cycle(part.parent).into());
     }
     let is_target = |inode| part.target.is_some_and(|(target, _)| target == inode);
-    if is_target(part.parent) {
+    // What it replaces, or is exchanged with, would have it.
+    if is_target(part.parent) || directory.master().is_some_and(is_target) {
         return Err(if part.exchange { FsError::Invalid } else { FsError::NotEmpty });
     }
     let required = txn.require(who, &directory, permission::WRITE | permission::EXECUTE);
@@ -178,7 +212,7 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
     if txn.is_here(moved.inode) {
         let inode = txn.inode(moved.inode)?;
         check_taking(txn, who, &inode, (&directory.attributes, &part.name))?;
-        check_new_parent(txn, who, &inode, true)?;
+        check_new_parent(txn, who, &inode, !part.same_directory)?;
         let may_have_lost = part.target.is_some() && part.era.is_some_and(|era| era < txn.context.era);
         if !part.exchange && may_have_lost && inode.kind() == FileKind::Regular {
             return Err(txn.lost_changes());
@@ -192,7 +226,7 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
                 return Err(wrong_kind(target));
             }
             check_taking(txn, who, &inode, (&part.new_parent, &part.new_name))?;
-            check_new_parent(txn, who, &inode, true)?;
+            check_new_parent(txn, who, &inode, !part.same_directory)?;
             inodes.push(target);
         }
         let grows = kind == FileKind::Directory && moved.kind != FileKind::Directory;
@@ -286,6 +320,7 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
         DecidedPart::MoveLink(old, new) => move_link(txn, inode, &old, new)?,
         DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
+        DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
         DecidedPart::Tree => {}
     }
     release(txn, operation)

@@ -27,6 +27,7 @@ const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
+    txn.has_own_names(&directory)?;
     let flags = flags_of_open(txn, request)?;
     if !flags.has(open_flag::READ) {
         return Err(FsError::BadHandle);
@@ -35,7 +36,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
         return Err(FsError::Invalid);
     }
     let count = (request.entries_max as usize).min(ENTRIES_MAX);
-    let mut page = dots(txn, &directory, request.cookie, count);
+    let mut page = dots(txn, &directory, request.cookie, count)?;
     let mut complete = false;
     if page.len() < count {
         complete = names(txn, request, count, &mut page)?;
@@ -50,6 +51,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
 /// How the caller has the directory open.
 fn flags_of_open(txn: &Transaction<'_>, request: &ReadDirectory) -> FsResult<OpenFlags> {
     match request.unasked {
+        // The client has the striped directory open, which is perhaps on another MDT.
+        Some(flags) if request.inode.is_shard() => Ok(flags),
         Some(flags) if txn.volatile.may_open_unasked(txn.context.client, request.inode) => Ok(flags),
         Some(_) => Err(FsError::BadHandle),
         None => {
@@ -59,8 +62,11 @@ fn flags_of_open(txn: &Transaction<'_>, request: &ReadDirectory) -> FsResult<Ope
     }
 }
 
-fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> Vec<DirectoryEntry> {
-    let parent = txn.parent_of(directory);
+fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> FsResult<Vec<DirectoryEntry>> {
+    if directory.number().is_shard() {
+        return Ok(Vec::new());
+    }
+    let parent = txn.visible_parent(directory)?;
     let dot = |name: &[u8], inode, cookie| DirectoryEntry {
         name: name.to_vec(),
         inode,
@@ -71,7 +77,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
         version: 0,
     };
     let both = [dot(b".", directory.number(), COOKIE_SELF), dot(b"..", parent, COOKIE_PARENT)];
-    both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
+    Ok(both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect())
 }
 
 /// Inodes of names after the cookie are loaded together.

@@ -8,7 +8,7 @@ use rpc::message::{
     MdtReply,
     mdt_peer::{RemoteName, RemoteNames, RemoteNamesAfter},
 };
-use types::{Credentials, FsError, FsResult, limits};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
 
 use super::require_root;
 use crate::{
@@ -35,7 +35,10 @@ const _: () = assert!(
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNamesAfter) -> FsResult<MdtReply> {
     require_root(who)?;
     let before_links = key_of(&[0, 0]);
+    // Shards of striped directories count as names without letters: they follow those in ENTRIES.
+    let before_maps = Inode::key(InodeNumber(0));
     let table = match &after.key {
+        Some(key) if after.of_names && key.len() == before_maps.len() => INODES,
         _ if after.of_names => ENTRIES,
         Some(key) if key.len() >= before_links.len() => LINKS,
         _ => INODES,
@@ -44,9 +47,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
     let mut found = Vec::new();
     for (key, value) in &page {
         let remote = match table {
-            ENTRIES => of_entry(txn, key, value),
-            LINKS => of_link(txn, key),
-            _ => of_inode(txn, key, value),
+            ENTRIES => of_entry(txn, key, value).map(Vec::from_iter),
+            INODES if after.of_names => of_map(txn, key, value),
+            LINKS => of_link(txn, key).map(Vec::from_iter),
+            _ => of_inode(txn, key, value).map(Vec::from_iter),
         };
         match remote {
             Ok(remote) => found.extend(remote),
@@ -57,7 +61,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
     }
     let is_end = page.len() < RECORDS_MAX;
     let last = page.into_iter().next_back().map(|(key, _)| key).filter(|_| !is_end);
-    let next = last.or((table == INODES).then_some(before_links));
+    let next = last.or(match table {
+        ENTRIES => Some(before_maps),
+        INODES if !after.of_names => Some(before_links),
+        _ => None,
+    });
     Ok(MdtReply::RemoteNames(RemoteNames { found, next }))
 }
 
@@ -65,6 +73,12 @@ fn of_entry(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Option<
     let (parent, _) = EntryRecord::decode_key(key)?;
     let target = EntryRecord::decode(value)?.target.filter(|target| !txn.is_here(target.inode));
     Ok(target.map(|target| RemoteName { inode: target.inode, parent, name: target.name, kind: target.kind }))
+}
+
+fn of_map(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Vec<RemoteName>> {
+    let Some(map) = Inode::decode(inode_of_key("inode", key)?, value)?.map() else { return Ok(Vec::new()) };
+    let named = |inode| RemoteName { inode, parent: map.master, name: Vec::new(), kind: FileKind::Directory };
+    Ok(map.shards.into_iter().filter(|shard| !txn.is_here(*shard)).map(named).collect())
 }
 
 fn of_inode(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Option<RemoteName>> {

@@ -107,7 +107,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     let target_entry = txn.find_entry(request.new_parent, &request.new_name)?;
     check_mode(request, target_entry.as_ref())?;
     let is_elsewhere = |entry: &FoundEntry| !txn.is_here(entry.target.inode);
-    if is_elsewhere(&source_entry) || target_entry.as_ref().is_some_and(is_elsewhere) {
+    let is_distant = is_elsewhere(&source_entry) || target_entry.as_ref().is_some_and(is_elsewhere);
+    let replaced = target_entry.as_ref().filter(|_| request.mode != RenameMode::Exchange);
+    if is_distant || replaced.map_or(Ok(false), |entry| has_shards(txn, entry))? {
         let found = Found { from: Some((from, source_entry)), to, target: target_entry };
         return distant_rename::run(txn, who, request, found);
     }
@@ -133,6 +135,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     }
     txn.give_tree_back();
     Ok(MdtReply::Done)
+}
+
+/// Whether a name leads to a striped directory: shards of it are on other MDTs.
+fn has_shards(txn: &Transaction<'_>, entry: &FoundEntry) -> FsResult<bool> {
+    let is_directory = entry.target.kind == FileKind::Directory;
+    Ok(is_directory && txn.inode(entry.target.inode)?.is_striped())
 }
 
 /// What the mode says of the new name.

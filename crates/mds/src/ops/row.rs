@@ -215,7 +215,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::MakeDirectory(..) => row(C::Mkdir),
         R::Prepare(prepare) => {
-            let lasts = !matches!(prepare.part, Part::MakeDirectory);
+            let lasts = !matches!(prepare.part, Part::MakeDirectory | Part::MakeShard);
             MdtRow { durable: lasts, ..row(C::Session) }
         }
         R::Abort(_) => row(C::Session).served_by(RECOVERY_SERVICE),

@@ -40,10 +40,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
         }
         directory.attributes.links = directory.attributes.links.saturating_sub(1);
     }
+    let shards = victim.map().map(|map| txn.promise_shards(map)).transpose()?;
     txn.remove_entry(request.parent, &found)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
     txn.drop_link(&mut victim, &Link { parent: request.parent, name: request.name.clone() })?;
+    shards.map_or(Ok(()), |shards| txn.end_shards(shards))?;
     Ok(MdtReply::Done)
 }
 
@@ -65,7 +67,9 @@ fn remove_elsewhere(
     }
     let (inode, name, parent) = (found.target.inode, request.name.clone(), directory.attributes);
     let part = DropLink { inode, parent, name: name.clone(), directory: request.directory, who: who.clone() };
-    let (operation, _) = txn.prepared(inode.mdt(), Part::DropLink(part))?;
+    let (operation, prepared) = txn.prepared(inode.mdt(), Part::DropLink(part))?;
+    let map = prepared.map.filter(|map| map.master == inode);
+    let shards = map.map(|map| txn.promise_shards(map)).transpose()?;
     directory.attributes.links = parent.links.saturating_sub(u32::from(request.directory));
     txn.release_space();
     txn.remove_entry(request.parent, found)?;
@@ -73,6 +77,7 @@ fn remove_elsewhere(
     txn.put_inode(&directory);
     let part = DecidedPart::DropLink(Link { parent: request.parent, name });
     txn.decide(inode.mdt(), Decision { operation, inode, part });
+    shards.map_or(Ok(()), |shards| txn.end_shards(shards))?;
     Ok(MdtReply::Done)
 }
 

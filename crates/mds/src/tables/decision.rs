@@ -5,9 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree |
+//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
-//! | 20 | 8 | inode; of 5: the directory; of 6: the root |
+//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7: the shard |
 //! | 28 | .. | by kind |
 //!
 //! Make a directory:
@@ -45,6 +45,14 @@
 //! | 8, 1 | inode and kind to which the name leads now; nothing if it is gone |
 //!
 //! The tree: nothing.
+//!
+//! Copy attributes to a shard:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | bits of times that are copied, too: 1 access, 2 change of contents |
+//! | 4+n | value of INODES of the striped directory |
+//! | per attribute: 2+n, 4+n | name and value of an access list, to the end |
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
@@ -65,6 +73,9 @@ const MOVE_LINK: u8 = 3;
 const ADD_LINK: u8 = 4;
 const MOVE_NAME: u8 = 5;
 const TREE: u8 = 6;
+const COPY_ATTRIBUTES: u8 = 7;
+const TIME_ACCESS: u8 = 1;
+const TIME_CONTENTS: u8 = 2;
 
 /// A decision of one MDT, as far as it concerns another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +111,21 @@ pub enum DecidedPart {
     MoveName(MovedName),
     /// Another directory may get another parent.
     Tree,
+    /// The shard has these attributes of its directory.
+    CopyAttributes(CopiedAttributes),
+}
+
+/// What a shard takes over from its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedAttributes {
+    /// The time of the last access, too.
+    pub atime: bool,
+    /// The time of the last change of the contents, too.
+    pub mtime: bool,
+    /// Value of INODES of the directory.
+    pub record: Vec<u8>,
+    /// Its access lists.
+    pub xattrs: Xattrs,
 }
 
 /// A name that has ended, or leads elsewhere.
@@ -171,6 +197,22 @@ fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)
     Ok((InodeNumber(reader.u64()?), kind_of(reader.u8()?)?))
 }
 
+fn write_inode(writer: &mut RecordWriter, record: &[u8], xattrs: &Xattrs) {
+    writer.u32(record.len() as u32).rest(record);
+    for (name, value) in xattrs {
+        writer.short_bytes(name).u32(value.len() as u32).rest(value);
+    }
+}
+
+fn read_inode_value(reader: &mut RecordReader<'_>) -> Result<(Vec<u8>, Xattrs), DecodeError> {
+    let record = long_bytes(reader)?.to_vec();
+    let mut xattrs = Vec::new();
+    while !reader.is_empty() {
+        xattrs.push((reader.short_bytes()?.to_vec(), long_bytes(reader)?.to_vec()));
+    }
+    Ok((record, xattrs))
+}
+
 impl Decision {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
@@ -182,15 +224,18 @@ impl Decision {
             DecidedPart::AddLink(_) => ADD_LINK,
             DecidedPart::MoveName(_) => MOVE_NAME,
             DecidedPart::Tree => TREE,
+            DecidedPart::CopyAttributes(_) => COPY_ATTRIBUTES,
         };
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
         match part {
             DecidedPart::Make { record, xattrs } => {
-                writer.u32(record.len() as u32).rest(record);
-                for (name, value) in xattrs {
-                    writer.short_bytes(name).u32(value.len() as u32).rest(value);
-                }
+                write_inode(&mut writer, record, xattrs);
+            }
+            DecidedPart::CopyAttributes(CopiedAttributes { atime, mtime, record, xattrs }) => {
+                let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+                writer.u8(bit(*atime, TIME_ACCESS) | bit(*mtime, TIME_CONTENTS));
+                write_inode(&mut writer, record, xattrs);
             }
             DecidedPart::DropLink(name) | DecidedPart::AddLink(name) => write_link(&mut writer, name),
             DecidedPart::MoveLink(old, new) => {
@@ -212,12 +257,17 @@ impl Decision {
         let inode = InodeNumber(reader.u64()?);
         let part = match kind {
             MAKE_DIRECTORY => {
-                let record = long_bytes(&mut reader)?.to_vec();
-                let mut xattrs = Vec::new();
-                while !reader.is_empty() {
-                    xattrs.push((reader.short_bytes()?.to_vec(), long_bytes(&mut reader)?.to_vec()));
-                }
+                let (record, xattrs) = read_inode_value(&mut reader)?;
                 DecidedPart::Make { record, xattrs }
+            }
+            COPY_ATTRIBUTES => {
+                let times = reader.u8()?;
+                if times & !(TIME_ACCESS | TIME_CONTENTS) != 0 {
+                    return Err(reader.invalid("unknown times").into());
+                }
+                let (record, xattrs) = read_inode_value(&mut reader)?;
+                let (atime, mtime) = (times & TIME_ACCESS != 0, times & TIME_CONTENTS != 0);
+                DecidedPart::CopyAttributes(CopiedAttributes { atime, mtime, record, xattrs })
             }
             DROP_LINK => DecidedPart::DropLink(read_link(&mut reader)?),
             MOVE_LINK => DecidedPart::MoveLink(read_link(&mut reader)?, read_link(&mut reader)?),
@@ -242,7 +292,9 @@ mod tests {
         assert!(decode_key(&key[..9]).is_err());
         let operation = OperationId { coordinator: MdtIndex(2), start: 1 << 40, number: 3 };
         let xattrs = vec![(b"system.a".to_vec(), vec![1; 300]), (b"system.b".to_vec(), Vec::new())];
-        let make = DecidedPart::Make { record: vec![3, 2, 1], xattrs };
+        let make = DecidedPart::Make { record: vec![3, 2, 1], xattrs: xattrs.clone() };
+        let copied = CopiedAttributes { atime: true, mtime: false, record: vec![3, 2, 1], xattrs };
+        let copy = DecidedPart::CopyAttributes(copied);
         let link = |name: &[u8]| Link { parent: InodeNumber(1), name: name.to_vec() };
         let moved = |target| {
             let (inode, kind) = (InodeNumber(9), FileKind::Regular);
@@ -251,7 +303,7 @@ mod tests {
         let links = [DecidedPart::DropLink(link(b"name")), DecidedPart::AddLink(link(b"name"))];
         let names = [moved(None), moved(Some((InodeNumber(7), FileKind::Directory)))];
         let rename = DecidedPart::MoveLink(link(b"old"), link(b"new"));
-        for part in [make, rename].into_iter().chain(links).chain(names) {
+        for part in [make, copy, rename].into_iter().chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
@@ -260,7 +312,7 @@ mod tests {
         }
         let tree = Decision { operation, inode: InodeNumber::ROOT, part: DecidedPart::Tree };
         assert_eq!(Decision::decode(&tree.encode()), Ok(tree));
-        let mut unknown = vec![1, 7];
+        let mut unknown = vec![1, 8];
         unknown.extend([0; 26]);
         assert!(Decision::decode(&unknown).is_err());
     }

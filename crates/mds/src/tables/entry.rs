@@ -13,11 +13,15 @@
 //! of `.` and `..`. The number separates names with equal hashes. Number 0 always exists while a
 //! higher one does (flag 2 if its own name is gone), so that a look-up of a missing name is one
 //! read.
+//!
+//! In a shard of a striped directory the hash has 46 bits, so that the index of the shard has room
+//! above it in a cookie: `index << 53 | position`.
 
 use rpc::message::mdt::COOKIE_PARENT;
 use types::{
     Damage, FileKind, FsResult, InodeNumber,
     record::{RecordReader, RecordWriter},
+    striping::SHARD_INDEX_BITS,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -38,9 +42,17 @@ const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position is a
 pub struct Position(pub u64);
 
 impl Position {
-    /// The first position of a name.
+    /// The first position of a name in a directory that is no shard.
     pub fn of(name: &[u8]) -> Self {
         Self((xxh3_64(name) >> 8).max(1) << NUMBER_BITS)
+    }
+
+    /// The first position of a name in this directory.
+    pub fn of_name_in(directory: InodeNumber, name: &[u8]) -> Self {
+        match directory.is_shard() {
+            true => Self((xxh3_64(name) >> (8 + SHARD_INDEX_BITS)).max(1) << NUMBER_BITS),
+            false => Self::of(name),
+        }
     }
 
     /// The position with the same hash and this number.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 1 | version = 3 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
-//! | 2 | 2 | flags: 1 size known, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited |
+//! | 2 | 2 | flags: 1 size known, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited, 512 striped directory, 1024 shard of one |
 //! | 4 | 24 | mode, links, uid, gid, device, project id (4 each) |
 //! | 28 | 8 | version of the inode: 1 when it was made, one more with each batch that changes it |
 //! | 36 | 16 | size, blocks (8 each) |
@@ -13,21 +13,26 @@
 //! | 120 | 8 | directory of the first link; 0: no link |
 //! | 128 | 2+n | name of the first link |
 //! | .. | 12 | if changes are counted: changes of objects accounted for (8), changes of the record since they were (4); else 0 |
-//! | .. | 8 | directory: version of its map to shards; 0, as today: it is not striped |
+//! | .. | 8 | directory: version of its map to shards; 0: it is not striped |
+//! | .. | 3+8n | striped directory: hash (1, as Lustre numbers them), count of its shards (2), the shards (8 each) |
+//! | .. | 5 | shard: hash (1), its index (2), count of all shards (2) |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
 //!
 //! A batch changes an inode if it changes its record, names in it, its names or its extended
 //! attributes (module `transaction::versions`).
+//!
+//! A shard has its directory as the directory of its first link, and an empty name there.
 //!
 //! Layouts and default layouts: module [`super::layout`].
 
 use layout::{Layout, LayoutSpec, Location};
 use rpc::message::mdt::Entry;
 use types::{
-    Accounted, Attributes, FileKind, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp,
+    Accounted, Attributes, DirectoryMap, FileKind, FsResult, InodeNumber, NameHash, ObjectId, OstIndex, ShardPlace,
+    Timestamp,
     attributes::file_flag,
     limits,
-    record::{RecordReader, RecordWriter},
+    record::{DecodeError, RecordReader, RecordWriter},
 };
 
 use super::{
@@ -47,6 +52,8 @@ const FLAG_COUNTED: u16 = 32;
 const FLAG_IMMUTABLE: u16 = 64;
 const FLAG_APPEND_ONLY: u16 = 128;
 const FLAG_PROJECT_INHERIT: u16 = 256;
+const FLAG_STRIPED: u16 = 512;
+const FLAG_SHARD: u16 = 1024;
 /// Flags of files, as they are stored.
 const FILE_FLAGS: [(u16, u32); 3] = [
     (FLAG_IMMUTABLE, file_flag::IMMUTABLE),
@@ -57,7 +64,7 @@ const FILE_FLAGS: [(u16, u32); 3] = [
 const EPOCH_MAX: u64 = 1 << 62;
 /// Counting up from it never overflows.
 const VERSION_MAX: u64 = 1 << 62;
-const FLAGS_ALL: u16 = 511;
+const FLAGS_ALL: u16 = 2047;
 
 /// A name of an inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +88,18 @@ pub enum InodeData {
     Special,
 }
 
+/// Where the names of a directory are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Striping {
+    /// In the directory.
+    #[default]
+    None,
+    /// In these shards.
+    Over(NameHash, Vec<InodeNumber>),
+    /// It is a shard, and has those of another directory that belong here.
+    Shard(ShardPlace),
+}
+
 /// A record of INODES.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
@@ -92,8 +111,10 @@ pub struct Inode {
     pub size_known: bool,
     /// Write epoch ([`crate::known_size`]).
     pub epoch: u64,
-    /// Version of a directory's map to shards: 0, since none is striped yet.
+    /// Version of a directory's map to shards; 0: it is not striped.
     pub map_version: u64,
+    /// Of a directory.
+    pub striping: Striping,
     /// Changes of objects that `attributes.mtime` accounts for.
     pub accounted: Accounted,
     /// XATTRS holds an access list.
@@ -150,6 +171,29 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
+    }
+
+    /// The map of a striped directory.
+    pub fn map(&self) -> Option<DirectoryMap> {
+        match &self.striping {
+            Striping::Over(hash, shards) => {
+                Some(DirectoryMap { master: self.number(), hash: *hash, shards: shards.clone() })
+            }
+            Striping::None | Striping::Shard(_) => None,
+        }
+    }
+
+    /// Whether it is a striped directory.
+    pub fn is_striped(&self) -> bool {
+        matches!(self.striping, Striping::Over(..))
+    }
+
+    /// The striped directory of which this is a shard.
+    pub fn master(&self) -> Option<InodeNumber> {
+        match &self.striping {
+            Striping::Shard(_) => self.first_link.as_ref().map(|link| link.parent),
+            Striping::None | Striping::Over(..) => None,
+        }
     }
 
     /// The layout of a regular file.
@@ -268,6 +312,7 @@ impl Inode {
             InodeData::Regular(layout) => encode_layout(&mut writer, layout),
             InodeData::Directory(spec) => {
                 writer.u64(self.map_version);
+                write_striping(&mut writer, &self.striping);
                 encode_spec(&mut writer, spec.as_ref());
             }
             InodeData::Symlink(target) => {
@@ -290,6 +335,8 @@ impl Inode {
             | bit(self.xattrs, FLAG_XATTRS)
             | bit(self.not_linkable, FLAG_NOT_LINKABLE)
             | bit(self.is_counted(), FLAG_COUNTED)
+            | bit(self.is_striped(), FLAG_STRIPED)
+            | bit(matches!(self.striping, Striping::Shard(_)), FLAG_SHARD)
             | FILE_FLAGS.iter().fold(0, |set, &(stored, flag)| set | bit(self.attributes.flags & flag != 0, stored))
     }
 
@@ -323,6 +370,10 @@ impl Inode {
         let (changes, records) = if counted { (reader.u64()?, reader.u32()?) } else { (0, 0) };
         let of_file = FILE_FLAGS.iter().filter(|(stored, _)| flags & stored != 0).fold(0, |set, (_, flag)| set | flag);
         let map_version = if kind == FileKind::Directory { reader.u64()? } else { 0 };
+        let striping = read_striping(&mut reader, (inode, kind), flags)?;
+        if matches!(striping, Striping::Over(..)) != (map_version > 0) {
+            return Err(reader.invalid("a map without a version, or a version without a map").into());
+        }
         let data = match kind {
             FileKind::Regular => InodeData::Regular(decode_layout(&mut reader)?),
             FileKind::Directory => InodeData::Directory(decode_spec(&mut reader)?),
@@ -353,6 +404,7 @@ impl Inode {
             size_known: flags & FLAG_SIZE_KNOWN != 0,
             epoch,
             map_version,
+            striping,
             accounted: Accounted { time, changes, records },
             access_list: flags & FLAG_ACCESS_LIST != 0,
             default_list: flags & FLAG_DEFAULT_LIST != 0,
@@ -362,6 +414,47 @@ impl Inode {
             data,
         })
     }
+}
+
+fn write_striping(writer: &mut RecordWriter, striping: &Striping) {
+    match striping {
+        Striping::None => {}
+        Striping::Over(hash, shards) => {
+            writer.u8(hash.number()).u16(shards.len() as u16);
+            for shard in shards {
+                writer.u64(shard.0);
+            }
+        }
+        Striping::Shard(ShardPlace { hash, index, count }) => {
+            writer.u8(hash.number()).u16(*index).u16(*count);
+        }
+    }
+}
+
+fn read_striping(
+    reader: &mut RecordReader<'_>,
+    (inode, kind): (InodeNumber, FileKind),
+    flags: u16,
+) -> Result<Striping, DecodeError> {
+    let (is_striped, is_shard) = (flags & FLAG_STRIPED != 0, flags & FLAG_SHARD != 0);
+    if is_shard != inode.is_shard() || (is_striped || is_shard) && kind != FileKind::Directory {
+        return Err(reader.invalid("only a directory is striped or a shard, and shards have numbers of their own"));
+    }
+    if !is_striped && !is_shard {
+        return Ok(Striping::None);
+    }
+    let hash = NameHash::of_number(reader.u8()?).ok_or_else(|| reader.out_of_range("hash of names"))?;
+    if is_shard {
+        let (index, count) = (reader.u16()?, reader.u16()?);
+        return match index < count {
+            true => Ok(Striping::Shard(ShardPlace { hash, index, count })),
+            false => Err(reader.out_of_range("index of a shard")),
+        };
+    }
+    let count = reader.u16()?;
+    let shards = (0..count).map(|_| reader.u64().map(InodeNumber)).collect::<Result<Vec<_>, _>>()?;
+    let map = DirectoryMap { master: inode, hash, shards };
+    if map.is_possible() { Ok(Striping::Over(hash, map.shards)) } else { Err(reader.invalid("impossible shards")) }
 }
 
 #[cfg(test)]
@@ -410,6 +503,7 @@ pub(crate) mod tests {
             default_list: false,
             xattrs: true,
             not_linkable: false,
+            striping: Striping::None,
             first_link: Some(Link { parent: InodeNumber::ROOT, name: b"name \xff".to_vec() }),
             data,
         }

@@ -4,7 +4,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here |
+//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard |
 //! | 2 | 8 | inode; with 4: the directory |
 //! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT |
 
@@ -20,6 +20,7 @@ const DROP_LINK: u8 = 1;
 const MOVE_LINK: u8 = 2;
 const ADD_LINK: u8 = 3;
 const MOVE_NAME: u8 = 4;
+const ATTRIBUTES: u8 = 5;
 
 /// What is promised of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Promise {
     AddLink,
     /// A name in this directory can end or lead elsewhere; further inodes get other names with it.
     MoveName,
+    /// It can get other attributes.
+    Attributes,
 }
 
 /// The key.
@@ -57,6 +60,7 @@ pub fn encode(promise: Promise, inodes: &[InodeNumber]) -> Vec<u8> {
         Promise::MoveLink => MOVE_LINK,
         Promise::AddLink => ADD_LINK,
         Promise::MoveName => MOVE_NAME,
+        Promise::Attributes => ATTRIBUTES,
     };
     let mut writer = RecordWriter::new(VERSION);
     writer.u8(kind);
@@ -74,6 +78,7 @@ pub fn decode(value: &[u8]) -> FsResult<(Promise, Vec<InodeNumber>)> {
         MOVE_LINK => Promise::MoveLink,
         ADD_LINK => Promise::AddLink,
         MOVE_NAME => Promise::MoveName,
+        ATTRIBUTES => Promise::Attributes,
         _ => return Err(reader.invalid("unknown kind of part").into()),
     };
     let mut inodes = vec![InodeNumber(reader.u64()?)];
@@ -94,12 +99,13 @@ mod tests {
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
         let inodes = [InodeNumber(1 << 50), InodeNumber(7)];
-        for promise in [Promise::DropLink, Promise::MoveLink, Promise::AddLink, Promise::MoveName] {
+        for promise in [Promise::DropLink, Promise::MoveLink, Promise::AddLink, Promise::MoveName, Promise::Attributes]
+        {
             assert_eq!(decode(&encode(promise, &inodes[..1])), Ok((promise, inodes[..1].to_vec())));
         }
         assert_eq!(decode(&encode(Promise::MoveName, &inodes)), Ok((Promise::MoveName, inodes.to_vec())));
         assert!(decode(&encode(Promise::DropLink, &inodes)).is_err());
-        assert!(decode(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(decode(&[1, 6, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

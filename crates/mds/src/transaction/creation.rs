@@ -16,7 +16,7 @@ use crate::{
     known_size,
     tables::{
         decision::Xattrs,
-        inode::{Inode, InodeData, Link},
+        inode::{Inode, InodeData, Link, Striping},
     },
 };
 
@@ -188,6 +188,7 @@ impl Transaction<'_> {
             size_known: true,
             epoch: known_size::first_epoch(self.context.era),
             map_version: 0,
+            striping: Striping::None,
             accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,
             default_list: false,

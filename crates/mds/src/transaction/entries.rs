@@ -36,7 +36,7 @@ impl Transaction<'_> {
     /// Looks a name up.
     pub fn find_entry(&self, directory: InodeNumber, name: &[u8]) -> FsResult<Option<FoundEntry>> {
         check_name(name)?;
-        self.find_entry_at(directory, Position::of(name), name)
+        self.find_entry_at(directory, Position::of_name_in(directory, name), name)
     }
 
     /// A name that must exist.
@@ -76,7 +76,8 @@ impl Transaction<'_> {
 
     /// Adds a name that does not exist yet.
     pub fn insert_entry(&mut self, directory: InodeNumber, target: NamedInode) -> FsResult<()> {
-        self.insert_entry_at(directory, Position::of(&target.name), target)
+        self.check_place(directory, &target.name)?;
+        self.insert_entry_at(directory, Position::of_name_in(directory, &target.name), target)
     }
 
     fn insert_entry_at(&mut self, directory: InodeNumber, first: Position, target: NamedInode) -> FsResult<()> {

@@ -61,6 +61,13 @@ impl Transaction<'_> {
 
     /// A directory that `who` may search: every look-up of a name goes through here.
     pub fn searchable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
+        let directory = self.enterable(who, number)?;
+        self.has_own_names(&directory)?;
+        Ok(directory)
+    }
+
+    /// The same, whether it has names of its own or is striped.
+    pub fn enterable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
         let directory = self.directory(number)?;
         self.require(who, &directory, permission::EXECUTE)?;
         Ok(directory)

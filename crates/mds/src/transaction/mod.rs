@@ -17,11 +17,12 @@ pub(crate) mod inodes;
 mod layouts;
 pub(crate) mod peers;
 pub(crate) mod savepoint;
+pub(crate) mod striping;
 mod tracked;
 pub(crate) mod versions;
 pub(crate) mod xattrs;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use bytes::Bytes;
 use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
@@ -32,7 +33,7 @@ use rpc::{
     stored_reply,
 };
 use rt::Instant;
-use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
+use types::{ClientId, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
 use peers::{Need, OfOthers};
 use tracked::Tracked;
@@ -109,6 +110,8 @@ pub(crate) struct Transaction<'n> {
     needs: Option<Need>,
     /// It came to what waits for other MDTs.
     awaits_peer: Cell<Option<MdtIndex>>,
+    /// It came to a directory that has its names in these shards.
+    striped: RefCell<Option<DirectoryMap>>,
 }
 
 /// What a successful operation wants to be changed.
@@ -217,6 +220,7 @@ impl<'n> Transaction<'n> {
             tree: None,
             needs: None,
             awaits_peer: Cell::new(None),
+            striped: RefCell::new(None),
         }
     }
 

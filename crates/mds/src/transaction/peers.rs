@@ -168,7 +168,9 @@ impl Transaction<'_> {
                     None => return Ok(Ancestry::NotAbove),
                 },
                 None => {
-                    return match peers.may_come_from(self.mdt) {
+                    // A number that is held is that of a directory to be made: what is above it is
+                    // decided with it.
+                    return match peers.locked_by(at).or(peers.may_come_from(self.mdt)) {
                         Some(mdt) => self.wait_for_peer(mdt),
                         None => Ok(Ancestry::NotAbove),
                     };

@@ -356,7 +356,8 @@ impl Fixture {
     ) -> FsResult<()> {
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
         let source_data = SourceData::AsIs;
-        let rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None };
+        let rename =
+            Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None, same_directory: false };
         done(self.call(ALICE, MdtRequest::Rename(who.clone(), rename)).await?)
     }
 

@@ -19,7 +19,7 @@ use rt::{
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use tokio::task::JoinSet;
-use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
+use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, Stripes};
 
 use super::{
     absent_osts, create_request, created, entry,
@@ -266,7 +266,10 @@ impl Node {
 
 pub fn make_directory(parent: InodeNumber, name: &str, mdt: u16) -> MdtRequest {
     let (name, mdt) = (name.as_bytes().to_vec(), MdtIndex(mdt));
-    MdtRequest::MakeDirectory(root(), MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt })
+    MdtRequest::MakeDirectory(
+        root(),
+        MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt, stripes: Stripes::default() },
+    )
 }
 
 pub fn rename(
@@ -276,7 +279,10 @@ pub fn rename(
 ) -> MdtRequest {
     let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
     let source_data = SourceData::AsIs;
-    MdtRequest::Rename(root(), Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None })
+    MdtRequest::Rename(
+        root(),
+        Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None, same_directory: false },
+    )
 }
 
 pub fn remove(parent: InodeNumber, name: &str, directory: bool) -> MdtRequest {

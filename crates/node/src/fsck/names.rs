@@ -79,6 +79,11 @@ pub(super) async fn check(targets: &Targets, clock: &dyn Clock) -> FsResult<Vec<
 fn finding(is_name: bool, RemoteName { inode, parent, name, .. }: &RemoteName) -> Finding {
     let name = String::from_utf8_lossy(name);
     let problem = match is_name {
+        true if inode.is_shard() => format!(
+            "directory {parent} has this shard on {}, where it does not exist or is another directory's: names in it are lost",
+            inode.mdt()
+        ),
+        false if inode.is_shard() => format!("a shard that directory {parent} on {} does not know", parent.mdt()),
         true => format!(
             "name '{name}' in directory {parent} refers to an inode on {} that does not have this name",
             inode.mdt()

@@ -5,9 +5,9 @@ use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, ClientId, Credentials, Damage, DeviceId, FileKind, Generation, InodeNumber, LockHandle, MdtIndex,
-    NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp,
-    TooMany,
+    Attributes, ClientId, Credentials, Damage, DeviceId, DirectoryMap, FileKind, Generation, InodeNumber, LockHandle,
+    MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime,
+    SpaceUsage, Stripes, Timestamp, TooMany,
 };
 
 use super::*;
@@ -156,6 +156,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 mode: RenameMode::Exchange,
                 source_data: SourceData::Synced(INODE),
                 mdt_era: Some(3),
+                same_directory: true,
             },
         ),
         R::Link(root(), Link { inode: INODE, parent: INODE, name: name() }),
@@ -227,7 +228,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::NoteAccesses(vec![Access { inode: INODE, lock: LockHandle(u64::MAX), time: TIME }; 2]),
         R::MakeDirectory(
             root(),
-            MakeDirectory { parent: INODE, name: name(), mode: 0o777, umask: 0o22, mdt: MdtIndex(300) },
+            MakeDirectory {
+                parent: INODE,
+                name: name(),
+                mode: 0o777,
+                umask: 0o22,
+                mdt: MdtIndex(300),
+                stripes: stripes(),
+            },
         ),
         R::Prepare(Prepare { operation: operation(), part: Part::DropLink(removal()) }),
         R::Abort(operation()),
@@ -260,14 +268,25 @@ fn parts() -> Vec<Part> {
         exchange: true,
         era: Some(3),
         who: who.clone(),
+        same_directory: true,
     };
     vec![
         Part::MakeDirectory,
         Part::DropLink(removal()),
-        Part::MoveLink(MoveLink { inode, parent, name: name.clone(), new_parent: INODE, new_name, who }),
+        Part::MoveLink(MoveLink {
+            inode,
+            parent,
+            name: name.clone(),
+            new_parent: INODE,
+            new_name,
+            who,
+            same_directory: true,
+        }),
         Part::AddLink(AddLink { inode, parent: INODE, name }),
         Part::MoveName(of_name),
         Part::Tree,
+        Part::MakeShard,
+        Part::CopyAttributes(CopyAttributes { shard: INODE, master: InodeNumber(9) }),
     ]
 }
 
@@ -399,7 +418,8 @@ fn mdt_replies() -> Vec<MdtReply> {
         locks: vec![(LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))],
         version: 300,
     };
-    let info = LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None };
+    let info =
+        LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None, map: Some(map()) };
     vec![
         R::Done,
         R::Entry(entry()),
@@ -435,11 +455,21 @@ fn mdt_replies() -> Vec<MdtReply> {
             kind: FileKind::Regular,
             undurable: Some(layout()),
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
+            map: Some(map()),
         }),
         R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
         R::Ancestry(Ancestry::GoesOn(INODE)),
+        R::Striped(map()),
     ]
+}
+
+fn map() -> DirectoryMap {
+    DirectoryMap { master: INODE, hash: NameHash::Crush, shards: vec![INODE.as_shard(), InodeNumber(9).as_shard()] }
+}
+
+fn stripes() -> Stripes {
+    Stripes { hash: NameHash::AllCharacters, mdts: vec![MdtIndex(300), MdtIndex(0)] }
 }
 
 fn remote_name() -> RemoteName {
@@ -760,8 +790,16 @@ fn a_rename_of_an_old_client_is_carried_out_at_once() {
     let (parent, name, mode) = (INODE, vec![1], RenameMode::Replace);
     let old = OldRename { parent, name: name.clone(), new_parent: parent, new_name: name.clone(), mode };
     let source_data = SourceData::AsIs;
-    let new =
-        Rename { parent, name: name.clone(), new_parent: parent, new_name: name, mode, source_data, mdt_era: None };
+    let new = Rename {
+        parent,
+        name: name.clone(),
+        new_parent: parent,
+        new_name: name,
+        mode,
+        source_data,
+        mdt_era: None,
+        same_directory: false,
+    };
     assert_eq!(decode::<Rename>(&encode(&old).unwrap()), Ok(new.clone()));
     let new = Rename { source_data: SourceData::SyncIfAsked, ..new };
     assert_eq!(decode::<OldRename>(&encode(&new).unwrap()), Ok(old), "an old MDT does as it always did");

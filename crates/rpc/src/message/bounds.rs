@@ -12,7 +12,7 @@ use types::{
         ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX, EXCLUSIVES_PER_CLIENT_MAX,
         FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX,
         JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX,
-        PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
+        PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, SHARDS_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
@@ -80,10 +80,14 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::ChangeLayout(who, ..)
         | R::DropPrivileges(who, _)
         | R::DataVersion(who, _)
-        | R::MakeDirectory(who, _)
         | R::RemoteNames(who, _) => check_groups(who),
+        R::MakeDirectory(who, make) => {
+            check_groups(who)?;
+            within("stripes", make.stripes.mdts.len(), SHARDS_MAX)?;
+            if make.stripes.is_possible() { Ok(()) } else { Err(FsError::Invalid) }
+        }
         R::Prepare(prepare) => match &prepare.part {
-            Part::MakeDirectory | Part::AddLink(_) | Part::Tree => Ok(()),
+            Part::MakeDirectory | Part::MakeShard | Part::AddLink(_) | Part::CopyAttributes(_) | Part::Tree => Ok(()),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),
             Part::MoveName(part) => check_groups(&part.who),

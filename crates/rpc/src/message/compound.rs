@@ -418,6 +418,7 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Joined(_)
             | MdtReply::RemoteNames(_)
             | MdtReply::Ancestry(_)
+            | MdtReply::Striped(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
             | MdtReply::Queued

@@ -7,7 +7,7 @@
 
 use layout::{Layout, LayoutSpec};
 use serde::{Deserialize, Serialize};
-use types::{FsError, InodeNumber, MdtIndex, SpaceUsage};
+use types::{DirectoryMap, FsError, InodeNumber, MdtIndex, SpaceUsage, Stripes};
 
 use super::{
     mdt::LayoutChange,
@@ -101,6 +101,9 @@ pub enum ControlRequest {
         umask: u32,
         /// Where; `None`: on that of the open directory.
         mdt: Option<MdtIndex>,
+        /// The MDTs over which its names are spread; none: it is not striped.
+        #[serde(default)]
+        stripes: Stripes,
     },
     /// Where the data of an object of the open file are (`lfs fiemap`). -> Extents
     Extents {
@@ -174,6 +177,9 @@ pub enum ControlReply {
         own_default: Option<LayoutSpec>,
         /// What new files in the directory get.
         effective_default: Option<LayoutSpec>,
+        /// Of a striped directory: where its names are.
+        #[serde(default)]
+        map: Option<DirectoryMap>,
     },
     /// An inode number.
     Inode(InodeNumber),

@@ -5,8 +5,8 @@ use lock::InodeBits;
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange, WaitTicket};
 use serde::{Deserialize, Serialize};
 use types::{
-    Accounted, Attributes, Credentials, DataChanges, DataTimes, FileKind, Generation, InodeNumber, LockHandle,
-    NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
+    Accounted, Attributes, Credentials, DataChanges, DataTimes, DirectoryMap, FileKind, Generation, InodeNumber,
+    LockHandle, NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
 
 use super::{
@@ -469,6 +469,9 @@ pub struct Rename {
     /// later one, data of the source on this MDT may be lost, and it replaces no file.
     #[serde(default)]
     pub mdt_era: Option<u64>,
+    /// Both directories are shards of one, which programs see: what is renamed keeps its parent.
+    #[serde(default)]
+    pub same_directory: bool,
 }
 
 /// The objects of this file must be durable before it replaces another one: nothing has been
@@ -574,6 +577,9 @@ pub struct LayoutInfo {
     /// Of a directory: the layout of a new file in it, after inheritance and the file system's
     /// default.
     pub effective_default: Option<LayoutSpec>,
+    /// Of a striped directory: where its names are.
+    #[serde(default)]
+    pub map: Option<DirectoryMap>,
 }
 
 /// Give the components in a range their objects, so that it can be written (the watermark). The
@@ -958,6 +964,9 @@ pub enum MdtReply {
     RemoteNames(RemoteNames),
     /// What is known of the way to the root.
     Ancestry(Ancestry),
+    /// The directory is striped: nothing has happened, and the client asks the shard that has the
+    /// name.
+    Striped(DirectoryMap),
 }
 
 impl MdtReply {

@@ -9,7 +9,7 @@
 
 use layout::Layout;
 use serde::{Deserialize, Serialize};
-use types::{Attributes, Credentials, FileKind, InodeNumber, MdtIndex};
+use types::{Attributes, Credentials, DirectoryMap, FileKind, InodeNumber, MdtIndex, Stripes};
 
 /// An operation on names and inodes of several MDTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,6 +41,20 @@ pub enum Part {
     /// No other operation gives a directory another parent; of MDT 0. Forgotten in a restart, after
     /// which nobody gets it before all MDTs have answered.
     Tree,
+    /// A number for a new shard of a striped directory, as for a new directory.
+    MakeShard,
+    /// Owner, permissions, flags and defaults of a shard become those of its directory. Kept, also
+    /// after a restart.
+    CopyAttributes(CopyAttributes),
+}
+
+/// See [`Part::CopyAttributes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyAttributes {
+    /// The shard.
+    pub shard: InodeNumber,
+    /// Its directory.
+    pub master: InodeNumber,
 }
 
 /// See [`Part::DropLink`].
@@ -73,6 +87,9 @@ pub struct MoveLink {
     pub new_name: Vec<u8>,
     /// The caller.
     pub who: Credentials,
+    /// Both directories are shards of one: it keeps its parent.
+    #[serde(default)]
+    pub same_directory: bool,
 }
 
 /// See [`Part::AddLink`].
@@ -105,6 +122,9 @@ pub struct MoveName {
     pub era: Option<u64>,
     /// The caller.
     pub who: Credentials,
+    /// Both directories are shards of one: what is moved keeps its parent.
+    #[serde(default)]
+    pub same_directory: bool,
 }
 
 /// Prepare a part of an operation.
@@ -129,6 +149,10 @@ pub struct Prepared {
     pub undurable: Option<Layout>,
     /// Of [`Part::MoveName`]: the directory that has the name.
     pub parent: Option<Attributes>,
+    /// Of a striped directory: its map. Of [`Part::MoveName`] in a shard: its directory, and no
+    /// shards.
+    #[serde(default)]
+    pub map: Option<DirectoryMap>,
 }
 
 /// Whether a directory is another one or above it, on the way to the root. (Not recorded: the tree
@@ -203,8 +227,11 @@ pub struct MakeDirectory {
     pub mode: u32,
     /// Bits to clear, unless the directory has a default access list.
     pub umask: u32,
-    /// Where.
+    /// Where; of a striped directory: itself.
     pub mdt: MdtIndex,
+    /// The MDTs over which its names are spread.
+    #[serde(default)]
+    pub stripes: Stripes,
 }
 
 /// A name and an inode on different MDTs, as one of both has it, for fsck.

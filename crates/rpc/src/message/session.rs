@@ -59,9 +59,12 @@ pub mod feature {
     /// ([`Remote`](crate::message::MdtReply::Remote)), and asks again what depends on one that is
     /// not there ([`FsError::AwaitsMdt`](types::FsError::AwaitsMdt)).
     pub const SEVERAL_MDTS: u64 = 8;
+    /// The caller knows that names of a directory may be in its shards
+    /// ([`Striped`](crate::message::MdtReply::Striped)).
+    pub const STRIPED_DIRECTORIES: u64 = 16;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | STRIPED_DIRECTORIES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

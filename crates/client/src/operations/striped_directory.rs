@@ -1,0 +1,168 @@
+//! Striped directories: their attributes and their names are those of their shards
+//! (docs/decisions/0058-striped-directories.md).
+
+use std::{sync::Arc, time::Duration};
+
+use rpc::{
+    Answered, ImportState,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{COOKIE_PARENT, COOKIE_SELF, Entry},
+    },
+};
+use rt::clock;
+use types::{
+    Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, striping::SHARD_COOKIE_BITS,
+};
+
+use crate::{
+    DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile, directory_maps::merged, join::join_all,
+    targets::connection::entry,
+};
+
+/// How long a shard's MDT has to answer for attributes: an MDT that is silent must not keep others
+/// from passing through the directory, since the kernel asks for attributes on the way.
+const SHARD_WAIT: Duration = Duration::from_millis(500);
+
+/// The shard and the position in it of a cookie.
+fn place_of(cookie: u64) -> (usize, u64) {
+    let index = usize::try_from(cookie >> SHARD_COOKIE_BITS).unwrap_or(usize::MAX);
+    (index, cookie & ((1 << SHARD_COOKIE_BITS) - 1))
+}
+
+/// The cookie of a position in a shard.
+fn cookie_of(index: usize, position: u64) -> u64 {
+    (index as u64) << SHARD_COOKIE_BITS | position & ((1 << SHARD_COOKIE_BITS) - 1)
+}
+
+impl FileSystem {
+    /// Whether the answer was that a directory is striped, and the request is to be sent again to
+    /// the shard.
+    pub(crate) fn learns_map(&self, outcome: &FsResult<Answered<MdtReply>>) -> FsResult<bool> {
+        match outcome {
+            Ok(Answered { reply: MdtReply::Striped(map), .. }) => match self.directory_maps.learn(map.clone())? {
+                true => Ok(true),
+                // It was asked for the shard, and the MDT does not know that.
+                false => Err(FsError::Stale),
+            },
+            _ => Ok(false),
+        }
+    }
+
+    /// The map of a directory; `None`: it is not striped. Asks for it if it is not known.
+    pub(crate) async fn directory_map(&self, directory: InodeNumber) -> FsResult<Option<Arc<DirectoryMap>>> {
+        if let Some(map) = self.directory_maps.get(directory) {
+            return Ok(Some(map));
+        }
+        if let Some(map) = self.layout_info(directory).await?.map {
+            self.directory_maps.learn(map)?;
+        }
+        Ok(self.directory_maps.get(directory))
+    }
+
+    /// Attributes as stat shows them: those of a striped directory with what its shards add.
+    pub(crate) async fn with_shards(&self, found: Attributes) -> FsResult<Attributes> {
+        if found.kind != FileKind::Directory || found.links == 0 {
+            return Ok(found);
+        }
+        let Some(map) = self.directory_maps.get(found.inode) else { return Ok(found) };
+        let shards = join_all(map.shards.iter().map(|shard| self.shard_attributes(*shard)).collect()).await;
+        Ok(merged(found, &shards.into_iter().flatten().collect::<Vec<_>>()))
+    }
+
+    /// An entry of a directory says that this is striped: its map is needed for its attributes.
+    pub(crate) async fn note_striped(&self, entry: &Entry) -> FsResult<()> {
+        if entry.map_version == 0 {
+            return Ok(());
+        }
+        self.directory_map(entry.attributes.inode).await.map(drop)
+    }
+
+    /// What is known of a shard: now, or as last seen if its MDT does not answer.
+    async fn shard_attributes(&self, shard: InodeNumber) -> Option<Attributes> {
+        let known = self.cached(shard, |cache, opens| cache.attributes(shard, |inode| opens.is_written(inode)));
+        let is_there = self.targets.mdt_of(shard).is_ok_and(|target| target.import().state() == ImportState::Full);
+        let asked = match known {
+            Some(known) => Some(known),
+            None if is_there => {
+                let until = self.seams.clock.now() + SHARD_WAIT;
+                let ask = self.call(shard, MdtRequest::GetAttributes(shard));
+                let answer = clock::timeout_at(&*self.seams.clock, until, ask).await;
+                answer.and_then(|answer| answer.and_then(entry).ok()).map(|entry| entry.attributes)
+            }
+            None => None,
+        };
+        match asked {
+            Some(asked) => {
+                self.directory_maps.saw(asked);
+                Some(asked)
+            }
+            None => self.directory_maps.seen(shard),
+        }
+    }
+
+    /// Names of a striped directory: shard after shard. Cookies have the index of the shard in
+    /// their upper bits.
+    pub(super) async fn read_striped(
+        &self,
+        directory: &OpenFile,
+        map: &DirectoryMap,
+        (cookie, entries_max): (u64, u32),
+        attributes: EntryAttributes,
+    ) -> FsResult<DirectoryPage> {
+        let mut items = Vec::new();
+        if cookie < COOKIE_PARENT {
+            let above = self.lookup(&Credentials::root(), map.master, b"..").await?;
+            let dots = [(&b"."[..], map.master, COOKIE_SELF), (b"..", above.inode, COOKIE_PARENT)];
+            let dot = |(name, inode, cookie): (&[u8], _, _)| DirectoryItem {
+                name: name.to_vec(),
+                inode,
+                kind: FileKind::Directory,
+                cookie,
+                attributes: None,
+            };
+            items.extend(dots.into_iter().filter(|dot| dot.2 > cookie).take(entries_max as usize).map(dot));
+        }
+        let (mut index, mut position) = place_of(cookie);
+        let is_end = loop {
+            let Some(shard) = map.shards.get(index) else { break true };
+            let room = entries_max.saturating_sub(items.len() as u32);
+            if room == 0 {
+                break false;
+            }
+            let page = match self.read_part(directory, *shard, (position, room), attributes).await {
+                // The directory was removed while it was open.
+                Err(FsError::Stale) if directory.open.check().is_ok() => break true,
+                page => page?,
+            };
+            position = page.items.last().map_or(position, |last| last.cookie);
+            let has_more = !page.end && !page.items.is_empty();
+            items.extend(
+                page.items.into_iter().map(|item| DirectoryItem { cookie: cookie_of(index, item.cookie), ..item }),
+            );
+            if !has_more {
+                (index, position) = (index + 1, 0);
+            }
+        };
+        Ok(DirectoryPage { items, end: is_end, span: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::limits::SHARDS_MAX;
+
+    use super::*;
+
+    #[test]
+    fn cookies_say_shard_and_position_and_grow_along_the_directory() {
+        let last = (1 << SHARD_COOKIE_BITS) - 1;
+        for (index, position) in [(0, 3), (0, last), (1, 128), (SHARDS_MAX - 1, last)] {
+            let cookie = cookie_of(index, position);
+            assert_eq!(place_of(cookie), (index, position));
+            assert!(i64::try_from(cookie).is_ok(), "a positive offset");
+        }
+        assert!(cookie_of(1, 128) > cookie_of(0, last));
+        assert_eq!(place_of(COOKIE_PARENT), (0, COOKIE_PARENT));
+    }
+}

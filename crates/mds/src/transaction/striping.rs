@@ -1,0 +1,188 @@
+//! Striped directories within a transaction: their names are in shards
+//! (docs/decisions/0058-striped-directories.md).
+
+use rpc::message::mdt_peer::{DropLink, MakeDirectory, OperationId, Part};
+use types::{
+    Attributes, Credentials, Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, ShardPlace,
+    Stripes,
+};
+
+use super::{Transaction, creation::NewInode};
+use crate::tables::{
+    decision::{DecidedPart, Decision, Xattrs},
+    inode::{Inode, Link, Striping},
+};
+
+/// Shards whose end others have promised, with the operations.
+pub(crate) struct EndingShards {
+    map: DirectoryMap,
+    operations: Vec<(InodeNumber, OperationId)>,
+}
+
+/// What a shard has instead of a name in its directory.
+pub(crate) fn shard_link(master: InodeNumber) -> Link {
+    Link { parent: master, name: Vec::new() }
+}
+
+impl Transaction<'_> {
+    /// Fails for a directory that has its names in shards, with what is no answer: its client is
+    /// told the map ([`Transaction::take_striped`]).
+    pub fn has_own_names(&self, directory: &Inode) -> FsResult<()> {
+        match directory.map() {
+            Some(map) => {
+                self.striped.replace(Some(map));
+                Err(FsError::Busy)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The map of the striped directory at which the operation ended.
+    pub fn take_striped(&self) -> Option<DirectoryMap> {
+        self.striped.take()
+    }
+
+    /// A name is made in the shard to which it belongs.
+    pub fn check_place(&self, directory: InodeNumber, name: &[u8]) -> FsResult<()> {
+        if !directory.is_shard() {
+            return Ok(());
+        }
+        match self.find_inode(directory)?.map(|shard| shard.striping) {
+            Some(Striping::Shard(place)) if !place.has(name) => Err(FsError::Invalid),
+            _ => Ok(()),
+        }
+    }
+
+    /// The directory that programs see as the parent of another one, if it is known here; else the
+    /// shard of it that has the name.
+    pub fn visible_parent(&self, directory: &Inode) -> FsResult<InodeNumber> {
+        let parent = self.parent_of(directory);
+        if !parent.is_shard() || !self.is_here(parent) {
+            return Ok(parent);
+        }
+        Ok(self.find_inode(parent)?.and_then(|shard| shard.master()).unwrap_or(parent))
+    }
+
+    /// Makes a directory on this MDT or another one, with shards if there are stripes. Its name is
+    /// the caller's to make.
+    pub fn make_spread(
+        &mut self,
+        who: &Credentials,
+        directory: &Inode,
+        MakeDirectory { parent, name, mode, umask, mdt, stripes }: &MakeDirectory,
+    ) -> FsResult<Inode> {
+        let mut made = Vec::with_capacity(1 + stripes.mdts.len());
+        made.push(self.number_at(*mdt, Part::MakeDirectory)?);
+        for at in &stripes.mdts {
+            made.push(self.number_at(*at, Part::MakeShard)?);
+        }
+        let link = Some(Link { parent: *parent, name: name.clone() });
+        let kind = &types::NodeKind::Directory;
+        let new = NewInode { who, kind, mode: *mode, umask: *umask, layout: None, link };
+        let number = made[0].1;
+        let (mut master, xattrs) = self.make_elsewhere(directory, &new, number)?;
+        if !stripes.mdts.is_empty() {
+            let shards = made[1..].iter().map(|(_, number)| *number).collect();
+            (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), 1);
+        }
+        let inodes = std::iter::once(master.clone()).chain(shards_of(&master, stripes));
+        for ((operation, number), inode) in made.iter().zip(inodes) {
+            assert_eq!(inode.number(), *number, "numbers are in the order of the inodes");
+            self.store_made(*operation, &inode, &xattrs);
+        }
+        Ok(master)
+    }
+
+    /// A new number of an MDT, and the operation if it is another one.
+    fn number_at(&mut self, mdt: MdtIndex, part: Part) -> FsResult<(Option<OperationId>, InodeNumber)> {
+        let is_shard = part == Part::MakeShard;
+        if mdt == self.mdt {
+            let number = self.new_number();
+            return Ok((None, if is_shard { number.as_shard() } else { number }));
+        }
+        let (operation, prepared) = self.prepared(mdt, part)?;
+        match prepared.inode.mdt() == mdt && prepared.inode.is_shard() == is_shard {
+            true => Ok((Some(operation), prepared.inode)),
+            false => Err(FsError::Invalid),
+        }
+    }
+
+    fn store_made(&mut self, operation: Option<OperationId>, inode: &Inode, xattrs: &Xattrs) {
+        match operation {
+            Some(operation) => {
+                let part = DecidedPart::Make { record: inode.encode_at(1), xattrs: xattrs.clone() };
+                self.decide(inode.number().mdt(), Decision { operation, inode: inode.number(), part });
+            }
+            None => {
+                xattrs.iter().for_each(|(name, value)| self.put_xattr(inode.number(), name, value));
+                self.put_inode(inode);
+            }
+        }
+    }
+
+    /// The shards of a striped directory that goes: empty, and locked at other MDTs until the
+    /// decision. To be asked last, when all else permits it.
+    pub fn promise_shards(&mut self, map: DirectoryMap) -> FsResult<EndingShards> {
+        if !map.is_possible() {
+            return Err(Damage::new("map of a striped directory", "impossible shards").into());
+        }
+        for shard in map.shards.iter().filter(|shard| self.is_here(**shard)) {
+            if let Some(inode) = self.shard_here(*shard)?
+                && !self.is_empty_directory(inode.number())?
+            {
+                return Err(FsError::NotEmpty);
+            }
+        }
+        let mut others: Vec<InodeNumber> = map.shards.iter().copied().filter(|shard| !self.is_here(*shard)).collect();
+        others.sort();
+        let mut operations = Vec::with_capacity(others.len());
+        for inode in others {
+            let (who, parent) = (Credentials::root(), Attributes::zeroed(map.master, FileKind::Directory));
+            let part = DropLink { inode, parent, name: Vec::new(), directory: true, who };
+            operations.push((inode, self.prepared(inode.mdt(), Part::DropLink(part))?.0));
+        }
+        Ok(EndingShards { map, operations })
+    }
+
+    /// A shard of this MDT, if it exists; waits if it may become one.
+    fn shard_here(&self, shard: InodeNumber) -> FsResult<Option<Inode>> {
+        match self.inode(shard) {
+            Ok(inode) => Ok(Some(inode)),
+            // Damage, which fsck reports: it must not keep the directory from being removed.
+            Err(FsError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The shards go with the batch.
+    pub fn end_shards(&mut self, EndingShards { map, operations }: EndingShards) -> FsResult<()> {
+        let link = shard_link(map.master);
+        let here: Vec<InodeNumber> = map.shards.iter().copied().filter(|shard| self.is_here(*shard)).collect();
+        for shard in here {
+            if let Some(mut inode) = self.shard_here(shard)? {
+                self.drop_link(&mut inode, &link)?;
+            }
+        }
+        for (inode, operation) in operations {
+            let part = DecidedPart::DropLink(link.clone());
+            self.decide(inode.mdt(), Decision { operation, inode, part });
+        }
+        Ok(())
+    }
+}
+
+/// The shards of a directory, as it makes them.
+fn shards_of<'a>(master: &'a Inode, stripes: &'a Stripes) -> impl Iterator<Item = Inode> + 'a {
+    let numbers = match &master.striping {
+        Striping::Over(_, shards) => &shards[..],
+        Striping::None | Striping::Shard(_) => &[],
+    };
+    let count = numbers.len() as u16;
+    numbers.iter().zip(0..).map(move |(number, index)| Inode {
+        attributes: Attributes { inode: *number, ..master.attributes },
+        map_version: 0,
+        striping: Striping::Shard(ShardPlace { hash: stripes.hash, index, count }),
+        first_link: Some(shard_link(master.number())),
+        ..master.clone()
+    })
+}

@@ -1,0 +1,277 @@
+//! Striped directories: names of one directory on several MDTs
+//! (docs/decisions/0058-striped-directories.md).
+//!
+//! The directory that programs see is the *master*. It has no names of its own, but a map: a
+//! directory on each of several MDTs, its *shards*, and the hash that says which of them has a
+//! name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{InodeNumber, MdtIndex, limits::SHARDS_MAX};
+
+/// Offset basis and prime of FNV-1a with 64 bits.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x100_0000_01b3;
+/// Multiplier of the generator of the jump consistent hash (Lamping and Veach, 2014).
+const JUMP_MULTIPLIER: u64 = 2_862_933_555_777_941_757;
+
+/// Bits of a readdir cookie of a striped directory that say in which shard it is. Cookies are
+/// positive numbers: the position in the shard has [`SHARD_COOKIE_BITS`] below them.
+pub const SHARD_INDEX_BITS: u32 = 10;
+/// See [`SHARD_INDEX_BITS`].
+pub const SHARD_COOKIE_BITS: u32 = 63 - SHARD_INDEX_BITS;
+
+const _: () = assert!(SHARDS_MAX <= 1 << SHARD_INDEX_BITS, "a cookie has room for every shard");
+
+/// How a name decides which shard has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NameHash {
+    /// FNV-1a of the name, modulo the number of shards.
+    #[default]
+    Fnv1a64,
+    /// Sum of the bytes of the name, modulo the number of shards.
+    AllCharacters,
+    /// A consistent hash of the name; temporary and backup names are hashed as the names that they
+    /// are for.
+    Crush,
+    /// The same; what only might be a temporary name is not taken for one.
+    Crush2,
+}
+
+/// Lustre's names.
+const NAMES: [(NameHash, &str); 4] = [
+    (NameHash::AllCharacters, "all_char"),
+    (NameHash::Fnv1a64, "fnv_1a_64"),
+    (NameHash::Crush, "crush"),
+    (NameHash::Crush2, "crush2"),
+];
+
+impl NameHash {
+    /// As Lustre calls it.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(hash, _)| *hash == self).map_or("unknown", |(_, name)| name)
+    }
+
+    /// The one of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(hash, _)| *hash)
+    }
+
+    /// Its number in records: Lustre's.
+    pub fn number(self) -> u8 {
+        NAMES.iter().zip(1..).find(|((hash, _), _)| *hash == self).map_or(0, |(_, number)| number)
+    }
+
+    /// The one of this number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        NAMES.get(usize::from(number).checked_sub(1)?).map(|(hash, _)| *hash)
+    }
+
+    /// Index of the shard that has a name, of so many; 0 if there are none.
+    pub fn shard(self, name: &[u8], shards: usize) -> usize {
+        let Ok(count @ 1..) = u64::try_from(shards) else { return 0 };
+        let index = match self {
+            NameHash::Fnv1a64 => fnv_1a(name) % count,
+            NameHash::AllCharacters => name.iter().map(|byte| u64::from(*byte)).sum::<u64>() % count,
+            NameHash::Crush => jump(fnv_1a(final_name(name, false)), count),
+            NameHash::Crush2 => jump(fnv_1a(final_name(name, true)), count),
+        };
+        usize::try_from(index).unwrap_or(0)
+    }
+}
+
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(FNV_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
+}
+
+/// Jump consistent hash: with one shard more, one name of so many moves.
+fn jump(mut key: u64, count: u64) -> u64 {
+    let (mut index, mut next) = (0, 0);
+    while next < count {
+        index = next;
+        key = key.wrapping_mul(JUMP_MULTIPLIER).wrapping_add(1);
+        next = ((index + 1) << 31) / ((key >> 33) + 1);
+    }
+    index
+}
+
+/// The name that a program will give to what it writes under a temporary or backup name, as Lustre
+/// tells (`lu_name_is_temp_file`): `.NAME.XXXXXX` of rsync, `.NAME.tmp`, `NAME.XXXXXXXX`, `NAME~`,
+/// `NAME.bak`, `NAME.sav`, `NAME.orig`. `strict`: `X` are as mkstemp(3) draws them.
+fn final_name(name: &[u8], strict: bool) -> &[u8] {
+    if let Some(rest) = name.strip_prefix(b".") {
+        if let Some(found) = rest.strip_suffix(b".tmp").filter(|found| !found.is_empty()) {
+            return found;
+        }
+        if let Some(found) = without_random(rest, 6, strict) {
+            return found;
+        }
+    }
+    if let Some(found) = without_random(name, 8, strict) {
+        return found;
+    }
+    for suffix in [&b"~"[..], b".bak", b".sav", b".orig"] {
+        if let Some(found) = name.strip_suffix(suffix).filter(|found| !found.is_empty()) {
+            return found;
+        }
+    }
+    name
+}
+
+fn without_random(name: &[u8], count: usize, strict: bool) -> Option<&[u8]> {
+    let (before, random) = name.split_at_checked(name.len().checked_sub(count)?)?;
+    let found = before.strip_suffix(b".").filter(|found| !found.is_empty())?;
+    let is = |of: fn(&u8) -> bool| random.iter().filter(|byte| of(byte)).count();
+    let (digits, lower, upper) = (is(u8::is_ascii_digit), is(u8::is_ascii_lowercase), is(u8::is_ascii_uppercase));
+    if digits + lower + upper != count {
+        return None;
+    }
+    // Of one kind only, it is more likely a suffix with a meaning, as a date.
+    let is_plain = digits == count || lower == count || upper == count;
+    (!strict || !is_plain).then_some(found)
+}
+
+/// The shards of a striped directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DirectoryMap {
+    /// The directory.
+    pub master: InodeNumber,
+    /// Which shard has a name.
+    pub hash: NameHash,
+    /// The shards, in order: one on each of at most [`SHARDS_MAX`] MDTs.
+    pub shards: Vec<InodeNumber>,
+}
+
+impl DirectoryMap {
+    /// The shard that has this name, if there are any.
+    pub fn shard_of(&self, name: &[u8]) -> Option<InodeNumber> {
+        self.shards.get(self.hash.shard(name, self.shards.len())).copied()
+    }
+
+    /// Whether it can be the map of a directory.
+    pub fn is_possible(&self) -> bool {
+        let mut mdts: Vec<MdtIndex> = self.shards.iter().map(|shard| shard.mdt()).collect();
+        mdts.sort();
+        mdts.dedup();
+        !self.shards.is_empty()
+            && self.shards.len() <= SHARDS_MAX
+            && mdts.len() == self.shards.len()
+            && self.shards.iter().all(|shard| shard.is_shard())
+            && !self.master.is_shard()
+    }
+}
+
+/// How a directory is to be striped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stripes {
+    /// Which shard has a name.
+    pub hash: NameHash,
+    /// The MDTs of its shards, in order; none: it is not striped.
+    pub mdts: Vec<MdtIndex>,
+}
+
+impl Stripes {
+    /// Whether a directory can be striped so.
+    pub fn is_possible(&self) -> bool {
+        let mut mdts = self.mdts.clone();
+        mdts.sort();
+        mdts.dedup();
+        mdts.len() == self.mdts.len() && mdts.len() <= SHARDS_MAX
+    }
+}
+
+/// The part of a shard in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardPlace {
+    /// Which shard has a name.
+    pub hash: NameHash,
+    /// Which of the shards it is.
+    pub index: u16,
+    /// How many there are.
+    pub count: u16,
+}
+
+impl ShardPlace {
+    /// Whether this shard has the name, if any has.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.hash.shard(name, usize::from(self.count)) == usize::from(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [NameHash; 4] = [NameHash::Fnv1a64, NameHash::AllCharacters, NameHash::Crush, NameHash::Crush2];
+
+    #[test]
+    fn hashes_have_names_and_numbers() {
+        for hash in ALL {
+            assert_eq!(NameHash::of_name(hash.name()), Some(hash));
+            assert_eq!(NameHash::of_number(hash.number()), Some(hash));
+        }
+        assert_eq!((NameHash::of_name("foo"), NameHash::of_number(0), NameHash::of_number(5)), (None, None, None));
+        assert_eq!(ALL.map(NameHash::number), [2, 1, 3, 4], "as in Lustre");
+    }
+
+    #[test]
+    fn names_are_spread_over_all_shards() {
+        for hash in ALL {
+            for count in [1, 2, 3, 7, 64, SHARDS_MAX] {
+                let mut found = vec![0; count];
+                for number in 0..count * 100 {
+                    found[hash.shard(format!("file.{number}").as_bytes(), count)] += 1;
+                }
+                let is_sum = hash == NameHash::AllCharacters;
+                assert!(is_sum || found.iter().all(|names| (40..200).contains(names)), "{hash:?} {count}: {found:?}");
+            }
+            assert_eq!(hash.shard(b"name", 0), 0);
+        }
+        assert_eq!(fnv_1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn one_shard_more_moves_few_names() {
+        let moved = |hash: NameHash| {
+            let name = |number: usize| format!("n{number}").into_bytes();
+            (0..1000).filter(|number| hash.shard(&name(*number), 9) != hash.shard(&name(*number), 10)).count()
+        };
+        assert!((50..200).contains(&moved(NameHash::Crush)), "{}", moved(NameHash::Crush));
+        assert!(moved(NameHash::Fnv1a64) > 800);
+    }
+
+    #[test]
+    fn temporary_names_are_where_their_final_names_are() {
+        let of = |name: &'static str, strict| String::from_utf8_lossy(final_name(name.as_bytes(), strict));
+        for (name, expected) in [
+            (".file.Ab3dE7", "file"),
+            (".f.tmp", "f"),
+            ("file.Ab3dE7Xy", "file"),
+            ("file~", "file"),
+            ("file.bak", "file"),
+            ("file.c", "file.c"),
+            (".tmp", ".tmp"),
+            ("..tmp", "..tmp"),
+            ("~", "~"),
+            (".file.Ab-dE7", ".file.Ab-dE7"),
+            ("", ""),
+        ] {
+            assert_eq!([of(name, false), of(name, true)], [expected, expected], "{name}");
+        }
+        assert_eq!([of("log.20261128", false), of("log.20261128", true)], ["log", "log.20261128"]);
+    }
+
+    #[test]
+    fn maps_that_no_directory_has_are_told() {
+        let shard = |mdt| InodeNumber::new(MdtIndex(mdt), 300).as_shard();
+        let map = |shards| DirectoryMap { master: InodeNumber(300), hash: NameHash::Crush, shards };
+        assert!(map(vec![shard(0), shard(1)]).is_possible());
+        assert!(!map(Vec::new()).is_possible());
+        assert!(!map(vec![shard(1), shard(1)]).is_possible());
+        assert!(!map(vec![InodeNumber(300)]).is_possible());
+        assert!(!map((0..=SHARDS_MAX as u16).map(shard).collect()).is_possible());
+        assert!(!DirectoryMap { master: shard(0), ..map(vec![shard(0)]) }.is_possible());
+        assert_eq!(map(Vec::new()).shard_of(b"name"), None);
+        assert!(!Stripes { mdts: vec![MdtIndex(1); 2], ..Stripes::default() }.is_possible());
+    }
+}
