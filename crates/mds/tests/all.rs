@@ -17,6 +17,7 @@ mod growing_layouts;
 mod growth;
 mod hostile;
 mod late_accesses;
+mod late_closes;
 mod layout_changes;
 mod layout_locks;
 mod leave_out;

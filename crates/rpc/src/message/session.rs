@@ -60,8 +60,12 @@ pub mod feature {
     /// not there ([`FsError::AwaitsMdt`](types::FsError::AwaitsMdt)).
     pub const SEVERAL_MDTS: u64 = 8;
 
+    /// Closes may come along with any request
+    /// ([`closes`](crate::message::RequestExtension::closes)).
+    pub const CLOSES_BESIDE: u64 = 16;
+
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | CLOSES_BESIDE;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].
