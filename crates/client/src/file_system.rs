@@ -54,6 +54,10 @@ use crate::{
 /// `statahead_max`, unless another number is set: a page of as many names takes the MDT some 3 ms.
 const STATAHEAD_DEFAULT: u32 = 512;
 
+/// `close_delay_ms`, unless another number is set: a program that goes on makes its next request to
+/// the MDT sooner.
+const CLOSE_DELAY_DEFAULT_MS: u32 = 5;
+
 /// A mounted file system.
 pub struct FileSystem {
     pub(crate) seams: Seams,
@@ -67,6 +71,7 @@ pub struct FileSystem {
     pub(crate) unasked_opens_max: usize,
     next_open: AtomicU64,
     statahead_max: AtomicU32,
+    close_delay_ms: AtomicU32,
     /// Dropped at the unmount, which ends the task that follows the cluster map.
     mounted: watch::Sender<bool>,
 }
@@ -108,6 +113,7 @@ impl FileSystem {
             unasked_opens_max,
             next_open: AtomicU64::new(1),
             statahead_max: AtomicU32::new(STATAHEAD_DEFAULT),
+            close_delay_ms: AtomicU32::new(CLOSE_DELAY_DEFAULT_MS),
             mounted: watch::Sender::new(true),
         });
         let follow = follow_map(Arc::downgrade(&file_system), map, file_system.mounted.subscribe());
@@ -132,6 +138,7 @@ impl FileSystem {
         let close = |target: &Arc<TargetConnection>| {
             let (target, import) = (target.clone(), target.import());
             async move {
+                target.send_last_closes(&self.seams).await;
                 target.tell_last_accesses(&self.seams).await;
                 import.close().await
             }
@@ -283,6 +290,22 @@ impl FileSystem {
     /// Changes that (`statahead_max`); 0: nothing is asked for ahead.
     pub fn set_statahead_max(&self, names: u32) {
         self.statahead_max.store(names, Ordering::Relaxed);
+    }
+
+    /// How many milliseconds a close that nobody depends on waits for a request that takes it along.
+    pub fn close_delay_ms(&self) -> u32 {
+        self.close_delay_ms.load(Ordering::Relaxed)
+    }
+
+    /// Changes that (`close_delay_ms`); 0: each close is a request of its own, at once.
+    pub fn set_close_delay_ms(&self, delay_ms: u32) {
+        self.close_delay_ms.store(delay_ms, Ordering::Relaxed);
+    }
+
+    /// The same, for a close at this moment.
+    pub(crate) fn close_delay(&self) -> Duration {
+        let delay_ms = if *self.mounted.borrow() { self.close_delay_ms() } else { 0 };
+        Duration::from_millis(delay_ms.into())
     }
 
     /// Locks under which attributes and names of an MDT are cached, and how many are kept at most.

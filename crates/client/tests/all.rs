@@ -8,6 +8,7 @@ mod composite;
 mod data_on_mdt;
 mod elsewhere;
 mod extension;
+mod late_closes;
 mod layout_locks;
 mod leave_out;
 mod lock_claims;

@@ -113,8 +113,19 @@ fn walk(fs: &Arc<FileSystem>, inode: InodeNumber) -> BoxFuture<'_, usize> {
 
 #[tokio::test]
 async fn a_tree_that_was_unpacked_here_is_walked_without_requests() {
+    unpack_and_walk(0).await;
+}
+
+/// What became of them comes with other replies.
+#[tokio::test]
+async fn nor_does_it_cost_any_if_closes_go_along_with_other_requests() {
+    unpack_and_walk(3_600_000).await;
+}
+
+async fn unpack_and_walk(close_delay_ms: u32) {
     let cluster = RealCluster::new(65536, 1).await;
     let fs = cluster.mount().await;
+    fs.set_close_delay_ms(close_delay_ms);
     let top = node(&fs, ROOT, "top", NodeKind::Directory).await;
     let names = unpack(&fs, top, 2).await;
     let (before, begun) = (requests(&fs), Instant::now());
@@ -242,6 +253,7 @@ async fn listings_of_two_clients_that_change_names_are_those_of_the_mdt() {
         let dice = Dice(SeededEntropy::new(seed));
         let cluster = RealCluster::new(65536, 1).await;
         let clients = [cluster.mount().await, cluster.mount().await];
+        clients.iter().for_each(|fs| fs.set_close_delay_ms(seed as u32 % 3 * 2));
         let cold = cluster.mount().await;
         cold.set_cached_locks_max(MdtIndex(0), 0).unwrap();
         let mut directories = Vec::new();

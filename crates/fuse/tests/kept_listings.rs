@@ -5,21 +5,25 @@ mod cluster;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File, FileTimes, Permissions},
+    fs::{self, File, FileTimes, OpenOptions, Permissions},
+    io::{self, Read},
     mem::MaybeUninit,
     os::{
-        fd::AsFd,
+        fd::{AsFd, AsRawFd},
         unix::{fs::PermissionsExt, process::CommandExt},
     },
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use client::Operation;
-use cluster::{Client, Cluster};
+use cluster::{
+    Client, Cluster,
+    program::{self, Program},
+};
 use fuse::KernelCacheCount;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, linkat, openat, seek};
 
@@ -369,41 +373,59 @@ fn who_may_not_read_gets_no_names_that_are_kept() {
 /// takes the lock away.
 #[test]
 fn names_copied_into_a_file_of_the_mount_hold_up_nobody() {
+    if let Some(point) = program::mount_point() {
+        return list_into_memory(&point);
+    }
     let cluster = pair();
     let [a, b] = cluster.clients() else { panic!() };
     let names: Vec<String> = (0..500).map(|number| format!("{number:050}")).collect();
     make(a, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let memory = File::create_new(a.path("memory")).unwrap();
-    memory.set_len(64 << 10).unwrap();
-    let memory = fs::OpenOptions::new().read(true).write(true).open(a.path("memory")).unwrap();
+    let program = Program::start("names_copied_into_a_file_of_the_mount_hold_up_nobody", &a.path(""));
+    let listed = a.path("listed");
+    let begun = Instant::now();
+    while !listed.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the program lists nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
+    for round in 0..100 {
+        let path = b.path(&format!("d/new{}", round % 2));
+        if round % 4 < 2 { drop(File::create(path).unwrap()) } else { fs::remove_file(path).unwrap() }
+    }
+    program.succeed();
+    let overdue = a.kernel_cache().statistics().get(KernelCacheCount::Overdue);
+    assert!(overdue < 10, "{overdue} of 100 changes waited for a second");
+}
+
+/// The program of this test: lists into a mapped file until its standard input ends.
+fn list_into_memory(point: &Path) {
+    const BYTES: usize = 64 << 10;
+    let memory = OpenOptions::new().read(true).write(true).create_new(true).open(point.join("memory")).unwrap();
+    memory.set_len(BYTES as u64).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::SeqCst) {
-                let directory = File::open(a.path("d")).unwrap();
-                // SAFETY: a new mapping of a file that nothing shortens, removed below.
-                let address = unsafe {
-                    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-                    let fd = std::os::fd::AsRawFd::as_raw_fd(&memory);
-                    libc::mmap(std::ptr::null_mut(), 64 << 10, protection, flags, fd, 0)
-                };
-                assert_ne!(address, libc::MAP_FAILED);
-                // SAFETY: as long as the mapping; only this thread has it.
-                let buffer = unsafe { std::slice::from_raw_parts_mut(address.cast::<MaybeUninit<u8>>(), 64 << 10) };
-                let listed: usize = (0..3).map(|_| page(&directory, buffer).len()).sum();
-                assert!(listed >= 502, "{listed}");
-                // SAFETY: mapped above, and not used any more.
-                assert_eq!(unsafe { libc::munmap(address, 64 << 10) }, 0);
-            }
+            io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            is_over.store(true, Ordering::SeqCst);
         });
-        for round in 0..100 {
-            let path = b.path(&format!("d/new{}", round % 2));
-            if round % 4 < 2 { drop(File::create(path).unwrap()) } else { fs::remove_file(path).unwrap() }
+        while !is_over.load(Ordering::SeqCst) {
+            let directory = File::open(point.join("d")).unwrap();
+            // SAFETY: a new mapping of a file that nothing shortens, removed below.
+            let address = unsafe {
+                let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+                libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, memory.as_raw_fd(), 0)
+            };
+            assert_ne!(address, libc::MAP_FAILED);
+            // SAFETY: as long as the mapping; only this thread has it.
+            let buffer = unsafe { std::slice::from_raw_parts_mut(address.cast::<MaybeUninit<u8>>(), BYTES) };
+            let listed: usize = (0..3).map(|_| page(&directory, buffer).len()).sum();
+            // SAFETY: mapped above, and not used any more.
+            assert_eq!(unsafe { libc::munmap(address, BYTES) }, 0);
+            assert!(listed >= 502, "{listed}");
+            if !point.join("listed").exists() {
+                fs::write(point.join("listed"), b"").unwrap();
+            }
         }
-        is_over.store(true, Ordering::SeqCst);
     });
-    let overdue = a.kernel_cache().statistics().get(KernelCacheCount::Overdue);
-    assert!(overdue < 10, "{overdue} of 100 changes waited for a second");
 }
 
 /// What the kernel serves to a directory that stays open is read again from time to time, since a

@@ -442,3 +442,30 @@ fn what_the_kernel_forgets_is_forgotten() {
     // Nothing was forgotten too early: what comes now is found anew.
     assert_eq!(fs::read(b.path(DEEP)).unwrap(), b"text");
 }
+
+/// The close of a file goes with the next request to the MDT.
+#[test]
+fn creating_writing_and_closing_costs_two_requests() {
+    const FILES: u64 = 50;
+    let cluster = Cluster::mounted();
+    let client = cluster.clients()[0].file_system();
+    // As long as the kernel takes between two files on a host that is busy.
+    client.set_close_delay_ms(60_000);
+    let requests = || -> u64 {
+        let connections = client.connections();
+        let opcodes = connections.iter().flat_map(|(_, _, statistics)| &statistics.opcodes);
+        opcodes.filter(|opcode| !opcode.name.contains("ping")).map(|opcode| opcode.calls).sum()
+    };
+    fs::create_dir(cluster.path("d")).unwrap();
+    fs::write(cluster.path("d/first"), b"data").unwrap();
+    let before = requests();
+    for number in 0..FILES {
+        fs::write(cluster.path(&format!("d/{number}")), b"data").unwrap();
+    }
+    assert_eq!(requests() - before, 2 * FILES, "{:?}", client.connections());
+    client.set_close_delay_ms(0);
+    let mut names: Vec<_> = fs::read_dir(cluster.path("d")).unwrap().map(|entry| entry.unwrap()).collect();
+    names.sort_by_key(|entry| entry.file_name());
+    assert_eq!(names.len() as u64, FILES + 1);
+    assert!(names.iter().all(|entry| entry.metadata().unwrap().len() == 4));
+}

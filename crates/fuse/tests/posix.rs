@@ -22,7 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::Cluster;
+use cluster::{
+    Cluster,
+    program::{self, Program},
+};
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, XattrFlags};
 
@@ -162,28 +165,35 @@ impl Drop for Mapping {
 
 #[test]
 fn mappings_read_and_write_files() {
+    if let Some(point) = program::mount_point() {
+        return map(&point.join("mapped"));
+    }
     let cluster = Cluster::mounted();
-    let path = cluster.path("mapped");
+    Program::start("mappings_read_and_write_files", cluster.point()).succeed();
+}
+
+/// The program of this test.
+fn map(path: &Path) {
     let data = pattern(1_300_000);
-    fs::write(&path, &data).unwrap();
-    let file = read_write(&path);
+    fs::write(path, &data).unwrap();
+    let file = read_write(path);
     let mut shared = Mapping::new(&file, data.len(), libc::MAP_SHARED).unwrap();
     assert!(shared.bytes() == data);
     shared.bytes()[1_048_576..][..5].copy_from_slice(b"dirty");
     shared.sync();
     let mut part = [0; 5];
-    File::open(&path).unwrap().read_exact_at(&mut part, 1_048_576).unwrap();
+    File::open(path).unwrap().read_exact_at(&mut part, 1_048_576).unwrap();
     assert_eq!(&part, b"dirty");
     // Written back after the descriptor is closed, by whatever handle the kernel still has, in
     // nobody's name.
     shared.bytes()[..5].copy_from_slice(b"later");
     drop(file);
     drop(shared);
-    assert_eq!(&fs::read(&path).unwrap()[..5], b"later");
-    let mut private = Mapping::new(&read_write(&path), data.len(), libc::MAP_PRIVATE).unwrap();
+    assert_eq!(&fs::read(path).unwrap()[..5], b"later");
+    let mut private = Mapping::new(&read_write(path), data.len(), libc::MAP_PRIVATE).unwrap();
     private.bytes()[..5].copy_from_slice(b"mine!");
-    assert_eq!(&fs::read(&path).unwrap()[..5], b"later");
-    assert_eq!(fs::metadata(&path).unwrap().len(), data.len() as u64);
+    assert_eq!(&fs::read(path).unwrap()[..5], b"later");
+    assert_eq!(fs::metadata(path).unwrap().len(), data.len() as u64);
 }
 
 /// `flock(1)` of util-linux: another process.

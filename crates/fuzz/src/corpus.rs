@@ -35,7 +35,7 @@ use rpc::{
         MgsRequest, OstReply, OstRequest, Relocation, ReplyExtension, Request, RequestExtension, Step, StepInode,
         StepReply,
         client::{Blocking, Glimpsed},
-        extension::{Change, ChangedName, Chosen, InodeVersion, Sequence, SpaceReport},
+        extension::{Change, ChangedName, Chosen, ClosedBeside, InodeVersion, Sequence, SpaceReport},
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Access, ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Finding as CheckFinding, GetLock, LockClaim,
@@ -565,6 +565,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         space: Some(SpaceReport::default()),
         replay: Some(change.clone()),
         sequence: Some(Sequence { source: MdtIndex(1), number: 2, era: 3 }),
+        closes: vec![Close { inode: INODE, open: OpenId(3), update: None, flock_owner: None }],
     };
     let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write, version: 6 };
     let reply = ReplyExtension {
@@ -581,6 +582,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
             cookie: 1 << 40,
             target: Some((InodeNumber(3), FileKind::Regular)),
         }],
+        closed: vec![None, Some(ClosedBeside { size_wanted: Some(7), ..ClosedBeside::default() })],
     };
     let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
     let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });

@@ -18,6 +18,7 @@ mod growth;
 mod held_parts;
 mod hostile;
 mod late_accesses;
+mod late_closes;
 mod layout_changes;
 mod layout_locks;
 mod leave_out;

@@ -35,6 +35,8 @@ pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
 /// Of these, those that change names or attributes at an MDT.
 pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64 - 1;
+/// How long a close waits for a request that takes it along.
+pub const CLOSE_DELAYS_MS: RangeInclusive<u64> = 0..=100;
 /// Names whose attributes are asked for at once: an MDT answers with as many at most.
 pub const STATAHEAD_NAMES: RangeInclusive<u64> = 0..=4096;
 /// How long a lock is kept that is not used: ten seconds to a day.
@@ -156,6 +158,7 @@ const OF_OST: &[Leaf] = &[
 ];
 /// Of a client, and of each of its connections.
 const OF_CLIENT: &[Leaf] = &[
+    number("close_delay_ms", CLOSE_DELAYS_MS),
     shown("kernel_cache"),
     shown("opencount"),
     number("statahead_max", STATAHEAD_NAMES),

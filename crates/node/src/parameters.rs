@@ -12,7 +12,7 @@ use types::{JobName, MdtIndex};
 
 use super::{
     Node, connection_parameters,
-    parameter_names::{LOCK_AGES_MS, LOCKS_CACHED, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
+    parameter_names::{CLOSE_DELAYS_MS, LOCK_AGES_MS, LOCKS_CACHED, SMALL_CACHED_MB, STATAHEAD_NAMES, TIMEOUT_SECONDS},
     service_parameters::{self, SERVICES, ServerKind},
 };
 
@@ -89,6 +89,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let shown = Arc::clone(client);
     let get = move || shown.open_count().to_string();
     tree.register(&format!("{prefix}.opencount"), Parameter::read_only("files this mount has open", get))?;
+    register_close_delay(tree, client, &prefix)?;
     register_statahead(tree, client, &prefix)?;
     node.shown_mount.register(tree, client)?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
@@ -125,6 +126,19 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
         }
     }
     Ok(())
+}
+
+/// Closes that go along with other requests.
+fn register_close_delay(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &str) -> Result<(), ParameterError> {
+    let (shown, changed) = (Arc::clone(client), Arc::clone(client));
+    let get = move || shown.close_delay_ms().to_string();
+    let set = move |text: &str| {
+        changed.set_close_delay_ms(parse_number(text, &CLOSE_DELAYS_MS)? as u32);
+        Ok(())
+    };
+    let doc = "milliseconds for which the close of a file that was written waits for another request to the MDT \
+               that takes it along; 0: it is sent at once";
+    tree.register(&format!("{prefix}.close_delay_ms"), Parameter::writable(doc, get, set).within(CLOSE_DELAYS_MS))
 }
 
 /// Attributes that are asked for ahead of lookups.

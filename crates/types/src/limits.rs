@@ -118,12 +118,18 @@ pub const FILE_BLOCKS_MAX: u64 = u64::MAX / 512;
 /// Changes of the objects of a file that a client can report: one each microsecond for nine years.
 pub const FILE_CHANGES_MAX: u64 = 1 << 48;
 
+/// Most closes that go along with one request.
+pub const CLOSES_PER_MESSAGE_MAX: usize = 8;
+
 /// Most bytes of an encoded number of 64 bits.
 const NUMBER_BYTES: usize = 10;
 /// An encoded object name: length, inode, slot.
 const OBJECT_BYTES: usize = 1 + NUMBER_BYTES + 5;
 /// Encoded attributes of an object: length, size, blocks, changes, and a time of at most 17 bytes.
 const OBJECT_ATTRIBUTES_BYTES: usize = 1 + 3 * NUMBER_BYTES + 17;
+/// An encoded close: length, inode, open, perhaps a lock owner, and a report of a size, four numbers
+/// and a time.
+const CLOSE_BYTES: usize = 1 + 2 * NUMBER_BYTES + 1 + NUMBER_BYTES + 1 + 1 + 4 * NUMBER_BYTES + 1 + 17;
 /// An encoded lock of a claim: length, six numbers, two enums, the length of the range.
 const HELD_LOCK_BYTES: usize = 1 + 6 * NUMBER_BYTES + 2 + 1;
 /// An encoded exclusive lock of a claim: inode, and perhaps an open.
@@ -141,7 +147,10 @@ const _: () = assert!(
 );
 const _: () = assert!(FENCE_OBJECTS_MAX <= OBJECTS_PER_REQUEST_MAX, "a fence is no larger than other requests");
 const _: () = assert!(
-    LOCKS_PER_MESSAGE_MAX * NUMBER_BYTES + JOB_NAME_BYTES_MAX + (VERSIONS_PER_CHANGE_MAX + 2) * OBJECT_ATTRIBUTES_BYTES
+    LOCKS_PER_MESSAGE_MAX * NUMBER_BYTES
+        + JOB_NAME_BYTES_MAX
+        + (VERSIONS_PER_CHANGE_MAX + 2) * OBJECT_ATTRIBUTES_BYTES
+        + CLOSES_PER_MESSAGE_MAX * CLOSE_BYTES
         < EXTENSION_BYTES_MAX,
     "what a request says beside its message fits its extension"
 );

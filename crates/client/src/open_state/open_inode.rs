@@ -56,6 +56,8 @@ pub(crate) struct OpenState {
     pub capabilities: bool,
     /// Owner of the file when it was opened last.
     pub owner: Owner,
+    /// The file had no name when it was opened, or has lost one since, probably the last.
+    unnamed: bool,
 }
 
 impl OpenState {
@@ -112,6 +114,7 @@ impl OpenInode {
             set_id: false,
             capabilities: false,
             owner: Owner::default(),
+            unnamed: false,
         };
         Self {
             inode,
@@ -135,6 +138,7 @@ impl OpenInode {
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         state.capabilities |= opened.capabilities;
         state.owner = attributes.owner();
+        state.unnamed |= attributes.links == 0;
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for
             // the size.
@@ -317,5 +321,28 @@ impl OpenInode {
         open.closing = true;
         let writes = open.flags.has(open_flag::WRITE);
         if writes && !state.has_writers() { state.tracker.update() } else { None }
+    }
+
+    /// Whether all its opens are being closed.
+    pub fn is_closing(&self) -> bool {
+        self.state().opens.values().all(|open| open.closing)
+    }
+
+    /// A report of the size of before, unless it has come into doubt.
+    pub fn still(&self, update: Option<SizeUpdate>) -> Option<SizeUpdate> {
+        let state = self.state();
+        update.filter(|update| state.tracker.update().as_ref() == Some(update))
+    }
+
+    /// The file has lost a name, probably its last.
+    pub fn lost_name(&self) {
+        self.state().unnamed = true;
+    }
+
+    /// Whether nothing at this client or at the MDT depends on the close of its only open: what it
+    /// reports is about a file that this client has only added to, and the file goes on existing.
+    pub fn may_close_late(&self) -> bool {
+        let state = self.state();
+        state.opens.len() == 1 && !state.unnamed && !state.tracker.was_truncated()
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct SizeTracker {
     begun: u64,
     /// Time of this client's latest change.
     changed_at: Option<Timestamp>,
+    /// The file was truncated since this client began to write to it.
+    was_truncated: bool,
 }
 
 impl SizeTracker {
@@ -101,9 +103,15 @@ impl SizeTracker {
         assert!(u64::from(self.in_flight) <= self.begun, "only a change that began is in flight");
         let alone = self.in_flight == 0 && self.begun == begun;
         let DataAttributes { size, changes, .. } = *data_attributes;
+        self.was_truncated = true;
         self.known =
             alone.then_some(Known { epoch, size, blocks: blocks(data_attributes.blocks), changes: changes.count });
         self.changed_at = self.changed_at.max(Some(changes.last));
+    }
+
+    /// Whether the file was truncated since this client began to write to it.
+    pub fn was_truncated(&self) -> bool {
+        self.was_truncated
     }
 
     /// Something happened whose effect is unknown.

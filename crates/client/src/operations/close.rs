@@ -3,8 +3,14 @@
 //! An open whose handle is dropped is closed in the background. At the close of a file's last
 //! writer the MDT learns the size: from what this client knows, or, if the MDT asks for it, from a
 //! glimpse.
+//!
+//! The close of a new file, or of one that was added to, waits for the next request to the MDT
+//! (`targets::late_closes`). It is sent at once if anything depends on it: if it ends a flock, if the
+//! client does not know the size for sure, if it has the file open more than once, if the file was
+//! truncated or has lost its name, or if the client is about to leave
+//! (docs/decisions/0059-late-closes.md).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use layout::Layout;
 use rpc::{
@@ -14,6 +20,7 @@ use rpc::{
         mdt::{Close, LockFamily, OpenId},
     },
 };
+use rt::BoxFuture;
 use types::{FileKind, FsError, FsResult};
 
 use crate::{
@@ -24,7 +31,10 @@ use crate::{
         registered_open::AtMdt,
     },
     statistics::Operation,
-    targets::connection::{done, unexpected},
+    targets::{
+        connection::{done, unexpected},
+        late_closes::{Closer, LateClose},
+    },
 };
 
 impl FileSystem {
@@ -52,7 +62,7 @@ impl FileSystem {
         spawn.spawn("client close", Box::pin(close));
     }
 
-    async fn close_open(&self, open: &Arc<OpenInode>, id: OpenId, flock_owner: Option<u64>) -> FsResult<()> {
+    async fn close_open(self: &Arc<Self>, open: &Arc<OpenInode>, id: OpenId, flock_owner: Option<u64>) -> FsResult<()> {
         self.count(Operation::Close);
         let inode = open.inode();
         let update = open.closing(id);
@@ -71,7 +81,7 @@ impl FileSystem {
             return Ok(());
         }
         let given_up = self.given_up(inode)?;
-        let close = Close { inode, open: id, update, flock_owner };
+        let mut close = Close { inode, open: id, update, flock_owner };
         // Also if it is known by now: another request that tells it may be under way.
         if was_unasked && !target.told_in_time(&self.seams, self.targets.timeout_of_callers()).await {
             if let Some(owner) = flock_owner {
@@ -82,6 +92,25 @@ impl FileSystem {
             // Nothing that was opened for reading is lost.
             return Ok(());
         }
+        let delay = self.close_delay();
+        if !delay.is_zero() && flock_owner.is_none() && close.update.is_some() && !was_unasked && open.may_close_late()
+        {
+            let closer: Weak<FileSystem> = Arc::downgrade(self);
+            let due = self.seams.clock.now() + delay;
+            let late = LateClose { closer, open: open.clone(), close, due, alone: false };
+            match target.close_later(&self.seams, late) {
+                Ok(()) => return Ok(()),
+                Err(late) => close = late.close,
+            }
+        }
+        self.close_known(open, close).await
+    }
+
+    /// Ends an open that the MDT knows.
+    async fn close_known(&self, open: &Arc<OpenInode>, close: Close) -> FsResult<()> {
+        let Close { inode, open: id, flock_owner, .. } = close;
+        let target = self.targets.mdt_of(inode)?;
+        let given_up = self.given_up(inode)?;
         let close = MdtRequest::Close(close);
         let outcome = loop {
             let restarts = target.restarts();
@@ -111,13 +140,17 @@ impl FileSystem {
             }
         };
         let size_wanted = outcome.as_ref().ok().and_then(|closed| closed.size_wanted.as_ref());
-        if let Some((epoch, layout)) = size_wanted
-            && let Err(error) = self.report_size(open, *epoch, layout).await
-        {
-            // The size stays unknown: the next client that looks at the file reports it.
-            tracing::debug!(%inode, %error, "cannot report the size to the MDT");
+        if let Some((epoch, layout)) = size_wanted {
+            self.report_size_or_not(open, *epoch, layout).await;
         }
         outcome.map(|_| ())
+    }
+
+    async fn report_size_or_not(&self, open: &OpenInode, epoch: u64, layout: &Layout) {
+        if let Err(error) = self.report_size(open, epoch, layout).await {
+            // The size stays unknown: the next client that looks at the file reports it.
+            tracing::debug!(inode = %open.inode(), %error, "cannot report the size to the MDT");
+        }
     }
 
     /// The last writer of a file is gone: reports the size that a glimpse finds.
@@ -136,5 +169,28 @@ impl FileSystem {
             finish(&self.seams.spawn, move |_| async move { this.unlock_all(inode, family, lock_owner).await }).await?;
         }
         file.open.check()
+    }
+}
+
+impl Closer for FileSystem {
+    fn close_now(self: Arc<Self>, open: Arc<OpenInode>, mut close: Close) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if open.check().is_err() {
+                return self.client_state.opens.unregister(&open, close.open);
+            }
+            close.update = open.still(close.update.take());
+            if let Err(error) = self.close_known(&open, close).await {
+                tracing::debug!(inode = %open.inode(), %error, "cannot close");
+            }
+        })
+    }
+
+    fn report_wanted(self: Arc<Self>, open: Arc<OpenInode>, epoch: u64) {
+        // Otherwise the next client that looks at the file reports it.
+        if let Ok(Some(layout)) = open.layout() {
+            let spawn = self.seams.spawn.clone();
+            let report = async move { self.report_size_or_not(&open, epoch, &layout).await };
+            spawn.spawn("late size", Box::pin(report));
+        }
     }
 }

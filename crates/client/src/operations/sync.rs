@@ -262,7 +262,9 @@ impl FileSystem {
     /// client before.
     async fn commit(&self, open: &OpenInode) -> FsResult<u64> {
         let before = open.state().record;
-        let lost = self.targets.mdt_of(open.inode())?.commit().await?;
+        let target = self.targets.mdt_of(open.inode())?;
+        target.send_closes(&self.seams).await;
+        let lost = target.commit().await?;
         open.state().record.committed(before);
         Ok(lost)
     }
@@ -300,7 +302,10 @@ impl FileSystem {
             let target = target.clone();
             async move {
                 let lost = match target.role() {
-                    TargetRole::Mdt(_) => target.commit().await?,
+                    TargetRole::Mdt(_) => {
+                        target.send_closes(&self.seams).await;
+                        target.commit().await?
+                    }
                     TargetRole::Ost(_) => target.flush().await?,
                 };
                 if target.uncommitted().is_news(lost) { Err(target.lost_changes()) } else { Ok(()) }

@@ -14,7 +14,10 @@ use crate::{
     cache::inode_cache::{InodeCache, Pending},
     cancellation::finish::finish,
     open_state::open_table::OpenTable,
-    targets::connection::{TargetConnection, unexpected},
+    targets::{
+        connection::{TargetConnection, unexpected},
+        late_closes::Carried,
+    },
     upper_cache::Keepable,
 };
 
@@ -27,27 +30,35 @@ struct Sent {
     pending: Option<Pending>,
     /// Locks that it gives back; none once it was executed.
     cancels: Vec<LockHandle>,
+    /// Closes that it takes along; `None` once it is answered, too.
+    carried: Option<Box<Carried>>,
 }
 
 impl Sent {
     async fn call(mut self, question: Question<'_, MdtRequest>) -> FsResult<Answered<MdtReply>> {
         let Question { request, bulk, late_outcome, wanted, .. } = question;
         let mut late = None;
-        let matters = late_outcome.is_some() || self.pending.as_ref().is_some_and(Pending::is_change);
+        let is_change = self.pending.as_ref().is_some_and(Pending::is_change);
+        let matters = late_outcome.is_some() || is_change || self.carried.is_some();
         let cancels = self.cancels.clone();
-        let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted, cancels };
+        let closes = self.carried.as_ref().map_or(Vec::new(), |carried| carried.requests());
+        let question = Question { request, bulk, late_outcome: matters.then_some(&mut late), wanted, cancels, closes };
         let mut outcome = self.target.call_by(&self.import, question).await;
         // Otherwise the MDT may not have them. To give them back twice does no harm.
         if outcome.is_ok() {
             self.cancels.clear();
         }
         let pending = self.pending.take().expect("a request is answered once");
+        let carried = self.carried.take();
         match late {
             // It may still be executed: what it changes is not served before that is known.
-            Some(late) if pending.is_change() => {
+            Some(late) if pending.is_change() || carried.is_some() => {
                 let (target, import, seams) = (self.target.clone(), self.import.clone(), self.seams.clone());
                 let mut failed = outcome.clone();
                 let late = late.after(&*self.seams.spawn, move || {
+                    if let Some(carried) = carried {
+                        carried.settle::<MdtReply>(None);
+                    }
                     if answered(&target, &import, &seams, pending, &mut failed) {
                         let spawn = seams.spawn.clone();
                         let withdraw = async move { target.withdraw_doubtful(None).await };
@@ -59,6 +70,10 @@ impl Sent {
                 }
             }
             late => {
+                // The MDT has executed them first.
+                if let Some(carried) = carried {
+                    carried.settle(outcome.as_ref().ok());
+                }
                 let has_doubts = answered(&self.target, &self.import, &self.seams, pending, &mut outcome);
                 // What was answered with an error changed nothing.
                 if has_doubts && matches!(outcome, Ok(_) | Err(FsError::Unreachable { .. })) {
@@ -84,6 +99,9 @@ fn answered(
     outcome: &mut FsResult<Answered<MdtReply>>,
 ) -> bool {
     let (has_doubts, unnamed) = target.cache().answer(import, pending, outcome, target.above().is_there());
+    for open in unnamed.iter().filter_map(|(inode, _)| target.opens().find(*inode)) {
+        open.lost_name();
+    }
     // As long as the MDT does not know of the opens, it takes the inode to be open.
     for (_, handle) in unnamed.into_iter().filter(|(inode, _)| target.opens().has_untold(*inode)) {
         target.withdraw(seams, handle);
@@ -175,10 +193,12 @@ impl TargetConnection {
             // The request itself waits.
             (false, _) => {}
         }
+        let carried = self.carry_closes(seams, &import);
         let pending = self.cache().ask(&import, &request, &*seams.clock, opens);
-        let (wanted, is_change) = (pending.wanted, pending.is_change());
+        let (wanted, is_change) = (pending.wanted, pending.is_change() || carried.is_some());
         let cancels = self.cache().cancels().take_along(|inode| self.opens().has_untold(inode));
-        let sent = Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending), cancels };
+        let sent =
+            Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending), cancels, carried };
         let question = Question { wanted, ..Question::with_bulk(request, bulk) };
         let answered = match late_outcome {
             // Its caller runs in a task that comes to its end.

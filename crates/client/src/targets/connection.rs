@@ -27,7 +27,7 @@ use crate::{
     cache::target_cache::TargetCache,
     client_state::ClientState,
     open_state::open_table::OpenTable,
-    targets::{repetitions::Repetitions, uncommitted::Uncommitted},
+    targets::{late_closes::LateCloses, repetitions::Repetitions, uncommitted::Uncommitted},
     upper_cache::Above,
 };
 
@@ -116,6 +116,7 @@ pub(crate) struct TargetConnection {
     telling: tokio::sync::Mutex<Option<LateOutcome>>,
     /// Held by a request that tells of accesses.
     telling_accesses: tokio::sync::Mutex<()>,
+    closes: LateCloses,
 }
 
 impl TargetConnection {
@@ -138,6 +139,7 @@ impl TargetConnection {
             client_state,
             telling: tokio::sync::Mutex::default(),
             telling_accesses: tokio::sync::Mutex::default(),
+            closes: LateCloses::default(),
         }
     }
 
@@ -322,6 +324,11 @@ impl TargetConnection {
     /// See the fields.
     pub(super) fn telling_accesses(&self) -> &tokio::sync::Mutex<()> {
         &self.telling_accesses
+    }
+
+    /// Of an MDT: closes that nobody waits for.
+    pub(super) fn closes(&self) -> &LateCloses {
+        &self.closes
     }
 
     /// Changes at this target that nothing made durable yet.

@@ -8,7 +8,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use rpc::{
-    Answered, Import, ImportState,
+    Answered, Import, ImportState, Question,
     message::{
         ClientReply, MdtReply, MdtRequest,
         lock::{InodeBits, inode_bit},
@@ -104,8 +104,9 @@ impl TargetConnection {
             (cancels.begin_to_send(), cancels.begin_to_gather())
         };
         if sends {
-            let (this, clock) = (self.clone(), seams.clock.clone());
-            seams.spawn.spawn("lock cancels", Box::pin(async move { this.send_cancels(&*clock).await }));
+            let (this, seams) = (self.clone(), seams.clone());
+            let spawn = seams.spawn.clone();
+            spawn.spawn("lock cancels", Box::pin(async move { this.send_cancels(&seams).await }));
         }
         if gathers {
             let (this, seams) = (self.clone(), seams.clone());
@@ -123,7 +124,8 @@ impl TargetConnection {
         }
     }
 
-    async fn send_cancels(&self, clock: &dyn Clock) {
+    async fn send_cancels(self: &Arc<Self>, seams: &Seams) {
+        let clock = &*seams.clock;
         loop {
             let cancelled = self.cache().cancels().next_urgent();
             if cancelled.is_empty() {
@@ -135,7 +137,7 @@ impl TargetConnection {
                 cancelled.into_iter().partition(|(handle, _)| cancels.is_accessed(*handle))
             };
             let (untold, first): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, inode)| is_untold(inode));
-            self.send(clock, first).await;
+            self.send(seams, first).await;
             if !accessed.is_empty() {
                 let told = self.tell_accesses_or_not();
                 self.before_return(clock, "accesses that the MDT has to know", SLOW, &accessed, told).await;
@@ -150,7 +152,7 @@ impl TargetConnection {
                     Err(error) => self.lose_untold(&untold, &error),
                 }
             }
-            self.send(clock, last).await;
+            self.send(seams, last).await;
         }
     }
 
@@ -187,18 +189,27 @@ impl TargetConnection {
         work.await
     }
 
-    async fn send(&self, clock: &dyn Clock, cancelled: Vec<(LockHandle, Option<InodeNumber>)>) {
+    /// Gives these back. Closes that wait go along: who waits for a lock on a file that this client
+    /// has closed finds it closed.
+    async fn send(self: &Arc<Self>, seams: &Seams, cancelled: Vec<(LockHandle, Option<InodeNumber>)>) {
         let handles: Vec<LockHandle> = cancelled.iter().map(|(handle, _)| *handle).collect();
         if handles.is_empty() {
             return;
         }
-        let import = self.import();
+        let (clock, import) = (&*seams.clock, self.import());
+        let carried = self.carry_closes(seams, &import);
+        let closes = carried.as_ref().map_or(Vec::new(), |carried| carried.requests());
         let cancel = |import: Import| {
             let request = MdtRequest::CancelLocks(handles.clone());
-            async move { import.call(request).await.map(drop) }
+            let question = Question { closes: closes.clone(), ..Question::from(request) };
+            async move { import.call(question).await }
         };
         let sent = at_last(clock, || import.clone(), cancel);
-        if let Err(error) = self.before_return(clock, "the request to the MDT", SLOW, &cancelled, sent).await {
+        let outcome = self.before_return(clock, "the request to the MDT", SLOW, &cancelled, sent).await;
+        if let Some(carried) = carried {
+            carried.settle(outcome.as_ref().ok());
+        }
+        if let Err(error) = outcome {
             tracing::debug!(%error, "locks end with their session");
         }
         self.cache().cancels().sent(&handles);
@@ -229,11 +240,11 @@ impl TargetConnection {
 }
 
 /// Repeats a request as long as the MDT may wait for it, and returns how it ended.
-async fn at_last<F: Future<Output = FsResult<()>>>(
+async fn at_last<T, F: Future<Output = FsResult<T>>>(
     clock: &dyn Clock,
     import: impl Fn() -> Import,
     request: impl Fn(Import) -> F,
-) -> FsResult<()> {
+) -> FsResult<T> {
     loop {
         let outcome = request(import()).await;
         let may_repeat = matches!(outcome, Err(FsError::Unreachable { .. }));

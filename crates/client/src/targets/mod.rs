@@ -4,6 +4,7 @@
 pub(crate) mod awaited_mdts;
 pub(crate) mod cached_call;
 pub(crate) mod connection;
+pub(crate) mod late_closes;
 mod lock_ages;
 mod lock_claims;
 mod lock_returns;

@@ -128,7 +128,7 @@ impl Cluster {
             Arc::new(resolve),
             rpc::Principal::of_test(self.next_seed(), rpc::Role::Client),
         );
-        FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+        mounted(seams(&self.network, self.next_seed()), options).await
     }
 
     /// A further client, on another host whose clock this is.
@@ -150,7 +150,7 @@ impl Cluster {
         let resolve = move |_: &MapTarget| Endpoint::Remote(address.clone().into());
         let principal = rpc::Principal::of_test(self.next_seed(), rpc::Role::Client);
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
-        FileSystem::mount(seams, options).await.expect("the cluster is up")
+        mounted(seams, options).await
     }
 
     /// The MDT withdraws a lock from a client, and waits for the answer, not for the lock.
@@ -268,6 +268,13 @@ pub async fn read(fs: &FileSystem, file: &OpenFile, offset: u64, bytes: usize) -
 
 pub async fn size(fs: &FileSystem, inode: InodeNumber) -> u64 {
     fs.get_attributes(inode, None).await.expect("the file exists").size
+}
+
+/// A mount that sends each close at once: what a test does next finds files closed.
+pub async fn mounted(seams: Seams, options: MountOptions) -> Arc<FileSystem> {
+    let fs = FileSystem::mount(seams, options).await.expect("the cluster is up");
+    fs.set_close_delay_ms(0);
+    fs
 }
 
 /// Lets everything continue that does not wait for somebody else.

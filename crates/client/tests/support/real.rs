@@ -24,7 +24,7 @@ use rt::{
 use tokio::sync::watch;
 use types::{ClientId, Credentials, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 
-use super::LEASE;
+use super::{LEASE, mounted};
 
 /// How far the clocks of OSTs are ahead of the others' clocks.
 const SECONDS_AHEAD: [i64; 3] = [-30, 45, -4];
@@ -153,7 +153,7 @@ impl RealCluster {
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), principal);
         let options = MountOptions { unasked_opens_max: self.opens_max, ..options };
         let seams = Seams { clock: Arc::new(ShiftedClock { seconds }), ..seams(&self.network, self.next_seed()) };
-        FileSystem::mount(seams, options).await.expect("the cluster is up")
+        mounted(seams, options).await
     }
 
     /// The MDT's process dies and another takes its place.

@@ -6,6 +6,8 @@ mod free;
 pub mod gates;
 #[allow(dead_code, reason = "few tests read the log")]
 pub mod log;
+#[allow(dead_code, reason = "few tests map files")]
+pub mod program;
 
 use std::{
     path::{Path, PathBuf},

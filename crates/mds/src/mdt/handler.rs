@@ -23,6 +23,7 @@ use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
 use super::{
     Mdt, check,
     coordination::Coordination,
+    late_closes::LateCloses,
     recovery::{self, Ending},
     waiter::Waiter,
 };
@@ -51,15 +52,27 @@ impl Handler for Mdt {
             if let Err(error) = self.namespace().check_session(call.client) {
                 return Answer::new(Err(error));
             }
+            // Before the locks that the client gives back: others go on when it has closed.
+            let LateCloses { closed, lsn } = match call.extension.closes.is_empty() {
+                true => LateCloses::default(),
+                // Its future would make that of every request larger.
+                false => Box::pin(self.close_beside(&call)).await,
+            };
             self.cancel_locks(call.client, &call.extension.cancels);
-            match self.serve(&call).await.and_then(|served| readable(&call, served)) {
+            let served = self.serve(&call).await.and_then(|served| readable(&call, served));
+            let served = match (served, lsn) {
+                // Mostly it has been, together with what the request has changed.
+                (Ok(served), Some(lsn)) => self.written(lsn).await.map(|()| served),
+                (served, _) => served,
+            };
+            match served {
                 Ok(Served { reply, bulk, told }) => {
                     let Told { change, granted, changed, data, unregistered } = told;
                     let told = change.told(self.era.count(), self.store.last_durable());
                     // Damaged data do not go with the reply: a read reports the damage.
                     let data = data.and_then(|stored| stored.verified(self.options.index).ok());
                     let (data, bulk) = data.map_or((None, bulk), |(done, data)| (Some(done), data));
-                    let extension = ReplyExtension { granted, changed, data, unregistered, ..told };
+                    let extension = ReplyExtension { granted, changed, data, unregistered, closed, ..told };
                     Answer { extension, ..Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk) }
                 }
                 // No operation fails with it: the MDT stops, and clients cannot give locks back.

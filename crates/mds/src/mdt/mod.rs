@@ -16,6 +16,7 @@ mod coordination;
 mod data;
 mod handler;
 mod inspection;
+mod late_closes;
 mod layout_fences;
 mod life_cycle;
 mod lock_callbacks;

@@ -23,7 +23,7 @@ use crate::{
         opcode::{self, Opcode},
     },
     handler::Answer,
-    message::{Request, RequestExtension, kind::Effect, lock::Enqueue},
+    message::{Request, RequestExtension, kind::Effect, lock::Enqueue, mdt::Close},
     server::{LocalLink, LocalOutcome, SlotToken, memory_of},
 };
 
@@ -110,12 +110,14 @@ fn purpose_of(request: &Request) -> Purpose {
     }
 }
 
-/// What the caller says of locks with a request.
+/// What the caller says of locks and opens with a request.
 pub(super) struct Beside {
     /// One that it would like to have.
     pub(super) wanted: Option<Enqueue>,
     /// Those that it gives back.
     pub(super) cancels: Vec<LockHandle>,
+    /// Opens that end before it.
+    pub(super) closes: Vec<Close>,
 }
 
 /// What a call may do now.
@@ -249,9 +251,9 @@ impl Import {
     /// What is said with a request of the present task.
     fn extension(&self, beside: &Beside) -> RequestExtension {
         let Origin { uid, gid, job, .. } = trace::origin();
-        let Beside { wanted, cancels } = beside;
-        let (job, wanted, cancels) = (job.as_str().to_owned(), *wanted, cancels.clone());
-        RequestExtension { uid, gid, job, wanted, cancels, ..RequestExtension::default() }
+        let Beside { wanted, cancels, closes } = beside;
+        let (job, wanted, cancels, closes) = (job.as_str().to_owned(), *wanted, cancels.clone(), closes.clone());
+        RequestExtension { uid, gid, job, wanted, cancels, closes, ..RequestExtension::default() }
     }
 
     /// Takes a slot, if the import is in a state to call.

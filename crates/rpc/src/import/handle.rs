@@ -116,11 +116,11 @@ impl Import {
     ///   side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
-        let Question { request, bulk, late_outcome, wanted, cancels } = question.into();
+        let Question { request, bulk, late_outcome, wanted, cancels, closes } = question.into();
         let request = request.addressed_to(self.inner.family);
         let (mut late, known) = late_outcome.is_some().then(oneshot::channel).unzip();
         let bytes = bulk.len();
-        let outcome = self.exchange(request, bulk, &Beside { wanted, cancels }, &mut late).await;
+        let outcome = self.exchange(request, bulk, &Beside { wanted, cancels, closes }, &mut late).await;
         if let (Some(late_outcome), Some(known)) = (late_outcome, known) {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
             *late_outcome = is_open.then_some(LateOutcome(known));

@@ -11,7 +11,7 @@ use crate::{
     codec::opcode::Family,
     message::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Reply, ReplyExtension, Request,
-        kind::RequestRow, lock::Enqueue,
+        kind::RequestRow, lock::Enqueue, mdt::Close,
     },
 };
 
@@ -142,23 +142,32 @@ pub struct Question<'a, R> {
     /// Locks that are given back with the request, at most
     /// [`types::limits::LOCKS_PER_MESSAGE_MAX`].
     pub cancels: Vec<LockHandle>,
+    /// Opens that end with the request, at most [`types::limits::CLOSES_PER_MESSAGE_MAX`].
+    pub closes: Vec<Close>,
 }
 
 impl<R: Ask> From<R> for Question<'_, R> {
     fn from(request: R) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: None, wanted: None, cancels: Vec::new() }
+        Self { request, bulk: Bytes::new(), late_outcome: None, wanted: None, cancels: Vec::new(), closes: Vec::new() }
     }
 }
 
 impl<'a, R: Ask> Question<'a, R> {
     /// With bulk data.
     pub fn with_bulk(request: R, bulk: Bytes) -> Self {
-        Self { request, bulk, late_outcome: None, wanted: None, cancels: Vec::new() }
+        Self { request, bulk, late_outcome: None, wanted: None, cancels: Vec::new(), closes: Vec::new() }
     }
 
     /// With interest in the outcome of the request.
     pub fn with_late_outcome(request: R, late_outcome: &'a mut Option<LateOutcome>) -> Self {
-        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome), wanted: None, cancels: Vec::new() }
+        Self {
+            request,
+            bulk: Bytes::new(),
+            late_outcome: Some(late_outcome),
+            wanted: None,
+            cancels: Vec::new(),
+            closes: Vec::new(),
+        }
     }
 }
 

@@ -9,10 +9,11 @@
 use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, SetAttributes, Timestamp,
     limits::{
-        ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX, EXCLUSIVES_PER_CLIENT_MAX,
-        FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX,
-        JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX,
-        PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, SHARDS_MAX, TARGET_NAME_BYTES_MAX,
+        ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, CLOSES_PER_MESSAGE_MAX, DECISIONS_PER_MESSAGE_MAX,
+        EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX,
+        FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
+        OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX, PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, SHARDS_MAX,
+        TARGET_NAME_BYTES_MAX,
     },
 };
 
@@ -44,11 +45,12 @@ pub fn check(request: &Request) -> FsResult<()> {
 /// The same of what is said with it. This build has no locks on data, replays nothing, and sends
 /// the sequence numbers of MDTs in the requests themselves: what refers to any of these is refused.
 pub fn check_extension(extension: &RequestExtension) -> FsResult<()> {
-    let RequestExtension { job, lock, cancels, replay, sequence, .. } = extension;
-    if cancels.len() > LOCKS_PER_MESSAGE_MAX || job.len() > JOB_NAME_BYTES_MAX {
+    let RequestExtension { job, lock, cancels, replay, sequence, closes, .. } = extension;
+    if cancels.len() > LOCKS_PER_MESSAGE_MAX || closes.len() > CLOSES_PER_MESSAGE_MAX || job.len() > JOB_NAME_BYTES_MAX
+    {
         return Err(FsError::TooBig);
     }
-    if !job.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !job.bytes().all(|byte| byte.is_ascii_graphic()) || closes.iter().any(|close| close.flock_owner.is_some()) {
         return Err(FsError::Invalid);
     }
     match lock.is_some() || replay.is_some() || sequence.is_some() {

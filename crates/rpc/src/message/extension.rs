@@ -9,7 +9,7 @@ use types::{FileKind, InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
 
 use super::{
     lock::{Enqueue, Granted},
-    mdt::Entry,
+    mdt::{Close, Entry},
     ost::ReadDone,
 };
 
@@ -45,6 +45,12 @@ pub struct RequestExtension {
     /// across restarts of either.
     #[serde(default)]
     pub sequence: Option<Sequence>,
+    /// Opens that end before the request is executed, at most [`CLOSES_PER_MESSAGE_MAX`]; none of
+    /// them ends a lock. With [`CLOSES_BESIDE`](super::session::feature::CLOSES_BESIDE).
+    ///
+    /// [`CLOSES_PER_MESSAGE_MAX`]: types::limits::CLOSES_PER_MESSAGE_MAX
+    #[serde(default)]
+    pub closes: Vec<Close>,
 }
 
 /// The extension of a reply.
@@ -84,6 +90,23 @@ pub struct ReplyExtension {
     /// [`NAMES_PER_CHANGE_MAX`]: types::limits::NAMES_PER_CHANGE_MAX
     #[serde(default)]
     pub names: Vec<ChangedName>,
+    /// What became of the closes that came with the request, in order; `None`: nothing, the client
+    /// repeats it by itself. A reply that is repeated, or an error, tells nothing of them: to repeat
+    /// a close does no harm.
+    #[serde(default)]
+    pub closed: Vec<Option<ClosedBeside>>,
+}
+
+/// What became of a close that came with a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedBeside {
+    /// The last writer is gone but the size is not known: glimpse the objects and send `ReportSize`
+    /// with this epoch.
+    pub size_wanted: Option<u64>,
+    /// How it changed the inode, if it did.
+    pub version: Option<InodeVersion>,
+    /// The inode after that, as in [`ReplyExtension::changed`].
+    pub entry: Option<Entry>,
 }
 
 /// What a request did to a name.
@@ -161,7 +184,10 @@ pub struct Sequence {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use types::{ObjectId, limits::EXTENSION_BYTES_MAX, limits::LOCKS_PER_MESSAGE_MAX};
+    use types::{
+        ObjectId,
+        limits::{CLOSES_PER_MESSAGE_MAX, EXTENSION_BYTES_MAX, LOCKS_PER_MESSAGE_MAX},
+    };
 
     use super::*;
     use crate::{
@@ -170,8 +196,7 @@ mod tests {
             ClientReply, ClientRequest, MdtReply, MdtRequest, Reply, Request,
             client::{Blocking, Glimpsed, LockCompleted},
             lock::{CacheMode, InodeBits, Resource, inode_bit},
-            mdt::LockRange,
-            mdt::WaitTicket,
+            mdt::{LockRange, OpenId, SizeUpdate, WaitTicket},
         },
     };
 
@@ -202,7 +227,14 @@ mod tests {
             space: Some(SpaceReport { held: 1, dirty: 2, wanted: 3 }),
             replay: Some(change()),
             sequence: Some(Sequence { source: MdtIndex(4), number: 5, era: 6 }),
+            closes: vec![close(7)],
         }
+    }
+
+    fn close(number: u64) -> Close {
+        let mtime = Some(Timestamp { seconds: number as i64, nanoseconds: 6 });
+        let update = SizeUpdate { epoch: number, size: number, blocks: number, mtime, changes: number };
+        Close { inode: InodeNumber(number), open: OpenId(number), update: Some(update), flock_owner: None }
     }
 
     fn reply() -> ReplyExtension {
@@ -219,6 +251,7 @@ mod tests {
             data,
             unregistered: true,
             names: vec![changed_name(None), changed_name(Some((InodeNumber(7), FileKind::Directory)))],
+            closed: vec![None, Some(ClosedBeside { size_wanted: Some(300), ..ClosedBeside::default() })],
         }
     }
 
@@ -233,7 +266,7 @@ mod tests {
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
         assert_eq!(
             hex(extension),
-            "32e807640763632e31303030010b01050002030001020cac020103010203010e0901010302030406010701020a060103040506"
+            "41e807640763632e31303030010b01050002030001020cac020103010203010e0901010302030406010701020a060103040506010d0707010807070701020e060700"
         );
         assert_eq!(hex(message), "1e");
         assert_eq!(codec::decode_extension(extension), Ok(request()));
@@ -241,7 +274,7 @@ mod tests {
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
         assert_eq!(
             hex(extension),
-            "38010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501020602016eac02000802016eac02010701"
+            "41010e0901010302030406010701020a0608010b0d01030000000200090106802000010301090501020602016eac02000802016eac020107010200010501ac020000"
         );
         assert_eq!(hex(message), "00");
         assert_eq!(codec::decode_extension(extension), Ok(reply()));
@@ -257,7 +290,8 @@ mod tests {
     #[test]
     fn the_largest_extension_fits_and_a_larger_one_is_an_error() {
         let cancels = vec![LockHandle(u64::MAX); LOCKS_PER_MESSAGE_MAX];
-        let largest = RequestExtension { cancels, job: "j".repeat(31), ..request() };
+        let closes = vec![close(u64::MAX); CLOSES_PER_MESSAGE_MAX];
+        let largest = RequestExtension { cancels, closes, job: "j".repeat(31), ..request() };
         let body = codec::encode_request(&largest, &Request::Mdt(MdtRequest::Ping)).unwrap();
         assert!(usize::from(body.extension_bytes) <= EXTENSION_BYTES_MAX);
         let larger = RequestExtension { job: "j".repeat(EXTENSION_BYTES_MAX), ..largest };

@@ -59,12 +59,15 @@ pub mod feature {
     /// ([`Remote`](crate::message::MdtReply::Remote)), and asks again what depends on one that is
     /// not there ([`FsError::AwaitsMdt`](types::FsError::AwaitsMdt)).
     pub const SEVERAL_MDTS: u64 = 8;
+    /// Closes may come along with any request
+    /// ([`closes`](crate::message::RequestExtension::closes)).
+    pub const CLOSES_BESIDE: u64 = 16;
     /// The caller knows that names of a directory may be in its shards
     /// ([`Striped`](crate::message::MdtReply::Striped)).
-    pub const STRIPED_DIRECTORIES: u64 = 16;
+    pub const STRIPED_DIRECTORIES: u64 = 32;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | STRIPED_DIRECTORIES;
+    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | CLOSES_BESIDE | STRIPED_DIRECTORIES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

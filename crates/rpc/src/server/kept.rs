@@ -29,6 +29,7 @@ pub(super) fn keep_for_copies(answer: Answer) -> (KeptReply, KeptReply) {
     let mut copy = answer.clone();
     (copy.extension.granted, copy.extension.changed) = (Vec::new(), Vec::new());
     copy.extension.names = Vec::new();
+    copy.extension.closed.iter_mut().flatten().for_each(|closed| closed.entry = None);
     if copy.extension.data.take().is_some() {
         copy.bulk = Bytes::new();
     }
@@ -45,6 +46,7 @@ fn depends_on_connection(Answer { reply, extension, .. }: &Answer) -> bool {
         || !extension.granted.is_empty()
         || !extension.changed.is_empty()
         || !extension.names.is_empty()
+        || extension.closed.iter().flatten().any(|closed| closed.entry.is_some())
         || extension.data.is_some()
 }
 
@@ -59,8 +61,8 @@ mod tests {
     use types::{
         Attributes, FileKind, InodeNumber, LockHandle, Timestamp,
         limits::{
-            BLOCK_BYTES, EXTENSION_BYTES_MAX, NAME_BYTES_MAX, NAMES_PER_CHANGE_MAX, SMALL_FILE_BYTES_MAX,
-            VERSIONS_PER_CHANGE_MAX,
+            BLOCK_BYTES, CLOSES_PER_MESSAGE_MAX, EXTENSION_BYTES_MAX, NAME_BYTES_MAX, NAMES_PER_CHANGE_MAX,
+            SMALL_FILE_BYTES_MAX, VERSIONS_PER_CHANGE_MAX,
         },
     };
 
@@ -69,7 +71,7 @@ mod tests {
         codec::opcode,
         message::{
             MdtReply, ReplyExtension,
-            extension::{Change, ChangedName, Chosen, InodeVersion},
+            extension::{Change, ChangedName, Chosen, ClosedBeside, InodeVersion},
             lock::{CacheMode, Granted, InodeBits, Resource, inode_bit},
             mdt::{DirectoryEntry, Entry},
             ost::ReadDone,
@@ -161,6 +163,8 @@ mod tests {
             target: Some((InodeNumber(u64::MAX), FileKind::Directory)),
         };
         let blocks = (u64::from(SMALL_FILE_BYTES_MAX) / BLOCK_BYTES) as usize;
+        let (version, entry) = (versions.first().copied(), Some(largest.clone()));
+        let closed = Some(ClosedBeside { size_wanted: Some(u64::MAX), version, entry });
         let extension = ReplyExtension {
             change: Some(Change { lsn, era: u64::MAX, versions, chosen: Chosen::default() }),
             committed: lsn,
@@ -170,6 +174,7 @@ mod tests {
             data: Some(ReadDone { checksums: vec![u32::MAX; blocks], size: u64::MAX }),
             unregistered: true,
             names: vec![name; NAMES_PER_CHANGE_MAX],
+            closed: vec![closed; CLOSES_PER_MESSAGE_MAX],
         };
         let kept = keep(Answer { extension, ..Answer::new(Ok(Reply::Mdt(MdtReply::Done))) });
         assert!(!kept.error && usize::from(kept.body.extension_bytes) <= EXTENSION_BYTES_MAX);
