@@ -292,7 +292,8 @@ impl FileSystem {
         self.statahead_max.store(names, Ordering::Relaxed);
     }
 
-    /// How many milliseconds a close that nobody depends on waits for a request that takes it along.
+    /// How many milliseconds a close that nobody depends on waits for a request that takes it
+    /// along.
     pub fn close_delay_ms(&self) -> u32 {
         self.close_delay_ms.load(Ordering::Relaxed)
     }

@@ -22,10 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::{
-    Cluster,
-    program::{self, Program},
-};
+use cluster::{Cluster, program};
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, XattrFlags};
 
@@ -169,10 +166,9 @@ fn mappings_read_and_write_files() {
         return map(&point.join("mapped"));
     }
     let cluster = Cluster::mounted();
-    Program::start("mappings_read_and_write_files", cluster.point()).succeed();
+    program::Program::start("mappings_read_and_write_files", cluster.point()).succeed();
 }
 
-/// The program of this test.
 fn map(path: &Path) {
     let data = pattern(1_300_000);
     fs::write(path, &data).unwrap();

@@ -127,8 +127,8 @@ const NUMBER_BYTES: usize = 10;
 const OBJECT_BYTES: usize = 1 + NUMBER_BYTES + 5;
 /// Encoded attributes of an object: length, size, blocks, changes, and a time of at most 17 bytes.
 const OBJECT_ATTRIBUTES_BYTES: usize = 1 + 3 * NUMBER_BYTES + 17;
-/// An encoded close: length, inode, open, perhaps a lock owner, and a report of a size, four numbers
-/// and a time.
+/// An encoded close: length, inode, open, perhaps a lock owner, and a report of a size, four
+/// numbers and a time.
 const CLOSE_BYTES: usize = 1 + 2 * NUMBER_BYTES + 1 + NUMBER_BYTES + 1 + 1 + 4 * NUMBER_BYTES + 1 + 17;
 /// An encoded lock of a claim: length, six numbers, two enums, the length of the range.
 const HELD_LOCK_BYTES: usize = 1 + 6 * NUMBER_BYTES + 2 + 1;

@@ -122,8 +122,8 @@ impl FileSystem {
     }
 
     /// Attributes of a file that this client alone has open for writing, without any request, if
-    /// the lock on its attributes is held. If it is being closed, the MDT is asked instead: the close
-    /// goes along, and a cache above may keep the attributes.
+    /// the lock on its attributes is held. If it is being closed, the MDT is asked instead: the
+    /// close goes along, and a cache above may keep the attributes.
     pub(crate) fn own_attributes(&self, inode: InodeNumber) -> Option<Attributes> {
         let open = self.client_state.opens.find(inode).filter(|open| !open.is_closing())?;
         // Before the lock is looked at: changes by others come after it.

@@ -5,9 +5,9 @@
 //! glimpse.
 //!
 //! The close of a new file, or of one that was added to, waits for the next request to the MDT
-//! (`targets::late_closes`). It is sent at once if anything depends on it: if it ends a flock, if the
-//! client does not know the size for sure, if it has the file open more than once, if the file was
-//! truncated or has lost its name, or if the client is about to leave
+//! (`targets::late_closes`). It is sent at once if anything depends on it: if it ends a flock, if
+//! the client does not know the size for sure, if it has the file open more than once, if the file
+//! was truncated or has lost its name, or if the client is about to leave
 //! (docs/decisions/0059-late-closes.md).
 
 use std::sync::{Arc, Weak};

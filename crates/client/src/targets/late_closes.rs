@@ -1,6 +1,6 @@
-//! Closes that nobody waits for: they go along with the next request to their MDT, whatever it asks,
-//! and are executed before it; or, after some milliseconds, by themselves, all that wait with one
-//! request.
+//! Closes that nobody waits for: they go along with the next request to their MDT, whatever it
+//! asks, and are executed before it; or, after some milliseconds, by themselves, all that wait with
+//! one request.
 //!
 //! To the MDT such a close is one that took longer to arrive. As long as it is not confirmed, the
 //! open is registered like any other: it is claimed again when the MDT has restarted, and is stale

@@ -91,8 +91,8 @@ pub struct ReplyExtension {
     #[serde(default)]
     pub names: Vec<ChangedName>,
     /// What became of the closes that came with the request, in order; `None`: nothing, the client
-    /// repeats it by itself. A reply that is repeated, or an error, tells nothing of them: to repeat
-    /// a close does no harm.
+    /// repeats it by itself. A reply that is repeated, or an error, tells nothing of them: to
+    /// repeat a close does no harm.
     #[serde(default)]
     pub closed: Vec<Option<ClosedBeside>>,
 }
