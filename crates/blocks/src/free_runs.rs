@@ -8,7 +8,7 @@
 
 use std::{cmp::Ordering, ops::Range};
 
-use crate::{GROUP_BLOCKS, Inconsistent};
+use crate::{geometry::GROUP_BLOCKS, inconsistent::Inconsistent};
 
 /// Bytes of a group's bitmap: a bit per block, the lowest bit of a byte first; set: used.
 pub const BITMAP_BYTES: usize = GROUP_BLOCKS as usize / 8;

@@ -6,7 +6,13 @@ use std::{
     ops::Range,
 };
 
-use crate::{FreeIndex, FreeRuns, Geometry, Inconsistent, Summary, plan::Space};
+use crate::{
+    free_index::FreeIndex,
+    free_runs::{FreeRuns, Summary},
+    geometry::Geometry,
+    inconsistent::Inconsistent,
+    plan::Space,
+};
 
 /// A group that is loaded.
 #[derive(Clone, Debug)]

@@ -26,6 +26,7 @@ mod free_runs;
 mod free_space;
 mod geometry;
 mod histogram;
+mod inconsistent;
 mod picture;
 mod plan;
 mod policy;
@@ -41,26 +42,9 @@ pub use free_index::FreeIndex;
 pub use free_runs::{BITMAP_BYTES, FreeRuns, GROUP_RUNS_MAX, Summary};
 pub use geometry::{GROUP_BLOCKS, Geometry};
 pub use histogram::Histogram;
+pub use inconsistent::Inconsistent;
 pub use picture::Picture;
 pub use plan::{Plan, Space, plan};
 pub use policy::{InvalidTable, Policy, PreallocTable};
 pub use retired::ReadTicket;
 pub use windows::{Window, Windows};
-
-/// The records of a device contradict each other: blocks that are freed were not used, or the like.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blocks {first} to {last} are {found}: the records of the device contradict each other")]
-pub struct Inconsistent {
-    /// First block.
-    pub first: u64,
-    /// Last block.
-    pub last: u64,
-    /// What they are, which they should not be.
-    pub found: &'static str,
-}
-
-impl Inconsistent {
-    pub(crate) fn new(blocks: &std::ops::Range<u64>, found: &'static str) -> Self {
-        Self { first: blocks.start, last: blocks.end.saturating_sub(1), found }
-    }
-}

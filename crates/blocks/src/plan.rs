@@ -16,8 +16,11 @@
 use std::ops::Range;
 
 use crate::{
-    FreeRuns, Geometry, Policy, Request,
+    allocator::Request,
     free_index::FreeIndex,
+    free_runs::FreeRuns,
+    geometry::{GROUP_BLOCKS, Geometry},
+    policy::Policy,
     windows::{Window, Windows},
 };
 
@@ -104,7 +107,7 @@ fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> 
     let pointer = if space.pointer() < geometry.blocks() { space.pointer() } else { 0 };
     let (first, within) =
         (geometry.group_of(pointer), (pointer - geometry.start_of(geometry.group_of(pointer))) as u32);
-    let mut length = wanted.min(crate::GROUP_BLOCKS);
+    let mut length = wanted.min(GROUP_BLOCKS);
     let group = loop {
         assert!(length > 0, "some block is free");
         match space.index().next(first, length) {

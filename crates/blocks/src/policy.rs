@@ -1,6 +1,6 @@
 //! What an administrator can change about the allocator, under the names of ldiskfs.
 
-use crate::{GROUP_BLOCKS, free_runs::GROUP_RUNS_MAX};
+use crate::{free_runs::GROUP_RUNS_MAX, geometry::GROUP_BLOCKS};
 
 /// Entries of a table, at most: more than the powers of two that fit a group.
 const TABLE_ENTRIES_MAX: usize = 16;
@@ -30,7 +30,8 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows; all runs of a group are looked at.
+    /// As ldiskfs (`ext4-prealloc.patch`), with adaptive windows; all runs of a group are looked
+    /// at.
     fn default() -> Self {
         Self {
             prealloc_table: None,

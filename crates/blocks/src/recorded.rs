@@ -16,7 +16,7 @@ use std::{
     ops::Range,
 };
 
-use crate::{FreeRuns, Inconsistent};
+use crate::{free_runs::FreeRuns, inconsistent::Inconsistent};
 
 /// Whether records begin or cease to name blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

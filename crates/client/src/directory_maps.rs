@@ -54,9 +54,14 @@ impl DirectoryMaps {
         }
     }
 
+    /// Whether any directory is known to be striped.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
     /// The map of a directory, if it is known to be striped.
     pub fn get(&self, directory: InodeNumber) -> Option<Arc<DirectoryMap>> {
-        if !self.is_used.load(Ordering::Relaxed) {
+        if !self.is_used() {
             return None;
         }
         self.maps.lock().get(&directory).cloned()
@@ -72,7 +77,7 @@ impl DirectoryMaps {
     /// Lets a request name shards instead of striped directories that are known. Returns the inode
     /// of which the MDT is to be asked; `at`: that of the request as it is.
     pub fn place_request(&self, at: InodeNumber, request: &mut MdtRequest) -> InodeNumber {
-        if !self.is_used.load(Ordering::Relaxed) {
+        if !self.is_used() {
             return at;
         }
         let (parent, name) = match request {

@@ -138,7 +138,7 @@ impl FileSystem {
         let close = |target: &Arc<TargetConnection>| {
             let (target, import) = (target.clone(), target.import());
             async move {
-                target.send_last_closes(&self.seams).await;
+                target.settle_closes(&self.seams).await;
                 target.tell_last_accesses(&self.seams).await;
                 import.close().await
             }
@@ -452,7 +452,7 @@ impl FileSystem {
         inode: InodeNumber,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
-        match self.targets.has_several_mdts() {
+        match self.targets.has_several_mdts() || self.directory_maps.is_used() {
             // Rare, and would make every call's future larger.
             true => Box::pin(self.call_repeatedly(inode, question.into())).await,
             false => self.call_once(inode, question.into()).await,

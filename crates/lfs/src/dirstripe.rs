@@ -75,7 +75,7 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
     }
     refuse_others(command, &parsed)?;
     let wanted = Wanted::of(&parsed).map_err(wrong)?;
-    refuse_stripes(command, &wanted)?;
+    refuse_stripes(command, wanted.is_plain() && !parsed.has("mdt-hash"))?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
@@ -99,8 +99,8 @@ fn refuse_others(command: &str, parsed: &Parsed) -> Outcome {
 }
 
 /// Metadata targets and mounts can make striped directories, which have not been tested enough.
-fn refuse_stripes(command: &str, wanted: &Wanted) -> Outcome {
-    match wanted.is_plain() {
+fn refuse_stripes(command: &str, is_plain: bool) -> Outcome {
+    match is_plain {
         true => Ok(()),
         false => {
             let problem = format!("lfs {command}: several metadata targets for one directory are not supported yet");

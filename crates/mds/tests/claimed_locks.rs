@@ -230,8 +230,8 @@ async fn attributes_are_given_back_before_a_claimed_writer_is_believed() {
     }
 }
 
-/// The close was executed, and its client did not hear so: it claims the open once more, then closes
-/// again. The size is found as after any other close of a writer that is not believed.
+/// The close was executed, and its client did not hear so: it claims the open once more, then
+/// closes again. The size is found as after any other close of a writer that is not believed.
 #[tokio::test]
 async fn a_close_that_was_executed_before_the_restart_is_repeated() {
     let test = Test::new().await;

@@ -66,8 +66,10 @@ const PROCESSORS: &str = "a process has one CPU partition; cpu_pattern chooses i
 
 /// Why there is no such parameter, if Lustre has it.
 pub fn reason(pattern: &str) -> Option<&'static str> {
+    // Pools of targets are another thing.
+    let is_of_locks = pattern.starts_with("ldlm");
     let named = |part| ABSENT.iter().find(|(name, _)| *name == part).map(|(_, reason)| *reason);
-    pattern.rsplit(['.', '/']).find_map(named)
+    pattern.rsplit(['.', '/']).filter(|part| is_of_locks || *part != "pool").find_map(named)
 }
 
 #[cfg(test)]

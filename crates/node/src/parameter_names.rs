@@ -439,7 +439,7 @@ mod tests {
             ("ldlm.namespaces.mdt-*.lock_count=0", "is read-only"),
             ("ldlm.namespaces.mdt-*.contended_locks=8", "there is no 'ldlm.namespaces.mdt-*.contended_locks': a lock"),
             ("ldlm.namespaces.*.resource_count=0", "is read-only"),
-            ("ldlm.namespaces.*-mdc.lock_unused_count=0", "is read-only"),
+            ("ldlm.namespaces.*.lock_unused_count=0", "is read-only"),
             (
                 "ldlm.namespaces.*.pool.limit=100",
                 "there is no 'ldlm.namespaces.*.pool.limit': there is no pool of locks",

@@ -13,8 +13,8 @@ const SEQUENCE_FIRST: u64 = 0x2_0000_0400;
 const SEQUENCES_PER_MDT: u64 = 0x4000_0000;
 
 /// Sequence, object id, version. The mapping to [`InodeNumber`] is a bijection: the sequence holds
-/// the MDT and the local number's upper 16 bits, the object id its lower 32 bits; the version is always
-/// 0.
+/// the MDT and the local number's upper 16 bits, the object id its lower 32 bits; the version is
+/// always 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fid {
     /// Sequence.

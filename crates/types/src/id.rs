@@ -39,9 +39,9 @@ impl fmt::Display for OstIndex {
     }
 }
 
-/// Number of an inode: the index of its home MDT (upper 16 bits), whether it is a shard of a striped
-/// directory (1 bit), and that MDT's counter (lower 47 bits). Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its
-/// root.
+/// Number of an inode: the index of its home MDT (upper 16 bits), whether it is a shard of a
+/// striped directory (1 bit), and that MDT's counter (lower 47 bits). Never reused. The root
+/// directory is number 1 of MDT 0, which is also what FUSE calls its root.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InodeNumber(pub u64);
 
@@ -54,7 +54,8 @@ impl InodeNumber {
     /// The bit of shards.
     const SHARD: u64 = 1 << (COUNTER_BITS - 1);
 
-    /// The inode `counter` of `mdt`. `counter` must be below 2^48; its highest bit makes it a shard.
+    /// The inode `counter` of `mdt`. `counter` must be below 2^48; its highest bit makes it a
+    /// shard.
     pub fn new(mdt: MdtIndex, counter: u64) -> Self {
         assert!(counter < 1 << COUNTER_BITS, "inode counter {counter} exceeds 48 bits");
         Self(u64::from(mdt.0) << COUNTER_BITS | counter)

@@ -145,9 +145,16 @@ impl OpenTable {
         }
     }
 
-    /// A sync of everything begins: what was closed before is its business.
+    /// A sync of everything begins: what was closed before is its business, also if the MDT is
+    /// still to be told.
     pub fn take_closed(&self) -> ClosedUnsynced {
-        std::mem::take(&mut self.table.lock().closed)
+        let mut table = self.table.lock();
+        let Table { inodes, closed, .. } = &mut *table;
+        for open in inodes.values().filter(|open| open.is_closing()) {
+            let unsynced = std::mem::take(&mut open.state().unsynced);
+            closed.closed(open.inode(), unsynced);
+        }
+        std::mem::take(closed)
     }
 
     /// It failed, so another sync has to report it.

@@ -21,7 +21,7 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
-use types::{FileKind, FsError, FsResult};
+use types::{FileKind, FsError, FsResult, InodeNumber};
 
 use crate::{
     FileSystem, OpenFile,
@@ -32,7 +32,7 @@ use crate::{
     },
     statistics::Operation,
     targets::{
-        connection::{done, unexpected},
+        connection::{done, entry, unexpected},
         late_closes::{Closer, LateClose},
     },
 };
@@ -97,7 +97,7 @@ impl FileSystem {
         {
             let closer: Weak<FileSystem> = Arc::downgrade(self);
             let due = self.seams.clock.now() + delay;
-            let late = LateClose { closer, open: open.clone(), close, due, alone: false };
+            let late = LateClose { closer, open: open.clone(), close, due };
             match target.close_later(&self.seams, late) {
                 Ok(()) => return Ok(()),
                 Err(late) => close = late.close,
@@ -185,12 +185,20 @@ impl Closer for FileSystem {
         })
     }
 
-    fn report_wanted(self: Arc<Self>, open: Arc<OpenInode>, epoch: u64) {
-        // Otherwise the next client that looks at the file reports it.
-        if let Ok(Some(layout)) = open.layout() {
-            let spawn = self.seams.spawn.clone();
-            let report = async move { self.report_size_or_not(&open, epoch, &layout).await };
-            spawn.spawn("late size", Box::pin(report));
-        }
+    fn report_wanted(self: Arc<Self>, inode: InodeNumber) {
+        let spawn = self.seams.spawn.clone();
+        // By the layout that the MDT shows: this client may know an earlier one.
+        let look = async move {
+            let found = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry);
+            let looked = match &found {
+                Ok(entry) => self.complete(entry).await.map(drop),
+                Err(error) => Err(error.clone()),
+            };
+            if let Err(error) = looked {
+                // The next client that looks at the file reports its size.
+                tracing::debug!(%inode, %error, "cannot report the size to the MDT");
+            }
+        };
+        spawn.spawn("late size", Box::pin(look));
     }
 }

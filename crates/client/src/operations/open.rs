@@ -278,8 +278,8 @@ impl FileSystem {
         // A creation may wait for a file that has the name already.
         let names = matches!(question.request, MdtRequest::Create(..) | MdtRequest::Compound(_));
         let awaited = (!names).then_some(at);
-        // What is opened along with it is noted for the MDT of `at`: the caller begins again with the
-        // shard of a striped directory.
+        // What is opened along with it is noted for the MDT of `at`: the caller begins again with
+        // the shard of a striped directory.
         let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
         let mut pauses = Pauses::default();
         loop {

@@ -263,7 +263,6 @@ impl FileSystem {
     async fn commit(&self, open: &OpenInode) -> FsResult<u64> {
         let before = open.state().record;
         let target = self.targets.mdt_of(open.inode())?;
-        target.send_closes(&self.seams).await;
         let lost = target.commit().await?;
         open.state().record.committed(before);
         Ok(lost)
@@ -303,7 +302,7 @@ impl FileSystem {
             async move {
                 let lost = match target.role() {
                     TargetRole::Mdt(_) => {
-                        target.send_closes(&self.seams).await;
+                        target.settle_closes(&self.seams).await;
                         target.commit().await?
                     }
                     TargetRole::Ost(_) => target.flush().await?,

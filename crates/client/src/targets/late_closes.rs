@@ -30,25 +30,25 @@ use rpc::{
 };
 use rt::{BoxFuture, Instant, Seams, clock};
 use tokio::sync::watch;
-use types::{FsError, limits::CLOSES_PER_MESSAGE_MAX};
+use types::{FsError, InodeNumber, limits::CLOSES_PER_MESSAGE_MAX};
 
 use crate::{
-    cache::inode_cache::Pending, cancellation::finish::finish, join::join_all, open_state::open_inode::OpenInode,
+    cache::inode_cache::Pending, cancellation::finish::finish, open_state::open_inode::OpenInode,
     targets::connection::TargetConnection,
 };
 
 /// How long after one of them is sent the others that are due wait for being taken along.
 const NEXT: Duration = Duration::from_millis(1);
-/// The most that an unmount waits for closes.
-const UNMOUNT_MAX: Duration = Duration::from_secs(2);
+/// The most that a sync and an unmount wait for closes.
+const SETTLING_MAX: Duration = Duration::from_secs(2);
 
 /// What ends opens by requests of their own.
 pub(crate) trait Closer: Send + Sync {
     /// Ends an open whose close has waited; completes when nothing is left to be done.
     fn close_now(self: Arc<Self>, open: Arc<OpenInode>, close: Close) -> BoxFuture<'static, ()>;
 
-    /// Reports the size of a file whose last writer has closed it, in the background.
-    fn report_wanted(self: Arc<Self>, open: Arc<OpenInode>, epoch: u64);
+    /// Looks at a file whose last writer has closed it, and reports its size, in the background.
+    fn report_wanted(self: Arc<Self>, inode: InodeNumber);
 }
 
 /// A close that nobody waits for.
@@ -58,8 +58,6 @@ pub(crate) struct LateClose {
     pub close: Close,
     /// When it is sent by itself.
     pub due: Instant,
-    /// No other request takes it along any more.
-    pub alone: bool,
 }
 
 #[derive(Default)]
@@ -88,40 +86,24 @@ impl LateCloses {
         Ok(!std::mem::replace(&mut waiting.is_watched, true))
     }
 
-    /// These are to be repeated. Whether a task has to begin.
-    fn give_back(&self, closes: impl Iterator<Item = LateClose>, now: Instant) -> bool {
-        let mut waiting = self.waiting.lock();
-        waiting.closes.extend(closes.map(|close| LateClose { due: now, alone: true, ..close }));
-        !waiting.closes.is_empty() && !std::mem::replace(&mut waiting.is_watched, true)
-    }
-
     /// Those that go along with a request.
     fn take_along(&self) -> Vec<LateClose> {
-        let mut waiting = self.waiting.lock();
-        let taken: Vec<_> = waiting.closes.extract_if(.., |close| !close.alone).collect();
+        let taken = std::mem::take(&mut self.waiting.lock().closes);
         assert!(taken.len() <= CLOSES_PER_MESSAGE_MAX, "{} closes in one message", taken.len());
         self.begin(taken.len());
         taken
     }
 
-    /// Those that are to be sent by themselves: of those that are due, and may go along with
-    /// another, only the first one, which takes the others along. `all`: all are due.
-    fn take_due(&self, now: Instant, all: bool) -> Vec<LateClose> {
+    /// The first of those that are due, which takes the others along. `all`: all are due.
+    fn take_due(&self, now: Instant, all: bool) -> Option<LateClose> {
         let mut waiting = self.waiting.lock();
-        let mut takes_along = false;
-        let is_next = |close: &mut LateClose| {
-            if !all && close.due > now {
-                return false;
-            }
-            let is_next = close.alone || !std::mem::replace(&mut takes_along, true);
-            if !is_next {
-                close.due = now + NEXT;
-            }
-            is_next
-        };
-        let taken: Vec<_> = waiting.closes.extract_if(.., is_next).collect();
-        self.begin(taken.len());
-        taken
+        let first = waiting.closes.iter().position(|close| all || close.due <= now)?;
+        let taken = waiting.closes.remove(first);
+        for close in waiting.closes.iter_mut().filter(|close| close.due <= now) {
+            close.due = now + NEXT;
+        }
+        self.begin(1);
+        Some(taken)
     }
 
     /// When the next one is due; `None`: there is none, and the task that asks ends.
@@ -132,8 +114,8 @@ impl LateCloses {
         due
     }
 
-    fn is_empty(&self) -> bool {
-        self.waiting.lock().closes.is_empty()
+    fn count(&self) -> usize {
+        self.waiting.lock().closes.len()
     }
 
     fn begin(&self, count: usize) {
@@ -178,7 +160,8 @@ impl Carried {
                 let closed = answered.extension.closed.get(place)?.as_ref()?;
                 Some((closed, answered.era, answered.connection))
             });
-            let (is_done, size_wanted) = (told.is_some(), told.and_then(|(closed, ..)| closed.size_wanted));
+            let (is_done, size_wanted) =
+                (told.is_some(), told.is_some_and(|(closed, ..)| closed.size_wanted.is_some()));
             let mut outcome = match told {
                 Some((closed, era, connection)) => {
                     let (reply, bulk) = (MdtReply::Closed(Closed { size_wanted: None }), Bytes::new());
@@ -193,21 +176,21 @@ impl Carried {
             }
             // Before the restarts are compared: see `operations::close`.
             self.target.opens().unregister(&late.open, late.close.open);
+            if let (true, Some(closer)) = (size_wanted, late.closer.upgrade()) {
+                closer.report_wanted(late.open.inode());
+            }
             if self.target.restarts() != self.restarts {
                 again.push(late);
-            } else if let (Some(epoch), Some(closer)) = (size_wanted, late.closer.upgrade()) {
-                closer.report_wanted(late.open, epoch);
             }
         }
-        self.give_back(again, count);
+        self.repeat(again, count);
     }
 
-    fn give_back(&self, again: Vec<LateClose>, count: usize) {
-        let closes = self.target.closes();
-        let begins = closes.give_back(again.into_iter(), self.seams.clock.now());
-        closes.end(count);
-        if begins {
-            self.target.watch_closes(&self.seams);
+    /// Closes some of them by requests of their own; the others are done.
+    fn repeat(&self, again: Vec<LateClose>, count: usize) {
+        self.target.closes().end(count - again.len());
+        for late in again {
+            self.target.spawn_close(&self.seams, late);
         }
     }
 }
@@ -222,9 +205,7 @@ impl Drop for Carried {
             self.target.cache().abandon(pending);
             again.push(late);
         }
-        if count > 0 {
-            self.give_back(again, count);
-        }
+        self.repeat(again, count);
     }
 }
 
@@ -248,7 +229,7 @@ impl TargetConnection {
 
     /// The closes that go along with a request that is about to be sent, which is asked after them.
     pub(super) fn carry_closes(self: &Arc<Self>, seams: &Seams, import: &Import) -> Option<Box<Carried>> {
-        if self.closes().is_empty() || !import.supports(feature::CLOSES_BESIDE) {
+        if self.closes().count() == 0 || !import.supports(feature::CLOSES_BESIDE) {
             return None;
         }
         let restarts = self.restarts();
@@ -276,13 +257,17 @@ impl TargetConnection {
         let watch = async move {
             while let Some(due) = this.closes().next_due() {
                 seams.clock.sleep_until(due).await;
-                for late in this.closes().take_due(seams.clock.now(), false) {
-                    let this = this.clone();
-                    seams.spawn.spawn("late close", Box::pin(async move { this.close_now(late).await }));
+                if let Some(late) = this.closes().take_due(seams.clock.now(), false) {
+                    this.spawn_close(&seams, late);
                 }
             }
         };
         spawn.spawn("late closes", Box::pin(watch));
+    }
+
+    fn spawn_close(self: &Arc<Self>, seams: &Seams, late: LateClose) {
+        let this = self.clone();
+        seams.spawn.spawn("late close", Box::pin(async move { this.close_now(late).await }));
     }
 
     async fn close_now(&self, late: LateClose) {
@@ -293,24 +278,23 @@ impl TargetConnection {
     }
 
     /// Nothing waits afterwards that waits now.
-    pub async fn send_closes(self: &Arc<Self>, seams: &Seams) {
-        while !self.closes().is_empty() {
-            let (this, due) = (self.clone(), self.closes().take_due(seams.clock.now(), true));
-            let close = |_| async move {
-                join_all(due.into_iter().map(|late| this.close_now(late)).collect()).await;
-            };
+    async fn send_closes(self: &Arc<Self>, seams: &Seams) {
+        for _ in 0..self.closes().count() {
+            let Some(late) = self.closes().take_due(seams.clock.now(), true) else { break };
+            let this = self.clone();
             // Rare: the futures of those who sync stay small.
-            Box::pin(finish(&seams.spawn, close)).await;
+            Box::pin(finish(&seams.spawn, |_| async move { this.close_now(late).await })).await;
         }
     }
 
-    /// The session is about to end: no close is under way, unless the MDT does not answer.
-    pub async fn send_last_closes(self: &Arc<Self>, seams: &Seams) {
+    /// Somebody wants all that was done to be at the MDT: no close waits or is under way, unless
+    /// the MDT does not answer soon.
+    pub async fn settle_closes(self: &Arc<Self>, seams: &Seams) {
         let mut under_way = self.closes().under_way.subscribe();
         let ended = async {
             self.send_closes(seams).await;
             drop(under_way.wait_for(|under_way| *under_way == 0).await);
         };
-        clock::timeout_at(&*seams.clock, seams.clock.now() + UNMOUNT_MAX, ended).await;
+        clock::timeout_at(&*seams.clock, seams.clock.now() + SETTLING_MAX, ended).await;
     }
 }

@@ -52,8 +52,8 @@ pub enum Invalidation {
     Drop,
     /// It leads where it did, to an inode whose attributes are outdated. The kernel looks it up
     /// again and gets the new ones with it: it checks chmod(2) and sticky directories by the owner
-    /// that it knows, however old. Where a change holds the lock nobody waits for that, since the MDT
-    /// checks, too, and the name expires when the change is answered.
+    /// that it knows, however old. Where a change holds the lock nobody waits for that, since the
+    /// MDT checks, too, and the name expires when the change is answered.
     Expire,
     /// The listing that the kernel keeps of the directory `parent` is outdated, whatever the name.
     Listing,

@@ -25,6 +25,10 @@ pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// After a change has waited so long for locks, the log names one of their holders.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// How long what a change needs is granted to nobody after its wait was given up: longer than its
+/// client pauses before it asks again.
+const LINGER: Duration = Duration::from_secs(3);
+
 /// An operation that is tried until it is done. When this is dropped, nothing is in preparation for
 /// it any more.
 pub(super) struct Preparing<'m> {
@@ -60,7 +64,19 @@ impl Mdt {
         given_back.await
     }
 
-    /// A change has waited for a second: one line a second says for whom.
+    /// The wait of a change was given up, and its client asks again: until then what it needs is
+    /// granted to nobody. Otherwise clients that go on using it would be granted it each time.
+    pub(super) fn linger(&self, change: Option<ChangeId>) {
+        let (Some(change), Some(mdt)) = (change, self.me.upgrade()) else { return };
+        let end = async move {
+            mdt.pause(LINGER).await;
+            mdt.report_wait(change);
+            mdt.namespace().volatile.cache.end(change);
+        };
+        self.seams.spawn.spawn("lock_linger", Box::pin(end));
+    }
+
+    /// A change has waited for a second, or longer: one line a second says for whom.
     fn report_wait(&self, change: ChangeId) {
         // First: listing what a change waits for may take long, and the namespace is locked.
         let Some(left_out) = self.revoker.begin_report(self.seams.clock.now()) else { return };
@@ -69,7 +85,7 @@ impl Mdt {
         let name = self.revoker.clients().and_then(|clients| clients.name(client)).unwrap_or_default();
         tracing::warn!(
             target = %self.name(), %client, name, %inode, parts = %bits, locks = awaited.len(), left_out,
-            "a change has waited a second for locks; the first of them is held by this client. As many other waits \
+            "a change has waited for a second or longer for locks; the first of them is held by this client. As many other waits \
              were left out"
         );
     }

@@ -24,6 +24,11 @@ pub(super) struct Coordination {
 }
 
 impl Coordination {
+    /// All was given up while clients had locks, which says nothing of the operation.
+    pub fn begins_anew(&mut self) {
+        self.preparations = 0;
+    }
+
     /// Whether it may be tried again; counts.
     pub fn may_go_on(&mut self) -> bool {
         self.preparations += 1;

@@ -373,6 +373,7 @@ impl Mdt {
             self.keep_of_others(&mut others, used);
             if matches!(&attempted, Err(FsError::AwaitsMdt(_))) && !waiter.asks_again {
                 // All is given up, and clients still have locks.
+                others.begins_anew();
                 Box::pin(self.pause_for_peer(waiter)).await?;
                 continue;
             }

@@ -297,7 +297,11 @@ impl Mdt {
                 }
                 Attempt::Blocked(Obstacle::Locks(change)) => {
                     let given_back = self.locks_given_back(waiter, change);
-                    Box::pin(self.not_long_if_held(waiter, &mut held_until, given_back)).await?;
+                    let outcome = Box::pin(self.not_long_if_held(waiter, &mut held_until, given_back)).await;
+                    if matches!(outcome, Err(FsError::AwaitsMdt(_))) {
+                        self.linger(preparing.attempts.change.take());
+                    }
+                    outcome?;
                 }
                 Attempt::Blocked(Obstacle::FormerClients(progress)) => {
                     let one_less = self.unless_left(waiter, progress);

@@ -285,7 +285,8 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &m
         }
         return Ok(());
     }
-    let repair = report.repair && can_rescue(txn);
+    // A shard belongs to its directory, not under a name.
+    let repair = report.repair && can_rescue(txn) && !number.is_shard();
     report.add(number, format!("{} links, but no name refers to it", inode.attributes.links), repair);
     if repair {
         inode.first_link = None;
@@ -308,7 +309,8 @@ fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut
     let (mut way, mut at) = (vec![number], txn.parent_of(inode));
     while at != InodeNumber::ROOT && txn.is_here(at) && !report.anchored.contains(&at) {
         if way.contains(&at) {
-            let repair = report.repair && can_rescue(txn);
+            // A shard has no name to cut.
+            let repair = report.repair && can_rescue(txn) && !number.is_shard();
             report.add(number, format!("is in a cycle of {} directories", way.len()), repair);
             if repair {
                 cut_circle(txn, inode)?;

@@ -56,8 +56,8 @@ fn end_open(
     }
     let wrote = match file {
         Some(file) => file.writes() && file.inode == inode.number(),
-        // Open before a restart, and not reclaimed. Perhaps it was never open: what the client says of
-        // the size is not believed, but it may be asked to look.
+        // Open before a restart, and not reclaimed. Perhaps it was never open: what the client says
+        // of the size is not believed, but it may be asked to look.
         None => update.is_some() && txn.volatile.recovery.in_good_standing(txn.context.client),
     };
     if !wrote || inode.size_known {

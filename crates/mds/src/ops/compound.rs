@@ -16,7 +16,7 @@ use rpc::{
 };
 use types::{FsError, FsResult, InodeNumber, limits::COMPOUND_REPLY_BYTES_MAX};
 
-use super::{attributes, close, create, data, lookup, open, setattr, xattrs};
+use super::{attributes, close, copies, create, data, lookup, open, setattr, xattrs};
 use crate::{
     data::{NewData, StoredData},
     transaction::Transaction,
@@ -127,10 +127,8 @@ impl Execution<'_> {
             },
             Step::GetAttributes { .. } => attributes::get(txn, inode),
             // Its shards take part: its client asks alone.
-            Step::SetAttributes { .. } if txn.find_inode(inode)?.is_some_and(|found| found.is_striped()) => {
-                Err(FsError::CrossDevice)
-            }
-            Step::SetAttributes { set, .. } => setattr::run(txn, who, inode, set),
+            Step::SetAttributes { .. } if copies::is_striped(txn, inode)? => Err(FsError::CrossDevice),
+            Step::SetAttributes { set, .. } => setattr::run(txn, who, copies::changeable(inode)?, set),
             Step::Access { mask, .. } => attributes::access(txn, who, inode, *mask),
             Step::ReadLink { .. } => attributes::read_link(txn, inode),
             Step::GetXattr { name, .. } => xattrs::get(txn, who, inode, name),

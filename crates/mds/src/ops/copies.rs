@@ -10,8 +10,9 @@ use types::{
 
 use crate::{
     tables::{
+        INODES,
         decision::{CopiedAttributes, DecidedPart, Decision, Xattrs},
-        inode::Inode,
+        inode::{Brief, Inode},
     },
     transaction::Transaction,
 };
@@ -38,8 +39,17 @@ pub(super) fn changeable(inode: InodeNumber) -> FsResult<InodeNumber> {
     if inode.is_shard() { Err(FsError::Invalid) } else { Ok(inode) }
 }
 
+/// Whether an inode has shards, without decoding all of it.
+pub(super) fn is_striped(txn: &Transaction<'_>, inode: InodeNumber) -> FsResult<bool> {
+    let value = txn.get(INODES, &Inode::key(inode))?;
+    Ok(value.map(|value| Brief::of(&value)).transpose()?.is_some_and(|brief| brief.is_striped))
+}
+
 /// The last step of an operation that changed a directory: its shards take it over.
 pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times: Times) -> FsResult<()> {
+    if !is_striped(txn, directory)? {
+        return Ok(());
+    }
     let Some(master) = txn.find_inode(directory)? else { return Ok(()) };
     let Some(map) = master.map() else { return Ok(()) };
     let Times { atime, mtime } = times;

@@ -45,7 +45,13 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
     };
     let page = txn.page(table, after.key.as_deref(), RECORDS_MAX)?;
     let mut found = Vec::new();
+    let mut looked_at = 0;
     for (key, value) in &page {
+        // A directory may have many shards.
+        if found.len() >= RECORDS_MAX {
+            break;
+        }
+        looked_at += 1;
         let remote = match table {
             ENTRIES => of_entry(txn, key, value).map(Vec::from_iter),
             INODES if after.of_names => of_map(txn, key, value),
@@ -59,8 +65,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
             Err(error) => return Err(error),
         }
     }
-    let is_end = page.len() < RECORDS_MAX;
-    let last = page.into_iter().next_back().map(|(key, _)| key).filter(|_| !is_end);
+    let is_end = page.len() < RECORDS_MAX && looked_at == page.len();
+    let last = page.into_iter().take(looked_at).last().map(|(key, _)| key).filter(|_| !is_end);
     let next = last.or(match table {
         ENTRIES => Some(before_maps),
         INODES if !after.of_names => Some(before_links),
@@ -76,7 +82,9 @@ fn of_entry(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Option<
 }
 
 fn of_map(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Vec<RemoteName>> {
-    let Some(map) = Inode::decode(inode_of_key("inode", key)?, value)?.map() else { return Ok(Vec::new()) };
+    let inode = Inode::decode(inode_of_key("inode", key)?, value)?;
+    // One that was removed while it was open has no shards any more.
+    let Some(map) = inode.map().filter(|_| inode.attributes.links > 0) else { return Ok(Vec::new()) };
     let named = |inode| RemoteName { inode, parent: map.master, name: Vec::new(), kind: FileKind::Directory };
     Ok(map.shards.into_iter().filter(|shard| !txn.is_here(*shard)).map(named).collect())
 }

@@ -141,6 +141,8 @@ pub struct Brief {
     pub size_known: bool,
     /// Names that lead to it; of a directory: 2, and its subdirectories.
     pub links: u32,
+    /// A directory whose names are in shards.
+    pub is_striped: bool,
     /// Version of the inode.
     pub version: u64,
 }
@@ -150,10 +152,11 @@ impl Brief {
     pub fn of(value: &[u8]) -> FsResult<Brief> {
         let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let kind = kind_of(reader.u8()?)?;
-        let size_known = reader.u16()? & FLAG_SIZE_KNOWN != 0;
+        let flags = reader.u16()?;
+        let [size_known, is_striped] = [FLAG_SIZE_KNOWN, FLAG_STRIPED].map(|flag| flags & flag != 0);
         let (_mode, links) = (reader.u32()?, reader.u32()?);
         let _ids_and_device = reader.take(16)?;
-        Ok(Brief { kind, size_known, links, version: reader.u64()? })
+        Ok(Brief { kind, size_known, links, is_striped, version: reader.u64()? })
     }
 }
 

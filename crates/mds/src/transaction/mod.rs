@@ -314,9 +314,9 @@ impl<'n> Transaction<'n> {
         self.changes.is_final = true;
     }
 
-    /// A client comes back with what it had: it waits for locks that others have claimed, and can be
-    /// tried again, but it does not wait for clients that did not come back yet. They may wait for
-    /// this one.
+    /// A client comes back with what it had: it waits for locks that others have claimed, and can
+    /// be tried again, but it does not wait for clients that did not come back yet. They may wait
+    /// for this one.
     pub fn must_not_wait_for_clients(&mut self) {
         self.changes.precedes_others = true;
     }
