@@ -49,7 +49,14 @@ impl FileSystem {
                 let LayoutInfo { layout, own_default, effective_default, map } = info;
                 let directory = attributes.kind == FileKind::Directory;
                 let inode = attributes.inode;
-                Ok(ControlReply::Layout { inode, directory, layout, own_default, effective_default, map })
+                Ok(ControlReply::Layout {
+                    inode,
+                    directory,
+                    layout,
+                    own_default,
+                    effective_default,
+                    map: map.map(Box::new),
+                })
             }
             ControlRequest::ChangeLayout(subject, change) => {
                 let attributes = self.subject(credentials, inode, subject).await?;

@@ -266,7 +266,7 @@ fn directory(path: &Path) -> Result<(InodeNumber, Option<DirectoryMap>), Errno> 
         return Err(Errno(libc::ENOTDIR));
     }
     match channel::call(path, &ControlRequest::GetLayout(Subject::This))? {
-        ControlReply::Layout { inode, map, .. } => Ok((inode, map)),
+        ControlReply::Layout { inode, map, .. } => Ok((inode, map.map(|map| *map))),
         _ => Err(Errno(libc::EPROTO)),
     }
 }

@@ -151,7 +151,7 @@ impl Carried {
     }
 
     /// Their request was answered, or will not be. `answered`: the reply, if it tells of them.
-    pub fn settle<R>(mut self: Box<Self>, answered: Option<&Answered<R>>) {
+    pub fn settle<R>(mut self, answered: Option<&Answered<R>>) {
         let closes = std::mem::take(&mut self.closes);
         let count = closes.len();
         let mut again = Vec::new();

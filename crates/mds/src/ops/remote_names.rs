@@ -66,7 +66,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
         }
     }
     let is_end = page.len() < RECORDS_MAX && looked_at == page.len();
-    let last = page.into_iter().take(looked_at).last().map(|(key, _)| key).filter(|_| !is_end);
+    let last = page.into_iter().take(looked_at).next_back().map(|(key, _)| key).filter(|_| !is_end);
     let next = last.or(match table {
         ENTRIES => Some(before_maps),
         INODES if !after.of_names => Some(before_links),

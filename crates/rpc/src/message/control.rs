@@ -179,7 +179,7 @@ pub enum ControlReply {
         effective_default: Option<LayoutSpec>,
         /// Of a striped directory: where its names are.
         #[serde(default)]
-        map: Option<DirectoryMap>,
+        map: Option<Box<DirectoryMap>>,
     },
     /// An inode number.
     Inode(InodeNumber),
