@@ -464,7 +464,7 @@ fn read_striping(
 pub(crate) mod tests {
     use layout::{PlainLayout, StripeSpec};
     use proptest::prelude::*;
-    use types::Generation;
+    use types::{Generation, MdtIndex};
 
     use super::*;
 
@@ -500,7 +500,7 @@ pub(crate) mod tests {
             version: 7,
             size_known: false,
             epoch: 77,
-            map_version: if kind == FileKind::Directory { 9 } else { 0 },
+            map_version: 0,
             accounted: Accounted { time: time(5), changes: 6, records: 7 },
             access_list: true,
             default_list: false,
@@ -526,6 +526,11 @@ pub(crate) mod tests {
             let inode = sample(kind);
             assert_eq!(Inode::decode(inode.number(), &inode.encode()), Ok(inode));
         }
+        let shard = |mdt| InodeNumber::new(MdtIndex(mdt), 5).as_shard();
+        let mut striped = sample(FileKind::Directory);
+        striped.map_version = 9;
+        striped.striping = Striping::Over(NameHash::default(), vec![shard(1), shard(0)]);
+        assert_eq!(Inode::decode(striped.number(), &striped.encode()), Ok(striped));
         let mut bare = sample(FileKind::Directory);
         bare.data = InodeData::Directory(None);
         bare.first_link = None;

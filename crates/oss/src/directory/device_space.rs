@@ -277,10 +277,7 @@ impl DeviceSpace {
         while rest.blocks > 0 {
             let Allocation { device } = match self.allocator.allocate(&rest) {
                 Ok(allocation) => allocation,
-                Err(Refusal::NoSpace) if !self.discards.is_empty() => {
-                    self.release_waiting()?;
-                    continue;
-                }
+                Err(Refusal::NoSpace) if self.has_released()? => continue,
                 Err(refusal) => {
                     parts.iter().try_for_each(|part| self.allocator.abandon(part))?;
                     return Err(refusal);
@@ -373,6 +370,16 @@ impl DeviceSpace {
     /// So many blocks were discarded, or could not be.
     pub fn discard_ended(&mut self, blocks: u64, is_discarded: bool) {
         self.discards.ended(blocks, is_discarded);
+    }
+
+    /// Frees some of what waits for its discard without one: a request waits for them.
+    fn has_released(&mut self) -> Result<bool, Inconsistent> {
+        for released in 0..RELEASED_MAX {
+            let Some(blocks) = self.discards.next(u64::MAX) else { return Ok(released > 0) };
+            self.discards.ended(blocks.end - blocks.start, false);
+            self.allocator.abandon(&blocks)?;
+        }
+        Ok(true)
     }
 
     /// What waits for its discard is free without one.

@@ -81,11 +81,6 @@ impl DiscardQueue {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether none wait.
-    pub fn is_empty(&self) -> bool {
-        self.blocks == 0
-    }
-
     /// Its blocks in numbers.
     pub fn counts(&self) -> DiscardCounts {
         DiscardCounts { waiting: self.blocks, discarded: self.discarded, skipped: self.skipped }
@@ -110,7 +105,6 @@ mod tests {
         assert_eq!((queue.next(1000), queue.next(1000)), (Some(130..200), Some(5..8)));
         queue.ended(73, false);
         assert_eq!(queue.next(1), None);
-        assert!(queue.is_empty());
         assert_eq!(queue.counts(), DiscardCounts { waiting: 0, discarded: 30, skipped: 73 });
     }
 

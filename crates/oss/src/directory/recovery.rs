@@ -150,6 +150,11 @@ impl DirectoryStore {
         if !self.swept.load(Ordering::Acquire) || self.has_unreferenced.load(Ordering::Acquire) {
             return Ok(());
         }
+        // The next start finds damaged groups by their notes, or because it looks at all of them.
+        self.note_out_of_use().await;
+        if self.volatile.lock().device.as_ref().is_some_and(|device| !device.unnoted(1).is_empty()) {
+            return Ok(());
+        }
         // Removals by the last commit are to stay: nobody looks for unreferenced files after a
         // clean end. Any name does.
         let flushed = self.device.flush(OBJECTS_UNUSED).await;
