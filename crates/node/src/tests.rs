@@ -189,7 +189,7 @@ fn a_client_uses_a_striped_directory_as_any_other() {
         assert_eq!(into, Err(FsError::Invalid));
         let over = client.rename(&root, (striped, b"f2"), (above, b"striped"), replace).await;
         assert_eq!(over, Err(FsError::NotEmpty));
-        // Whoever changes the permissions, the shards have them for all.
+        // Changed permissions are those of the shards, too, for all clients.
         let mode = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
         client.set_attributes(&root, striped, mode, None).await.unwrap();
         let user = Credentials { uid: 7, gid: 7, groups: Some(Vec::new()) };

@@ -189,8 +189,8 @@ impl TargetConnection {
         work.await
     }
 
-    /// Gives these back. Closes that wait go along: who waits for a lock on a file that this client
-    /// has closed finds it closed.
+    /// Gives these back. Closes that wait go along: a client that waits for the lock on a file that
+    /// this one has closed finds it closed.
     async fn send(self: &Arc<Self>, seams: &Seams, cancelled: Vec<(LockHandle, Option<InodeNumber>)>) {
         let handles: Vec<LockHandle> = cancelled.iter().map(|(handle, _)| *handle).collect();
         if handles.is_empty() {
