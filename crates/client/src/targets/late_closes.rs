@@ -1,14 +1,14 @@
-//! Closes that nobody waits for: they go along with the next request to their MDT, whatever it
-//! asks, and are executed before it; or, after some milliseconds, by themselves, all that wait with
-//! one request.
+//! Closes that nobody waits for: they go along with the next request to their MDT about a name, an
+//! inode or locks, and are executed before it; or, after some milliseconds, by themselves, all that
+//! wait with one request. (StatFs, Commit, RegisterOpens and NoteAccesses take nothing along.)
 //!
 //! To the MDT such a close is one that took longer to arrive. As long as it is not confirmed, the
 //! open is registered like any other: it is claimed again when the MDT has restarted, and is stale
 //! when this incarnation of the mount ends, which drops the close. A close that went along with a
 //! request whose outcome does not say what became of it is repeated by itself; that does no harm.
 //!
-//! All that wait fit into one message, so a request that is sent after a close began to wait comes
-//! after that close: with it, or after a request that took it along.
+//! All that wait fit into one message, so such a request that is sent after a close began to wait
+//! comes after that close: with it, or after a request that took it along.
 //!
 //! Which closes may wait is decided in `operations::close`.
 

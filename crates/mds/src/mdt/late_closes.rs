@@ -1,9 +1,9 @@
 //! Closes that came along with a request ([`RequestExtension::closes`]): they are executed before
 //! it, each by itself, and waited for by nobody.
 //!
-//! None of them waits for anything but tables to be loaded, so they do not hold up their request: a
-//! close that has to wait for another MDT is left to its client, which repeats it by a request of
-//! its own. A close that is repeated does no harm, so nothing is stored for a repetition.
+//! They wait for tables to be loaded and for room in the store, not for locks, clients or other
+//! MDTs: a close that has to wait for one of these is left to its client, which repeats it by a
+//! request of its own. A close that is repeated does no harm, so nothing is stored for a repetition.
 //!
 //! [`RequestExtension::closes`]: rpc::message::RequestExtension::closes
 
