@@ -3,7 +3,8 @@
 //!
 //! They wait for tables to be loaded and for room in the store, not for locks, clients or other
 //! MDTs: a close that has to wait for one of these is left to its client, which repeats it by a
-//! request of its own. A close that is repeated does no harm, so nothing is stored for a repetition.
+//! request of its own. A close that is repeated does no harm, so nothing is stored for a
+//! repetition.
 //!
 //! [`RequestExtension::closes`]: rpc::message::RequestExtension::closes
 
