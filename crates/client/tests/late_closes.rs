@@ -122,6 +122,20 @@ async fn many_are_sent_together() {
     assert_eq!(total(&requests(&fs)) - before, 3 + 2);
 }
 
+/// What fsync promises depends on no close of another file.
+#[tokio::test]
+async fn fsync_leaves_closes_waiting() {
+    let cluster = RealCluster::new(65536, 1).await;
+    let fs = mount(&cluster).await;
+    let file = create(&fs, "synced").await;
+    make(&fs, "closed").await;
+    let before = requests(&fs);
+    fs.fsync(&file, false).await.unwrap();
+    assert_eq!((count(&fs, "mdt_close"), cluster.open_files()), (0, 2));
+    // Two commits: of the MDT and of the OST.
+    assert!(total(&requests(&fs)) - total(&before) <= 2, "{before:?} {:?}", requests(&fs));
+}
+
 /// Whatever this client asks next comes after the close.
 #[tokio::test]
 async fn later_requests_find_the_file_closed() {

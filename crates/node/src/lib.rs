@@ -383,6 +383,10 @@ impl Node {
             MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
         options.import.tunes = true;
         let file_system = FileSystem::connect(self.seams.clone(), options).await?;
+        if !self.mdts.is_empty() {
+            // No message is saved, and the next request would wait for the close (0059).
+            file_system.set_close_delay_ms(0);
+        }
         let root = file_system.root_import()?;
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;
         let found = rt::clock::timeout_at(&*self.seams.clock, deadline, file_system.find_root());
