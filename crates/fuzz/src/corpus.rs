@@ -566,6 +566,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
         replay: Some(change.clone()),
         sequence: Some(Sequence { source: MdtIndex(1), number: 2, era: 3 }),
         closes: vec![Close { inode: INODE, open: OpenId(3), update: None, flock_owner: None }],
+        project: 300,
     };
     let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write, version: 6 };
     let reply = ReplyExtension {

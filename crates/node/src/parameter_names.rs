@@ -429,7 +429,7 @@ mod tests {
             ("ldlm.services.ldlm_canceld.tuner=on", "no parameter matches"),
             (
                 "ost.OSS.ost_io.nrs_policies=nosuch",
-                "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay",
+                "allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid|projid, or several joined by +], delay",
             ),
             ("mds.MDS.mdt.nrs_tbf_rule=start a jobid={x}", "a rule has a rate"),
             ("mds.MDS.mdt.nrs_tbf_rule=start a opcode={mds_x} rate=1", "allowed: mdt_lookup, "),

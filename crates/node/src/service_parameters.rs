@@ -187,7 +187,7 @@ fn register_statistics(tree: &ParameterTree, prefix: &str, service: Arc<Service>
     tree.register(&format!("{prefix}.stats"), Parameter::writable(doc, get, reset))
 }
 
-const POLICIES_DOC: &str = "order in which requests are executed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], \
+const POLICIES_DOC: &str = "order in which requests are executed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid|projid, or several joined by +], \
      delay";
 const RULES_DOC: &str = "rules of tbf: start NAME CONDITIONS rate=RATE [rank=RULE], change NAME rate=RATE, stop NAME";
 

@@ -17,6 +17,8 @@ pub struct Facts {
     pub uid: u32,
     /// The group for which the client asks.
     pub gid: u32,
+    /// The project of the file whose data it reads or changes; 0: none.
+    pub project: u32,
     /// Its kind, such as `ost_write`.
     pub opcode: &'static str,
     /// Number of its target in this process.

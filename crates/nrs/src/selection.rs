@@ -57,11 +57,13 @@ pub enum Field {
     Uid,
     /// The group.
     Gid,
+    /// The project of the file whose data are read or changed.
+    Project,
 }
 
 impl Field {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Field; 5] = [Field::Nid, Field::Job, Field::Opcode, Field::Uid, Field::Gid];
+    pub const ALL: [Field; 6] = [Field::Nid, Field::Job, Field::Opcode, Field::Uid, Field::Gid, Field::Project];
 
     /// As it is written.
     pub fn as_str(self) -> &'static str {
@@ -71,18 +73,16 @@ impl Field {
             Field::Opcode => "opcode",
             Field::Uid => "uid",
             Field::Gid => "gid",
+            Field::Project => "projid",
         }
     }
 
     /// The field of this name.
     pub fn parse(name: &str) -> Result<Self, Refused> {
-        if name == "projid" {
-            return Err(Refused::new(
-                "projid is not possible: requests do not carry project ids; allowed: nid, jobid, opcode, uid, gid",
-            ));
-        }
         let found = Self::ALL.into_iter().find(|field| field.as_str() == name);
-        found.ok_or_else(|| Refused::new(format!("unknown field '{name}'; allowed: nid, jobid, opcode, uid, gid")))
+        found.ok_or_else(|| {
+            Refused::new(format!("unknown field '{name}'; allowed: nid, jobid, opcode, uid, gid, projid"))
+        })
     }
 }
 
@@ -152,7 +152,8 @@ impl Selection {
 }
 
 /// What `nrs_policies` takes.
-const POLICIES_ALLOWED: &str = "fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay";
+const POLICIES_ALLOWED: &str =
+    "fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid|projid, or several joined by +], delay";
 
 /// As lctl(8) writes it: `crrn`, `tbf`, `tbf jobid`, `tbf nid+jobid`; `reg` may follow, as requests
 /// of high priority have a service of their own.

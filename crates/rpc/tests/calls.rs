@@ -198,10 +198,10 @@ async fn a_request_says_for_whom_it_is_made() {
     let address = server.listen(&Address::from("mds:0")).await.unwrap();
     for endpoint in [Endpoint::Local(server.clone()), Endpoint::Remote(address.into())] {
         let import = import(&seams, endpoint, quick());
-        let origin = Origin { trace: 1, uid: 7, gid: 8, job: JobName::new("dd.7") };
+        let origin = Origin { trace: 1, uid: 7, gid: 8, job: JobName::new("dd.7"), project: 9 };
         assert_eq!(scoped(origin, Box::pin(call(&import, effect(1)))).await, Ok(done()));
         let said = handler.extension.lock().clone();
-        assert_eq!((said.uid, said.gid, said.job.as_str()), (7, 8, "dd.7"));
+        assert_eq!((said.uid, said.gid, said.job.as_str(), said.project), (7, 8, "dd.7", 9));
         import.close().await;
     }
 }

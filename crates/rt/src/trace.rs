@@ -31,10 +31,12 @@ pub struct Origin {
     pub gid: u32,
     /// The job.
     pub job: JobName,
+    /// The project of the file whose data it reads or changes; 0: none.
+    pub project: u32,
 }
 
 impl Origin {
-    const NONE: Self = Self { trace: 0, uid: 0, gid: 0, job: JobName::NONE };
+    const NONE: Self = Self { trace: 0, uid: 0, gid: 0, job: JobName::NONE, project: 0 };
 }
 
 impl From<u64> for Origin {
@@ -61,6 +63,14 @@ pub fn origin() -> Origin {
 /// Runs `future` for the request of this origin.
 pub fn scoped<'a, T>(origin: impl Into<Origin>, future: BoxFuture<'a, T>) -> Traced<'a, T> {
     Traced { origin: origin.into(), future }
+}
+
+/// Runs `future` for the request of the present origin, which is about a file of this project.
+pub async fn in_project<T: Send>(project: u32, future: impl Future<Output = T> + Send) -> T {
+    match project == origin().project {
+        true => future.await,
+        false => scoped(Origin { project, ..origin() }, Box::pin(future)).await,
+    }
 }
 
 /// A trace id as all logs show it.

@@ -116,6 +116,32 @@ fn a_rule_limits_its_job_and_no_other() {
     system.finish();
 }
 
+/// The project is that of the file, not that of the user.
+#[test]
+fn a_rule_limits_the_files_of_a_project() {
+    let system = with_file();
+    system.shell("cp $A/file $A/other && chattr -p 42 $A/file").succeed();
+    system.ctl("set_param 'ost.OSS.ost_io.nrs_policies=tbf projid'");
+    system.ctl("set_param 'ost.OSS.ost_io.nrs_tbf_rule=start slow projid={42} rate=10'");
+    let timed = |command: &str| {
+        let begun = Instant::now();
+        system.shell(command).succeed();
+        begun.elapsed()
+    };
+    for command in [
+        "dd if=/dev/zero of=$A/file bs=64k count=30 conv=notrunc oflag=direct status=none",
+        "dd if=$A/file of=/dev/null bs=64k count=30 iflag=direct status=none",
+    ] {
+        let took = timed(command);
+        assert!(took >= Duration::from_millis(2600), "30 requests at 10 per second took {took:?}");
+    }
+    // As requests of the project, these would take 117 s.
+    system.ctl("set_param 'ost.OSS.ost_io.nrs_tbf_rule=change slow rate=1'");
+    let took = timed("dd if=$A/other of=/dev/null bs=16k count=120 iflag=direct status=none");
+    assert!(took < Duration::from_secs(100), "{took:?}");
+    system.finish();
+}
+
 /// Every service with service threads, and the most that it can have.
 const SERVICES: &[(&str, usize)] = &[
     ("ost.OSS.ost", 4096),

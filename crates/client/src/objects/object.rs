@@ -19,7 +19,7 @@ use rpc::{
         ost::{Changed, EXTENTS_MAX, ExtentsQuery, FoundExtents, Read, ReadDone, SpaceChange, Write},
     },
 };
-use rt::CpuKind;
+use rt::{CpuKind, trace};
 use types::{FsError, FsResult, InodeNumber, ObjectId, Owner, ProtocolError, limits::BULK_BYTES_MAX};
 
 use crate::{
@@ -164,12 +164,23 @@ impl FileSystem {
     }
 
     /// One request to an object; `make` builds it for each attempt, `take` judges the answer.
-    async fn object_call<T>(
+    async fn object_call<T: Send>(
         &self,
         object: Object<'_>,
         bulk: &Bytes,
-        make: impl Fn() -> OstRequest,
-        take: impl Fn(Answered<OstReply>) -> FsResult<T>,
+        make: impl Fn() -> OstRequest + Send + Sync,
+        take: impl Fn(Answered<OstReply>) -> FsResult<T> + Send + Sync,
+    ) -> FsResult<T> {
+        trace::in_project(object.owner().project, self.object_call_again(object, bulk, make, take)).await
+    }
+
+    /// The same, until its outcome is known.
+    async fn object_call_again<T: Send>(
+        &self,
+        object: Object<'_>,
+        bulk: &Bytes,
+        make: impl Fn() -> OstRequest + Send + Sync,
+        take: impl Fn(Answered<OstReply>) -> FsResult<T> + Send + Sync,
     ) -> FsResult<T> {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
@@ -287,7 +298,7 @@ impl FileSystem {
         layout: &Layout,
         bulk: &Bytes,
         sync: bool,
-        make: impl Fn() -> OstRequest,
+        make: impl Fn() -> OstRequest + Send + Sync,
     ) -> FsResult<Changed> {
         let target = self.holder(object)?;
         let restarts = target.restarts();

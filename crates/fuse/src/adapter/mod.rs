@@ -80,7 +80,7 @@ impl Handler for Adapter {
                 let span = span(incoming.opcode, trace, header.node);
                 let (caller, inode, unique) = (Caller::new(&header), InodeNumber(header.node), header.unique);
                 let job = self.file_system.job_ids().of(|| self.programs.job(&caller));
-                let origin = Origin { trace, uid: header.uid, gid: header.gid, job };
+                let origin = Origin { trace, uid: header.uid, gid: header.gid, job, project: 0 };
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
                 let mut change = changes::begin(&self, header.node, &operation);
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);

@@ -26,6 +26,7 @@ enum Condition {
     Opcode(Vec<&'static str>),
     Uid(Vec<RangeInclusive<u32>>),
     Gid(Vec<RangeInclusive<u32>>),
+    Project(Vec<RangeInclusive<u32>>),
 }
 
 impl Condition {
@@ -37,6 +38,7 @@ impl Condition {
             Condition::Opcode(opcodes) => opcodes.contains(&facts.opcode),
             Condition::Uid(ranges) => has(ranges, facts.uid),
             Condition::Gid(ranges) => has(ranges, facts.gid),
+            Condition::Project(ranges) => has(ranges, facts.project),
         }
     }
 
@@ -77,6 +79,7 @@ impl Condition {
             Field::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
             Field::Uid => ids().map(Condition::Uid),
             Field::Gid => ids().map(Condition::Gid),
+            Field::Project => ids().map(Condition::Project),
         }
     }
 }

@@ -46,6 +46,7 @@ struct ClassKey {
     opcode: &'static str,
     uid: u32,
     gid: u32,
+    project: u32,
 }
 
 impl ClassKey {
@@ -57,6 +58,7 @@ impl ClassKey {
             opcode: if class_by.has(Field::Opcode) { facts.opcode } else { none.opcode },
             uid: if class_by.has(Field::Uid) { facts.uid } else { none.uid },
             gid: if class_by.has(Field::Gid) { facts.gid } else { none.gid },
+            project: if class_by.has(Field::Project) { facts.project } else { none.project },
         }
     }
 }

@@ -21,6 +21,7 @@ pub fn write(client: u64, object: u64, offset: u64) -> Facts {
         job: JobName::new(&format!("dd.{client}")),
         uid: client as u32,
         gid: 100,
+        project: object as u32,
         opcode: "ost_write",
         target: (object % 2) as u32,
         data: Some(DataRange { object: object_id(object), offset, direction: Direction::Write }),

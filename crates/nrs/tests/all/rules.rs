@@ -17,18 +17,17 @@ fn policies_are_written_as_lctl_does() {
         ("tbf opcode reg", "tbf opcode"),
         ("tbf nid+jobid", "tbf nid+jobid"),
         ("tbf gid+uid reg", "tbf uid+gid"),
-        ("tbf nid+jobid+opcode+uid+gid", "tbf"),
+        ("tbf projid", "tbf projid"),
+        ("tbf nid+jobid+opcode+uid+gid+projid", "tbf"),
     ] {
         assert_eq!(text.parse::<Selection>().map(|selection| selection.to_string()), Ok(shown.to_owned()));
     }
     for (text, said) in [
         (
             "",
-            "unknown policy ''; allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid, or several joined by +], delay",
+            "unknown policy ''; allowed: fifo, crrn, orr, trr, tbf [nid|jobid|opcode|uid|gid|projid, or several joined by +], delay",
         ),
         ("nosuch", "unknown policy 'nosuch'"),
-        ("tbf projid", "requests do not carry project ids"),
-        ("tbf nid+projid", "requests do not carry project ids"),
         ("tbf nid+jobid+nid", "'nid' is there twice in 'nid+jobid+nid'"),
         ("tbf nid+", "unknown field ''; allowed: nid, jobid"),
         ("tbf nid jobid", "'jobid' is not expected after tbf nid"),
@@ -115,7 +114,7 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
         ("start two rate=1", "expected a condition"),
         ("start two uid={} rate=1", "1 to 64 values"),
         ("start two uid={x} rate=1", "expected an id"),
-        ("start two projid={1} rate=1", "requests do not carry project ids"),
+        ("start two projid={x} rate=1", "expected an id"),
         ("start two user={1} rate=1", "unknown field 'user'"),
         ("start two opcode={ost_punch} rate=1", "unknown opcode 'ost_punch'; allowed: ost_write, ost_read"),
         ("start two nid={10.0.[0} rate=1", "expected numbers"),

@@ -250,10 +250,10 @@ impl Import {
 
     /// What is said with a request of the present task.
     fn extension(&self, beside: &Beside) -> RequestExtension {
-        let Origin { uid, gid, job, .. } = trace::origin();
+        let Origin { uid, gid, job, project, .. } = trace::origin();
         let Beside { wanted, cancels, closes } = beside;
         let (job, wanted, cancels, closes) = (job.as_str().to_owned(), *wanted, cancels.clone(), closes.clone());
-        RequestExtension { uid, gid, job, wanted, cancels, closes, ..RequestExtension::default() }
+        RequestExtension { uid, gid, job, wanted, cancels, closes, project, ..RequestExtension::default() }
     }
 
     /// Takes a slot, if the import is in a state to call.

@@ -51,6 +51,10 @@ pub struct RequestExtension {
     /// [`CLOSES_PER_MESSAGE_MAX`]: types::limits::CLOSES_PER_MESSAGE_MAX
     #[serde(default)]
     pub closes: Vec<Close>,
+    /// The project of the file whose data are read or changed, as the client knows it: for
+    /// schedulers; 0: none.
+    #[serde(default)]
+    pub project: u32,
 }
 
 /// The extension of a reply.
@@ -228,6 +232,7 @@ mod tests {
             replay: Some(change()),
             sequence: Some(Sequence { source: MdtIndex(4), number: 5, era: 6 }),
             closes: vec![close(7)],
+            project: 300,
         }
     }
 
@@ -266,7 +271,7 @@ mod tests {
         let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
         assert_eq!(
             hex(extension),
-            "41e807640763632e31303030010b01050002030001020cac020103010203010e0901010302030406010701020a060103040506010d0707010807070701020e060700"
+            "43e807640763632e31303030010b01050002030001020cac020103010203010e0901010302030406010701020a060103040506010d0707010807070701020e060700ac02"
         );
         assert_eq!(hex(message), "1e");
         assert_eq!(codec::decode_extension(extension), Ok(request()));

@@ -33,6 +33,7 @@ pub(super) fn of(cell: &SessionCell, target: u32, call: &Call) -> Facts {
         job: JobName::new(&call.extension.job),
         uid: call.extension.uid,
         gid: call.extension.gid,
+        project: call.extension.project,
         opcode: call.request.row().name,
         target,
         data,

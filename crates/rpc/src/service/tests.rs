@@ -80,7 +80,7 @@ fn service(threads: usize, queue_max: usize) -> (Arc<Hand>, Arc<Service>) {
 
 fn of_client(client: u64) -> Facts {
     let (nid, job) = ("0@lo".into(), JobName::NONE);
-    Facts { client: ClientId(client), nid, job, uid: 0, gid: 0, opcode: "ost_write", target: 0, data: None }
+    Facts { client: ClientId(client), nid, job, uid: 0, gid: 0, project: 0, opcode: "ost_write", target: 0, data: None }
 }
 
 fn any() -> Facts {

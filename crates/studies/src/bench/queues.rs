@@ -230,6 +230,7 @@ fn queue_cost(system: &BothEnds) -> anyhow::Result<f64> {
         job: JobName::default(),
         uid: 0,
         gid: 0,
+        project: 0,
         opcode: "ost_read",
         target: 0,
         data: None,
