@@ -31,7 +31,7 @@ use super::{
     cancels::Released,
     early_cancels::EarlyCancels,
     keeper::Keeper,
-    listings::Listings,
+    listings::{ENTRIES_PER_LOCK, Listings},
     name_table::{Name, NameTable},
     own_changes::{Moment, OwnChanges},
     own_versions::{OwnVersions, inodes_of},
@@ -173,9 +173,11 @@ impl InodeCache {
     }
 
     /// What counts towards the limit. A lock covers an inode and one name of it: an inode may have
-    /// 65,000 further ones.
+    /// 65,000 further ones. Names of which nothing is known take as little as those of listings.
     fn weight(&self) -> usize {
-        self.handles.len() + self.names.missing_count() + self.names.further_count() + self.listings.weight()
+        let names =
+            self.names.missing_count() + self.names.further_count() + self.names.unknown_count() / ENTRIES_PER_LOCK;
+        self.handles.len() + names + self.listings.weight()
     }
 
     /// Gives up the least recently used inodes.

@@ -19,7 +19,7 @@ use types::{FileKind, InodeNumber};
 use super::cached_inode::Epoch;
 
 /// Entries that count as much as a lock, in memory. So does each listing.
-const ENTRIES_PER_LOCK: usize = 8;
+pub(super) const ENTRIES_PER_LOCK: usize = 8;
 /// One listing may take this part of the limit.
 const PART_MAX: usize = 4;
 

@@ -45,6 +45,10 @@ impl Directory {
         }
     }
 
+    fn unknown_count(&self) -> usize {
+        self.unknown.as_ref().map_or(0, BTreeSet::len)
+    }
+
     fn lacks(&self, name: &[u8]) -> bool {
         self.missing.contains(name) || self.unknown.as_ref().is_some_and(|unknown| !unknown.contains(name))
     }
@@ -81,6 +85,8 @@ pub(crate) struct NameTable {
     missing: usize,
     /// Names that lead to inodes.
     present: usize,
+    /// Names of which nothing is known in complete directories.
+    unknown: usize,
 }
 
 impl NameTable {
@@ -99,8 +105,8 @@ impl NameTable {
             return;
         }
         self.forget(parent, name);
+        self.learn(parent, name);
         let directory = self.directories.entry(parent).or_default();
-        directory.learn(name);
         let name: Arc<[u8]> = name.into();
         let former = directory.present.insert(name.clone(), inode);
         assert!(former.is_none(), "nothing is known of a name that is learnt");
@@ -111,8 +117,8 @@ impl NameTable {
     /// A name does not exist.
     pub fn miss(&mut self, parent: InodeNumber, name: &[u8]) {
         self.forget(parent, name);
+        self.learn(parent, name);
         let directory = self.directories.entry(parent).or_default();
-        directory.learn(name);
         if !directory.lacks(name) {
             assert!(directory.missing.insert(name.into()), "a name that is not missing is not counted as such");
             self.missing += 1;
@@ -123,7 +129,9 @@ impl NameTable {
     pub fn complete(&mut self, parent: InodeNumber) {
         let is_new = self.directories.get(&parent).is_none_or(|directory| directory.present.is_empty());
         if is_new {
-            self.directories.entry(parent).or_default().unknown = Some(BTreeSet::new());
+            let directory = self.directories.entry(parent).or_default();
+            self.unknown -= directory.unknown_count();
+            directory.unknown = Some(BTreeSet::new());
         }
     }
 
@@ -135,6 +143,7 @@ impl NameTable {
     /// Other clients may have made names in a directory.
     pub fn forget_complete(&mut self, parent: InodeNumber) {
         if let Some(directory) = self.directories.get_mut(&parent) {
+            self.unknown -= directory.unknown_count();
             directory.unknown = None;
         }
         self.tidy(parent);
@@ -143,7 +152,9 @@ impl NameTable {
     /// Nothing is known of a name any more.
     pub fn forget(&mut self, parent: InodeNumber, name: &[u8]) {
         let Some(directory) = self.directories.get_mut(&parent) else { return };
+        self.unknown -= directory.unknown_count();
         directory.forget(name);
+        self.unknown += directory.unknown_count();
         if directory.missing.remove(name) {
             assert!(self.missing > 0, "missing names are counted");
             self.missing -= 1;
@@ -167,10 +178,20 @@ impl NameTable {
             self.present -= 1;
             if let Some(directory) = self.directories.get_mut(&parent) {
                 assert_eq!(directory.present.remove(&name), Some(inode), "a name in the list of an inode leads there");
+                self.unknown -= directory.unknown_count();
                 directory.forget(&name);
+                self.unknown += directory.unknown_count();
             }
             self.tidy(parent);
         }
+    }
+
+    /// Something is known of a name again.
+    fn learn(&mut self, parent: InodeNumber, name: &[u8]) {
+        let Some(directory) = self.directories.get_mut(&parent) else { return };
+        self.unknown -= directory.unknown_count();
+        directory.learn(name);
+        self.unknown += directory.unknown_count();
     }
 
     /// Nothing is known of names that do not exist in a directory.
@@ -194,6 +215,11 @@ impl NameTable {
         self.missing
     }
 
+    /// Names of which nothing is known in complete directories.
+    pub fn unknown_count(&self) -> usize {
+        self.unknown
+    }
+
     /// Names that lead to inodes, besides the first of each: that is covered by what an inode may
     /// take.
     pub fn further_count(&self) -> usize {
@@ -212,7 +238,7 @@ impl NameTable {
     /// Whether nothing is known.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.directories.is_empty() && self.of_inode.is_empty() && self.missing == 0 && self.present == 0
+        self.directories.is_empty() && self.of_inode.is_empty() && [self.missing, self.present, self.unknown] == [0; 3]
     }
 }
 
@@ -255,6 +281,7 @@ mod tests {
         assert_eq!(names.find(DIRECTORY, b"made"), Some(Name::Leads(FILE)));
         names.forget_leading_to(FILE);
         assert_eq!((names.find(DIRECTORY, b"made"), names.find(DIRECTORY, b"any")), (None, Some(Name::Missing)));
+        assert_eq!(names.unknown_count(), 1);
         names.miss(DIRECTORY, b"made");
         assert_eq!((names.find(DIRECTORY, b"made"), names.missing_count()), (Some(Name::Missing), 0));
         names.forget_complete(DIRECTORY);

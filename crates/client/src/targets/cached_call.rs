@@ -196,7 +196,11 @@ impl TargetConnection {
         let carried = self.carry_closes(seams, &import);
         let pending = self.cache().ask(&import, &request, &*seams.clock, opens);
         let (wanted, is_change) = (pending.wanted, pending.is_change() || carried.is_some());
-        let cancels = self.cache().cancels().take_along(|inode| self.opens().has_untold(inode));
+        let cancels = match self.is_of_former_session(&import) {
+            // The locks are those of the present one.
+            true => Vec::new(),
+            false => self.cache().cancels().take_along(|inode| self.opens().has_untold(inode)),
+        };
         let sent =
             Sent { target: self.clone(), import, seams: seams.clone(), pending: Some(pending), cancels, carried };
         let question = Question { wanted, ..Question::with_bulk(request, bulk) };

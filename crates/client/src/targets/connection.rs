@@ -161,6 +161,11 @@ impl TargetConnection {
         self.import.read().clone()
     }
 
+    /// Whether this is a connection of an incarnation that has ended.
+    pub fn is_of_former_session(&self, import: &Import) -> bool {
+        self.import.read().client() != import.client()
+    }
+
     /// A new incarnation begins: the old connection ends with the calls that still use it, or with
     /// its session.
     pub fn replace_import(&self, import: Import) {

@@ -111,7 +111,9 @@ impl TargetTable {
         }
         let map = self.map.lock().clone();
         for entry in &map.targets {
-            if let Some(target) = by_role.get(&entry.role) {
+            // One that was added meanwhile is connected as the present client.
+            let target = by_role.get(&entry.role).filter(|target| target.import().client() == client);
+            if let Some(target) = target {
                 let import = self.connect(&map.fsname, entry, target.restarts_counter());
                 import.set_like(&target.import());
                 target.replace_import(import);

@@ -331,8 +331,9 @@ impl KernelCache {
 
     /// This mount has renamed something, and is about to answer.
     pub fn renamed(&self, from: (u64, &[u8]), to: (u64, &[u8]), exchanged: bool) {
-        if self.session.get().is_some() {
+        if let Some(session) = self.session.get() {
             let (from, to) = (Name::new(from.0, from.1), Name::new(to.0, to.1));
+            session.names.renamed(&from, &to, exchanged);
             self.table.renamed(&from, &to, exchanged, Instant::now());
         }
     }

@@ -146,6 +146,13 @@ struct State {
 }
 
 impl State {
+    /// Whether a name is to expire, or a thread is about to tell the kernel so.
+    fn is_to_expire(&mut self, name: &Name) -> bool {
+        let after = self.after_changes.get(&name.parent).is_some_and(|names| names.contains_key(&name.bytes));
+        let mut waiting = self.withdrawals.get_mut(&(name.parent, Kind::Name)).into_iter().flat_map(Directory::all);
+        after || waiting.any(|each| each.invalidation == Invalidation::Expire && each.name.bytes == name.bytes)
+    }
+
     fn threads(&mut self, kind: Kind) -> &mut Threads {
         match kind {
             Kind::Name => &mut self.of_names,
@@ -308,6 +315,19 @@ impl Names {
         for name in names.into_values() {
             let (invalidation, since) = (Invalidation::Expire, Instant::now());
             self.add(&mut state, Withdrawal { name, invalidation, since, finished: None });
+        }
+    }
+
+    /// A change that is not answered has renamed something: the kernel keeps the validity of a name
+    /// that it moves, so what was to expire expires where it is now.
+    pub fn renamed(&self, from: &Name, to: &Name, exchanged: bool) {
+        let mut state = self.state.lock();
+        let expires = [from, to].map(|name| state.is_to_expire(name));
+        for (name, expires) in [(to, expires[0]), (from, expires[1] && exchanged)] {
+            if expires && state.changing.contains_key(&name.parent) {
+                let name = Arc::new(Name::new(name.parent, &name.bytes));
+                state.after_changes.entry(name.parent).or_default().insert(name.bytes.clone(), name);
+            }
         }
     }
 

@@ -122,6 +122,30 @@ fn a_name_expires_after_the_changes_that_hold_its_directory() {
     assert!(kernel.names.state.lock().after_changes.is_empty());
 }
 
+/// The kernel keeps the validity of what it moves.
+#[test]
+fn a_name_expires_where_a_rename_has_moved_it() {
+    let mut kernel = Kernel::new(false);
+    for parent in [5, 6] {
+        assert!(kernel.names.begin_change(parent).is_empty());
+    }
+    assert!(kernel.withdraw(5, b"x", Invalidation::Expire, Instant::now()).1.is_none());
+    let [x, y, z] = [(5, b"x"), (6, b"y"), (6, b"z")].map(|(parent, name)| Name::new(parent, name));
+    kernel.names.renamed(&z, &x, false);
+    assert_eq!(kernel.names.state.lock().after_changes.len(), 1, "what was replaced is gone");
+    kernel.names.renamed(&x, &y, false);
+    kernel.names.renamed(&z, &y, true);
+    let expected = [b"y", b"z"].map(|name| name.to_vec().into_boxed_slice());
+    assert!(kernel.names.state.lock().after_changes[&6].keys().eq(&expected));
+    kernel.names.end_change(6);
+    kernel.go_on();
+    let mut message = [0; 16 + 16 + 2];
+    for name in [b"y", b"z"] {
+        kernel.reader.read_exact(&mut message).unwrap();
+        assert_eq!(message[28..], [1, 0, 0, 0, name[0], 0], "FUSE_EXPIRE_ONLY");
+    }
+}
+
 #[test]
 fn a_change_that_arrives_while_the_kernel_waits_completes_what_waits_for_it() {
     let mut kernel = Kernel::new(true);
