@@ -18,6 +18,7 @@ mod moving;
 mod own_listings;
 mod own_sizes;
 mod power_loss;
+mod privileges;
 mod real_servers;
 mod request_limits;
 mod semantics;

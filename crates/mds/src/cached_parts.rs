@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a name of a directory is put or removed | its `DIRECTORY`; `LOOKUP` of the inode to which the name led until then |
 //! | an inode's record | `ATTRIBUTES`, if anything that clients see of them differs; `LAYOUT`; `XATTRS` |
+//! | its mode gets a set-id bit | also `XATTRS`: writers are told, to clear it |
 //! | its layout becomes one that the former cannot have grown to | also `OPEN` and `DATA`: readers with the former do not find the data |
 //! | its removal, while it has a name | all |
 //! | its record among the orphans: it has no name any more | `OPEN`, `DATA` |
@@ -24,6 +25,7 @@ use lock::{InodeBits, inode_bit};
 use types::{
     Attributes, FsResult, InodeNumber, Timestamp,
     access_list::{ACCESS_NAME, DEFAULT_NAME},
+    mode,
 };
 
 use crate::tables::{
@@ -193,8 +195,12 @@ fn difference(before: &Inode, after: &Inode) -> InodeBits {
         bit(attributes, inode_bit::ATTRIBUTES)
             | bit(layout || before.map_version != after.map_version, inode_bit::LAYOUT)
             | bit(!grown, inode_bit::OPEN | inode_bit::DATA)
-            | bit(before.xattrs != after.xattrs, inode_bit::XATTRS),
+            | bit(before.xattrs != after.xattrs || gets_set_id(before, after), inode_bit::XATTRS),
     )
+}
+
+fn gets_set_id(before: &Inode, after: &Inode) -> bool {
+    after.attributes.mode & !before.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0
 }
 
 #[cfg(test)]
@@ -234,6 +240,8 @@ mod tests {
         assert_eq!(bits(&change(&|inode| inode.attributes.links += 1)), inode_bit::ATTRIBUTES);
         assert_eq!(bits(&change(&|inode| inode.epoch += 1)), inode_bit::ATTRIBUTES);
         assert_eq!(bits(&change(&|inode| inode.xattrs = !inode.xattrs)), inode_bit::XATTRS);
+        let set_id = change(&|inode| inode.attributes.mode |= mode::S_ISGID);
+        assert_eq!(bits(&set_id), inode_bit::ATTRIBUTES | inode_bit::XATTRS);
         let read = change(&|inode| inode.attributes.atime.seconds += 1);
         assert_eq!((bits(&read), read.accessed()), (0, vec![(before.number(), ATTRIBUTES)]));
         let both = change(&|inode| {

@@ -95,6 +95,8 @@ pub(crate) struct InodeCache {
     pub(super) connection: Option<ConnectionId>,
     pub(super) inodes: BTreeMap<InodeNumber, CachedInode>,
     handles: BTreeMap<LockHandle, InodeNumber>,
+    /// The MDT has granted locks.
+    grants: bool,
     pub(super) names: NameTable,
     pub(super) listings: Listings,
     pub(super) small_files: SmallFiles,
@@ -118,6 +120,7 @@ impl Default for InodeCache {
             connection: None,
             inodes: BTreeMap::new(),
             handles: BTreeMap::new(),
+            grants: false,
             names: NameTable::default(),
             listings: Listings::default(),
             small_files: SmallFiles::default(),
@@ -145,6 +148,13 @@ impl InodeCache {
     /// Whether the present session of this mount has another id.
     pub fn is_of_other_session(&self, client: ClientId) -> bool {
         self.session.is_some_and(|present| present != client)
+    }
+
+    /// Whether others may have given an inode set-id bits or capabilities without this client being
+    /// told: both is told to those that have the lock on extended attributes.
+    pub fn may_have_privileges(&self, inode: InodeNumber) -> bool {
+        let is_told = || self.inodes.get(&inode).is_some_and(|inode| inode.bits().0 & inode_bit::XATTRS != 0);
+        (self.grants || self.locks_max == 0) && !is_told()
     }
 
     /// How many locks, missing names, and further names of inodes are kept at most.
@@ -437,6 +447,7 @@ impl InodeCache {
                         inode.span = self.last_span;
                     }
                     self.recency.use_now(number, &mut inode.used);
+                    self.grants = true;
                     let former = self.handles.insert(handle, number);
                     assert!(former.is_none(), "a lock is about one inode");
                     held.push(handle);

@@ -128,6 +128,11 @@ impl TargetCache {
         found.map(|found| (found, validity))
     }
 
+    /// See [`InodeCache::may_have_privileges`].
+    pub fn may_have_privileges(&self, inode: InodeNumber) -> bool {
+        self.cache.lock().may_have_privileges(inode)
+    }
+
     /// What is to be done about accesses that were noted, after each use of the cache.
     pub fn take_due_accesses(&self) -> Due {
         match self.has_due_accesses.load(Ordering::Acquire) {

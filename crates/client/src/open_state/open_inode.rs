@@ -306,6 +306,11 @@ impl OpenInode {
         self.state.lock()
     }
 
+    /// Whether the file is known to have no name.
+    pub fn is_unnamed(&self) -> bool {
+        self.state().unnamed
+    }
+
     /// Whether the file may have set-id bits or capabilities.
     pub fn has_privileges(&self) -> bool {
         let state = self.state();

@@ -76,6 +76,7 @@ impl FileSystem {
     /// before the first write of any user. The same goes for the other changes of data through an
     /// open file.
     pub(crate) async fn clear_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
+        self.learn_privileges(open).await?;
         let (set_id, capabilities) = {
             let state = open.state();
             (state.set_id && !keep_set_id, state.capabilities)
@@ -99,6 +100,27 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Another client may have set set-id bits or capabilities since the file was opened. Not while
+    /// this one has the lock that it would have to give back for that; nor while the MDT cannot be
+    /// asked: it lets nobody change them before this client has given back its locks, or is refused
+    /// by OSTs. A file without a name gets none.
+    async fn learn_privileges(&self, open: &OpenInode) -> FsResult<()> {
+        let inode = open.inode();
+        let target = self.targets.mdt_of(inode)?;
+        if !target.cache().may_have_privileges(inode) || open.is_unnamed() || !target.is_connected() {
+            return Ok(());
+        }
+        let request = MdtRequest::GetXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec());
+        let capabilities = match self.call(inode, request).await {
+            Ok(_) => true,
+            Err(FsError::NoData) => false,
+            Err(error) => return Err(error),
+        };
+        let mut state = open.state();
+        (state.set_id, state.capabilities) = (true, capabilities);
+        Ok(())
+    }
+
     /// As [`FileSystem::clear_privileges`], on behalf of this user: a writer that is not a member
     /// of the file's group clears its set-group-id bit even if the group may not execute the file.
     /// (The kernel does not say on whose behalf it writes.)
@@ -106,6 +128,7 @@ impl FileSystem {
         if who.is_root() {
             return self.clear_privileges(open, true).await;
         }
+        self.learn_privileges(open).await?;
         if !open.has_privileges() {
             return Ok(());
         }

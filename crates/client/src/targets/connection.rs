@@ -161,6 +161,11 @@ impl TargetConnection {
         self.import.read().clone()
     }
 
+    /// Whether requests can go out at this moment.
+    pub fn is_connected(&self) -> bool {
+        self.import.read().state() == ImportState::Full
+    }
+
     /// Whether this is a connection of an incarnation that has ended.
     pub fn is_of_former_session(&self, import: &Import) -> bool {
         self.import.read().client() != import.client()
