@@ -41,6 +41,9 @@ const RELEASED_MAX: usize = 1000;
 /// Blocks of idle windows that are given back in one hold of the store's mutex: 1 GiB.
 const IDLE_BLOCKS_MAX: u64 = 1 << 18;
 
+/// Of the free blocks, the part that a move of data may take.
+const MOVE_SHARE: u64 = 4;
+
 /// What a change of an object does to the blocks of the device.
 #[derive(Debug, Default)]
 pub(super) struct BlockChanges {
@@ -290,6 +293,19 @@ impl DeviceSpace {
             parts.push(device);
         }
         Ok(parts)
+    }
+
+    /// Blocks that follow each other, for data that move, which are then in progress; `None` if no
+    /// free run is that long.
+    pub fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) -> Result<Option<Range<u64>>, Refusal> {
+        Ok(self.allocator.allocate_run(blocks, goal)?.map(|Allocation { device }| device))
+    }
+
+    /// The most blocks that one move of data may take, in one run: never more than a part of those
+    /// that are free, lest new data find none. `backlog`: as in [`Self::available`].
+    pub fn room_for_move(&self, backlog: u64) -> u64 {
+        let free = self.allocator.free_blocks().min(self.available(backlog));
+        (free / MOVE_SHARE).min(u64::from(self.allocator.longest_run()))
     }
 
     /// No record will name these blocks, which were in progress.
