@@ -120,6 +120,11 @@ impl DefragState {
         self.losses.put_back(section, lost, price);
     }
 
+    /// Of what the readers of a section lost, so much was not needed.
+    pub fn give_back(&mut self, section: Section, lost: u64) {
+        self.losses.add(section, lost);
+    }
+
     /// So many blocks were copied.
     pub fn spend(&mut self, blocks: u64) {
         let bytes = i64::try_from(blocks * BLOCK_BYTES).unwrap_or(i64::MAX);

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use blocks::{Merge, Piece, Pieces, Section, choose_merge};
+use blocks::{Merge, Piece, Pieces, SECTION_BLOCKS, Section, choose_merge};
 use bytes::Bytes;
 use kv::Loading;
 use rpc::checksum::crc32c;
@@ -56,11 +56,12 @@ const MOVED_BLOCK_BYTES: usize = 2 * RUN_BYTES;
 /// What became of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// These pieces are one, but for blocks that changed meanwhile.
+    /// These pieces are one, but for blocks that changed meanwhile, for so much of what was lost.
     Merged {
         pieces: u64,
         moved: u64,
         changed: u64,
+        price: u64,
     },
     /// Readers have to lose more for it to be moved.
     NotPaid {
@@ -122,6 +123,10 @@ impl DirectoryStore {
         let mut committed = self.seams.clock.now();
         for _ in 0..LOOKS_MAX {
             let Some((section, lost)) = self.next_section() else { return };
+            if self.waits_for_space() {
+                self.commit_due().await;
+                committed = self.seams.clock.now();
+            }
             let outcome = match self.merge_section(section, lost).await {
                 Ok(outcome) => outcome,
                 Err(FsError::NoSpace) => Outcome::Left(Left::NoRun),
@@ -134,6 +139,18 @@ impl DirectoryStore {
                 committed = now;
             }
         }
+    }
+
+    /// The most blocks that the next move may take.
+    fn room_for_move(&self) -> u64 {
+        let volatile = self.volatile.lock();
+        volatile.device.as_ref().map_or(0, |device| device.room_for_move(volatile.backlog_blocks))
+    }
+
+    /// Whether there would be more room after a commit, as on a small or full device.
+    fn waits_for_space(&self) -> bool {
+        let has_retired = self.volatile.lock().device.as_ref().is_some_and(DeviceSpace::has_retired);
+        has_retired && self.room_for_move() < SECTION_BLOCKS
     }
 
     /// A section could not be merged, and stays as it is.
@@ -151,7 +168,9 @@ impl DirectoryStore {
         match outcome {
             Outcome::Left(why) => state.leave(why),
             Outcome::NotPaid { price } => state.put_back(section, lost, price),
-            Outcome::Merged { pieces, moved, changed } => {
+            Outcome::Merged { pieces, moved, changed, price } => {
+                // With the rest, other pieces of the section are paid for.
+                state.give_back(section, lost.saturating_sub(price));
                 state.counts.blocks_moved += moved;
                 state.counts.blocks_changed += changed;
                 if changed > 0 {
@@ -212,11 +231,7 @@ impl DirectoryStore {
         };
         let pieces = found.pieces.as_slice();
         let Some(wanted) = choose_merge(pieces, u64::MAX) else { return Ok(Outcome::Left(Left::NoGain)) };
-        let room = {
-            let volatile = self.volatile.lock();
-            volatile.device.as_ref().map_or(0, |device| device.room_for_move(volatile.backlog_blocks))
-        };
-        let Some(merge) = choose_merge(pieces, wanted.blocks.min(room)) else {
+        let Some(merge) = choose_merge(pieces, wanted.blocks.min(self.room_for_move())) else {
             return Ok(Outcome::Left(Left::NoRun));
         };
         if lost < merge.price() {
@@ -284,7 +299,7 @@ impl DirectoryStore {
         self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
         let _guard = self.locks.exclusive(object, blocks).await;
         let moved = self.record_places(object, &copied, to, in_progress).await?;
-        Ok(Outcome::Merged { pieces, moved, changed: copied.len() as u64 - moved })
+        Ok(Outcome::Merged { pieces, moved, changed: copied.len() as u64 - moved, price: merge.price() })
     }
 
     /// Reads a piece, and notes its blocks, which have their checksums.
