@@ -239,10 +239,10 @@ mod tests {
         read_in_pieces(&mut slow, 0);
         slow.spend(1);
         assert_eq!(slow.next(at(0), 1), None, "4096 bytes take longer than a second");
-        for millisecond in (0..=4095_000).step_by(500) {
+        for millisecond in (0..=4_095_000).step_by(500) {
             assert_eq!(slow.next(at(millisecond), 1), None, "{millisecond}");
         }
-        assert!(slow.next(at(4097_000), 1).is_some(), "however often it is asked");
+        assert!(slow.next(at(4_097_000), 1).is_some(), "however often it is asked");
     }
 
     #[test]
