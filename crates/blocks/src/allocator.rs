@@ -284,8 +284,8 @@ impl Allocator {
         Err(Refusal::NoSpace)
     }
 
-    /// So many blocks in one run, for data that are moved ([`find_run`]), which are then in progress;
-    /// `None` if there is no such run. Windows and the allocation pointer stay.
+    /// So many blocks in one run, for data that are moved ([`find_run`]), which are then in
+    /// progress; `None` if there is no such run. Windows and the allocation pointer stay.
     pub fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) -> Result<Option<Allocation>, Refusal> {
         if u64::from(blocks) + self.policy.reserve_blocks > self.space.free {
             return Ok(None);

@@ -78,8 +78,8 @@ impl Merge {
 /// The pieces with the greatest gain that have at most so many blocks together; `None` if there is
 /// no gain. Of several with the same gain, those that end first.
 pub fn choose_merge(pieces: &[Piece], blocks_max: u64) -> Option<Merge> {
-    // Before a piece: POSITIONING_BLOCKS for each piece, less all blocks, up to there. The gain of a
-    // sequence is the difference between its ends, less one positioning, which remains.
+    // Before a piece: POSITIONING_BLOCKS for each piece, less all blocks, up to there. The gain of
+    // a sequence is the difference between its ends, less one positioning, which remains.
     let mut sum = 0i64;
     let (mut blocks, mut before): (u64, VecDeque<(usize, i64, u64)>) = (0, VecDeque::new());
     let mut best: Option<(i64, Merge)> = None;

@@ -407,7 +407,7 @@ mod tests {
             let before = moved(&test);
             test.ost.work().await;
             let (moved, passed) = (moved(&test), test.store().seams.clock.now().since(begun));
-            // A second is saved at the beginning, and a move of 8 MiB may begin while a byte is left.
+            // A second is saved at the beginning, and a move may begin while a byte is left.
             let allowed = (passed.as_millis() as u64 + 1000) * rate / 1000 + 8 * MIB;
             assert!(moved - before <= 8 * MIB && moved <= allowed, "{moved} after {passed:?}");
             assert!(moved >= second * rate, "{moved} after {second} s");

@@ -302,8 +302,8 @@ impl DeviceSpace {
     }
 
     /// The most blocks that the next move of data may take, in one run. What moves until the next
-    /// commit takes only a part of the free blocks, lest new data find none: blocks that were freed,
-    /// as by a move, wait for the commit. `backlog`: as in [`Self::available`].
+    /// commit takes only a part of the free blocks, lest new data find none: blocks that were
+    /// freed, as by a move, wait for the commit. `backlog`: as in [`Self::available`].
     pub fn room_for_move(&self, backlog: u64) -> u64 {
         let retired = self.allocator.retired_blocks();
         let free = (self.allocator.free_blocks() + retired).min(self.available(backlog));

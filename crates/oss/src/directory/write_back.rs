@@ -343,8 +343,8 @@ fn padded(copied: &[Copied]) -> Vec<Bytes> {
     pieces.collect()
 }
 
-/// How many of these blocks are recorded by one batch, at least one: each of them adds so many bytes
-/// at most, and each chunk among them has its record written again, of so many bytes at most.
+/// How many of these blocks are recorded by one batch, at least one: each of them adds so many
+/// bytes at most, and each chunk among them has its record written again, of so many bytes at most.
 pub(super) fn moved_part(
     blocks: impl Iterator<Item = u64>,
     bytes_max: usize,

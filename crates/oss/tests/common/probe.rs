@@ -24,8 +24,8 @@ pub struct Probe {
     pub fail_removals: Arc<AtomicBool>,
     /// Reads of this byte of a file fail.
     pub unreadable: Arc<Mutex<Option<(String, u64)>>>,
-    /// Others run in the middle of every write, before every read, every flush and every allocation,
-    /// and after every look at a length.
+    /// Others run in the middle of every write, before every read, every flush and every
+    /// allocation, and after every look at a length.
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
     pub allocating: Arc<AtomicBool>,
