@@ -29,7 +29,7 @@ use crate::{
     FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Summary, Window, Windows,
     free_runs::BITMAP_BYTES,
     free_space::{FreeSpace, Loaded, of_device},
-    plan::{Plan, Space, plan},
+    plan::{Plan, Space, find_run, plan},
     range_set::RangeSet,
     recorded::{Naming, RecordedRuns},
     retired::Retired,
@@ -282,6 +282,31 @@ impl Allocator {
             }
         }
         Err(Refusal::NoSpace)
+    }
+
+    /// So many blocks in one run, for data that are moved ([`find_run`]), which are then in
+    /// progress; `None` if there is no such run. Windows and the allocation pointer stay.
+    pub fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) -> Result<Option<Allocation>, Refusal> {
+        if u64::from(blocks) + self.policy.reserve_blocks > self.space.free {
+            return Ok(None);
+        }
+        loop {
+            match find_run(&self.space, blocks, goal) {
+                Ok(None) => return Ok(None),
+                Ok(Some(run)) => {
+                    self.space.change(&run, FreeRuns::take)?;
+                    self.held.insert(&run);
+                    return Ok(Some(self.give_out(run)));
+                }
+                Err(group) if self.space.load_trivial(group) => {}
+                Err(group) => return Err(Refusal::Load(group)),
+            }
+        }
+    }
+
+    /// The longest free run.
+    pub fn longest_run(&self) -> u32 {
+        self.space.index.longest()
     }
 
     fn give_out(&mut self, device: Range<u64>) -> Allocation {

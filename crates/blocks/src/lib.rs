@@ -8,6 +8,7 @@
 //! - [`FreeIndex`]: finds a group with a long enough free run without looking at the others.
 //! - [`plan`](fn@plan): the decision, a pure function of all of these.
 //! - [`Allocator`]: carries decisions out, and keeps freed blocks until they may be used again.
+//! - [`choose_merge`], [`ReadLosses`]: which pieces of objects are merged, and when.
 //! - [`Policy`]: the tunables, under ldiskfs's names.
 //! - [`Histogram`], [`Picture`]: what a device looks like to an administrator.
 //!
@@ -27,10 +28,12 @@ mod free_space;
 mod geometry;
 mod histogram;
 mod inconsistent;
+mod merge;
 mod picture;
 mod plan;
 mod policy;
 mod range_set;
+mod read_losses;
 mod recorded;
 mod retired;
 mod window_uses;
@@ -43,8 +46,10 @@ pub use free_runs::{BITMAP_BYTES, FreeRuns, GROUP_RUNS_MAX, Summary};
 pub use geometry::{GROUP_BLOCKS, Geometry};
 pub use histogram::Histogram;
 pub use inconsistent::Inconsistent;
+pub use merge::{Merge, POSITIONING_BLOCKS, Piece, Pieces, choose_merge};
 pub use picture::Picture;
-pub use plan::{Plan, Space, plan};
+pub use plan::{Plan, Space, find_run, plan};
 pub use policy::{InvalidTable, Policy, PreallocTable};
+pub use read_losses::{ReadLosses, SECTION_BLOCKS, Section};
 pub use retired::ReadTicket;
 pub use windows::{Window, Windows};

@@ -123,6 +123,28 @@ fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> 
     Ok(start_of_group + u64::from(start)..start_of_group + u64::from(run.end.min(start + wanted)))
 }
 
+/// So many blocks that follow each other, for data that are moved: from `goal` on if they are free
+/// there; otherwise in the shortest run that has them, of the next group that has one. `None` if no
+/// group has one; the group that must be loaded first.
+pub fn find_run(space: &impl Space, blocks: u32, goal: Option<u64>) -> Result<Option<Range<u64>>, u32> {
+    let geometry = space.geometry();
+    let goal = goal.filter(|goal| *goal < geometry.blocks());
+    let near = goal.map_or(0, |goal| geometry.group_of(goal));
+    if let Some(goal) = goal.filter(|_| space.index().longest_of(near) >= blocks) {
+        let within = (goal - geometry.start_of(near)) as u32;
+        let run = space.runs(near).ok_or(near)?.run_at(within);
+        if run.is_some_and(|run| run.end - within >= blocks) {
+            return Ok(Some(goal..goal + u64::from(blocks)));
+        }
+    }
+    let Some(group) = space.index().next(near, blocks) else { return Ok(None) };
+    let runs = space.runs(group).ok_or(group)?;
+    let length = |run: &Range<u32>| run.end - run.start;
+    let shortest = runs.iter().filter(|run| length(run) >= blocks).min_by_key(length);
+    let start = geometry.start_of(group) + u64::from(shortest.expect("the index says that there is one").start);
+    Ok(Some(start..start + u64::from(blocks)))
+}
+
 /// The blocks after the object's last ones, if they are free: always with adaptive windows, because
 /// they cost no positioning; with a table only if the whole window is free (ldiskfs:
 /// `ext4_mb_find_by_goal`).

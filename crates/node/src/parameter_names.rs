@@ -11,7 +11,7 @@ use std::{ops::RangeInclusive, path::PathBuf};
 use anyhow::{Context, bail};
 use client::JobSource;
 use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, WINDOW_BLOCKS, parse_table};
-use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
+use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES, PERCENT as PERCENT_OF_TIME};
 use rpc::message::mgs::{ClusterMap, TargetRole};
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
@@ -124,6 +124,9 @@ const OF_POOL: &[Leaf] = &[shown("spill_hit"), text("spill_target"), number("spi
 const OF_OST: &[Leaf] = &[
     text("brw_stats"),
     number("commit_interval_ms", INTERVALS_MS),
+    number("defrag_busy_pct", PERCENT_OF_TIME),
+    number("defrag_mbps", LIMIT_MBPS),
+    text("defrag_stats"),
     number("degraded", 0..=1),
     shown("dirty_files"),
     number("discard", 0..=1),

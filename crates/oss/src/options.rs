@@ -24,6 +24,11 @@ pub struct OstOptions {
     /// Whether the device is told which blocks became free, so that it need not keep what they
     /// hold.
     pub discard: bool,
+    /// Bytes per second that are moved to merge the pieces of objects on the device; 0: none.
+    pub defrag_bytes_per_second: u64,
+    /// The part of the time, in percent, for which requests may keep the device busy while that is
+    /// done; 100: always.
+    pub defrag_busy_percent: u64,
     /// Whether the records of an object are checked after each change of it, and a breach is a
     /// panic: for tests and simulations, since it takes time. As of the opening of the target.
     pub audits: bool,
@@ -37,6 +42,8 @@ impl Default for OstOptions {
             write_back_idle: Duration::from_secs(5),
             reserve_bytes: 128 << 20,
             discard: false,
+            defrag_bytes_per_second: 16 << 20,
+            defrag_busy_percent: 50,
             audits: false,
         }
     }

@@ -20,6 +20,8 @@ pub const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
 pub const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
 /// Limits in MiB per second: up to 1 TiB.
 pub const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
+/// Parts of the time.
+pub const PERCENT: RangeInclusive<u64> = 0..=100;
 /// Latency, and what is saved up, in microseconds: up to ten seconds.
 pub const LIMIT_LATENCY_US: RangeInclusive<u64> = 0..=10_000_000;
 
@@ -133,8 +135,40 @@ impl Ost {
                 Ok(())
             },
         );
+        let defrag = |doc, range: RangeInclusive<u64>, get: fn(&OstOptions) -> u64, set: fn(&mut OstOptions, u64)| {
+            let (read, written, allowed) = (self.clone(), self.clone(), range.clone());
+            let shown = move || match read.directory.refuses_defrag() {
+                Some(reason) => reason.to_owned(),
+                None => get(&read.options.lock()).to_string(),
+            };
+            let changed = move |text: &str| {
+                let value = parse_number(text, &allowed)?;
+                written.directory.refuses_defrag().map_or(Ok(()), |reason| Err(reason.to_owned()))?;
+                set(&mut written.options.lock(), value);
+                Ok(())
+            };
+            Parameter::writable(doc, shown, changed).within(range)
+        };
         vec![
             ("discard", discard.within(0..=1)),
+            (
+                "defrag_mbps",
+                defrag(
+                    "MiB/s that are moved on the device to merge extents of objects that are read; 0: none",
+                    LIMIT_MBPS,
+                    |options| options.defrag_bytes_per_second >> 20,
+                    |options, mebibytes| options.defrag_bytes_per_second = mebibytes << 20,
+                ),
+            ),
+            (
+                "defrag_busy_pct",
+                defrag(
+                    "merges extents only while requests keep the device busy for at most this percentage of the time",
+                    PERCENT,
+                    |options| options.defrag_busy_percent,
+                    |options, percent| options.defrag_busy_percent = percent,
+                ),
+            ),
             (
                 "commit_interval_ms",
                 interval("longest time in ms that written data stay unflushed", |options| &mut options.commit_interval),
@@ -193,7 +227,17 @@ impl Ost {
             };
             Parameter::writable(doc, move || table(&get), reset)
         };
+        let (get, set) = (self.clone(), self.clone());
+        let defrag_stats = Parameter::writable(
+            "extents that were merged, and what was left alone; writing anything resets the counts",
+            move || get.directory.defrag_stats(),
+            move |_| {
+                set.directory.reset_defrag_stats();
+                Ok(())
+            },
+        );
         vec![
+            ("defrag_stats", defrag_stats),
             (
                 "stats",
                 table("requests and bytes; writing anything resets them", |ost| {

@@ -44,11 +44,14 @@ struct Busy {
     since: Instant,
     nanoseconds: u64,
     bytes: u64,
+    /// As `nanoseconds`, of all time.
+    total: Duration,
 }
 
 impl Busy {
     fn advance(&mut self, now: Instant) {
         if self.running > 0 {
+            self.total = self.total.saturating_add(now.since(self.since));
             let passed = u64::try_from(now.since(self.since).as_nanos()).unwrap_or(u64::MAX);
             self.nanoseconds = self.nanoseconds.saturating_add(passed);
         }
@@ -104,6 +107,22 @@ impl Throughput {
         self.of(direction).lock().moved(now)
     }
 
+    /// How long the device was busy with reads, and with writes, since the start: the sum. The
+    /// difference of two answers is the load in between.
+    pub(crate) fn busy(&self, now: Instant) -> Duration {
+        let busy = |direction| {
+            let mut busy = self.of(direction).lock();
+            busy.advance(now);
+            busy.total
+        };
+        busy(Direction::Read).saturating_add(busy(Direction::Write))
+    }
+
+    /// Whether the device is busy now.
+    pub(crate) fn is_running(&self) -> bool {
+        [Direction::Read, Direction::Write].into_iter().any(|direction| self.of(direction).lock().running > 0)
+    }
+
     fn of(&self, direction: Direction) -> &Mutex<Busy> {
         match direction {
             Direction::Read => &self.read,
@@ -135,6 +154,7 @@ mod tests {
         );
         busy.running = 0;
         assert_eq!(busy.moved(at(9_999_999)), Moved { bytes: 5000, busy_us: 20_000 }, "idle");
+        assert_eq!(busy.total, Duration::from_millis(20));
     }
 
     #[test]
@@ -146,6 +166,7 @@ mod tests {
         }
         let Moved { bytes, busy_us } = busy.moved(at(100_000));
         assert!(busy_us < 20_000_000);
+        assert_eq!(busy.total, Duration::from_secs(100), "nothing of it is forgotten");
         let speed = bytes / (busy_us / 1000) * 1000;
         assert!((10 << 20..13 << 20).contains(&speed), "{speed}");
     }

@@ -3,6 +3,7 @@
 
 mod common;
 mod damaged_groups;
+mod defrag;
 mod device;
 mod hostile;
 mod load_first;

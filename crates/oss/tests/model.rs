@@ -9,8 +9,8 @@ use crate::common;
 
 use std::collections::BTreeMap;
 
-use common::{MIB, TestOst, cold_config, object, on_both, pattern, quiet_options};
-use oss::Engine;
+use common::{MIB, TestOst, cold_config, object, on_both, pattern, quiet_config, quiet_options};
+use oss::{Engine, OstOptions};
 use proptest::prelude::*;
 use rpc::message::{OstReply, OstRequest, ost::SpaceChange};
 use rt::{Device, memory::MemoryDevice};
@@ -301,6 +301,11 @@ async fn data_bytes(target: &TestOst, id: ObjectId, size: u64) -> u64 {
     sum
 }
 
+/// Pieces of objects are merged whenever the target works; reads of 64 KiB say where.
+fn moving_options() -> OstOptions {
+    OstOptions { defrag_bytes_per_second: 1 << 30, ..quiet_options() }
+}
+
 /// Runs a history, and gives everything back at its end.
 async fn check_history(target: TestOst, steps: Vec<Step>) {
     let mut world = World { target, models: Default::default(), version: 0 };
@@ -327,14 +332,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 4000, ..ProptestConfig::default() })]
     #[test]
     fn random_histories_keep_the_promises(steps in prop::collection::vec(any_step(), 1..40)) {
-        on_both(async |engine| check_history(TestOst::on(engine, 1).await, steps.clone()).await);
+        on_both(async |engine| {
+            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), moving_options(), quiet_config()).await;
+            check_history(target, steps.clone()).await;
+        });
     }
 
     /// Nearly everything is to be loaded first.
     #[test]
     fn random_histories_keep_the_promises_in_cold_tables(steps in prop::collection::vec(any_step(), 1..40)) {
         on_both(async |engine| {
-            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), quiet_options(), cold_config()).await;
+            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), moving_options(), cold_config()).await;
             check_history(target, steps.clone()).await;
         });
     }

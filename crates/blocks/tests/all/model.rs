@@ -20,6 +20,11 @@ enum Step {
         has_goal: bool,
         may_use_reserve: bool,
     },
+    /// In one run, after the last used blocks if there is a goal.
+    AllocateRun {
+        blocks: u32,
+        has_goal: bool,
+    },
     Record(Index),
     Abandon(Index),
     Free {
@@ -53,6 +58,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         8 => allocate.prop_map(|(object, logical, blocks, has_goal, may_use_reserve)| Step::Allocate {
             object, logical, blocks, has_goal, may_use_reserve
         }),
+        3 => (prop_oneof![1u32..20, 200u32..300, 1u32..6000], any::<bool>())
+            .prop_map(|(blocks, has_goal)| Step::AllocateRun { blocks, has_goal }),
         6 => any::<Index>().prop_map(Step::Record),
         1 => any::<Index>().prop_map(Step::Abandon),
         4 => (any::<Index>(), any::<Index>(), 1u64..5000)
@@ -158,6 +165,28 @@ impl Model {
         }
     }
 
+    fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) {
+        let before = (self.allocator.mb_last_group(), self.allocator.window_blocks());
+        let longest = self.allocator.longest_run();
+        let found = loop {
+            match self.allocator.allocate_run(blocks, goal) {
+                Ok(found) => break found,
+                Err(Refusal::Load(group)) => self.load(group),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!((self.allocator.mb_last_group(), self.allocator.window_blocks()), before);
+        let Some(allocation) = found else {
+            let free = self.allocator.free_blocks();
+            assert!(longest < blocks || free < u64::from(blocks) + RESERVE, "there is a run of {longest}");
+            return;
+        };
+        let device = allocation.device;
+        assert!(longest >= blocks && device.end - device.start == u64::from(blocks));
+        self.change_state(&device, State::Free, State::InProgress);
+        self.in_progress.push(device);
+    }
+
     /// A part of a used extent, and the number of the extent.
     fn used_part(&self, extent: Index, from: Index, blocks: u64) -> Option<(usize, Range<u64>)> {
         if self.used.is_empty() {
@@ -254,6 +283,10 @@ impl Model {
                 let locality = number % 2;
                 self.allocate(&Request { object, logical, blocks, size: logical, goal, locality, may_use_reserve });
             }
+            Step::AllocateRun { blocks, has_goal } => {
+                let goal = self.used.last().filter(|_| has_goal).map(|extent| extent.end);
+                self.allocate_run(blocks, goal);
+            }
             Step::Record(index) if !self.in_progress.is_empty() => {
                 self.record(index.index(self.in_progress.len()));
             }
@@ -338,6 +371,30 @@ proptest! {
             model.check();
         }
     }
+}
+
+/// A run of data that move: after those before them, else where it leaves the longest runs whole.
+#[test]
+fn data_that_move_go_on_or_take_the_shortest_run_that_suffices() {
+    let geometry = Geometry::new(BLOCKS).unwrap();
+    let mut allocator = Allocator::new(geometry, Policy::default());
+    for used in [0..10, 110..120, 170..180, 1000..1010] {
+        allocator.claim(&used).unwrap();
+    }
+    let mut find = |blocks, goal| {
+        let found = allocator.allocate_run(blocks, goal).unwrap().map(|found| found.device);
+        found.inspect(|found| allocator.abandon(found).unwrap())
+    };
+    assert_eq!(find(50, None), Some(120..170));
+    assert_eq!(find(51, None), Some(10..61));
+    assert_eq!(find(500, None), Some(180..680));
+    assert_eq!(find(40, Some(200)), Some(200..240), "after those before them");
+    assert_eq!(find(40, Some(980)), Some(120..160), "there are too few");
+    assert_eq!(find(40, Some(115)), Some(120..160), "it is used");
+    assert_eq!(find(40, Some(40_000)), Some(120..160), "the device has no such block");
+    assert_eq!(find(2900, Some(32_768)), Some(32_768..35_668), "in the group of the goal first");
+    assert_eq!(find(32_000, None), None);
+    assert_eq!(allocator.longest_run(), 32_768 - 1010);
 }
 
 #[test]

@@ -299,6 +299,7 @@ impl DirectoryStore {
         {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
+        self.defragment_due().await;
         self.note_out_of_use().await;
         self.give_back_idle_windows();
         self.discard_due().await;

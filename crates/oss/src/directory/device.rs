@@ -172,25 +172,37 @@ impl DirectoryStore {
         in_progress: &mut InProgress,
     ) -> FsResult<Vec<u64>> {
         let request = unplaced.request();
+        let parts = self.ask_allocator(loading, |device| device.allocate(&request)).await?;
+        parts.iter().for_each(|part| in_progress.add(part.clone()));
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    /// Asks the allocator for blocks; groups that it needs for the answer are loaded.
+    pub(super) async fn ask_allocator<T>(
+        &self,
+        loading: &mut Loading,
+        ask: impl Fn(&mut DeviceSpace) -> Result<T, Refusal>,
+    ) -> FsResult<T> {
         loop {
-            let outcome = self.try_allocate(loading, &request);
-            if outcome.is_err() && loading.is_given_up() {
-                self.load_missed(loading).await?;
-                continue;
+            let outcome = self.try_to_ask_allocator(loading, &ask);
+            if outcome.is_ok() || !loading.is_given_up() {
+                return outcome;
             }
-            let parts = outcome?;
-            parts.iter().for_each(|part| in_progress.add(part.clone()));
-            return Ok(parts.into_iter().flatten().collect());
+            self.load_missed(loading).await?;
         }
     }
 
-    fn try_allocate(&self, loading: &Loading, request: &Request) -> FsResult<Vec<Range<u64>>> {
+    fn try_to_ask_allocator<T>(
+        &self,
+        loading: &Loading,
+        ask: impl Fn(&mut DeviceSpace) -> Result<T, Refusal>,
+    ) -> FsResult<T> {
         let mut volatile = self.volatile.lock();
         self.check_usable(&volatile)?;
         let device = volatile.device.as_mut().expect("only a store with a device allocates on it");
         loop {
-            match device.allocate(request) {
-                Ok(parts) => return Ok(parts),
+            match ask(device) {
+                Ok(answer) => return Ok(answer),
                 Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
                 Err(Refusal::Inconsistent(wrong)) => return Err(self.inconsistent(&wrong)),
                 Err(Refusal::Load(group)) => self.load_group(device, &self.records(Some(loading)), group)?,

@@ -41,6 +41,9 @@ const RELEASED_MAX: usize = 1000;
 /// Blocks of idle windows that are given back in one hold of the store's mutex: 1 GiB.
 const IDLE_BLOCKS_MAX: u64 = 1 << 18;
 
+/// Of the free blocks, the part that moves of data may take until the next commit.
+const MOVE_SHARE: u64 = 4;
+
 /// What a change of an object does to the blocks of the device.
 #[derive(Debug, Default)]
 pub(super) struct BlockChanges {
@@ -290,6 +293,21 @@ impl DeviceSpace {
             parts.push(device);
         }
         Ok(parts)
+    }
+
+    /// Blocks that follow each other, for data that move, which are then in progress; `None` if no
+    /// free run is that long.
+    pub fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) -> Result<Option<Range<u64>>, Refusal> {
+        Ok(self.allocator.allocate_run(blocks, goal)?.map(|Allocation { device }| device))
+    }
+
+    /// The most blocks that the next move of data may take, in one run. What moves until the next
+    /// commit takes only a part of the free blocks, lest new data find none: blocks that were
+    /// freed, as by a move, wait for the commit. `backlog`: as in [`Self::available`].
+    pub fn room_for_move(&self, backlog: u64) -> u64 {
+        let retired = self.allocator.retired_blocks();
+        let free = (self.allocator.free_blocks() + retired).min(self.available(backlog));
+        (free / MOVE_SHARE).saturating_sub(retired).min(u64::from(self.allocator.longest_run()))
     }
 
     /// No record will name these blocks, which were in progress.

@@ -79,9 +79,9 @@ pub(super) struct HostFileState {
     pub write_back_hand: (ObjectId, Option<u64>),
     /// When it was last logged that a round of it failed.
     pub write_back_told: Option<Instant>,
-    /// The object whose inline blocks are being copied to its file, and the blocks changed since
-    /// the copy began.
-    pub writing_back: Option<(ObjectId, RangeSet<u64>)>,
+    /// The object of which blocks are being copied to where they will be, by write-back or because
+    /// they are merged, and its blocks that changed since the copy began.
+    pub copying: Option<(ObjectId, RangeSet<u64>)>,
     /// Space as it was last asked for, for parameters.
     pub last_space: SpaceUsage,
     /// Sums over all objects.
@@ -155,8 +155,8 @@ impl HostFileState {
 
     /// A block range changed: a copy of it in progress is not to be recorded.
     pub fn touch(&mut self, object: ObjectId, blocks: Range<u64>) {
-        if let Some((writing_back, touched)) = &mut self.writing_back
-            && *writing_back == object
+        if let Some((copying, touched)) = &mut self.copying
+            && *copying == object
             && !blocks.is_empty()
         {
             touched.insert(blocks);

@@ -20,6 +20,7 @@
 //! | `device`, `device_space` | places on the device: I/O, and the free space in the tables |
 //! | `device_check` | comparing records of objects with the free space |
 //! | `damaged_groups` | groups whose records are damaged |
+//! | `defragment`, `defrag_state` | merging the pieces of objects that are read |
 //! | `discards`, `discard_queue` | telling the device which blocks became free |
 //! | `device_policy` | tunables of the allocator, and windows that are idle |
 //! | `device_statistics` | what administrators see of the free space |
@@ -86,6 +87,8 @@ mod change;
 pub mod commit;
 mod counts;
 mod damaged_groups;
+mod defrag_state;
+mod defragment;
 pub mod device;
 mod device_check;
 mod device_policy;
@@ -129,6 +132,7 @@ use tokio::sync::{Notify, watch};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
 
 use self::{
+    defrag_state::DefragState,
     host_file_state::HostFileState,
     records::Records,
     space::SpaceGuard,
@@ -168,8 +172,8 @@ pub struct DirectoryStore {
     locks: RangeLocks,
     service_threads: Arc<ServiceThreads>,
     volatile: Arc<Mutex<HostFileState>>,
-    /// Held by a commit and by a round of write-back: both write to host files where requests do
-    /// not.
+    /// Held by a commit, by a round of write-back, and while blocks are moved on the device: all of
+    /// them do what requests do not, and blocks that are freed meanwhile are not given out.
     committing: tokio::sync::Mutex<()>,
     /// Held by writes that overwrite in the reserve, and while space is made for them.
     overwriting: tokio::sync::Mutex<()>,
@@ -177,6 +181,8 @@ pub struct DirectoryStore {
     wanted: Arc<Notify>,
     space: SpaceGuard,
     buffers: ReadBuffers,
+    /// What readers lose because objects are in pieces, and what is done about it.
+    defrag: Mutex<DefragState>,
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,

@@ -48,6 +48,7 @@ impl DirectoryStore {
             return Ok((ReadDone { checksums: Vec::new(), size }, Bytes::new()));
         }
         let data = self.load_blocks(object, blocks.clone(), &states, &inline).await?;
+        self.note_pieces(object, blocks.start, &states);
         let skip = (offset - blocks.start * BLOCK_BYTES) as usize;
         let data = data.slice(skip..skip + bytes as usize);
         let sum = |(piece, state): (Range<usize>, &BlockState)| {

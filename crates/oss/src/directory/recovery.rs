@@ -116,6 +116,7 @@ impl DirectoryStore {
             wanted: Arc::new(Notify::new()),
             space: Default::default(),
             buffers: Default::default(),
+            defrag: Default::default(),
             batch_bytes,
             stopping: false.into(),
             tasks: watch::Sender::new(()),

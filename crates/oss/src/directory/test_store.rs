@@ -14,13 +14,13 @@ use rpc::{
     message::ost::{Changed, Write},
 };
 use rt::{
-    BoxFuture, Clock, Instant,
+    BoxFuture, Clock, Device, Instant,
     memory::{MemoryDevice, MemoryTransport, seams},
 };
-use types::{FsResult, InodeNumber, ObjectId, OstIndex, Owner, Timestamp};
+use types::{FsResult, InodeNumber, ObjectId, OstIndex, Owner, Timestamp, limits::BLOCK_BYTES};
 
-use super::DirectoryStore;
-use crate::{Ost, OstDevices, OstOptions};
+use super::{DirectoryStore, device::DEVICE_FILE};
+use crate::{Engine, Ost, OstDevices, OstOptions};
 
 /// The object of most tests.
 pub const OBJECT: ObjectId = ObjectId::new(InodeNumber(9), 0);
@@ -34,6 +34,8 @@ pub fn quiet() -> OstOptions {
         write_back_idle: hour,
         write_back_bytes: u64::MAX,
         discard: false,
+        defrag_bytes_per_second: 0,
+        defrag_busy_percent: 100,
         audits: true,
     }
 }
@@ -71,6 +73,11 @@ pub struct TestStore {
 
 impl TestStore {
     pub async fn new(options: OstOptions) -> Self {
+        Self::with_engine(Engine::Directory, options).await
+    }
+
+    /// Of an engine; a device has to be that large.
+    pub async fn with_engine(engine: Engine, options: OstOptions) -> Self {
         let mut seams = seams(&MemoryTransport::new(), 1);
         let ahead_ns = Arc::default();
         seams.clock = Arc::new(ShiftedClock { real: seams.clock.clone(), ahead_ns: Arc::clone(&ahead_ns) });
@@ -81,7 +88,10 @@ impl TestStore {
             cold: Arc::new(MemoryCold::new()),
             throughput: Arc::default(),
         };
-        Ost::format(&seams, &devices, "stria", OstIndex(0), Config::small()).await.unwrap();
+        if let Engine::Blocks { blocks } = engine {
+            objects.truncate(DEVICE_FILE, blocks * BLOCK_BYTES).await.unwrap();
+        }
+        Ost::format_with(&seams, &devices, "stria", OstIndex(0), engine, Config::small()).await.unwrap();
         let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
         Self { ost, objects, ahead_ns }
     }

@@ -190,7 +190,7 @@ impl DirectoryStore {
     }
 
     /// Where the block before this one is on the device.
-    fn address_before(&self, records: &Records<'_>, object: ObjectId, block: u64) -> FsResult<Option<u64>> {
+    pub(super) fn address_before(&self, records: &Records<'_>, object: ObjectId, block: u64) -> FsResult<Option<u64>> {
         if block == 0 || !self.has_device() {
             return Ok(None);
         }

@@ -8,7 +8,7 @@
 //! ranges; (2) make their records durable; (3) write them to the host file; (4) flush it; (5) under
 //! the range lock, record those that did not change meanwhile as in place. Requests continue during
 //! 1-4: they never write such blocks in place (rule 1), and their changes are noted in
-//! `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other.
+//! `copying`. Nothing is punched meanwhile, because a round and a commit exclude each other.
 //! Between rounds, commits are made in time.
 //!
 //! On a device, the blocks get places that nothing refers to in step 3.
@@ -166,9 +166,9 @@ impl DirectoryStore {
             })
             .await?;
         }
-        self.volatile.lock().writing_back = Some((object, Default::default()));
+        self.volatile.lock().copying = Some((object, Default::default()));
         let round = self.write_back_round(object, chunk, blocks_max).await;
-        self.volatile.lock().writing_back = None;
+        self.volatile.lock().copying = None;
         let is_ahead = |round: &Round| round.next.is_none_or(|next| next > chunk);
         assert!(round.as_ref().ok().is_none_or(is_ahead), "a round of write-back goes ahead in its object");
         round
@@ -299,7 +299,8 @@ impl DirectoryStore {
         let mut at = 0;
         while at < copied.len() {
             let chunk_bytes = if self.has_device() { DEVICE_CHUNK_RECORD_BYTES_MAX } else { CHUNK_RECORD_BYTES_MAX };
-            let part = &copied[at..at + moved_part(&copied[at..], self.batch_bytes, chunk_bytes)];
+            let blocks = copied[at..].iter().map(|copy| copy.block);
+            let part = &copied[at..at + moved_part(blocks, self.batch_bytes, (MOVED_BLOCK_BYTES, chunk_bytes))];
             let places = addresses.get(at..at + part.len()).unwrap_or_default();
             at += part.len();
             let (mut moved_now, mut named) = (0, Vec::new());
@@ -310,7 +311,7 @@ impl DirectoryStore {
                 (moved_now, named) = (0, Vec::new());
                 transaction.need(part.iter().map(|copy| copy.block))?;
                 for (index, copy) in part.iter().enumerate() {
-                    if transaction.changed_during_write_back(copy.block) {
+                    if transaction.changed_since_copied(copy.block) {
                         continue;
                     }
                     match places.get(index) {
@@ -342,13 +343,17 @@ fn padded(copied: &[Copied]) -> Vec<Bytes> {
     pieces.collect()
 }
 
-/// How many of these blocks are recorded by one batch, at least one: each chunk among them has its
-/// record written again, of so many bytes at most.
-fn moved_part(copied: &[Copied], bytes_max: usize, chunk_bytes_max: usize) -> usize {
+/// How many of these blocks are recorded by one batch, at least one: each of them adds so many
+/// bytes at most, and each chunk among them has its record written again, of so many bytes at most.
+pub(super) fn moved_part(
+    blocks: impl Iterator<Item = u64>,
+    bytes_max: usize,
+    (block_bytes, chunk_bytes_max): (usize, usize),
+) -> usize {
     let (mut bytes, mut chunk) = (0, None);
-    let fits = copied.iter().take_while(|copy| {
-        let of_block = Some(ChunkRecord::of_block(copy.block));
-        bytes += MOVED_BLOCK_BYTES + if chunk == of_block { 0 } else { chunk_bytes_max };
+    let fits = blocks.take_while(|block| {
+        let of_block = Some(ChunkRecord::of_block(*block));
+        bytes += block_bytes + if chunk == of_block { 0 } else { chunk_bytes_max };
         chunk = of_block;
         bytes <= bytes_max
     });
@@ -370,20 +375,16 @@ mod tests {
     const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
     const OTHER: ObjectId = ObjectId::new(InodeNumber(10), 3);
 
-    fn copied(blocks: impl Iterator<Item = u64>) -> Vec<Copied> {
-        blocks.map(|block| Copied { block, checksum: 0, data: Bytes::new() }).collect()
-    }
-
     /// One block in each chunk of a large object is as much for the journal as whole chunks.
     #[test]
     fn parts_fit_a_batch_however_sparse_the_blocks() {
         const BATCH: usize = 1 << 20;
-        let sparse = copied((0..4096).map(|chunk| chunk * CHUNK_BLOCKS));
-        let moved_part = |copied: &[Copied], bytes_max| moved_part(copied, bytes_max, CHUNK_RECORD_BYTES_MAX);
-        let part = moved_part(&sparse, BATCH);
+        let sparse = || (0..4096).map(|chunk| chunk * CHUNK_BLOCKS);
+        let sizes = (MOVED_BLOCK_BYTES, CHUNK_RECORD_BYTES_MAX);
+        let part = moved_part(sparse(), BATCH, sizes);
         assert!(part > 200 && part * (CHUNK_RECORD_BYTES_MAX + MOVED_BLOCK_BYTES) <= BATCH, "{part}");
-        assert_eq!(moved_part(&copied(0..4096), BATCH), 4096);
-        assert_eq!(moved_part(&sparse, 1), 1);
+        assert_eq!(moved_part(0..4096, BATCH, sizes), 4096);
+        assert_eq!(moved_part(sparse(), 1, sizes), 1);
     }
 
     #[tokio::test]

@@ -48,6 +48,8 @@ pub fn quiet_options() -> OstOptions {
         write_back_idle: Duration::ZERO,
         reserve_bytes: 0,
         discard: false,
+        defrag_bytes_per_second: 0,
+        defrag_busy_percent: 100,
         audits: true,
     }
 }
@@ -315,7 +317,12 @@ pub fn parameter(target: &TestOst, name: &str) -> String {
 
 /// A line of `mb_stats`.
 pub fn statistic(target: &TestOst, name: &str) -> u64 {
-    let stats = parameter(target, "mb_stats");
+    statistic_of(target, "mb_stats", name)
+}
+
+/// A line of a parameter that has a number in each.
+pub fn statistic_of(target: &TestOst, table: &str, name: &str) -> u64 {
+    let stats = parameter(target, table);
     let mut lines = stats.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = lines.find(|line| line[0] == name).unwrap_or_else(|| panic!("no {name} in {stats}"));
     line[1].parse().unwrap()

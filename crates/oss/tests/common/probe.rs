@@ -24,8 +24,8 @@ pub struct Probe {
     pub fail_removals: Arc<AtomicBool>,
     /// Reads of this byte of a file fail.
     pub unreadable: Arc<Mutex<Option<(String, u64)>>>,
-    /// Others run in the middle of every write, before every read, before every allocation and
-    /// after every look at a length.
+    /// Others run in the middle of every write, before every read, every flush and every
+    /// allocation, and after every look at a length.
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
     pub allocating: Arc<AtomicBool>,
@@ -131,6 +131,7 @@ impl Device for Probe {
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        let slow = self.slow.load(Ordering::Relaxed);
         *self.flushes.lock().entry(file.to_owned()).or_default() += 1;
         if self.fail_flushes.load(Ordering::Relaxed) {
             return Box::pin(async { Err(io::Error::other("the disk is gone")) });
@@ -143,7 +144,11 @@ impl Device for Probe {
                 flush.await
             });
         }
-        self.inner.flush(file)
+        let flush = self.inner.flush(file);
+        Box::pin(async move {
+            others_run(slow).await;
+            flush.await
+        })
     }
 
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {

@@ -23,7 +23,7 @@ use crate::{
 
 /// What a run of blocks adds to a batch, where it is alone in its piece of a bitmap and in its
 /// group: a piece, and the summary of the group.
-const RUN_BYTES: usize = 160;
+pub(in crate::directory) const RUN_BYTES: usize = 160;
 
 /// Whether new contents of a block may go to the device. `flushed`: epoch up to which its object is
 /// flushed; `present`: the present one.
@@ -72,6 +72,16 @@ impl Transaction<'_> {
         let old = self.set_state(block, BlockState::OnDevice { checksum, epoch: 0, address })?;
         assert_eq!(old, BlockState::Inline { checksum }, "only an unchanged inline block is moved");
         self.note_recorded(address);
+        Ok(())
+    }
+
+    /// The bytes of a flushed block are also in another block of the device, which is in progress,
+    /// and flushed there.
+    pub fn move_on_device(&mut self, block: u64, checksum: u32, (from, to): (u64, u64)) -> FsResult<()> {
+        let old = self.set_state(block, BlockState::OnDevice { checksum, epoch: 0, address: to })?;
+        let expected = BlockState::OnDevice { checksum, epoch: 0, address: from };
+        assert_eq!(old, expected, "only an unchanged block that is flushed is moved");
+        self.note_recorded(to);
         Ok(())
     }
 

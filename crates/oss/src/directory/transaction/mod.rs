@@ -223,9 +223,9 @@ impl<'a> Transaction<'a> {
         self.background = true;
     }
 
-    /// Whether a block changed since write-back began to copy it.
-    pub fn changed_during_write_back(&self, block: u64) -> bool {
-        let (object, touched) = self.volatile.writing_back.as_ref().expect("asked by the write-back under way");
+    /// Whether a block changed since the copy of it was begun.
+    pub fn changed_since_copied(&self, block: u64) -> bool {
+        let (object, touched) = self.volatile.copying.as_ref().expect("asked by what copies blocks");
         *object != self.object || touched.contains(&block)
     }
 
