@@ -26,9 +26,9 @@ use crate::{
 /// Arguments of the ageing by a mixed year of use.
 #[derive(Clone, Debug, Args)]
 pub struct MixedArgs {
-    /// Divide the size of the OST by this: 1 is 23 TB, 23 is 1 TB. Memory grows with the number of
+    /// Divide the size of the OST by this: 1 is 23 TB, 23 is 1 TB, 230 is 100 GB. Memory grows with the number of
     /// files: at 23 TB leave small ones out (--smallest)
-    #[arg(long, default_value_t = 92, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
+    #[arg(long, default_value_t = 230, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
     scale: u32,
     /// Part of the device that files have, in percent; several, separated by commas
     #[arg(long, default_value = "50,80,95", value_name = "PERCENT", value_delimiter = ',',

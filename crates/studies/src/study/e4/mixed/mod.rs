@@ -154,7 +154,7 @@ impl Cell {
         let allocated = parallel::blocks_per_second(allocator)?;
         // A fifth of what is free, as in the first part.
         let free = blocks - blocks * u64::from(self.fill_percent) / 100;
-        let measured = (blocks / u64::from(5 * FILES)).min(free / 5).min(MEASURED_BLOCKS_MAX);
+        let measured = (free / 5).min(MEASURED_BLOCKS_MAX);
         let mut new_data = |tasks: u32| -> Result<(Measured, Measured), String> {
             let aged = measure(year.target(), model, (tasks, measured), self.seed)?;
             Ok((aged, measure(&mut control, model, (tasks, measured), self.seed)?))
