@@ -98,9 +98,11 @@ impl Target {
         self.allocator.set_mb_last_group(group);
     }
 
-    /// Its allocator, to change it.
-    pub(super) fn allocator_mut(&mut self) -> &mut Allocator {
-        &mut self.allocator
+    /// It is this time, in any unit: gives back at most so many blocks of windows that were not used
+    /// since another one.
+    pub(super) fn give_up_idle(&mut self, now: u64, since: u64, blocks_max: u64) -> Result<(), String> {
+        self.allocator.set_time(now);
+        self.allocator.give_up_idle(since, blocks_max).map(drop).map_err(|error| error.to_string())
     }
 
     /// A new file without data.

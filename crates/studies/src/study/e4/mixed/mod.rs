@@ -36,6 +36,9 @@ use super::{
 /// A file has at most this part of the device: others would be removed in masses for it.
 const FILE_PART: u64 = 64;
 
+/// Files of a copy after which windows that small ones shared are given back.
+const COPIES_IDLE: u64 = 64;
+
 /// A rate on the aged device, and that of the control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Against {
@@ -183,7 +186,7 @@ impl Cell {
     fn copy(&self, walk: &Walk<'_>) -> Result<(Target, Vec<Box<[Run]>>), String> {
         let mut target = self.target()?;
         let mut copied = Vec::new();
-        for runs in walk {
+        for (time, runs) in (0..).zip(walk) {
             let mut rest: u64 = runs.iter().map(|run| run.range().end - run.range().start).sum();
             let mut file = target.create();
             while rest > 0 {
@@ -193,7 +196,9 @@ impl Cell {
             }
             target.complete(&file)?;
             copied.push(file.runs.into_boxed_slice());
+            target.give_up_idle(time, time.saturating_sub(COPIES_IDLE), u64::MAX)?;
         }
+        target.give_up_idle(u64::MAX, u64::MAX, u64::MAX)?;
         Ok((target, copied))
     }
 }

@@ -187,10 +187,7 @@ impl Year {
             return Ok(());
         }
         self.seconds = now;
-        let allocator = self.target.allocator_mut();
-        allocator.set_time(now);
-        let given = allocator.give_up_idle(now.saturating_sub(IDLE_SECONDS), IDLE_BLOCKS);
-        given.map(drop).map_err(|error| error.to_string())
+        self.target.give_up_idle(now, now.saturating_sub(IDLE_SECONDS), IDLE_BLOCKS)
     }
 }
 
