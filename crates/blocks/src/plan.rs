@@ -7,9 +7,9 @@
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
 //! With adaptive windows, small objects fill what others have left: a window for them is in a group
-//! whose longest run is as short as possible, in its shortest run that suffices, so that they do not
-//! cut long runs into pieces. And windows of objects begin and end with stripes of 1 MiB while there
-//! are such places: a window is rather halved than unaligned.
+//! whose longest run is as short as possible, in its shortest run that suffices, so that they do
+//! not cut long runs into pieces. And windows of objects begin and end with stripes of 1 MiB while
+//! there are such places: a window is rather halved than unaligned.
 //!
 //! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than
 //! were asked for; the rest is asked for again.
@@ -191,8 +191,8 @@ fn in_what_is_left(
 }
 
 /// A run for a window of an object that begins and ends with stripes: the next one from the
-/// pointer on that is as long as is wanted, or half as long, and so on down to a stripe. `None`: the
-/// window is not of whole stripes, or there is none.
+/// pointer on that is as long as is wanted, or half as long, and so on down to a stripe. `None`:
+/// the window is not of whole stripes, or there is none.
 fn in_stripes(space: &impl Space, policy: &Policy, wanted: u32) -> Result<Option<Range<u64>>, u32> {
     let geometry = space.geometry();
     let (first, within) = place_of(geometry, space.pointer());

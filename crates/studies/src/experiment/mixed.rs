@@ -1,5 +1,5 @@
-//! `stria study ageing mixed`: ageing by a mixed year of use (E4), as tables against a fresh copy of
-//! the same data, free space, figures, JSON lines and what is claimed of it.
+//! `stria study ageing mixed`: ageing by a mixed year of use (E4), as tables against a fresh copy
+//! of the same data, free space, figures, JSON lines and what is claimed of it.
 
 use std::{collections::BTreeMap, fs::File, io::Write, num::NonZero, path::PathBuf, time::Instant};
 
@@ -26,8 +26,8 @@ use crate::{
 /// Arguments of the ageing by a mixed year of use.
 #[derive(Clone, Debug, Args)]
 pub struct MixedArgs {
-    /// Divide the size of the OST by this: 1 is 23 TB, 23 is 1 TB, 230 is 100 GB. Memory grows with the number of
-    /// files: at 23 TB leave small ones out (--smallest)
+    /// Divide the size of the OST by this: 1 is 23 TB, 23 is 1 TB, 230 is 100 GB. Memory grows with
+    /// the number of files: at 23 TB leave small ones out (--smallest)
     #[arg(long, default_value_t = 230, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
     scale: u32,
     /// Part of the device that files have, in percent; several, separated by commas

@@ -98,8 +98,8 @@ impl Target {
         self.allocator.set_mb_last_group(group);
     }
 
-    /// It is this time, in any unit: gives back at most so many blocks of windows that were not used
-    /// since another one.
+    /// It is this time, in any unit: gives back at most so many blocks of windows that were not
+    /// used since another one.
     pub(super) fn give_up_idle(&mut self, now: u64, since: u64, blocks_max: u64) -> Result<(), String> {
         self.allocator.set_time(now);
         self.allocator.give_up_idle(since, blocks_max).map(drop).map_err(|error| error.to_string())

@@ -2,8 +2,8 @@
 //! come, at a fill that does not change.
 //!
 //! Every writer writes one file after the other, 1 MiB a call; whose call is next is random. Before
-//! a file begins, those whose lifetime ends first are removed until it has room. So the device stays
-//! as full as it is, and time is what was written.
+//! a file begins, those whose lifetime ends first are removed until it has room. So the device
+//! stays as full as it is, and time is what was written.
 //!
 //! Windows of files that are complete are given back as the store does it: after 30 s without a
 //! write, in turns of a second. The clock goes as fast as the OST's share of its server can write,
