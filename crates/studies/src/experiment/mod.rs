@@ -3,6 +3,7 @@
 
 mod ageing;
 mod mixed;
+mod parallel;
 mod runner;
 mod sentences;
 mod tuned;
