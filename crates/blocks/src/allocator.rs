@@ -129,6 +129,7 @@ impl Allocator {
             summaries,
             loaded: BTreeMap::new(),
             pointer: 0,
+            shared_pointer: 0,
             changes: 0,
             out_of_use: BTreeSet::new(),
         };
@@ -182,6 +183,7 @@ impl Allocator {
     pub fn set_mb_last_group(&mut self, group: u32) {
         let group = if group < self.space.geometry.groups() { group } else { 0 };
         self.space.pointer = self.space.geometry.start_of(group);
+        self.space.shared_pointer = self.space.pointer;
     }
 
     /// The tunables.
@@ -324,7 +326,9 @@ impl Allocator {
         assert!(blocks > 0 && blocks <= request.blocks, "a plan is for some blocks of the request");
         self.space.change(run, FreeRuns::take)?;
         self.held.insert(run);
-        self.space.pointer = if run.end < self.space.geometry.blocks() { run.end } else { 0 };
+        let after = if run.end < self.space.geometry.blocks() { run.end } else { 0 };
+        let has_own_pointer = is_shared && self.policy.prealloc_table.is_none();
+        *(if has_own_pointer { &mut self.space.shared_pointer } else { &mut self.space.pointer }) = after;
         let device = run.start..run.start + u64::from(blocks);
         let rest = device.end..run.end;
         let given_up = if is_shared {

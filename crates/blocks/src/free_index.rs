@@ -10,6 +10,15 @@
 //!       5     2       9     3          down to the left-most leaf that has them
 //!     5   1  2  0   4   9  3   1
 //! ```
+//!
+//! And bitmaps: which groups have a longest run of which binary order. The next group from one on
+//! whose longest run is as short as possible, and long enough, is found by looking at a bit of each
+//! group at most, 64 at a time; 2 bytes per group.
+
+use crate::geometry::GROUP_BLOCKS;
+
+/// Binary orders of runs: 1 block, 2 to 3, ... a group.
+pub(crate) const ORDERS: usize = GROUP_BLOCKS.ilog2() as usize + 1;
 
 /// The longest free run of each group.
 #[derive(Clone, Debug)]
@@ -18,6 +27,10 @@ pub struct FreeIndex {
     longest: Vec<u32>,
     leaves: usize,
     groups: u32,
+    /// Of each order, a bit for each group.
+    by_order: Vec<Vec<u64>>,
+    /// Groups of each order.
+    of_order: [u32; ORDERS],
 }
 
 impl FreeIndex {
@@ -31,7 +44,11 @@ impl FreeIndex {
         for node in (1..leaves).rev() {
             longest[node] = longest[2 * node].max(longest[2 * node + 1]);
         }
-        Self { longest, leaves, groups }
+        let words = longest_of_groups.len().div_ceil(64);
+        let by_order = vec![vec![0; words]; ORDERS];
+        let mut index = Self { longest, leaves, groups, by_order, of_order: [0; ORDERS] };
+        (0..).zip(longest_of_groups).for_each(|(group, longest)| index.mark(group, *longest, true));
+        index
     }
 
     /// The longest run of all groups.
@@ -48,7 +65,9 @@ impl FreeIndex {
     pub fn set(&mut self, group: u32, longest: u32) {
         assert!(group < self.groups, "the group is on the device");
         let mut node = self.leaves + group as usize;
-        self.longest[node] = longest;
+        let before = std::mem::replace(&mut self.longest[node], longest);
+        self.mark(group, before, false);
+        self.mark(group, longest, true);
         while node > 1 {
             node /= 2;
             let of_children = self.longest[2 * node].max(self.longest[2 * node + 1]);
@@ -64,6 +83,32 @@ impl FreeIndex {
     pub fn next(&self, from: u32, blocks: u32) -> Option<u32> {
         assert!(blocks > 0 && from < self.groups, "a group of the device is asked for some blocks");
         self.at_or_after(from, blocks).or_else(|| self.at_or_after(0, blocks))
+    }
+
+    /// Notes that a group has such a longest run, or has it no more.
+    fn mark(&mut self, group: u32, longest: u32, has: bool) {
+        let Some(order) = longest.checked_ilog2() else { return };
+        let (order, bit) = (order as usize, 1 << (group % 64));
+        let word = &mut self.by_order[order][group as usize / 64];
+        if has {
+            (*word, self.of_order[order]) = (*word | bit, self.of_order[order] + 1);
+        } else {
+            (*word, self.of_order[order]) = (*word & !bit, self.of_order[order] - 1);
+        }
+    }
+
+    /// A group whose longest run has at least so many blocks, rounded up to a power of two, and is
+    /// of the lowest order: the next such group from this one on, and then from the first one on.
+    pub fn next_shortest(&self, from: u32, blocks: u32) -> Option<u32> {
+        assert!(blocks > 0 && from < self.groups, "a group of the device is asked for some blocks");
+        let lowest = blocks.next_power_of_two().ilog2() as usize;
+        let order = (lowest..ORDERS).find(|order| self.of_order[*order] > 0)?;
+        let words = &self.by_order[order];
+        let (first, bit) = (from as usize / 64, from % 64);
+        let at = |(word, bits): (usize, u64)| (bits != 0).then(|| (word * 64) as u32 + bits.trailing_zeros());
+        let after = words.iter().copied().enumerate().skip(first + 1);
+        let before = words.iter().copied().enumerate().take(first + 1);
+        at((first, words[first] & (u64::MAX << bit))).or_else(|| after.chain(before).find_map(at))
     }
 
     fn at_or_after(&self, from: u32, blocks: u32) -> Option<u32> {
@@ -86,7 +131,8 @@ impl FreeIndex {
 
     /// Bytes of memory.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.longest.capacity() * size_of::<u32>()
+        let bitmaps: usize = self.by_order.iter().map(|words| words.capacity() * size_of::<u64>()).sum();
+        self.longest.capacity() * size_of::<u32>() + bitmaps
     }
 }
 
@@ -123,6 +169,11 @@ mod tests {
             let scan = (from..longest.len()).chain(0..from).find(|group| longest[*group] >= blocks);
             prop_assert_eq!(index.next(from as u32, blocks), scan.map(|group| group as u32));
             prop_assert_eq!(Some(index.longest()), longest.iter().max().copied());
+            let all = || (from..longest.len()).chain(0..from);
+            let fits = |group: &usize| longest[*group] >= blocks.next_power_of_two();
+            let shortest = all().filter(fits).map(|group| longest[group].ilog2()).min();
+            let found = all().find(|group| fits(group) && Some(longest[*group].ilog2()) == shortest);
+            prop_assert_eq!(index.next_shortest(from as u32, blocks), found.map(|group| group as u32));
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct FreeSpace {
     pub(crate) loaded: BTreeMap<u32, Loaded>,
     pub(crate) free: u64,
     pub(crate) pointer: u64,
+    /// The same for windows that small objects share.
+    pub(crate) shared_pointer: u64,
     /// Changes so far, by which the last use of groups is known.
     pub(crate) changes: u64,
     /// Groups whose records are damaged: none of their blocks is free.
@@ -56,6 +58,10 @@ impl Space for FreeSpace {
 
     fn pointer(&self) -> u64 {
         self.pointer
+    }
+
+    fn shared_pointer(&self) -> u64 {
+        self.shared_pointer
     }
 }
 

@@ -6,6 +6,11 @@
 //! | small, of a small object | the next blocks of the window that its locality shares |
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
+//! With adaptive windows, small objects fill what others have left: a window for them is in a group
+//! whose longest run is as short as possible, in its shortest run that suffices, so that they do
+//! not cut long runs into pieces. And windows of objects begin and end with stripes of 1 MiB while
+//! there are such places: a window is rather halved than unaligned.
+//!
 //! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than
 //! were asked for; the rest is asked for again.
 //!
@@ -36,7 +41,16 @@ pub trait Space {
     fn free(&self) -> u64;
     /// Where the last new window ended.
     fn pointer(&self) -> u64;
+    /// Where the last new window for small objects ended, if windows are adaptive.
+    fn shared_pointer(&self) -> u64;
 }
+
+/// Shortest run in which an adaptive window for small objects begins: 16 KiB. Shorter ones are used
+/// when there are no others: objects that are written together would be apart.
+const SHARED_BLOCKS_MIN: u32 = 4;
+
+/// With what adaptive windows of objects are aligned: 1 MiB, a stripe of an array of 8+2 drives.
+const STRIPE_BLOCKS: u32 = 256;
 
 /// What is to be done for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,27 +100,49 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
     let window_end = if is_shared {
         request.logical + u64::from(policy.mb_group_prealloc.max(request.blocks))
     } else {
-        let wanted = policy.window_end((request.logical, end), request.size, free_for_windows, windows.count());
+        let wanted = policy.window_end(
+            (request.logical, end),
+            request.size,
+            free_for_windows,
+            (windows.count(), windows.blocks()),
+        );
         windows.next_of_object(request.object, request.logical).map_or(wanted, |next| wanted.min(next))
     };
     let blocks = u64::from(request.blocks).min(free).min(window_end - request.logical) as u32;
     let wanted = (window_end - request.logical).min(free_for_windows) as u32;
-    match find(space, policy, request, blocks.max(wanted)) {
+    match find(space, policy, request, (blocks, blocks.max(wanted)), is_shared) {
         Ok(run) => Plan::Run { blocks: blocks.min((run.end - run.start) as u32), run, is_shared },
         Err(group) => Plan::Load(group),
     }
 }
 
 /// A run of at most `wanted` blocks, of which at least one is free; or the group that must be
-/// loaded.
-fn find(space: &impl Space, policy: &Policy, request: &Request, wanted: u32) -> Result<Range<u64>, u32> {
-    if let Some(run) = after_the_last(space, policy, request, wanted)? {
+/// loaded. `needed`: blocks of the request.
+fn find(
+    space: &impl Space,
+    policy: &Policy,
+    request: &Request,
+    (needed, wanted): (u32, u32),
+    is_shared: bool,
+) -> Result<Range<u64>, u32> {
+    let is_adaptive = policy.prealloc_table.is_none();
+    if let Some(run) = after_the_last(space, policy, request, (needed, wanted))? {
+        return Ok(run);
+    }
+    if is_adaptive
+        && is_shared
+        && let Some(run) = in_what_is_left(space, policy, (needed, wanted))?
+    {
+        return Ok(run);
+    }
+    if is_adaptive
+        && !is_shared
+        && let Some(run) = in_stripes(space, policy, wanted)?
+    {
         return Ok(run);
     }
     let geometry = space.geometry();
-    let pointer = if space.pointer() < geometry.blocks() { space.pointer() } else { 0 };
-    let (first, within) =
-        (geometry.group_of(pointer), (pointer - geometry.start_of(geometry.group_of(pointer))) as u32);
+    let (first, within) = place_of(geometry, space.pointer());
     let mut length = wanted.min(GROUP_BLOCKS);
     let group = loop {
         assert!(length > 0, "some block is free");
@@ -145,14 +181,72 @@ pub fn find_run(space: &impl Space, blocks: u32, goal: Option<u64>) -> Result<Op
     Ok(Some(start..start + u64::from(blocks)))
 }
 
-/// The blocks after the object's last ones, if they are free: always with adaptive windows, because
-/// they cost no positioning; with a table only if the whole window is free (ldiskfs:
-/// `ext4_mb_find_by_goal`).
+/// The group of a pointer, and its block there.
+fn place_of(geometry: Geometry, pointer: u64) -> (u32, u32) {
+    let pointer = if pointer < geometry.blocks() { pointer } else { 0 };
+    let group = geometry.group_of(pointer);
+    (group, (pointer - geometry.start_of(group)) as u32)
+}
+
+/// A run for small objects: in a group whose longest run is short.
+fn in_what_is_left(
+    space: &impl Space,
+    policy: &Policy,
+    (needed, wanted): (u32, u32),
+) -> Result<Option<Range<u64>>, u32> {
+    let geometry = space.geometry();
+    let (first, _) = place_of(geometry, space.shared_pointer());
+    let length = needed.max(SHARED_BLOCKS_MIN).min(wanted).min(GROUP_BLOCKS);
+    let Some(group) = space.index().next_shortest(first, length) else { return Ok(None) };
+    let runs = space.runs(group).ok_or(group)?;
+    let suffices = |run: &Range<u32>| run.end - run.start >= length;
+    let shortest = |scan_max: u32| {
+        let runs = runs.iter().take(scan_max as usize).filter(suffices);
+        runs.min_by_key(|run| (run.end - run.start, run.start))
+    };
+    let run = shortest(policy.mb_max_to_scan).or_else(|| shortest(u32::MAX));
+    let start_of_group = geometry.start_of(group);
+    Ok(run.map(|run| {
+        let end = run.end.min(run.start + wanted);
+        start_of_group + u64::from(run.start)..start_of_group + u64::from(end)
+    }))
+}
+
+/// A run for a window of an object that begins and ends with stripes: the next one from the
+/// pointer on that is as long as is wanted, or half as long, and so on down to a stripe. `None`:
+/// the window is not of whole stripes, or there is none.
+fn in_stripes(space: &impl Space, policy: &Policy, wanted: u32) -> Result<Option<Range<u64>>, u32> {
+    let geometry = space.geometry();
+    let (first, within) = place_of(geometry, space.pointer());
+    if !wanted.is_multiple_of(STRIPE_BLOCKS) {
+        return Ok(None);
+    }
+    let mut length = wanted.min(GROUP_BLOCKS);
+    while length >= STRIPE_BLOCKS {
+        // A run that is longer by almost a stripe has a place in any case.
+        for sought in [length, (length + STRIPE_BLOCKS - 1).min(GROUP_BLOCKS)] {
+            let Some(group) = space.index().next(first, sought) else { break };
+            let runs = space.runs(group).ok_or(group)?;
+            let from = if group == first { within } else { 0 };
+            let Some(start) = place_in_stripes(runs, length, from, policy.mb_max_to_scan) else { continue };
+            let run = runs.run_at(start).expect("a place is free");
+            let end = start + (run.end - start).min(wanted) / STRIPE_BLOCKS * STRIPE_BLOCKS;
+            let start_of_group = geometry.start_of(group);
+            return Ok(Some(start_of_group + u64::from(start)..start_of_group + u64::from(end)));
+        }
+        length = length.next_power_of_two() / 2;
+    }
+    Ok(None)
+}
+
+/// The blocks after the object's last ones, if they are free: with adaptive windows if they suffice
+/// for the request, in whole stripes if there are any, because they cost no positioning; with a
+/// table only if the whole window is free (ldiskfs: `ext4_mb_find_by_goal`).
 fn after_the_last(
     space: &impl Space,
     policy: &Policy,
     request: &Request,
-    wanted: u32,
+    (needed, wanted): (u32, u32),
 ) -> Result<Option<Range<u64>>, u32> {
     let geometry = space.geometry();
     let Some(goal) = request.goal.filter(|goal| *goal < geometry.blocks()) else { return Ok(None) };
@@ -163,9 +257,28 @@ fn after_the_last(
     let runs = space.runs(group).ok_or(group)?;
     let start_of_group = geometry.start_of(group);
     let Some(run) = runs.run_at((goal - start_of_group) as u32) else { return Ok(None) };
-    let blocks = (start_of_group + u64::from(run.end) - goal).min(u64::from(wanted));
-    let suffices = policy.prealloc_table.is_none() || blocks == u64::from(wanted);
-    Ok(suffices.then(|| goal..goal + blocks))
+    let free = (start_of_group + u64::from(run.end) - goal).min(u64::from(wanted)) as u32;
+    let (least, blocks) = match policy.prealloc_table {
+        Some(_) => (wanted, free),
+        None if free == wanted => (needed, free),
+        None => (needed, (free / STRIPE_BLOCKS * STRIPE_BLOCKS).max(free.min(needed))),
+    };
+    Ok((blocks >= least).then(|| goal..goal + u64::from(blocks)))
+}
+
+/// Where a run of `length` blocks fits in a group, beginning with a stripe: aligned as a power of
+/// two and from a block on if possible, and found within `scan_max` runs.
+fn place_in_stripes(runs: &FreeRuns, length: u32, from: u32, scan_max: u32) -> Option<u32> {
+    let fits = |from: u32, alignment: u32| {
+        let start_in = |run: Range<u32>| {
+            let start = run.start.max(from).next_multiple_of(alignment);
+            (start + length <= run.end).then_some(start)
+        };
+        runs.runs_from(from).take(scan_max as usize).find_map(start_in)
+    };
+    let alignment = if length.is_power_of_two() { length } else { STRIPE_BLOCKS };
+    let either = |from: u32| fits(from, alignment).or_else(|| fits(from, STRIPE_BLOCKS));
+    either(from).or_else(|| either(0))
 }
 
 /// Where a run of `length` blocks fits in a group: aligned and from a block on, if possible, and

@@ -11,6 +11,10 @@ const ADAPTIVE_BLOCKS_MIN: u64 = 256;
 /// Part of the free space that adaptive windows may hold, all of them together.
 const ADAPTIVE_SHARE: u64 = 8;
 
+/// Part of what windows may still hold that the next one gets, however many there are: most belong
+/// to objects that are complete, and will be given back.
+const ADAPTIVE_NEXT: u64 = 4;
+
 /// Tunables of the allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -59,13 +63,20 @@ impl Policy {
     /// Where a window ends, in blocks of the object, that begins with a request.
     ///
     /// `end`: end of the request; `size`: blocks of the object; `free`: free blocks that the
-    /// request may use; `windows`: how many there are.
-    pub(crate) fn window_end(&self, (logical, end): (u64, u64), size: u64, free: u64, windows: usize) -> u64 {
+    /// request may use; `windows`: how many there are, and `held` their blocks.
+    pub(crate) fn window_end(
+        &self,
+        (logical, end): (u64, u64),
+        size: u64,
+        free: u64,
+        (windows, held): (usize, u64),
+    ) -> u64 {
         let size = size.max(end);
         let end_of_window = match &self.prealloc_table {
             Some(table) => table.window_end(end, size),
             None => {
-                let share = free / ADAPTIVE_SHARE / (windows as u64 + 1);
+                let equal = free / ADAPTIVE_SHARE / (windows as u64 + 1);
+                let share = equal.max(((free + held) / ADAPTIVE_SHARE).saturating_sub(held) / ADAPTIVE_NEXT);
                 let blocks = size.min(share).clamp(ADAPTIVE_BLOCKS_MIN, u64::from(GROUP_BLOCKS));
                 end.next_multiple_of(1 << blocks.ilog2())
             }
@@ -144,7 +155,7 @@ mod tests {
     #[test]
     fn small_objects_get_the_smallest_window_that_fits_and_large_ones_the_largest() {
         let policy = policy("128 256 512");
-        let end = |logical, end, size| policy.window_end((logical, end), size, 1 << 30, 0);
+        let end = |logical, end, size| policy.window_end((logical, end), size, 1 << 30, (0, 0));
         assert_eq!(end(0, 10, 0), 128);
         assert_eq!(end(100, 129, 0), 256);
         assert_eq!(end(0, 10, 300), 512, "the object is that large already");
@@ -155,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_smallest_table_of_the_study_gives_requests_of_1_mib_1_mib() {
-        assert_eq!(policy("32 64 128").window_end((512, 768), 512, 1 << 30, 0), 768);
+        assert_eq!(policy("32 64 128").window_end((512, 768), 512, 1 << 30, (0, 0)), 768);
     }
 
     #[test]
@@ -164,10 +175,11 @@ mod tests {
         let blocks = |logical: u64, free, windows| {
             adaptive.window_end((logical, logical + 256), logical, free, windows) - logical
         };
-        assert_eq!(blocks(0, 1 << 30, 0), 256);
-        assert_eq!(blocks(2048, 1 << 30, 0), 2048);
-        assert_eq!(blocks(1 << 20, 1 << 30, 0), u64::from(GROUP_BLOCKS));
-        assert_eq!(blocks(1 << 20, 1 << 20, 19), 4096, "an eighth of the free space for 20 windows");
-        assert_eq!(blocks(1 << 20, 100, 19), 256);
+        assert_eq!(blocks(0, 1 << 30, (0, 0)), 256);
+        assert_eq!(blocks(2048, 1 << 30, (0, 0)), 2048);
+        assert_eq!(blocks(1 << 20, 1 << 30, (0, 0)), u64::from(GROUP_BLOCKS));
+        assert_eq!(blocks(1 << 20, 1 << 20, (19, 1 << 17)), 4096, "an eighth of the free space for 20 windows");
+        assert_eq!(blocks(1 << 20, 15 << 16, (1000, 1 << 16)), 16_384, "a quarter of what is left of an eighth");
+        assert_eq!(blocks(1 << 20, 100, (19, 0)), 256);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
         threads::{self, LiveOptions},
     },
-    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs},
+    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, MixedArgs, ServiceThreadsArgs},
 };
 
 /// A study.
@@ -51,11 +51,12 @@ pub enum StudyCommand {
         #[command(subcommand)]
         on: On<PresetOptions>,
     },
-    /// Ageing of an OST: what fragmentation costs, by the size of pre-allocation windows
+    /// Ageing of an OST: what fragmentation costs, by the size of pre-allocation windows, in the
+    /// study's way or by a mixed year of use
     Ageing {
         /// Where.
         #[command(subcommand)]
-        on: LabOnly<AgeingArgs>,
+        on: AgeingOn,
     },
 }
 
@@ -70,11 +71,15 @@ pub enum On<L: Args, V: Args = ExperimentArgs> {
     Lab(V),
 }
 
-/// What a study without a live form runs on.
+/// What ages an OST. All of it is in virtual time: the shipped allocator on a model of the study's
+/// array of rotating drives.
 #[derive(Clone, Debug, Subcommand)]
-pub enum LabOnly<L: Args> {
-    /// Run in virtual time: the shipped code on a model of the study's hardware
-    Lab(L),
+pub enum AgeingOn {
+    /// As in the study: fill the OST with 20 files that grow at once, remove one after the other
+    Lab(AgeingArgs),
+    /// By a mixed year of use: files of published sizes and lifetimes are written and removed at a
+    /// constant fill; all rates are compared with those of a fresh copy of the same data
+    Mixed(MixedArgs),
 }
 
 /// Arguments of BLAST on many nodes.
@@ -107,6 +112,7 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::ServiceThreads { on: On::Lab(arguments) } => experiment::e2(&arguments),
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
-        StudyCommand::Ageing { on: LabOnly::Lab(arguments) } => experiment::ageing(&arguments),
+        StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
+        StudyCommand::Ageing { on: AgeingOn::Mixed(arguments) } => experiment::mixed(&arguments),
     }
 }

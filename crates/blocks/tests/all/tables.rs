@@ -101,6 +101,43 @@ fn small_objects_of_one_locality_are_together_and_those_of_another_elsewhere() {
     }
 }
 
+/// A device of 4 groups, of which the first has holes of so many blocks after as many used ones,
+/// beginning with `first` used ones.
+fn with_holes(first: u64, blocks: u64) -> Allocator {
+    let mut allocator = Allocator::new(Geometry::new(4 * 32_768).unwrap(), Policy::default());
+    allocator.claim(&(0..first)).unwrap();
+    for start in (first + blocks..32_768).step_by(2 * blocks as usize) {
+        allocator.claim(&(start..32_768.min(start + blocks))).unwrap();
+    }
+    allocator
+}
+
+/// A year of use had left no run of 4 MiB: small objects took long runs while short ones were left.
+#[test]
+fn small_objects_fill_what_others_have_left_and_long_runs_remain() {
+    let mut allocator = with_holes(8, 8);
+    for number in 0..1000 {
+        let request = Request { locality: number / 64, ..append(number, 0, 8, None) };
+        let device = allocator.allocate(&request).unwrap().device;
+        assert!(device.end <= 32_768 && device.end - device.start == 8, "{device:?}");
+        allocator.record(&device).unwrap();
+    }
+    assert_eq!(allocator.summary(1).longest, 32_768);
+    allocator.audit();
+}
+
+#[test]
+fn adaptive_windows_of_objects_are_whole_stripes_while_there_are_such_places() {
+    // Holes of almost two stripes, which have one at most, at their end or at their beginning.
+    let mut allocator = with_holes(300, 500);
+    for size in (0..3 * 32_768 + 20 * u64::from(CALL)).step_by(CALL as usize) {
+        for device in write(&mut allocator, (1, size), CALL, None) {
+            assert_eq!((device.start % 256, device.end % 256), (0, 0), "{device:?}");
+        }
+    }
+    allocator.audit();
+}
+
 #[test]
 fn windows_shrink_before_anything_is_refused_and_the_reserve_is_kept() {
     let policy = Policy { reserve_blocks: 100, ..Policy::with_table("256 512 1024 2048".parse().unwrap()) };

@@ -9,7 +9,7 @@ use comfy_table::Table;
 use serde::Serialize;
 use types::{counted, limits::BLOCK_BYTES};
 
-use super::runner::in_parallel;
+use super::parallel::in_parallel;
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, Panel, write_bars, write_curves, write_maps},

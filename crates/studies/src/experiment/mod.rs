@@ -2,6 +2,8 @@
 //! lines and the study's statements.
 
 mod ageing;
+mod mixed;
+mod parallel;
 mod runner;
 mod sentences;
 mod tuned;
@@ -10,6 +12,7 @@ use std::{num::NonZero, path::PathBuf};
 
 pub use ageing::{AgeingArgs, ageing};
 use clap::{Args, ValueEnum};
+pub use mixed::{MixedArgs, mixed};
 use runner::{Series, run_all, show_findings};
 
 use crate::{

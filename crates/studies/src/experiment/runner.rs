@@ -13,12 +13,8 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::Write,
-    num::NonZero,
     path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -27,7 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 use types::counted;
 
-use super::ExperimentArgs;
+use super::{ExperimentArgs, parallel::in_parallel};
 use crate::{
     bench::study,
     study::{Job, Outcome, Scale, Study, run::Testbed},
@@ -248,45 +244,13 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// `work` of every item, on so many threads (`None`: one for each core), in the order of the items.
-pub(super) fn in_parallel<I: Sync, T: Send>(
-    items: &[I],
-    threads: Option<NonZero<usize>>,
-    work: impl Fn(&I) -> T + Sync,
-) -> Vec<T> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let threads = threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(items.len()) {
-            scope.spawn(|| {
-                while let Some((index, item)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|index| items.get(index).map(|item| (index, item)))
-                {
-                    let result = work(item);
-                    results.lock().expect("no panic while locked").push((index, result));
-                }
-            });
-        }
-    });
-    let mut results = results.into_inner().expect("no panic while locked");
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::num::NonZero;
+
     use crate::study::e1;
 
     use super::*;
-
-    #[test]
-    fn results_come_in_the_order_of_the_items() {
-        let items: Vec<u32> = (0..100).collect();
-        let doubled: Vec<u32> = items.iter().map(|item| item * 2).collect();
-        for threads in [None, NonZero::new(1), NonZero::new(7)] {
-            assert_eq!(in_parallel(&items, threads, |item| item * 2), doubled);
-        }
-    }
 
     fn arguments() -> ExperimentArgs {
         ExperimentArgs {

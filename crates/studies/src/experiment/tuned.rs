@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, ensure};
 use comfy_table::Table;
 use serde::Serialize;
 
-use super::{ExperimentArgs, MISALIGNED_BYTES, runner::in_parallel};
+use super::{ExperimentArgs, MISALIGNED_BYTES, parallel::in_parallel};
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, write_curves},

@@ -8,11 +8,13 @@
 //! OSTs are independent of each other, so each is simulated by itself, from a seed of its own.
 
 pub mod findings;
+pub mod mixed;
+mod run;
 mod workload;
 
 use blocks::{Allocator, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Picture, Policy};
 
-use self::workload::{Target, measure};
+use self::workload::{MEASURED_FILES, Target, measure};
 use crate::model::rotating::ArrayModel;
 
 /// Files that fill an OST.
@@ -153,7 +155,7 @@ impl Cell {
         // section.
         let blocks = (geometry.blocks() / u64::from(5 * FILES)).min(MEASURED_BLOCKS_MAX);
         let seed = self.seed ^ u64::from(deleted.unwrap_or(0)) << 32;
-        let measured = measure(target, array(geometry.blocks()), blocks, seed)?;
+        let measured = measure(target, array(geometry.blocks()), (MEASURED_FILES, blocks), seed)?;
         Ok(Step {
             deleted,
             write: measured.write,

@@ -5,44 +5,26 @@ use std::ops::Range;
 use blocks::{Allocator, Request};
 use types::{InodeNumber, ObjectId, SplitMix64};
 
+use super::run::{LENGTH_BITS, Run};
 use crate::model::rotating::{Access, Array, ArrayModel, Pipeline};
 
 /// Blocks of a write: 1 MiB.
-const WRITE_BLOCKS: u64 = 256;
+pub(super) const WRITE_BLOCKS: u64 = 256;
 /// Blocks of a read: 8 MiB.
-const READ_BLOCKS: u64 = 2048;
+pub(super) const READ_BLOCKS: u64 = 2048;
 /// Files of a best-case measurement, each of one task.
-const MEASURED_FILES: u32 = 4;
-/// Writes that the drives get at a time: `max_rpcs_in_flight` (8) of each task.
-const WRITES_GATHERED: usize = 8 * MEASURED_FILES as usize;
-/// Reads that the drives get at a time: one of each task.
-const READS_GATHERED: usize = MEASURED_FILES as usize;
+pub(super) const MEASURED_FILES: u32 = 4;
+/// Writes of each task that the drives get at a time: `max_rpcs_in_flight`.
+pub(super) const CALLS_IN_FLIGHT: usize = 8;
 
-/// Bits of the length of a [`Run`].
-const LENGTH_BITS: u32 = 24;
-
-/// Blocks of the device in 8 bytes: a full device has 22 million runs.
-#[derive(Clone, Copy, Debug)]
-struct Run(u64);
-
-impl Run {
-    fn new(blocks: &Range<u64>) -> Self {
-        let length = blocks.end - blocks.start;
-        assert!(length < 1 << LENGTH_BITS && blocks.start < 1 << (64 - LENGTH_BITS), "a run fits its bits");
-        Self(blocks.start << LENGTH_BITS | length)
-    }
-
-    fn range(self) -> Range<u64> {
-        let start = self.0 >> LENGTH_BITS;
-        start..start + (self.0 & ((1 << LENGTH_BITS) - 1))
-    }
-}
+/// Files of one locality, made one after the other: the store's rule.
+const LOCALITY_INODES: u64 = 64;
 
 /// A file and where it is.
 pub(super) struct File {
-    object: ObjectId,
-    runs: Vec<Run>,
-    blocks: u64,
+    pub(super) object: ObjectId,
+    pub(super) runs: Vec<Run>,
+    pub(super) blocks: u64,
 }
 
 impl File {
@@ -116,6 +98,30 @@ impl Target {
         self.allocator.set_mb_last_group(group);
     }
 
+    /// It is this time, in any unit: gives back at most so many blocks of windows that were not
+    /// used since another one.
+    pub(super) fn give_up_idle(&mut self, now: u64, since: u64, blocks_max: u64) -> Result<(), String> {
+        self.allocator.set_time(now);
+        self.allocator.give_up_idle(since, blocks_max).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// A new file without data.
+    pub(super) fn create(&mut self) -> File {
+        self.objects += 1;
+        File { object: ObjectId::new(InodeNumber(self.objects), 0), runs: Vec::new(), blocks: 0 }
+    }
+
+    /// A new file whose number is none of those that exist, for an allocator that others have used.
+    pub(super) fn create_anew(&mut self) -> File {
+        let file = self.create();
+        File { object: ObjectId { slot: 1, ..file.object }, ..file }
+    }
+
+    /// A file is complete: its windows are free.
+    pub(super) fn complete(&mut self, file: &File) -> Result<(), String> {
+        self.allocator.drop_windows(file.object).map_err(|error| error.to_string())
+    }
+
     /// Writes `count` files of at least so many blocks at once, in calls of 1 MiB whose order is
     /// derived from the seed. `note` is told the places of each call.
     pub(super) fn write(
@@ -128,25 +134,23 @@ impl Target {
         let mut order = SplitMix64(seed);
         let mut files = Vec::new();
         for _ in 0..count {
-            self.objects += 1;
-            files.push(File { object: ObjectId::new(InodeNumber(self.objects), 0), runs: Vec::new(), blocks: 0 });
+            files.push(self.create());
         }
         let mut growing: Vec<usize> = (0..files.len()).collect();
         while !growing.is_empty() {
             let number = (order.next_u64() % growing.len() as u64) as usize;
             let file = &mut files[growing[number]];
-            note(self.call(file)?);
+            note(self.call(file, WRITE_BLOCKS)?);
             if file.blocks >= blocks {
-                growing.swap_remove(number);
-                self.allocator.drop_windows(file.object).map_err(|error| error.to_string())?;
+                self.complete(&files[growing.swap_remove(number)])?;
             }
         }
         Ok(files)
     }
 
-    /// One call; its places.
-    fn call(&mut self, file: &mut File) -> Result<Vec<Range<u64>>, String> {
-        let (end, mut places) = (file.blocks + WRITE_BLOCKS, Vec::new());
+    /// One call, which appends so many blocks; its places.
+    pub(super) fn call(&mut self, file: &mut File, blocks: u64) -> Result<Vec<Range<u64>>, String> {
+        let (end, mut places) = (file.blocks + blocks, Vec::new());
         while file.blocks < end {
             let request = Request {
                 object: file.object,
@@ -154,7 +158,7 @@ impl Target {
                 blocks: (end - file.blocks) as u32,
                 size: file.blocks,
                 goal: file.goal(),
-                locality: 0,
+                locality: file.object.inode.0 / LOCALITY_INODES,
                 may_use_reserve: false,
             };
             let device = self.allocator.allocate(&request).map_err(|error| error.to_string())?.device;
@@ -167,8 +171,20 @@ impl Target {
 
     /// Deletes a file; its blocks are free afterwards.
     pub(super) fn delete(&mut self, file: File) -> Result<(), String> {
+        self.free(&file.runs)
+    }
+
+    /// Removes the file with this number, which had these runs.
+    pub(super) fn remove(&mut self, number: u64, runs: &[Run]) -> Result<(), String> {
+        let object = ObjectId::new(InodeNumber(number), 0);
+        self.allocator.drop_windows(object).map_err(|error| error.to_string())?;
+        self.free(runs)
+    }
+
+    /// Frees what a file had, whose windows are gone.
+    fn free(&mut self, runs: &[Run]) -> Result<(), String> {
         self.changes += 1;
-        for run in file.runs {
+        for run in runs {
             self.allocator.free(&run.range(), self.changes).map_err(|error| error.to_string())?;
         }
         self.allocator.durable(self.changes, usize::MAX).map(drop).map_err(|error| error.to_string())
@@ -182,9 +198,14 @@ pub(super) struct Measured {
     pub(super) runs_per_gib: f64,
 }
 
-/// Best case: 4 tasks write a file each, and read it in calls of 8 MiB. The files are deleted
+/// Best case: so many tasks write a file each, and read it in calls of 8 MiB. The files are deleted
 /// again.
-pub(super) fn measure(target: &mut Target, model: ArrayModel, blocks: u64, seed: u64) -> Result<Measured, String> {
+pub(super) fn measure(
+    target: &mut Target,
+    model: ArrayModel,
+    (tasks, blocks): (u32, u64),
+    seed: u64,
+) -> Result<Measured, String> {
     let mut array = Array::new(model);
     let (mut pipeline, mut batch, mut calls) = (Pipeline::default(), Vec::new(), 0);
     let mut pass = |batch: &mut Vec<Range<u64>>| {
@@ -192,10 +213,10 @@ pub(super) fn measure(target: &mut Target, model: ArrayModel, blocks: u64, seed:
         let travel = array.travel(places.iter().map(|place| place.end - place.start).sum());
         pipeline.pass(travel, array.serve(Access::Write, places));
     };
-    let files = target.write(MEASURED_FILES, blocks / u64::from(MEASURED_FILES), seed, |places| {
+    let files = target.write(tasks, blocks / u64::from(tasks), seed, |places| {
         batch.extend(places);
         calls += 1;
-        if calls % WRITES_GATHERED == 0 {
+        if calls % (CALLS_IN_FLIGHT * tasks as usize) == 0 {
             pass(&mut batch);
         }
     })?;
@@ -218,7 +239,7 @@ fn read(array: &mut Array, files: &[File], seed: u64) -> f64 {
     let mut pipeline = Pipeline::default();
     while !readers.is_empty() {
         let mut batch = Vec::new();
-        for _ in 0..READS_GATHERED {
+        for _ in 0..files.len() {
             if readers.is_empty() {
                 break;
             }
