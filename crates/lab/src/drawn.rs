@@ -94,7 +94,7 @@ impl fmt::Display for Drawn {
 fn mdts_of(seed: u64, mode: Mode) -> u16 {
     let random = Random::for_purpose(seed, "mdts");
     match mode {
-        Mode::Serial | Mode::Power if random.happens(500_000) => 2 + random.below(4) as u16,
+        Mode::Serial | Mode::Concurrent | Mode::Power if random.happens(500_000) => 2 + random.below(4) as u16,
         Mode::Serial | Mode::Concurrent | Mode::Power | Mode::Timeouts | Mode::Contended => 1,
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     fn seeds_have_one_to_five_mdts_where_the_workload_can_tell_what_must_be() {
         for mode in Mode::ALL {
             let drawn: BTreeSet<u16> = (0..64).map(|seed| mdts_of(seed, mode)).collect();
-            let expected = if matches!(mode, Mode::Serial | Mode::Power) { 1..=5 } else { 1..=1 };
+            let expected = if matches!(mode, Mode::Serial | Mode::Concurrent | Mode::Power) { 1..=5 } else { 1..=1 };
             assert_eq!(drawn, expected.collect(), "{mode}");
         }
     }
