@@ -14,7 +14,7 @@ const HASHES: [NameHash; 4] = [NameHash::Fnv1a64, NameHash::AllCharacters, NameH
 /// alone is possible, too.
 pub fn draw(random: &Random, mdts: u16) -> (MdtIndex, Stripes) {
     let mdt = MdtIndex(random.below(u64::from(mdts)) as u16);
-    if !random.happens(STRIPED) {
+    if mdts == 1 || !random.happens(STRIPED) {
         return (mdt, Stripes::default());
     }
     let mut left: Vec<MdtIndex> = (0..mdts).map(MdtIndex).collect();
