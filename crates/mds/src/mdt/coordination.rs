@@ -42,8 +42,8 @@ impl Coordination {
     }
 
     /// Whether an inode that is not as its name says may be so because the name has changed
-    /// meanwhile: then the operation is tried again. The name has changed before the inode, or waits
-    /// for the decision. So the second time, the name is damaged.
+    /// meanwhile: then the operation is tried again. The name has changed before the inode, or
+    /// waits for the decision. So the second time, the name is damaged.
     fn may_have_changed(&mut self, part: &Part) -> bool {
         let part = Some(Box::new(essence(part)));
         let is_known = self.stale == part;
