@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -23,40 +23,41 @@ const SHARDS_SEEN_MAX: usize = 65536;
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryMaps {
-    /// Whether there is any: most clients never see one.
-    is_used: AtomicBool,
+    /// How many maps were learned; most clients never see one.
+    learned: AtomicU64,
     maps: Mutex<BTreeMap<InodeNumber, Arc<DirectoryMap>>>,
     /// Attributes of shards as they were last seen.
     seen: Mutex<BTreeMap<InodeNumber, Attributes>>,
 }
 
 impl DirectoryMaps {
+    /// How many maps have been learned so far. To be asked before a request is sent: if its answer
+    /// is a map that is known by then, and this has not changed, the map was known before.
+    pub fn learned(&self) -> u64 {
+        self.learned.load(Ordering::Relaxed)
+    }
+
     /// Keeps what an MDT said of a directory; false if that was known already.
     pub fn learn(&self, map: DirectoryMap) -> FsResult<bool> {
         if !map.is_possible() {
             return Err(FsError::Invalid);
         }
-        self.is_used.store(true, Ordering::Relaxed);
         let mut maps = self.maps.lock();
         if maps.len() >= MAPS_MAX && !maps.contains_key(&map.master) {
             maps.pop_first();
         }
         match maps.entry(map.master) {
-            Entry::Occupied(known) if **known.get() == map => Ok(false),
-            Entry::Occupied(mut known) => {
-                known.insert(Arc::new(map));
-                Ok(true)
-            }
-            Entry::Vacant(place) => {
-                place.insert(Arc::new(map));
-                Ok(true)
-            }
+            Entry::Occupied(known) if **known.get() == map => return Ok(false),
+            Entry::Occupied(mut known) => drop(known.insert(Arc::new(map))),
+            Entry::Vacant(place) => drop(place.insert(Arc::new(map))),
         }
+        self.learned.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Whether any directory is known to be striped.
     pub fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Relaxed)
+        self.learned() > 0
     }
 
     /// The map of a directory, if it is known to be striped.

@@ -39,6 +39,7 @@ use crate::{
     directory_maps::DirectoryMaps,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
+    names_elsewhere::NamesElsewhere,
     open_state::{open_file::OpenFile, open_table::OpenTable},
     options::MountOptions,
     statistics::{Operation, Statistics},
@@ -66,6 +67,7 @@ pub struct FileSystem {
     pub(crate) exclusive: ExclusiveQueues,
     pub(crate) statistics: Statistics,
     pub(crate) directory_maps: DirectoryMaps,
+    pub(crate) names_elsewhere: NamesElsewhere,
     job_ids: JobIds,
     fsname: String,
     pub(crate) unasked_opens_max: usize,
@@ -108,6 +110,7 @@ impl FileSystem {
             exclusive: ExclusiveQueues::default(),
             statistics: Statistics::default(),
             directory_maps: DirectoryMaps::default(),
+            names_elsewhere: NamesElsewhere::default(),
             job_ids: JobIds::default(),
             fsname: first.fsname.clone(),
             unasked_opens_max,
@@ -446,7 +449,8 @@ impl FileSystem {
 
     /// Sends a request to the MDT that holds `inode`; again while it depends on another MDT that is
     /// not there, as long as the caller waits. If the session is lost meanwhile, the error is
-    /// `Stale`.
+    /// `Stale`. With one MDT, the answer to the first request for a name in a striped directory is
+    /// the caller's to understand: see [`FileSystem::call_for_name`].
     pub(crate) async fn call<'a>(
         &self,
         inode: InodeNumber,
@@ -455,7 +459,11 @@ impl FileSystem {
         match self.targets.has_several_mdts() || self.directory_maps.is_used() {
             // Rare, and would make every call's future larger.
             true => Box::pin(self.call_repeatedly(inode, question.into())).await,
-            false => self.call_once(inode, question.into()).await,
+            false => {
+                let outcome = self.call_once(inode, question.into()).await;
+                self.learns_map(&outcome, None)?;
+                outcome
+            }
         }
     }
 
@@ -468,11 +476,12 @@ impl FileSystem {
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
-            let at = self.directory_maps.place_request(inode, &mut again.request);
-            let outcome = self.call_once(at, again).await;
             // Which shards it reads is up to the caller.
             let reads = matches!(&question.request, MdtRequest::ReadDirectory(_));
-            if self.learns_map(&outcome)? && !reads {
+            let learned = (!reads).then(|| self.directory_maps.learned());
+            let at = self.directory_maps.place_request(inode, &mut again.request);
+            let outcome = self.call_once(at, again).await;
+            if self.learns_map(&outcome, learned)? {
                 continue;
             }
             match awaited_mdt(&outcome) {

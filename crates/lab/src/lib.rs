@@ -7,6 +7,7 @@
 pub mod checkers;
 pub mod cluster;
 pub mod device;
+pub mod directory_places;
 pub mod drawn;
 pub mod executor;
 pub mod faults;

@@ -16,12 +16,12 @@ use rpc::message::{
 };
 use rt::Entropy;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes, Stripes,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes,
     mode::PERMISSIONS,
 };
 
 use crate::{
-    Random,
+    Random, directory_places,
     migration::{self, Manner},
     reference::{Facts, Operation, Outcome, RenameFlag, Subject, pattern},
 };
@@ -49,7 +49,7 @@ impl Native {
         Self { file_system, random: Arc::new(random), open: Arc::default(), mdts: 1 }
     }
 
-    /// As given, with new directories on any of so many MDTs.
+    /// As given, with new directories on any of so many MDTs, or striped over some of them.
     pub fn over_mdts(self, mdts: u16) -> Self {
         Self { mdts, ..self }
     }
@@ -105,6 +105,14 @@ impl Native {
         let changes = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
         self.file_system.set_attributes(&root(), found.inode, changes, None).await?;
         Ok(Outcome::Done)
+    }
+
+    /// The MDT that decides about a name of a directory: that of the shard to which it belongs, if
+    /// the directory is striped.
+    pub async fn mdt_of_name(&self, directory: InodeNumber, name: &str) -> FsResult<MdtIndex> {
+        let map = self.file_system.layout_info(directory).await?.map;
+        let shard = map.and_then(|map| map.shard_of(name.as_bytes()));
+        Ok(shard.unwrap_or(directory).mdt())
     }
 
     /// The inode a path names, the last name not followed.
@@ -182,8 +190,8 @@ impl Native {
 
     async fn make_directory(&self, path: &str, mode: u32) -> FsResult<()> {
         let (parent, name) = self.resolve_parent(path).await?;
-        let mdt = MdtIndex(self.random.below(u64::from(self.mdts)) as u16);
-        let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt, stripes: Stripes::default() };
+        let (mdt, stripes) = directory_places::draw(&self.random, self.mdts);
+        let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt, stripes };
         self.file_system.make_directory(&root(), make).await.map(drop)
     }
 

@@ -12,4 +12,5 @@ mod reference_model;
 mod seeds;
 mod shared_server;
 mod slow;
+mod striped;
 mod watched;

@@ -46,7 +46,7 @@ impl Preparation {
 
 /// A part without those attributes of directories that may change and say nothing of whether it
 /// is permitted. What a sticky directory permits depends on its owner.
-fn essence(part: &Part) -> Part {
+pub(crate) fn essence(part: &Part) -> Part {
     let of = |directory: &Attributes| Attributes {
         mode: directory.mode & S_ISVTX,
         uid: directory.uid,

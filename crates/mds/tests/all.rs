@@ -31,6 +31,7 @@ mod panics;
 mod permissions;
 mod remote_directories;
 mod removal;
+mod rename_errors;
 mod replacement;
 mod services;
 mod sessions;

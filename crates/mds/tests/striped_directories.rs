@@ -36,7 +36,7 @@ async fn striped(cluster: &Cluster, name: &str, mdt: u16, mdts: &[u16]) -> Direc
 }
 
 /// What a client is told that looks a name up without a map.
-async fn map_of(cluster: &Cluster, master: InodeNumber) -> DirectoryMap {
+pub async fn map_of(cluster: &Cluster, master: InodeNumber) -> DirectoryMap {
     let lookup = MdtRequest::Lookup(root(), Lookup { parent: master, name: b"any".to_vec() });
     match cluster.0[usize::from(master.mdt().0)].call(lookup).await {
         Ok(MdtReply::Striped(map)) => map,

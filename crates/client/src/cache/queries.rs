@@ -109,6 +109,14 @@ impl InodeCache {
         self.names.find(parent, name) == Some(Name::Leads(inode)) && self.changes.name_stable(parent, name)
     }
 
+    /// The inode to which a name leads, if it is known.
+    pub fn target_of(&self, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
+        match self.names.find(parent, name)? {
+            Name::Leads(inode) => Some(inode).filter(|inode| self.leads(parent, name, *inode)),
+            Name::Missing => None,
+        }
+    }
+
     /// The answer to access(2), if it is known.
     pub fn access(&mut self, who: &Credentials, inode: InodeNumber, mask: u32) -> Option<FsResult<()>> {
         // Whether something can be written depends on more than permissions.

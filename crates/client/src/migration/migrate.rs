@@ -141,8 +141,8 @@ impl FileSystem {
         moved.and_then(|bytes| closed.map(|()| bytes))
     }
 
-    /// A directory on the MDT of a file: layouts are swapped within an MDT. `Busy` if its names
-    /// change meanwhile.
+    /// A directory, or a shard of a striped one, on the MDT of a file: layouts are swapped within an
+    /// MDT. `Busy` if its names change meanwhile, or all are on other MDTs.
     async fn directory_beside(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<InodeNumber> {
         if inode.mdt() == InodeNumber::ROOT.mdt() {
             return Ok(InodeNumber::ROOT);
@@ -151,8 +151,12 @@ impl FileSystem {
             let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
             names.pop();
             match self.walk(credentials, InodeNumber::ROOT, &names).await {
-                Ok(found) if found.kind == FileKind::Directory && found.inode.mdt() == inode.mdt() => {
-                    return Ok(found.inode);
+                Ok(found) if found.kind == FileKind::Directory => {
+                    let map = self.directory_map(found.inode).await?;
+                    let parts = map.iter().flat_map(|map| &map.shards).chain([&found.inode]);
+                    if let Some(beside) = parts.copied().find(|part| part.mdt() == inode.mdt()) {
+                        return Ok(beside);
+                    }
                 }
                 Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {}
                 Err(error) => return Err(error),

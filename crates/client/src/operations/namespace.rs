@@ -34,20 +34,20 @@ impl FileSystem {
             })
         };
         if let Some(found) = known() {
-            return found;
+            return self.with_shards(found?).await;
         }
         if self.look_ahead(parent, name).await?
             && let Some(found) = known()
         {
-            return found;
+            return self.with_shards(found?).await;
         }
         let lookup = Lookup { parent, name: name.to_vec() };
         for _ in 0..LOOKUPS {
-            let request = MdtRequest::Lookup(credentials.clone(), lookup.clone());
-            let remote = match self.call(parent, request).await?.reply {
+            let request = || MdtRequest::Lookup(credentials.clone(), lookup.clone());
+            let remote = match self.call_for_name(parent, request).await?.reply {
                 MdtReply::Entry(entry) => {
                     self.note_striped(&entry).await?;
-                    return self.complete(&entry).await;
+                    return self.with_shards(self.complete(&entry).await?).await;
                 }
                 MdtReply::Remote(remote) => remote,
                 reply => return Err(unexpected(reply)),
@@ -159,7 +159,8 @@ impl FileSystem {
         for mdt in make.stripes.mdts.iter().chain([&make.mdt]) {
             self.targets.mdt(*mdt)?;
         }
-        match self.call(parent, MdtRequest::MakeDirectory(credentials.clone(), make)).await?.reply {
+        let request = || MdtRequest::MakeDirectory(credentials.clone(), make.clone());
+        match self.call_for_name(parent, request).await?.reply {
             MdtReply::Created(created) => Ok(created.entry.attributes.inode),
             reply => Err(unexpected(reply)),
         }
@@ -168,15 +169,17 @@ impl FileSystem {
     /// unlink(2).
     pub async fn unlink(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Unlink);
-        let unlink = Unlink { parent, name: name.to_vec(), directory: false };
-        self.call(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await.and_then(done)
+        let unlink = || Unlink { parent, name: name.to_vec(), directory: false };
+        let request = || MdtRequest::Unlink(credentials.clone(), unlink());
+        self.call_for_name(parent, request).await.and_then(done)
     }
 
     /// rmdir(2).
     pub async fn remove_directory(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Rmdir);
-        let unlink = Unlink { parent, name: name.to_vec(), directory: true };
-        self.call(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await.and_then(done)
+        let unlink = || Unlink { parent, name: name.to_vec(), directory: true };
+        let request = || MdtRequest::Unlink(credentials.clone(), unlink());
+        self.call_for_name(parent, request).await.and_then(done)
     }
 
     /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file
@@ -218,9 +221,16 @@ impl FileSystem {
         let same_directory = false;
         let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era, same_directory };
         let mut knows_maps = !self.targets.has_several_mdts();
+        let exchanged = (mode == RenameMode::Exchange).then_some(to);
+        // What gets another name, as far as is known.
+        let renamed: Vec<_> = match self.targets.has_several_mdts() {
+            true => [from].into_iter().chain(exchanged).map(|(parent, name)| self.target_of(parent, name)).collect(),
+            false => Vec::new(),
+        };
         for _ in 0..ATTEMPTS {
             // The MDT that has the new name decides.
-            let asked = self.call(new_parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await;
+            let request = || MdtRequest::Rename(credentials.clone(), rename.clone());
+            let asked = self.call_for_name(new_parent, request).await;
             if matches!(asked, Err(FsError::CrossDevice)) && !knows_maps {
                 // The old name may be in a striped directory of which this client does not know.
                 knows_maps = true;
@@ -229,8 +239,13 @@ impl FileSystem {
                     continue;
                 }
             }
-            match asked?.reply {
-                MdtReply::Done => return Ok(()),
+            let asked = asked?;
+            match asked.reply {
+                MdtReply::Done => {
+                    let mdt = self.directory_maps.place(to.0, to.1).mdt();
+                    renamed.into_iter().for_each(|inode| self.names_elsewhere.changed(inode, mdt, asked.era));
+                    return Ok(());
+                }
                 MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
                     self.sync_objects(inode, verified(&layout)?, era).await?;
                     rename.source_data = SourceData::Synced(inode);
@@ -239,6 +254,12 @@ impl FileSystem {
             }
         }
         Err(FsError::Busy)
+    }
+
+    /// The inode to which a name leads, if that is cached.
+    fn target_of(&self, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
+        let parent = self.directory_maps.place(parent, name);
+        self.cached(parent, |cache, _| cache.target_of(parent, name))
     }
 
     /// link(2); also names an unnamed file.
@@ -250,8 +271,10 @@ impl FileSystem {
         name: &[u8],
     ) -> FsResult<Attributes> {
         self.count(Operation::Link);
-        let link = Link { inode, parent, name: name.to_vec() };
-        match self.call(parent, MdtRequest::Link(credentials.clone(), link)).await?.reply {
+        let link = || Link { inode, parent, name: name.to_vec() };
+        let answered = self.call_for_name(parent, || MdtRequest::Link(credentials.clone(), link())).await?;
+        self.names_elsewhere.changed(Some(inode), self.directory_maps.place(parent, name).mdt(), answered.era);
+        match answered.reply {
             MdtReply::Entry(entry) => self.complete(&entry).await,
             // It is on another MDT.
             MdtReply::Remote(inode) => self.get_attributes(inode, None).await,

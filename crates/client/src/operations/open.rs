@@ -286,9 +286,10 @@ impl FileSystem {
             let listening = self.targets.mdt_of(at)?.repetitions().listen(awaited);
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
+            let learned = (!opens).then(|| self.directory_maps.learned());
             let target = if opens { at } else { self.directory_maps.place_request(at, &mut again.request) };
             let outcome = self.call_once(target, again).await;
-            if self.learns_map(&outcome)? && !opens {
+            if self.learns_map(&outcome, learned)? {
                 continue;
             }
             if let Some(mdt) = awaited_mdt(&outcome) {

@@ -37,15 +37,31 @@ fn cookie_of(index: usize, position: u64) -> u64 {
 
 impl FileSystem {
     /// Whether the answer was that a directory is striped, and the request is to be sent again to
-    /// the shard.
-    pub(crate) fn learns_map(&self, outcome: &FsResult<Answered<MdtReply>>) -> FsResult<bool> {
-        match outcome {
-            Ok(Answered { reply: MdtReply::Striped(map), .. }) => match self.directory_maps.learn(map.clone())? {
-                true => Ok(true),
-                // It was asked for the shard, and the MDT does not know that.
-                false => Err(FsError::Stale),
-            },
-            _ => Ok(false),
+    /// the shard. `learned`: the number of maps before it was sent
+    /// ([`DirectoryMaps::learned`](crate::directory_maps::DirectoryMaps::learned)); `None`: what it
+    /// is sent to is up to the caller.
+    pub(crate) fn learns_map(&self, outcome: &FsResult<Answered<MdtReply>>, learned: Option<u64>) -> FsResult<bool> {
+        let Ok(Answered { reply: MdtReply::Striped(map), .. }) = outcome else { return Ok(false) };
+        let is_news = self.directory_maps.learn(map.clone())?;
+        match learned {
+            None => Ok(false),
+            // Another request at the same time may have learned it.
+            Some(learned) if is_news || self.directory_maps.learned() != learned => Ok(true),
+            // It was asked for the shard, and the MDT does not know that.
+            Some(_) => Err(FsError::Stale),
+        }
+    }
+
+    /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is that
+    /// this is striped. (With several MDTs, `call` does that.)
+    pub(crate) async fn call_for_name(
+        &self,
+        parent: InodeNumber,
+        request: impl Fn() -> MdtRequest,
+    ) -> FsResult<Answered<MdtReply>> {
+        match self.call(parent, request()).await? {
+            Answered { reply: MdtReply::Striped(_), .. } => self.call(parent, request()).await,
+            answered => Ok(answered),
         }
     }
 

@@ -19,6 +19,9 @@
 //! A file that replaces another one by a rename has its objects made durable first, whichever
 //! client wrote them: [`FileSystem::sync_objects`].
 //!
+//! A name of the file may be on another MDT. If this client has changed it, that MDT commits, too
+//! ([`crate::names_elsewhere`]).
+//!
 //! Only one fsync of an open inode runs at a time: the next one takes over what the previous one
 //! could not make durable, and returns only when that is durable.
 
@@ -125,8 +128,8 @@ impl Drop for OfSource<'_> {
 }
 
 impl FileSystem {
-    /// Returns when everything this client wrote to the file is durable (of a directory: all its
-    /// changes).
+    /// Returns when everything this client wrote to the file is durable, and the names that it gave
+    /// it (of a directory: all its changes).
     pub async fn fsync(&self, file: &OpenFile, data_only: bool) -> FsResult<()> {
         self.count(Operation::Fsync);
         let open = &*file.open;
@@ -139,24 +142,27 @@ impl FileSystem {
         self.sync_inode(open, data_only).await
     }
 
-    /// Names of a striped directory are on the MDTs of its shards: these commit, too.
+    /// Names of a striped directory are on the MDTs of its shards: these commit, too. So do those
+    /// where this client has changed a name of the inode.
     async fn commit_names(&self, inode: InodeNumber) -> FsResult<()> {
-        let Some(map) = self.directory_maps.get(inode) else { return Ok(()) };
-        let mut others = Vec::with_capacity(map.shards.len());
-        for shard in map.shards.iter().filter(|shard| shard.mdt() != inode.mdt()) {
-            others.push(self.targets.mdt_of(*shard)?);
+        let to_commit = self.names_elsewhere.of(inode);
+        // With the era that makes a loss of changes news.
+        let mut others = to_commit.mdts.clone();
+        let map = self.directory_maps.get(inode);
+        for shard in map.iter().flat_map(|map| &map.shards).filter(|shard| shard.mdt() != inode.mdt()) {
+            let known = self.targets.mdt_of(*shard)?.uncommitted().lost();
+            others.entry(shard.mdt()).or_insert(known);
         }
-        let commit = |target: &std::sync::Arc<crate::targets::connection::TargetConnection>| {
-            let target = target.clone();
+        let commits = others.into_iter().map(|(mdt, known)| {
+            let to_commit = &to_commit;
             async move {
-                let before = target.uncommitted().lost();
-                match target.commit().await? {
-                    lost if lost > before => Err(target.lost_changes()),
-                    _ => Ok(()),
-                }
+                let target = self.targets.mdt(mdt)?;
+                let lost = target.commit().await?;
+                self.names_elsewhere.committed(inode, to_commit, mdt, lost);
+                if lost > known { Err(target.lost_changes()) } else { Ok(()) }
             }
-        };
-        join_all(others.iter().map(commit).collect()).await.into_iter().collect()
+        });
+        join_all(commits.collect()).await.into_iter().collect()
     }
 
     /// Returns when everything this client wrote to a regular file is durable.

@@ -6,6 +6,12 @@
 //! breaks it: a decision is told when it is durable. One that is carried out twice or never shows
 //! here. Of names and inodes on MDTs that are down nothing is said, nor of what those may have
 //! decided: it is promised to them.
+//!
+//! A shard of a striped directory has a name, too: the empty one in its master, which is in the
+//! master's map. A number for a shard is not promised but held, so as long as an MDT is down that
+//! may have decided to make a directory, shards and masters may lack each other. Each name of a
+//! shard is one that belongs there, by what the shard knows of itself; and that is what the map
+//! says. So no two shards have a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +22,11 @@ use mds::{
         codec::inode_of_key,
         decision::{self, DecidedPart, Decision, MovedName},
         entry::{EntryRecord, NamedInode},
-        inode::{Inode, Link},
+        inode::{Inode, Link, Striping},
         link, prepared,
     },
 };
-use types::{FileKind, FsResult, InodeNumber, MdtIndex};
+use types::{DirectoryMap, FileKind, FsResult, InodeNumber, MdtIndex, ShardPlace};
 
 use crate::{cluster::Cluster, workload::Verdict};
 
@@ -40,6 +46,10 @@ struct Shown {
     applied: BTreeMap<MdtIndex, u64>,
     /// Inodes that are promised to others.
     promised: Vec<(MdtIndex, InodeNumber)>,
+    /// Striped directories.
+    maps: Vec<DirectoryMap>,
+    /// Shards, and what they know of themselves.
+    places: BTreeMap<InodeNumber, ShardPlace>,
 }
 
 impl Shown {
@@ -58,6 +68,14 @@ impl Shown {
         mdt.scan_table(INODES, |key, value| {
             let inode = Inode::decode(inode_of_key("inode", key)?, value)?;
             let number = inode.number();
+            // One that was removed stays for a while.
+            if let Some(map) = inode.map().filter(|_| inode.attributes.links > 0) {
+                shown.names.extend(distant_shards(&map, index));
+                shown.maps.push(map);
+            }
+            if let Striping::Shard(place) = &inode.striping {
+                shown.places.insert(number, *place);
+            }
             let link = inode.first_link.filter(|link| link.parent.mdt() != index);
             shown.links.extend(link.map(|link| (number, link)));
             Ok(())
@@ -84,16 +102,64 @@ impl Shown {
     }
 }
 
+/// What a master has as names of its shards on other MDTs.
+fn distant_shards(map: &DirectoryMap, mdt: MdtIndex) -> Vec<(Named, bool)> {
+    let link = Link { parent: map.master, name: Vec::new() };
+    let others = map.shards.iter().filter(|shard| shard.mdt() != mdt);
+    others.map(|shard| ((*shard, link.clone()), true)).collect()
+}
+
+/// Names that are in a shard to which they do not belong.
+fn misplaced(mdt: &Mdt, places: &BTreeMap<InodeNumber, ShardPlace>) -> FsResult<Option<(InodeNumber, Vec<u8>)>> {
+    let mut found = None;
+    mdt.scan_table(ENTRIES, |key, value| {
+        let (parent, _) = EntryRecord::decode_key(key)?;
+        let name = EntryRecord::decode(value)?.target.map(|target| target.name);
+        let belongs = |name: &Vec<u8>| places.get(&parent).is_none_or(|place| place.has(name));
+        found = found.take().or(name.filter(|name| !belongs(name)).map(|name| (parent, name)));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// Looks at all MDTs that are up.
 pub(super) fn check(cluster: &Cluster) -> Verdict {
-    let mut all = BTreeMap::new();
+    let (mut all, mut is_complete) = (BTreeMap::new(), true);
     for (role, index) in cluster.mds_roles().zip((0..).map(MdtIndex)) {
-        let look = |serving: &crate::server::Serving| serving.mdt.as_ref().map(|mdt| Shown::of(mdt, index));
-        if let Some(shown) = cluster.inspect(role, look).flatten() {
-            all.insert(index, shown.map_err(|error| format!("{role}: a record cannot be read: {error}"))?);
+        let look = |mdt: &Mdt| {
+            let shown = Shown::of(mdt, index)?;
+            let misplaced = misplaced(mdt, &shown.places)?;
+            FsResult::Ok((shown, misplaced))
+        };
+        match cluster.inspect(role, |serving| serving.mdt.as_ref().map(|mdt| look(mdt))).flatten() {
+            Some(found) => {
+                let (shown, misplaced) = found.map_err(|error| format!("{role}: a record cannot be read: {error}"))?;
+                if let Some((shard, name)) = misplaced {
+                    return Err(format!("{:?} is in shard {shard} and belongs to another one", name.escape_ascii()));
+                }
+                all.insert(index, shown);
+            }
+            None => is_complete = false,
         }
     }
-    compare_all(&all)
+    compare_maps(&all)?;
+    compare_all(&all, is_complete)
+}
+
+/// A map and its shards say the same of where names belong.
+fn compare_maps(all: &BTreeMap<MdtIndex, Shown>) -> Verdict {
+    let places: BTreeMap<InodeNumber, ShardPlace> =
+        all.values().flat_map(|shown| &shown.places).map(|(shard, place)| (*shard, *place)).collect();
+    for DirectoryMap { master, hash, shards } in all.values().flat_map(|shown| &shown.maps) {
+        let count = shards.len() as u16;
+        for (shard, index) in shards.iter().zip(0..) {
+            let expected = ShardPlace { hash: *hash, index, count };
+            if let Some(found) = places.get(shard).filter(|found| **found != expected) {
+                return Err(format!("the map of {master} says {expected:?} of shard {shard}, which says {found:?}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Both sides, once all decisions of MDTs that are up are carried out.
@@ -108,9 +174,14 @@ impl Sides {
         let is_known = match part {
             DecidedPart::Make { record, .. } => {
                 let made = Inode::decode(*inode, record).map_err(|error| error.to_string())?;
-                made.first_link.is_some_and(|link| self.links.insert((*inode, link)))
+                self.names.extend(made.map().map_or(Vec::new(), |map| distant_shards(&map, mdt)));
+                // A shard may be on the MDT of its master.
+                made.first_link.is_some_and(|link| link.parent.mdt() == mdt || self.links.insert((*inode, link)))
             }
-            DecidedPart::DropLink(link) => self.links.remove(&(*inode, link.clone())),
+            DecidedPart::DropLink(link) => {
+                self.names.retain(|(_, name), _| name.parent != *inode || !name.name.is_empty());
+                link.parent.mdt() == mdt || self.links.remove(&(*inode, link.clone()))
+            }
             DecidedPart::AddLink(link) => self.links.insert((*inode, link.clone())),
             DecidedPart::MoveLink(old, new) => self.move_link(mdt, *inode, old, new),
             DecidedPart::MoveName(moved) => self.move_name(mdt, *inode, moved),
@@ -142,7 +213,8 @@ impl Sides {
     }
 }
 
-fn compare_all(all: &BTreeMap<MdtIndex, Shown>) -> Verdict {
+/// `is_complete`: all MDTs are up.
+fn compare_all(all: &BTreeMap<MdtIndex, Shown>, is_complete: bool) -> Verdict {
     let mut sides = Sides::default();
     for shown in all.values() {
         sides.names.extend(shown.names.clone());
@@ -161,7 +233,8 @@ fn compare_all(all: &BTreeMap<MdtIndex, Shown>) -> Verdict {
     let doubtful: BTreeSet<InodeNumber> =
         promised.filter(|(coordinator, _)| !all.contains_key(coordinator)).map(|(_, inode)| *inode).collect();
     let is_known = |number: &InodeNumber| all.contains_key(&number.mdt()) && !doubtful.contains(number);
-    let is_compared = |(inode, link): &&Named| is_known(inode) && is_known(&link.parent);
+    let is_told = |link: &Link| is_complete || !link.name.is_empty();
+    let is_compared = |(inode, link): &&Named| is_known(inode) && is_known(&link.parent) && is_told(link);
     let mut directories = BTreeMap::new();
     for (named, is_directory) in sides.names.iter().filter(|(named, _)| is_compared(named)) {
         if !sides.links.contains(named) {
@@ -180,6 +253,7 @@ fn compare_all(all: &BTreeMap<MdtIndex, Shown>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use rpc::message::mdt_peer::OperationId;
+    use types::NameHash;
 
     use super::*;
 
@@ -206,7 +280,7 @@ mod tests {
             applied: BTreeMap::from([(HERE, applied)]),
             ..Shown::default()
         };
-        compare_all(&BTreeMap::from([(HERE, here), (THERE, there)]))
+        compare_all(&BTreeMap::from([(HERE, here), (THERE, there)]), true)
     }
 
     #[test]
@@ -253,16 +327,48 @@ mod tests {
             let third = Shown { names: old_names, applied: BTreeMap::from([(HERE, applied[1])]), ..Shown::default() };
             BTreeMap::from([(HERE, here), (THERE, there), (OLD, third)])
         };
-        assert_eq!(compare_all(&of(&old, names(&old), [0, 0])), Ok(()));
-        assert_eq!(compare_all(&of(&new, names(&old), [1, 0])), Ok(()));
-        assert_eq!(compare_all(&of(&old, BTreeMap::new(), [0, 1])), Ok(()));
-        assert_eq!(compare_all(&of(&new, BTreeMap::new(), [1, 1])), Ok(()));
-        assert!(compare_all(&of(&new, names(&old), [1, 1])).is_err(), "the old name is still there");
+        assert_eq!(compare_all(&of(&old, names(&old), [0, 0]), true), Ok(()));
+        assert_eq!(compare_all(&of(&new, names(&old), [1, 0]), true), Ok(()));
+        assert_eq!(compare_all(&of(&old, BTreeMap::new(), [0, 1]), true), Ok(()));
+        assert_eq!(compare_all(&of(&new, BTreeMap::new(), [1, 1]), true), Ok(()));
+        assert!(compare_all(&of(&new, names(&old), [1, 1]), true).is_err(), "the old name is still there");
         // The MDT that has decided is down: what is promised to it is in doubt.
         let mut all = of(&new, names(&old), [1, 0]);
         all.remove(&HERE);
-        assert!(compare_all(&all).is_err(), "nothing is promised");
+        assert!(compare_all(&all, false).is_err(), "nothing is promised");
         all.get_mut(&OLD).expect("it is there").promised.push((HERE, directory));
-        assert_eq!(compare_all(&all), Ok(()));
+        assert_eq!(compare_all(&all, false), Ok(()));
+    }
+    /// A striped directory on MDT 0, with a shard there and one on MDT 1.
+    #[test]
+    fn shards_and_their_masters_know_each_other() {
+        let master = InodeNumber::new(HERE, 0x200);
+        let shards = [HERE, THERE].map(|mdt| InodeNumber::new(mdt, 0x201).as_shard());
+        let map = DirectoryMap { master, hash: NameHash::Fnv1a64, shards: shards.to_vec() };
+        let to_master = Link { parent: master, name: Vec::new() };
+        let operation = OperationId { coordinator: HERE, start: 1, number: 1 };
+        let all = |links: &[Named], drops: &[u64], index| {
+            let part = DecidedPart::DropLink(to_master.clone());
+            let decision =
+                |sequence: &u64| (THERE, *sequence, Decision { operation, inode: shards[1], part: part.clone() });
+            let exists = drops.is_empty();
+            let here = Shown {
+                names: if exists { distant_shards(&map, HERE).into_iter().collect() } else { BTreeMap::new() },
+                maps: exists.then(|| map.clone()).into_iter().collect(),
+                decisions: drops.iter().map(decision).collect(),
+                ..Shown::default()
+            };
+            let place = ShardPlace { hash: NameHash::Fnv1a64, index, count: 2 };
+            let (links, places) = (links.iter().cloned().collect(), BTreeMap::from([(shards[1], place)]));
+            BTreeMap::from([(HERE, here), (THERE, Shown { links, places, ..Shown::default() })])
+        };
+        let link = (shards[1], to_master.clone());
+        assert_eq!(compare_all(&all(std::slice::from_ref(&link), &[], 1), true), Ok(()));
+        assert_eq!(compare_all(&all(std::slice::from_ref(&link), &[1], 1), true), Ok(()), "it is about to go");
+        assert!(compare_all(&all(&[], &[], 1), true).is_err(), "a shard is lost");
+        assert_eq!(compare_all(&all(&[], &[], 1), false), Ok(()), "an MDT that is down may have made it");
+        assert!(compare_all(&all(&[], &[1], 1), true).is_err(), "a shard that is to go has gone");
+        assert_eq!(compare_maps(&all(&[], &[], 1)), Ok(()));
+        assert!(compare_maps(&all(&[], &[], 0)).is_err(), "another one than the map says");
     }
 }

@@ -6,7 +6,10 @@ use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part};
 use types::{FsError, FsResult, MdtIndex};
 
 use super::{Mdt, waiter::Waiter};
-use crate::transaction::peers::{Need, OfOthers};
+use crate::{
+    peers::essence,
+    transaction::peers::{Need, OfOthers},
+};
 
 /// How often the parts of a request are prepared before its client is told to ask again. Each time
 /// but the first, a name led elsewhere than before, or another MDT has started again.
@@ -21,6 +24,8 @@ pub(super) struct Coordination {
     /// What others have done so far.
     pub found: OfOthers,
     preparations: usize,
+    /// The last part of which the inode was not as its name says.
+    stale: Option<Box<Part>>,
 }
 
 impl Coordination {
@@ -34,6 +39,16 @@ impl Coordination {
         self.preparations += 1;
         // A striped directory has a part for each shard.
         self.preparations <= PREPARATIONS_MAX + 2 * self.found.prepared.len()
+    }
+
+    /// Whether an inode that is not as its name says may be so because the name has changed
+    /// meanwhile: then the operation is tried again. The name has changed before the inode, or
+    /// waits for the decision. So the second time, the name is damaged.
+    fn may_have_changed(&mut self, part: &Part) -> bool {
+        let part = Some(Box::new(essence(part)));
+        let is_known = self.stale == part;
+        self.stale = part;
+        !is_known
     }
 }
 
@@ -76,7 +91,10 @@ impl Mdt {
             Need::Part(peer, part) => {
                 let prepared = match *part {
                     Part::Tree if peer == self.options.index => self.take_tree(waiter).await?,
-                    part => self.prepare_at(peer, part, waiter).await?,
+                    part => match self.prepare_at(peer, part.clone(), waiter).await {
+                        Err(FsError::Stale) if others.may_have_changed(&part) => return Ok(()),
+                        prepared => prepared?,
+                    },
                 };
                 others.found.prepared.push(prepared);
             }

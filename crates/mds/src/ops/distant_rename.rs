@@ -3,14 +3,15 @@
 //! each attempt goes as far as what they have prepared
 //! (docs/decisions/0049-namespace-over-several-mdts.md).
 //!
-//! Order: the tree, if a directory gets another parent; an old name at another MDT, since both
-//! names may be those of one file; inodes at other MDTs, as far as they are known in the order of
-//! these; the ways to the root; a directory that is replaced. What is here is checked last, with
-//! all else prepared, and is not locked before: what has changed meanwhile is seen.
+//! Order: the tree, if a directory gets another parent or is to be replaced; an old name at another
+//! MDT, since both names may be those of one file; the ways to the root, so that a caller gets the
+//! error that it would get from one MDT; inodes at other MDTs, as far as they are known in the order
+//! of these; a directory that is replaced. What is here is checked last, with all else prepared, and
+//! is not locked before: what has changed meanwhile is seen.
 //!
 //! Downside: a directory that has the old name on another MDT is locked as a whole until the
-//! decision. An error that depends on both MDTs may be another one than on one MDT, if there are
-//! several reasons to refuse.
+//! decision. If permissions forbid a rename that is impossible for another reason, too, the error
+//! may be another one than on one MDT.
 
 use layout::Layout;
 use rpc::message::{
@@ -22,7 +23,7 @@ use types::{Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, 
 
 use super::{
     peers,
-    rename::{check_mode, is_sync_asked, put_directories, rename_link},
+    rename::{check_mode, is_refused_anyway, is_sync_asked, put_directories, rename_link},
 };
 use crate::{
     known_size, protection,
@@ -148,19 +149,9 @@ pub(super) fn run(
         kind: entry.target.kind,
         parent: from.attributes,
     });
-    if known.is_some_and(|moved| Some(moved.inode) == wish.target_inode()) {
-        return Ok(MdtReply::Done);
-    }
-    // Both names may be those of one file: then there is nothing to do, whatever is permitted.
-    let may_be_one = known.is_none() && wish.target.is_some() && !wish.target_is_directory();
-    if !may_be_one {
-        check_directories(txn, &wish, new_directory, from.as_ref().map(|(from, _)| from))?;
-    }
-    if let Some(moved) = known {
-        check_kinds(&wish, moved)?;
-    }
-    let moves_directory = known.is_some_and(Moved::is_directory) || wish.exchanges() && wish.target_is_directory();
-    if wish.moves() && (moves_directory || txn.takes_tree_first()) {
+    // If the directory that has the new name is to be replaced, the way to it decides what is wrong.
+    let concerns_ways = known.is_some_and(Moved::is_directory) || wish.target_is_directory();
+    if wish.moves() && (concerns_ways || txn.takes_tree_first()) {
         txn.hold_tree()?;
     }
     let mut parts = Parts::new();
@@ -168,15 +159,14 @@ pub(super) fn run(
         Some(moved) => (moved, Undurable::Unknown),
         None => prepare_name(txn, &wish, &mut parts)?,
     };
+    check_ways(txn, &wish, moved)?;
+    // Two names of one file: there is nothing to do, whatever is permitted.
     if Some(moved.inode) == wish.target_inode() {
         return Ok(MdtReply::Done);
     }
-    if may_be_one {
-        check_directories(txn, &wish, new_directory, None)?;
-    }
+    check_directories(txn, &wish, new_directory, from.as_ref().map(|(from, _)| from))?;
     check_kinds(&wish, moved)?;
     let undurable = prepare_inodes(txn, &wish, (known, moved, undurable), &mut parts)?;
-    check_ways(txn, &wish, moved)?;
     let mut map = None;
     if let Some(directory) = wish.distant_target(txn, known).filter(|_| wish.target_is_directory()) {
         let (part, of_target) = prepare_target(txn, &wish, directory)?;
@@ -258,7 +248,7 @@ fn check_kinds(wish: &Wish<'_>, moved: Moved) -> FsResult<()> {
     }
 }
 
-/// No directory may become its own descendant.
+/// No directory may become its own descendant, or replace one that has it.
 fn check_ways(txn: &mut Transaction<'_>, wish: &Wish<'_>, moved: Moved) -> FsResult<()> {
     if !wish.moves() {
         return Ok(());
@@ -269,9 +259,14 @@ fn check_ways(txn: &mut Transaction<'_>, wish: &Wish<'_>, moved: Moved) -> FsRes
             return Err(FsError::Invalid);
         }
     }
-    match wish.target_inode().filter(|_| wish.exchanges() && wish.target_is_directory()) {
-        Some(target) if txn.is_above(target, wish.request.parent)? => Err(FsError::Invalid),
-        _ => Ok(()),
+    let Some(target) = wish.target_inode().filter(|_| wish.target_is_directory()) else { return Ok(()) };
+    if wish.exchanges() {
+        return if txn.is_above(target, wish.request.parent)? { Err(FsError::Invalid) } else { Ok(()) };
+    }
+    let is_full = txn.is_here(target) && !txn.is_empty_directory(target)?;
+    match is_refused_anyway(moved.is_directory(), is_full) && txn.is_above(target, wish.request.parent)? {
+        true => Err(FsError::NotEmpty),
+        false => Ok(()),
     }
 }
 

@@ -18,7 +18,6 @@ use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{Rename, RenameMode, SourceData, SyncFirst},
-    mdt_peer::Ancestry,
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits, permission};
 
@@ -154,25 +153,31 @@ pub(super) fn check_mode(request: &Rename, target: Option<&FoundEntry>) -> FsRes
 
 /// No directory may become its own descendant.
 fn check_circles(txn: &mut Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
-    let moves = plan.source.is_directory() || plan.exchanges() && plan.target_directory().is_some();
     if plan.to.is_none() {
         return Ok(());
     }
     let (from, to) = (plan.request.parent, plan.request.new_parent);
-    if moves {
+    if plan.source.is_directory() || plan.target_directory().is_some() {
         txn.hold_tree()?;
     }
     if plan.source.is_directory() && txn.is_above(plan.source.number(), to)? {
         return Err(FsError::Invalid);
     }
-    match plan.target_directory() {
-        Some(target) if plan.exchanges() && txn.is_above(target.number(), from)? => Err(FsError::Invalid),
-        // Of one whose way leads over other MDTs it comes out below.
-        Some(target) if !plan.exchanges() && txn.way_up(target.number(), from)? == Ancestry::Above => {
-            Err(FsError::NotEmpty)
-        }
-        _ => Ok(()),
+    let Some(target) = plan.target_directory() else { return Ok(()) };
+    if plan.exchanges() {
+        return if txn.is_above(target.number(), from)? { Err(FsError::Invalid) } else { Ok(()) };
     }
+    let is_full = !txn.is_empty_directory(target.number())?;
+    match is_refused_anyway(plan.source.is_directory(), is_full) && txn.is_above(target.number(), from)? {
+        true => Err(FsError::NotEmpty),
+        false => Ok(()),
+    }
+}
+
+/// Whether what is moved cannot replace a directory. Only then its way to the root has to be known
+/// for the right error; an empty directory is above nothing.
+pub(super) fn is_refused_anyway(is_directory: bool, is_full: bool) -> bool {
+    !is_directory || is_full
 }
 
 fn check_permission(txn: &Transaction<'_>, who: &Credentials, plan: &Plan<'_>) -> FsResult<()> {

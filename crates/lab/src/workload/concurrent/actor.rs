@@ -11,6 +11,7 @@ use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
 use crate::{
     Random,
     cluster::{Cluster, client_host},
+    directory_places,
     log::EventLog,
     migration::{self, Manner},
 };
@@ -33,6 +34,8 @@ pub struct Actor {
     scenario: &'static str,
     log: EventLog,
     who: String,
+    /// Among which directories are spread.
+    mdts: u16,
 }
 
 fn root() -> Credentials {
@@ -50,7 +53,8 @@ impl Actor {
         let (file_system, _) = cluster.file_system(client).expect("actors are made of living clients");
         let who = format!("{} {scenario}", client_host(client));
         let random = Random::for_purpose(cluster.seed(), &who);
-        Self { client, random, file_system, scenario, log: cluster.log().clone(), who }
+        let (log, mdts) = (cluster.log().clone(), cluster.options().mdts);
+        Self { client, random, file_system, scenario, log, who, mdts }
     }
 
     /// Notes an event.
@@ -75,6 +79,10 @@ impl Actor {
     }
 
     async fn make_in(&self, parent: InodeNumber, name: &str) -> FsResult<()> {
+        if self.mdts > 1 {
+            let make = directory_places::new_directory(&self.random, self.mdts, (parent, name));
+            return self.file_system.make_directory(&root(), make).await.map(drop);
+        }
         let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
         let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
         self.file_system.create(&root(), node).await.map(drop)

@@ -10,7 +10,11 @@
 //! to drop what is withdrawn. In every other seed living clients are evicted, also for that: then
 //! an operation may fail because its session has ended, and was done or not. After a round in which
 //! that happened, a client lists what there is.
+//!
+//! With several MDTs the directories are on any of them, or striped, and some operations have
+//! several moments ([`halves`]).
 
+mod halves;
 mod history;
 mod state;
 
@@ -28,9 +32,10 @@ use client::{FileSystem, NewNode};
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
 use rt::Entropy;
-use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
+use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
 
 use self::{
+    halves::halves,
     history::{Event, History, explain},
     state::{Operation, Outcome, Place, Shown, State},
 };
@@ -38,6 +43,7 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
+    directory_places::new_directory,
     faults::{Chaos, FaultPlan, spread},
     upper_cache::UpperCopies,
 };
@@ -66,6 +72,8 @@ fn name_of(name: u8) -> Vec<u8> {
 struct Fighter {
     file_system: Arc<FileSystem>,
     directories: Vec<InodeNumber>,
+    /// Of the directories, if there are several MDTs.
+    maps: Option<Vec<Option<DirectoryMap>>>,
     upper: Option<Arc<UpperCopies>>,
     may_be_evicted: bool,
     random: Random,
@@ -80,16 +88,18 @@ struct Fighter {
 pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
     // A client that dies leaves an operation of which it is not known whether it happened.
     let plan = FaultPlan { client_dies: false, ..plan };
-    let directories = make_directories(cluster).await?;
+    let (directories, maps) = make_directories(cluster).await?;
+    let maps = (cluster.options().mdts > 1).then_some(maps);
     let moments = Arc::new(AtomicU64::new(0));
     let fighter = |client: u16| {
         let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
         let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
-        let (directories, moments) = (directories.clone(), moments.clone());
+        let (directories, maps, moments) = (directories.clone(), maps.clone(), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
         let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
         let may_be_evicted = plan.evictions;
-        let fighter = Fighter { file_system, directories, upper, may_be_evicted, random, known, moments, simulation };
+        let fighter =
+            Fighter { file_system, directories, maps, upper, may_be_evicted, random, known, moments, simulation };
         (client, Arc::new(fighter))
     };
     let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
@@ -124,16 +134,28 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     Ok(faults)
 }
 
-async fn make_directories(cluster: &Cluster) -> Result<Vec<InodeNumber>, String> {
+type Directories = (Vec<InodeNumber>, Vec<Option<DirectoryMap>>);
+
+async fn make_directories(cluster: &Cluster) -> Result<Directories, String> {
     let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
+    let random = Random::for_purpose(cluster.seed(), "contended directories");
+    let mdts = cluster.options().mdts;
     let make = async move {
-        let mut made = Vec::new();
+        let (mut made, mut maps) = (Vec::new(), Vec::new());
         for directory in 0..DIRECTORIES {
-            let (parent, name) = (InodeNumber::ROOT, format!("d{directory}").into_bytes());
-            let node = NewNode { parent, name, kind: NodeKind::Directory, mode: 0o755, umask: 0, layout: None };
-            made.push(file_system.create(&root(), node).await?.inode);
+            let (parent, name) = (InodeNumber::ROOT, format!("d{directory}"));
+            let inode = match mdts {
+                1 => {
+                    let (name, kind) = (name.into_bytes(), NodeKind::Directory);
+                    let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
+                    file_system.create(&root(), node).await?.inode
+                }
+                _ => file_system.make_directory(&root(), new_directory(&random, mdts, (parent, &name))).await?,
+            };
+            maps.push(file_system.layout_info(inode).await?.map);
+            made.push(inode);
         }
-        FsResult::Ok(made)
+        FsResult::Ok((made, maps))
     };
     let made = cluster.on_client(0, make).await.ok_or("a client died before anything began")?;
     made.map_err(|error| format!("mkdir: {error}"))
@@ -152,7 +174,10 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
                 }
                 let event = fighter.next().await;
                 log.event(&host, format_args!("{:?} -> {:?}", event.operation, event.outcome));
-                events.push(event);
+                match &fighter.maps {
+                    Some(maps) => events.extend(halves(event, maps)),
+                    None => events.push(event),
+                }
             }
             events
         };
@@ -281,6 +306,7 @@ impl Fighter {
                 self.change(&[], &[*inode], set).await.map(shown)
             }
             Operation::List(directory) => self.list(*directory).await.map(Outcome::Names),
+            Operation::Leads(_) | Operation::LinkName(..) => unreachable!("halves are told, not done"),
         }
     }
 

@@ -45,6 +45,10 @@ pub enum Operation {
     SetMode(InodeNumber, u32),
     /// Names of a directory.
     List(u8),
+    /// The first half of a look: which file has a name. The second one is a stat.
+    Leads(Place),
+    /// The first half of a link: the name. The second one is a stat.
+    LinkName(InodeNumber, Place),
 }
 
 /// What a client was told.
@@ -54,6 +58,8 @@ pub enum Outcome {
     Done,
     /// This file.
     Shown(Shown),
+    /// This file, and nothing of its attributes.
+    Leads(InodeNumber),
     /// These names.
     Names(Vec<(u8, InodeNumber)>),
     /// An error.
@@ -67,6 +73,7 @@ impl Outcome {
     pub fn files(&self) -> Vec<InodeNumber> {
         match self {
             Outcome::Shown(shown) => vec![shown.inode],
+            Outcome::Leads(inode) => vec![*inode],
             Outcome::Names(names) => names.iter().map(|(_, inode)| *inode).collect(),
             Outcome::Done | Outcome::Failed(_) | Outcome::Unknown => Vec::new(),
         }
@@ -119,6 +126,8 @@ impl State {
             Operation::Look(place) => self.named(*place).map(|inode| self.show(inode)),
             Operation::Stat(inode) => self.stat(*inode, outcome),
             Operation::SetMode(inode, mode) => self.set_mode(*inode, *mode, outcome),
+            Operation::Leads(place) => self.named(*place).map(Outcome::Leads),
+            Operation::LinkName(inode, place) => self.link(*inode, *place, outcome).map(|_| Outcome::Done),
             Operation::List(directory) => {
                 let of_directory = self.names.range((*directory, 0)..=(*directory, u8::MAX));
                 Ok(Outcome::Names(of_directory.map(|((_, name), inode)| (*name, *inode)).collect()))

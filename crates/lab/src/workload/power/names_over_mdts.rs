@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use types::{FsResult, InodeNumber, MdtIndex};
+use types::{FileKind, FsResult, InodeNumber, MdtIndex};
 
 use super::{
     loss::Loss,
@@ -22,26 +22,33 @@ use crate::{native::Native, reference::Operation};
 /// More candidates would take too long: the workload syncs often enough.
 const CANDIDATES_MAX: usize = 1 << 16;
 
-/// The MDT that decides an operation. (The first one, if it is going to fail.)
+/// The MDT that decides an operation: that of the directory, or shard of it, that has the name.
+/// (The first one, if it is going to fail.)
 pub(super) async fn decides(native: &Native, operation: &Operation) -> MdtIndex {
-    let path = match operation {
-        Operation::Rename { to, .. } | Operation::Link { to, .. } => parent(to),
+    let decided = match operation {
         Operation::SetMode { path, .. } | Operation::SetXattr { path, .. } | Operation::RemoveXattr { path, .. } => {
-            path
+            native.resolve(path).await.map(|found| found.inode.mdt())
         }
-        Operation::Create { path, .. }
+        Operation::Rename { to: path, .. }
+        | Operation::Link { to: path, .. }
+        | Operation::Create { path, .. }
         | Operation::MakeDirectory { path, .. }
         | Operation::Symlink { path, .. }
         | Operation::MakeFifo { path, .. }
         | Operation::Unlink { path }
-        | Operation::RemoveDirectory { path } => parent(path),
-        _ => "",
+        | Operation::RemoveDirectory { path } => of_name(native, path).await,
+        _ => Ok(InodeNumber::ROOT.mdt()),
     };
-    native.resolve(path).await.map_or(InodeNumber::ROOT.mdt(), |found| found.inode.mdt())
+    decided.unwrap_or(InodeNumber::ROOT.mdt())
 }
 
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+async fn of_name(native: &Native, path: &str) -> FsResult<MdtIndex> {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let found = native.resolve(parent).await?;
+    match found.kind {
+        FileKind::Directory => native.mdt_of_name(found.inode, name).await,
+        _ => Ok(InodeNumber::ROOT.mdt()),
+    }
 }
 
 /// Waits until all that was decided is carried out and durable: what is seen then is left whatever

@@ -1,0 +1,165 @@
+//! Striped directories: a client that does not know of one learns it from the answer to its first
+//! request; and a sync of a file commits the MDT of its name.
+
+use crate::common;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{FileSystem, NewFile, NewNode};
+use common::{READ_WRITE, on, with_options};
+use lab::{
+    cluster::{Cluster, ClusterOptions},
+    drawn::settings,
+    server::Role,
+};
+use rpc::message::{mdt::RenameMode, mdt_peer::MakeDirectory};
+use rt::BoxFuture;
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
+
+const SEED: u64 = 1;
+
+fn with_mdts<T: Send + 'static>(
+    seed: u64,
+    mdts: u16,
+    scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
+) -> T {
+    let options = ClusterOptions { mdts, osts: 1, osts_per_server: 1, clients: 2, settings: settings(seed) };
+    with_options(seed, options, scenario).unwrap_or_else(|reason| panic!("{reason}"))
+}
+
+/// A directory in the root, with a shard on each of these MDTs, if there are any.
+async fn directory(file_system: &FileSystem, name: &str, mdt: u16, shards: &[u16]) -> FsResult<InodeNumber> {
+    let stripes = Stripes { hash: NameHash::Fnv1a64, mdts: shards.iter().copied().map(MdtIndex).collect() };
+    let (parent, name, mdt) = (InodeNumber::ROOT, name.as_bytes().to_vec(), MdtIndex(mdt));
+    let make = MakeDirectory { parent, name, mode: 0o755, umask: 0, mdt, stripes };
+    file_system.make_directory(&Credentials::root(), make).await
+}
+
+fn node(parent: InodeNumber, name: &str, kind: NodeKind) -> NewNode {
+    NewNode { parent, name: name.as_bytes().to_vec(), kind, mode: 0o755, umask: 0, layout: None }
+}
+
+/// The first requests of a client in a directory of which it has only the number.
+const REQUESTS: u8 = 11;
+
+/// One of these. The directory has the file `file` and the directory `sub`.
+async fn request(number: u8, file_system: Arc<FileSystem>, at: InodeNumber, file: InodeNumber) -> FsResult<()> {
+    let (root, replace) = (Credentials::root(), RenameMode::Replace);
+    match number {
+        0 => file_system.lookup(&root, at, b"file").await.map(drop),
+        1 => file_system.unlink(&root, at, b"file").await,
+        2 => file_system.remove_directory(&root, at, b"sub").await,
+        3 => file_system.rename(&root, (at, b"file"), (at, b"new"), replace).await,
+        4 => file_system.rename(&root, (at, b"file"), (InodeNumber::ROOT, b"new"), replace).await,
+        5 => file_system.link(&root, file, at, b"link").await.map(drop),
+        6 => file_system.create(&root, node(at, "made", NodeKind::Directory)).await.map(drop),
+        7 => {
+            let created = file_system.create_open(&root, at, b"opened", 0o644, 0, READ_WRITE).await?;
+            file_system.close(created.file, None).await
+        }
+        8 => {
+            let new = NewFile { parent: at, name: b"whole".to_vec(), mode: 0o644, umask: 0 };
+            file_system.create_with_data(&root, new, Bytes::from_static(b"text")).await.map(drop)
+        }
+        9 => {
+            let (mdt, stripes) = (MdtIndex(0), Stripes::default());
+            let make = MakeDirectory { parent: at, name: b"far".to_vec(), mode: 0o755, umask: 0, mdt, stripes };
+            file_system.make_directory(&root, make).await.map(drop)
+        }
+        _ => match file_system.lookup(&root, at, b"missing").await {
+            Err(FsError::NotFound) => Ok(()),
+            other => panic!("{other:?}"),
+        },
+    }
+}
+
+/// Client 1 does these two requests at once, and has only the number of the directory.
+fn first_requests(mdts: u16, numbers: [u8; 2]) -> [FsResult<()>; 2] {
+    with_mdts(SEED, mdts, move |cluster| {
+        Box::pin(async move {
+            let (at, file) = on(cluster, 0, move |file_system| async move {
+                let shards: Vec<u16> = (0..mdts).collect();
+                let made = directory(&file_system, "striped", 0, &shards).await?;
+                file_system.create(&Credentials::root(), node(made, "sub", NodeKind::Directory)).await?;
+                let file = file_system.create(&Credentials::root(), node(made, "file", NodeKind::Regular)).await?;
+                FsResult::Ok((made, file.inode))
+            })
+            .await?;
+            on(cluster, 1, move |file_system| async move {
+                let [first, second] = numbers.map(|number| request(number, file_system.clone(), at, file));
+                let (first, second) = tokio::join!(biased; first, second);
+                FsResult::Ok([first, second])
+            })
+            .await
+        })
+    })
+}
+
+#[test]
+fn a_client_learns_a_map_from_its_first_request_with_one_mdt() {
+    for number in 0..REQUESTS {
+        // The second one changes nothing.
+        assert_eq!(first_requests(1, [number, 10]), [Ok(()), Ok(())], "{number}");
+    }
+}
+
+#[test]
+fn two_first_requests_at_the_same_time_both_succeed() {
+    for number in 0..REQUESTS {
+        assert_eq!(first_requests(2, [number, 10]), [Ok(()), Ok(())], "{number}");
+        assert_eq!(first_requests(2, [10, number]), [Ok(()), Ok(())], "{number}");
+    }
+}
+
+/// A file gets a name on MDT 0 and stays on MDT 1; then MDT 0 loses its power, or not, and the file
+/// is synced twice. Returns what the syncs said, and whether the file has the new name.
+fn synced_after_a_rename(seed: u64, links: bool, loses_power: bool) -> ([FsResult<()>; 2], bool) {
+    with_mdts(seed, 2, move |cluster| {
+        Box::pin(async move {
+            let root = Credentials::root();
+            let file = on(cluster, 0, move |file_system| async move {
+                let near = directory(&file_system, "near", 0, &[]).await?;
+                let far = directory(&file_system, "far", 1, &[]).await?;
+                let file = file_system.create(&root, node(far, "file", NodeKind::Regular)).await?;
+                assert_eq!((file.kind, file.inode.mdt()), (FileKind::Regular, MdtIndex(1)));
+                let opened = file_system.open(&root, file.inode, READ_WRITE).await?;
+                while file_system.sync_all().await.is_err() {}
+                match links {
+                    true => drop(file_system.link(&root, file.inode, near, b"new").await?),
+                    false => file_system.rename(&root, (far, b"file"), (near, b"new"), RenameMode::Replace).await?,
+                }
+                FsResult::Ok(opened)
+            })
+            .await?;
+            if loses_power {
+                cluster.lose_power(Role::Mds(0));
+                cluster.ready().await?;
+            }
+            on(cluster, 0, move |file_system| async move {
+                let told = [file_system.fsync(&file, false).await, file_system.fsync(&file, false).await];
+                let root = Credentials::root();
+                let near = file_system.lookup(&root, InodeNumber::ROOT, b"near").await?.inode;
+                let is_there = file_system.lookup(&root, near, b"new").await.is_ok();
+                file_system.close(file, None).await?;
+                FsResult::Ok((told, is_there))
+            })
+            .await
+        })
+    })
+}
+
+#[test]
+fn a_sync_of_a_file_tells_that_its_new_name_was_lost_with_another_mdt() {
+    for links in [false, true] {
+        let mut lost = 0;
+        for seed in 0..20 {
+            let ([first, second], is_there) = synced_after_a_rename(seed, links, true);
+            assert!(is_there || matches!(first, Err(FsError::Device { .. })), "seed {seed}, {links}: {first:?}");
+            assert_eq!(second, Ok(()), "once");
+            lost += u64::from(!is_there);
+        }
+        assert!(lost > 0 || links, "no seed loses the name");
+        assert_eq!(synced_after_a_rename(SEED, links, false), ([Ok(()), Ok(())], true));
+    }
+}
