@@ -1,5 +1,5 @@
 //! `lfs mkdir` (also called `lfs setdirstripe`) and `lfs getdirstripe`: on which MDTs a directory
-//! and its names are. Striped directories are not offered yet.
+//! and its names are.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -69,13 +69,12 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX] [-o MODE] DIR...\n\nCreates directories.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above\n  -c, --mdt-count 1         one metadata target: striped directories are not supported yet\n  -o, --mode MODE           permission bits, octal\n\nOnly root may choose another metadata target than that of the directory above.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target).\n"
+                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n\nCreates directories.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n\nOnly root may choose another metadata target than that of the directory above, or several. If there are fewer\nthan COUNT, nothing is created.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
             ),
         );
     }
     refuse_others(command, &parsed)?;
     let wanted = Wanted::of(&parsed).map_err(wrong)?;
-    refuse_stripes(command, wanted.is_plain() && !parsed.has("mdt-hash"))?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
@@ -95,17 +94,6 @@ fn refuse_others(command: &str, parsed: &Parsed) -> Outcome {
             Err(Failure::new(libc::EOPNOTSUPP, problem))
         }
         None => Ok(()),
-    }
-}
-
-/// Metadata targets and mounts can make striped directories, which have not been tested enough.
-fn refuse_stripes(command: &str, is_plain: bool) -> Outcome {
-    match is_plain {
-        true => Ok(()),
-        false => {
-            let problem = format!("lfs {command}: several metadata targets for one directory are not supported yet");
-            Err(Failure::new(libc::EOPNOTSUPP, problem))
-        }
     }
 }
 
@@ -146,20 +134,27 @@ impl Wanted {
     /// The stripes, where there are these MDTs; an error names how many there are. `above`: the MDT
     /// of the directory above.
     fn stripes(&self, mut there: Vec<MdtIndex>, above: MdtIndex) -> Result<Stripes, String> {
+        there.sort();
+        let found = || counted(there.len() as u64, "metadata target");
+        if let Some(MdtIndex(missing)) = self.mdts.iter().find(|mdt| !there.contains(mdt)) {
+            return Err(format!("there is no MDT with index {missing}: {} in use (see lfs mdts)", found()));
+        }
         if self.mdts.len() > 1 {
             return Ok(Stripes { hash: self.hash, mdts: self.mdts.clone() });
         }
-        there.sort();
         let first = self.mdts.first().copied().unwrap_or(above);
         let count = self.count.unwrap_or(there.len());
         if there.len() < count {
-            let (found, all) = (counted(there.len() as u64, "metadata target"), "-c -1: all of them");
-            return Err(format!("{count} stripes are not possible: there are {found} in use ({all})"));
+            return Err(format!("{count} stripes are not possible: {} in use (-c -1: all of them)", found()));
         }
         // From the first on, and around.
         let start = there.iter().position(|mdt| *mdt >= first).unwrap_or(0);
         there.rotate_left(start);
         there.truncate(count);
+        if there.len() == 1 {
+            // All of them is one: as without the option.
+            there.clear();
+        }
         Ok(Stripes { hash: self.hash, mdts: there })
     }
 }
@@ -318,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_command_lines_fail_as_in_lustre_and_stripes_are_refused() {
+    fn wrong_command_lines_fail_as_in_lustre() {
         for (line, status, message) in [
             ("", USAGE, "lfs mkdir: DIR must be specified"),
             ("-i abc d", USAGE, "lfs mkdir: invalid MDT target(s) 'abc'"),
@@ -330,7 +325,6 @@ mod tests {
             ("-c 2 -H foo d", USAGE, "lfs mkdir: bad directory hash type 'foo'"),
             ("-i 0,0 d", USAGE, "lfs mkdir: duplicate MDT target(s) '0,0'"),
             ("-i 0,1 -c 3 d", USAGE, "lfs mkdir: the stripe count is not that of the 2 MDT targets given"),
-            ("-c 2 d", libc::EOPNOTSUPP, "lfs mkdir: several metadata targets for one directory are not supported yet"),
             ("-D -c 2 d", libc::EOPNOTSUPP, "lfs mkdir: option '--default' is not supported yet"),
             ("-X 3 d", libc::EOPNOTSUPP, "lfs mkdir: option '--max-inherit' is not supported yet"),
         ] {
@@ -387,7 +381,11 @@ mod tests {
         assert_eq!(stripes("-c -1 -i 2 d"), Ok(vec![2, 4, 0, 1]));
         assert_eq!(stripes("-i 2,0 -H crush d"), Ok(vec![2, 0]));
         let refused = stripes("-c 24 d").unwrap_err();
-        assert_eq!(refused, "24 stripes are not possible: there are 4 metadata targets in use (-c -1: all of them)");
+        assert_eq!(refused, "24 stripes are not possible: 4 metadata targets in use (-c -1: all of them)");
+        let missing = "there is no MDT with index 3: 4 metadata targets in use (see lfs mdts)";
+        assert_eq!([stripes("-i 2,3 d"), stripes("-c 2 -i 3 d")], [Err(missing.to_owned()), Err(missing.to_owned())]);
+        let alone = wanted("-c -1 d").stripes(vec![MdtIndex(0)], MdtIndex(0));
+        assert_eq!(alone, Ok(Stripes::default()), "all of them is one");
         assert!(wanted("-i 2 d").is_plain() && wanted("d").is_plain() && wanted("-c 1 d").is_plain());
     }
 }

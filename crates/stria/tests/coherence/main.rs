@@ -52,9 +52,21 @@ fn each_change_is_seen_at_once_by_mounts_that_cache_nothing() {
     system.finish();
 }
 
+/// Directories of rows are striped over all MDTs, or on another one than the root, in turn.
+#[test]
+fn each_change_is_seen_at_once_in_striped_and_remote_directories() {
+    let system = start_with_mdts("rw", 3);
+    try_all(&system);
+    system.finish();
+}
+
 fn start(options: &str) -> FileSystem {
+    start_with_mdts(options, 1)
+}
+
+fn start_with_mdts(options: &str, mdts: u16) -> FileSystem {
     rustix::process::umask(rustix::fs::Mode::empty());
-    let mut system = FileSystem::start(Transport::Tcp, 0);
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 0, mdts);
     system.set_mount_options(options);
     system.add_clients(2);
     std::fs::set_permissions(system.root(), std::fs::Permissions::from_mode(0o755)).expect("own file system");
@@ -70,7 +82,8 @@ fn table(options: &str) {
 /// Tries every row in every way, and tells all failures at once.
 fn try_all(system: &FileSystem) {
     let (mut failures, mut tried) = (Vec::new(), 0);
-    for row in rows::ROWS.iter().flat_map(|rows| rows.iter()) {
+    for row in rows::ROWS.iter().flat_map(|rows| rows.iter()).filter(|row| system.mdts() == 1 || row.works_over_mdts())
+    {
         for (changing, looking) in DIRECTIONS {
             for (changer, looker) in USERS.into_iter().filter(|(changer, looker)| row.is_for(*changer, *looker)) {
                 let case = Case { row, number: tried, changing, looking, changer, looker };
@@ -108,7 +121,11 @@ impl Case<'_> {
     fn run(&self, system: &FileSystem) -> Result<(), String> {
         let name = format!("case{}", self.number);
         let directory = system.path(self.changing).join(&name);
-        std::fs::create_dir(&directory).map_err(|error| format!("mkdir: {error}"))?;
+        match (system.mdts(), self.number % 2) {
+            (1, _) => std::fs::create_dir(&directory).map_err(|error| format!("mkdir: {error}"))?,
+            (_, 0) => drop(system.shell(&format!("lfs mkdir -c -1 {}", directory.display())).succeed()),
+            _ => drop(system.shell(&format!("lfs mkdir -i 1 {}", directory.display())).succeed()),
+        }
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).map_err(|e| e.to_string())?;
         std::os::unix::fs::chown(&directory, Some(self.changer.id), Some(self.changer.id))
             .map_err(|error| format!("chown: {error}"))?;

@@ -153,6 +153,11 @@ impl FileSystem {
         self.place.data("mgs0")
     }
 
+    /// How many MDTs it has.
+    pub fn mdts(&self) -> u16 {
+        self.mdts
+    }
+
     /// Mount point of a client.
     pub fn path(&self, client: usize) -> &Path {
         &self.clients[client].point

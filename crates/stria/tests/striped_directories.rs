@@ -1,0 +1,278 @@
+//! Directories whose names are on several MDTs, used by programs on two mounts.
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use common::{FileSystem, Transport};
+
+/// MDTs of the file systems here.
+const MDTS: u16 = 4;
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("readdir");
+    entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect()
+}
+
+/// Names are created, linked, renamed and removed on one mount; the other one, which has looked at
+/// everything before, sees it at once.
+#[test]
+fn names_of_a_striped_directory_are_the_same_on_two_mounts() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a(
+        "lfs mkdir -c -1 s && lfs mkdir -c 2 -i 3 -H crush two && lfs setdirstripe -i 2,0,1 listed && lfs mkdir -c 1 plain",
+    );
+    assert_eq!(a("lfs getdirstripe -c s two listed plain").replace('\n', " "), "4 2 3 0 ");
+    assert_eq!(
+        b("lfs getdirstripe -i s two listed; lfs getdirstripe -H s two").replace('\n', " "),
+        "0 3 2 fnv_1a_64 crush "
+    );
+    assert_eq!(b("lfs getdirstripe listed | awk 'NR > 2 {print $1}'").replace('\n', " "), "2 0 1 ");
+    // The first requests of several processes, before either mount knows the map.
+    a("for i in $(seq 8); do mkdir s/first.$i & done; wait");
+    b("for i in $(seq 8); do rmdir s/first.$i & done; wait");
+    let all = "ls s | wc -l; ls -f s | sort -u | wc -l; stat -c %h s; find s -type f | wc -l";
+    assert_eq!(b(all), "0\n2\n2\n0\n");
+    a("cd s && for i in $(seq 100); do echo $i > f$i; done; mkdir d1 d2 d3 d4 d5");
+    assert_eq!(b(all), "105\n107\n7\n100\n");
+    assert_eq!(b("lfs getstripe -m s/f* | sort -u | wc -l; cat s/f* | sort -n | tail -1"), "4\n100\n");
+    // Renames within the directory, between parts and over other names; out of it and into it.
+    let before = b("stat -c %i s/f1 s/d1");
+    a("cd s && for i in $(seq 100); do mv f$i g$i; done; mv d1 e1");
+    assert_eq!(a("stat -c %i s/g1 s/e1"), before);
+    assert_eq!(b(all), "105\n107\n7\n100\n");
+    assert_eq!(b("ls s/f* 2>&1 | grep -c 'No such'; cat s/g7"), "1\n7\n");
+    a("mv s/g1 s/g2; mv s/g3 two/; mv two/g3 plain/; mv s/e1 two/; mv plain/g3 s/; mv -T two/e1 s/d2");
+    assert_eq!(b(all), "103\n105\n6\n99\n");
+    assert_eq!(b("cat s/g2 s/g3; ls two plain"), "1\n3\nplain:\n\ntwo:\n");
+    // Links, of which each mount knows the count.
+    a("cd s && for i in $(seq 8); do ln g2 l$i; done; ln g2 ../plain/l");
+    assert_eq!(b("stat -c %h s/g2 s/l8 plain/l; rm s/l1 plain/l; stat -c %h s/g2"), "10\n10\n10\n8\n");
+    assert_eq!(a("echo more >> s/l2; cat s/g2; rm s/l*; stat -c %h s/g2"), "1\nmore\n1\n");
+    // Removal: only when it is empty, wherever its last name is.
+    for (line, said) in [
+        ("rmdir s", "Directory not empty"),
+        ("mv -T plain s", "Directory not empty"),
+        ("mv s s/d2/s", "subdirectory of itself"),
+        ("lfs mkdir -c 24 none", "24 stripes are not possible: 4 metadata targets in use"),
+        ("lfs mkdir -i 0,9 none", "there is no MDT with index 9"),
+        ("lfs mkdir -c 2 s", "stripe already set"),
+        ("ls none", "No such file"),
+    ] {
+        let refused = system.shell(&format!("cd $B && {line}")).output();
+        assert!(refused.status != 0 && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    a("rm s/g*");
+    assert_eq!(b(all), "4\n6\n6\n0\n");
+    assert!(system.shell("rmdir $A/s").output().stderr.contains("not empty"));
+    b("rmdir s/d? && rmdir s && ! test -e s");
+    assert_eq!(a("ls; mkdir s && lfs getdirstripe -c s"), "listed\nplain\ntwo\n0\n");
+    a(
+        "touch two/x && mkdir two/y && mkdir -p listed/deep/er && rm -r two listed/deep && mv -T plain listed && rmdir listed s",
+    );
+    assert_eq!(b("ls -A | wc -l; stat -c %h ."), "0\n2\n");
+    system.finish();
+}
+
+/// Owner, permissions, access lists and times are those of one directory, for root and for users.
+#[test]
+fn attributes_of_a_striped_directory_hold_for_all_its_names() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    let user = |id: u32, line: &str| {
+        let line = format!("cd $B && setpriv --reuid={id} --regid={id} --clear-groups bash -c '{line}'");
+        system.shell(&line).output()
+    };
+    a("lfs mkdir -c 4 s && touch s/{a..p} && chmod 755 . s");
+    assert_eq!(b("stat -c %a s; ls s | wc -l"), "755\n16\n");
+    for (change, line, said) in [
+        ("true", "touch s/new", "Permission denied"),
+        ("true", "for i in {a..p}; do ! rm -f s/$i || echo removed >&2; done", "Permission denied"),
+        ("chmod 700 s", "ls s", "Permission denied"),
+        ("true", "cat s/a", "Permission denied"),
+        ("chmod 1777 s", "rm s/{a..p}", "Operation not permitted"),
+        ("true", "lfs mkdir -c 2 s/new", "Operation not permitted"),
+    ] {
+        a(change);
+        let refused = user(5001, line);
+        assert!(refused.stderr.contains(said) && !refused.stderr.contains("removed"), "{change}; {line}: {refused:?}");
+    }
+    assert_eq!(user(5001, "mkdir s/{1..8} && touch s/own{1..8} && mv s/own1 s/moved && ls s | wc -l").stdout, "32\n");
+    assert!(user(5002, "rm s/own{2..8}").stderr.contains("not permitted"), "they are another user's, and s is sticky");
+    assert_eq!(a("stat -c %U:%h s; stat -c %u s/moved s/1"), "root:10\n5001\n5001\n");
+    a("chown 5002:5003 s && chmod 2770 s");
+    assert_eq!(b("stat -c %u:%g:%a s"), "5002:5003:2770\n");
+    assert!(user(5001, "ls s").stderr.contains("Permission denied"));
+    assert_eq!(
+        user(5002, "mkdir s/{q..z} && stat -c %g:%a s/{q..z} | sort -u && rmdir s/{q..z}").stdout,
+        "5003:2755\n"
+    );
+    // Access lists, and those that names inherit.
+    a("setfacl -m u:5001:rwx s && setfacl -d -m u:5001:rw s");
+    assert_eq!(user(5001, "touch s/by{1..8} && stat -c %G s/by1 > /dev/null && ls s | wc -l").stdout, "40\n");
+    assert_eq!(b("getfacl -cp s/by? | grep -c user:5001:rw"), "8\n");
+    a("setfacl -b s && rm -r s/own? s/by? s/moved s/?");
+    assert!(user(5001, "ls s").stderr.contains("Permission denied"));
+    // Times: those of the last change, wherever it was; or those that were set.
+    a("touch -d @1000000000 s");
+    assert_eq!(b("stat -c %Y:%X s"), "1000000000:1000000000\n");
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        a(&format!("touch -d @1000000000 s && touch s/{name}"));
+        assert_eq!(b("test $(stat -c %Y s) -gt 1700000000 && stat -c %X s"), "1000000000\n", "{name}");
+    }
+    // Extended attributes and flags of the directory itself.
+    a("setfattr -n user.x -v y s && lfs setstripe -c 2 s && touch s/{A..H}");
+    assert_eq!(b("getfattr --only-values -n user.x s; lfs getstripe -c s/{A..H} | sort -u"), "y2\n");
+    a("chattr +i s");
+    for line in ["touch s/new", "rm -f s/A", "mv s/A s/B", "ln s/A s/new"] {
+        let refused = system.shell(&format!("cd $B && {line}")).output();
+        assert!(refused.status != 0 && refused.stderr.contains("not permitted"), "{line}: {refused:?}");
+    }
+    a("chattr -i s && rm -r s");
+    system.finish();
+}
+
+/// What a listing shows while names come and go: each name that stays, once.
+#[test]
+fn listings_show_names_that_stay_once() {
+    const STAY: usize = 700;
+    const COME: usize = 60;
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    system.shell("cd $A && lfs mkdir -c -1 s").succeed();
+    let [ours, theirs] = [0, 1].map(|mount| system.path(mount).join("s"));
+    let expected: BTreeSet<String> = (0..STAY).map(|number| format!("stays{number}")).collect();
+    for name in &expected {
+        fs::write(ours.join(name), b"").expect("write");
+    }
+    let is_over = AtomicBool::new(false);
+    let come_and_go = |directory: &Path, prefix: &str| {
+        while !is_over.load(Ordering::Relaxed) {
+            for number in 0..COME {
+                fs::write(directory.join(format!("{prefix}{number}")), b"").expect("write");
+            }
+            for number in 0..COME {
+                let from = directory.join(format!("{prefix}{number}"));
+                let to = directory.join(format!("{prefix}moved{number}"));
+                fs::rename(from, &to).expect("rename");
+                fs::remove_file(to).expect("remove");
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for (directory, prefix) in [(&ours, "a"), (&theirs, "b")] {
+            scope.spawn(move || come_and_go(directory, prefix));
+        }
+        let looked = std::panic::catch_unwind(|| {
+            for round in 0..20 {
+                for directory in [&ours, &theirs] {
+                    let found = names(directory);
+                    let staying: Vec<&String> = found.iter().filter(|name| name.starts_with("stays")).collect();
+                    let distinct: BTreeSet<String> = staying.iter().map(|name| (*name).clone()).collect();
+                    assert_eq!(staying.len(), distinct.len(), "round {round}: a name twice");
+                    assert!(distinct == expected, "round {round}: {} of {STAY} names", distinct.len());
+                }
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = looked {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert_eq!(names(&ours).len(), STAY);
+    // And what removes as it lists comes to an end.
+    system.shell("rm -r $B/s && ! test -e $A/s").succeed();
+    system.finish();
+}
+
+/// Trees are copied, packed, compared and searched as any other.
+#[test]
+fn programs_copy_and_search_striped_directories() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("lfs mkdir -c 4 s && lfs mkdir -c 3 -i 1 s/inner && lfs mkdir -i 2 s/far && mkdir s/near");
+    a(
+        "for d in s s/inner s/far s/near; do for i in $(seq 40); do echo $d $i > $d/file.$i; done; ln -s file.1 $d/link; done",
+    );
+    a("ln s/file.1 s/inner/hard; chown 5001:5002 s/file.2 s/inner; chmod 750 s/inner; touch -d @1000000000 s/inner s");
+    let inodes = a("lfs df -i | grep filesystem_summary");
+    let used = inodes.split_whitespace().nth(2).expect("a column");
+    assert_eq!(used, "176", "the root, 4 directories with 7 shards, 160 files and 4 links: {inodes}");
+    b("cp -a s copy && diff -r s copy && stat -c %Y:%a:%u copy copy/inner");
+    assert_eq!(b("stat -c %Y:%a:%u copy/inner; stat -c %h copy/file.1"), "1000000000:750:5001\n2\n");
+    b("tar cf s.tar s && mkdir unpacked && tar xf s.tar -C unpacked && diff -r s unpacked/s");
+    a("rsync -a --delete s/ copy/ && lfs mkdir -c -1 synced && rsync -aH s/ synced/ && diff -r s synced");
+    assert_eq!(
+        b(
+            "find s -type f | wc -l; find s -type d | wc -l; lfs find s -type f | wc -l; lfs find s -name 'file.1*' | wc -l"
+        ),
+        "161\n4\n161\n44\n"
+    );
+    assert_eq!(b("du -a s | wc -l; ls -lR s | grep -c ^-; ls -l s | grep -c ^d"), "168\n161\n3\n");
+    assert_eq!(
+        b("realpath s/inner/file.3 | sed 's,.*/s/,,'; lfs fid2path . $(lfs path2fid s/inner/file.3) | sed 's,.*/s/,,'"),
+        "inner/file.3\ninner/file.3\n"
+    );
+    assert_eq!(b("cd s/inner && /bin/pwd | sed 's,.*/s,s,'; cd .. && /bin/pwd | sed 's,.*/,,'"), "s/inner\ns\n");
+    a("git init -q synced/git && cd synced/git && git config user.email x@y && git config user.name z && \
+       seq 1000 > numbers && git add . && git commit -q -m first && git repack -q -a -d && git gc -q");
+    a("lfs mkdir -c -1 clones && git clone -q synced/git clones/clone");
+    assert_eq!(
+        b("cd clones/clone && git fsck --no-progress && git log --format=%s && tail -1 numbers"),
+        "first\n1000\n"
+    );
+    system.check();
+    b("rm -rf s copy unpacked s.tar synced clones");
+    assert_eq!(a("ls -A | wc -l; stat -c %h ."), "0\n2\n");
+    system.finish();
+}
+
+/// Two processes with MDTs. Names of the MDT that is there are used; the rest waits.
+#[test]
+fn a_striped_directory_outlives_its_servers() {
+    const MDS: usize = 0;
+    const OTHER: usize = 1;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 2, 2);
+    system.shell("cd $A && lfs mkdir -c 2 s && touch s/{a..p} && ls -l $B/s").succeed();
+    let of = |mdt: &str| {
+        let line = format!("cd $A/s && for f in {{a..p}}; do test $(lfs getstripe -m $f) != {mdt} || echo $f; done");
+        let found = system.shell(&line).succeed();
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (near, far) = (of("0"), of("1"));
+    assert!(!near.is_empty() && !far.is_empty() && near.len() + far.len() == 16, "{near:?} {far:?}");
+    system.kill_server(OTHER);
+    system.shell(&format!("cd $A/s && mv {0} {0} 2> /dev/null; stat -c %h . && cat {0} && rm {0}", near[0])).succeed();
+    let begin = |line: &str| {
+        let program = system.shell(line);
+        std::thread::spawn(move || program.succeed())
+    };
+    let waits = [
+        begin(&format!("cat $A/s/{} && echo read", far[0])),
+        begin("ls $B/s | wc -l"),
+        begin("chmod 711 $B/s && stat -c %a $A/s"),
+        begin("lfs mkdir -c 2 $A/second && lfs getdirstripe -c $A/second"),
+        begin("mkdir $A/empty && rmdir $A/s 2>&1 | grep -o 'not empty' || true"),
+    ];
+    assert!(!waits[0].is_finished() && !waits[1].is_finished() && !waits[2].is_finished(), "they wait");
+    system.start_server(OTHER);
+    let answers = waits.map(|wait| wait.join().expect("no panic"));
+    assert_eq!(answers, ["read\n", "15\n", "711\n", "2\n", "not empty\n"]);
+    for servers in [&[MDS][..], &[OTHER], &[MDS, OTHER]] {
+        servers.iter().for_each(|server| system.kill_server(*server));
+        servers.iter().for_each(|server| system.start_server(*server));
+        let line = "cd $B && mv s/{a..p} second/ 2> /dev/null; ls second | wc -l; mv second/* s/; stat -c %a:%h s; \
+                    rmdir second && lfs mkdir -c -1 -i 1 second && ls -A s second | wc -l";
+        assert_eq!(system.shell(line).succeed(), "15\n711:2\n18\n");
+    }
+    system.shell("rm -r $A/s $A/second $A/empty && ls -A $B").succeed();
+    system.finish();
+}
