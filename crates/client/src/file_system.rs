@@ -339,6 +339,15 @@ impl FileSystem {
         target.cache().look(&target.import(), &*self.seams.clock, look)
     }
 
+    /// Gives all of them back (`lru_size=clear`).
+    pub fn clear_cached_locks(&self, mdt: MdtIndex) -> FsResult<()> {
+        let target = self.targets.mdt(mdt)?;
+        let locks_max = target.cache().locks_max();
+        target.set_locks_max(&self.seams, 0);
+        target.set_locks_max(&self.seams, locks_max);
+        Ok(())
+    }
+
     /// Changes how many are kept at most (`lru_size`); 0: nothing is cached.
     pub fn set_cached_locks_max(&self, mdt: MdtIndex, locks_max: usize) -> FsResult<()> {
         let target = self.targets.mdt(mdt)?;

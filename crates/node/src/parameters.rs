@@ -188,11 +188,14 @@ fn register_locks(
     tree.register(&format!("{prefix}.resource_count"), Parameter::read_only(doc, get))?;
     let get = move || shown.cached_locks(mdt).map(|(_, most)| most.to_string()).unwrap_or_default();
     let set = move |text: &str| {
-        let value = parse_number(text, &LOCKS_CACHED)? as usize;
-        changed.set_cached_locks_max(mdt, value).map_err(|error| error.to_string())
+        let outcome = match text.trim() {
+            "clear" => changed.clear_cached_locks(mdt),
+            text => changed.set_cached_locks_max(mdt, parse_number(text, &LOCKS_CACHED)? as usize),
+        };
+        outcome.map_err(|error| error.to_string())
     };
     let doc = "largest number of locks, missing names, and further names of inodes with several links cached for this \
-               target; 0: nothing is cached";
+               target; 0: nothing is cached; clear: gives all locks back, and leaves the number as it is";
     tree.register(&format!("{prefix}.lru_size"), Parameter::writable(doc, get, set).within(LOCKS_CACHED))?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
     let get = move || shown.lock_age_max(mdt).map(|age| age.as_millis().to_string()).unwrap_or_default();

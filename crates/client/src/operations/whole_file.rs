@@ -23,7 +23,7 @@ use types::{
 };
 
 use crate::{
-    FileSystem, NewFile, OpenFile, ReadData, WriteOptions,
+    FileSystem, NewFile, OpenFile, ReadData,
     operations::compound::{ATTEMPTS, CompoundOutcome},
     statistics::Operation,
     targets::connection::unexpected,
@@ -162,7 +162,7 @@ impl FileSystem {
     async fn write_all(self: &Arc<Self>, file: &Arc<OpenFile>, mut data: Bytes) -> FsResult<()> {
         let mut offset = 0;
         while !data.is_empty() {
-            let written = self.write(file, offset, data.clone(), WriteOptions::default()).await?;
+            let written = self.write_new(file, offset, data.clone()).await?;
             let _ = data.split_to(written);
             offset += written as u64;
         }

@@ -58,6 +58,21 @@ impl FileSystem {
             return Ok(0);
         }
         self.clear_privileges(&file.open, options.keep_set_id).await?;
+        self.write_checked(file, offset, data, options).await
+    }
+
+    /// Writes to a file that the same operation has just made: nobody has set anything on it before.
+    pub(crate) async fn write_new(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, data: Bytes) -> FsResult<usize> {
+        self.write_checked(file, offset, data, WriteOptions::default()).await
+    }
+
+    async fn write_checked(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+        options: WriteOptions,
+    ) -> FsResult<usize> {
         let written = if options.append {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |abandoned| async move {

@@ -8,7 +8,10 @@
 
 use std::{
     io,
+    panic::resume_unwind,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -17,6 +20,9 @@ use super::{
     protocol::{CtlReply, CtlRequest, DaemonInfo},
     socket,
 };
+
+/// How long a daemon may take to say what it is, which it knows: long enough for a busy host.
+const DESCRIPTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A daemon that answers.
 #[derive(Clone, Debug)]
@@ -83,8 +89,17 @@ impl Daemons {
         let sockets =
             socket::daemons(run_dir).with_context(|| format!("cannot look for daemons in {}", run_dir.display()))?;
         let (mut daemons, mut silent) = (Vec::new(), Vec::new());
-        for (pid, path) in sockets {
-            match described(pid, path) {
+        // At once: one that is stopped keeps nobody waiting for longer than its own answer would take.
+        let described = thread::scope(|scope| {
+            let asked: Vec<_> =
+                sockets.into_iter().map(|(pid, path)| (pid, scope.spawn(move || described(pid, path)))).collect();
+            let answer = |(pid, asked): (u32, thread::ScopedJoinHandle<'_, Described>)| {
+                (pid, asked.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            };
+            asked.into_iter().map(answer).collect::<Vec<_>>()
+        });
+        for (pid, described) in described {
+            match described {
                 Described::As(daemon) => daemons.push(daemon),
                 Described::Silent => silent.push(pid),
                 Described::Gone => {}
@@ -181,7 +196,7 @@ enum Described {
 /// version, which does not understand the question, is of a file system of its own without a name.
 fn described(pid: u32, path: PathBuf) -> Described {
     let daemon = Daemon { pid, path, info: DaemonInfo::default() };
-    match socket::ask(&daemon.path, &CtlRequest::Describe) {
+    match socket::ask_for(&daemon.path, &CtlRequest::Describe, DESCRIPTION_TIMEOUT) {
         Ok(CtlReply::Daemon(info)) => Described::As(Daemon { info, ..daemon }),
         Ok(_) => {
             let (source, role) = ("unknown".to_owned(), "stria of another version".to_owned());

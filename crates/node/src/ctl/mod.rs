@@ -49,7 +49,7 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
             if delete {
                 return assignments.iter().try_for_each(|name| parameters::remove_permanent(&meant, name));
             }
-            assignments.iter().try_for_each(|assignment| parameters::set(&meant, assignment, permanent, style))
+            each(&assignments, |assignment| parameters::set(&meant, assignment, permanent, style))
         }
         CtlCommand::Dl => list_targets(&daemons.all(), style),
         CtlCommand::PoolNew { pool } => {
@@ -108,8 +108,21 @@ struct Change<F> {
     done: &'static str,
 }
 
-/// Changes a pool OST by OST, as lctl does, so that each is answered for; what is refused of one is
-/// no reason to leave out the others. The last refusal is the outcome.
+/// Does something with each, as lctl does: what is refused of one is no reason to leave out the
+/// others. The last refusal is the outcome; those before it are printed.
+fn each<T>(all: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut refused: Option<anyhow::Error> = None;
+    for one in all {
+        if let Err(error) = act(one)
+            && let Some(earlier) = refused.replace(error)
+        {
+            eprintln!("stria: {earlier:#}");
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// Changes a pool OST by OST, so that each is answered for.
 fn change_members(
     daemons: &Daemons,
     name: &str,
@@ -122,18 +135,11 @@ fn change_members(
     for text in osts {
         indices.extend(pool::parse_osts(fsname, text).map_err(anyhow::Error::msg)?);
     }
-    let mut refused: Option<anyhow::Error> = None;
-    for ost in indices {
-        match change_pool(daemons, change.command, name, (change.change)(vec![ost.0])) {
-            Ok(()) => style.tell(format_args!("OST {fsname}-{ost}_UUID {} pool {name}", change.done)),
-            Err(error) => {
-                if let Some(earlier) = refused.replace(error) {
-                    eprintln!("stria: {earlier:#}");
-                }
-            }
-        }
-    }
-    refused.map_or(Ok(()), Err)
+    each(indices, |ost| {
+        change_pool(daemons, change.command, name, (change.change)(vec![ost.0]))?;
+        style.tell(format_args!("OST {fsname}-{ost}_UUID {} pool {name}", change.done));
+        Ok(())
+    })
 }
 
 /// Pools of a file system, or the OSTs of one, in lctl's words. All daemons of a file system know
