@@ -55,6 +55,9 @@ impl Against {
     }
 }
 
+/// The runs of each object of a walk.
+type Placed = Vec<Box<[Run]>>;
+
 /// What was measured after so much use.
 #[derive(Clone, Debug)]
 pub struct Point {
@@ -183,7 +186,7 @@ impl Cell {
     }
 
     /// A fresh copy of these objects, written one after the other.
-    fn copy(&self, walk: &Walk<'_>) -> Result<(Target, Vec<Box<[Run]>>), String> {
+    fn copy(&self, walk: &Walk<'_>) -> Result<(Target, Placed), String> {
         let mut target = self.target()?;
         let mut copied = Vec::new();
         for (time, runs) in (0..).zip(walk) {
