@@ -86,6 +86,24 @@ async fn creating_writing_and_closing_costs_two_requests() {
     assert_eq!(count(&other, "ost_glimpse"), 0, "the MDT knows the sizes");
 }
 
+/// What programs do to change a file: its data are made durable, and then it has the name.
+#[tokio::test]
+async fn replacing_a_file_costs_one_request_and_the_commit_of_the_data() {
+    let cluster = RealCluster::new(65536, 1).await;
+    let fs = mount(&cluster).await;
+    make(&fs, "file").await;
+    for _ in 0..2 {
+        make(&fs, "new").await;
+        let before = requests(&fs);
+        fs.rename(&root(), (ROOT, b"new"), (ROOT, b"file"), RenameMode::Replace).await.unwrap();
+        let mut after = requests(&fs);
+        after.iter_mut().for_each(|(name, calls)| *calls -= before.get(name).copied().unwrap_or(0));
+        after.retain(|_, calls| *calls > 0);
+        assert_eq!(total(&after), 2, "{after:?}");
+        assert_eq!(after.get("mdt_rename"), Some(&1), "{after:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_close_that_nothing_takes_along_is_sent_by_itself() {
     let cluster = RealCluster::new(65536, 1).await;

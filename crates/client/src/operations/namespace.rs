@@ -1,6 +1,9 @@
 //! Operations on names and attributes: one request to the MDT that holds the directory or inode.
 //! Sizes of files that may be open for writing are completed from their objects.
 
+use std::sync::Arc;
+
+use layout::Layout;
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
@@ -227,6 +230,13 @@ impl FileSystem {
             true => [from].into_iter().chain(exchanged).map(|(parent, name)| self.target_of(parent, name)).collect(),
             false => Vec::new(),
         };
+        if mode == RenameMode::Replace
+            && let Some((inode, layout)) = self.replacing(from, to)
+        {
+            // The MDT would ask for that.
+            self.sync_objects(inode, verified(&layout)?, era).await?;
+            rename.source_data = SourceData::Synced(inode);
+        }
         for _ in 0..ATTEMPTS {
             // The MDT that has the new name decides.
             let request = || MdtRequest::Rename(credentials.clone(), rename.clone());
@@ -254,6 +264,16 @@ impl FileSystem {
             }
         }
         Err(FsError::Busy)
+    }
+
+    /// The file that a rename puts in the place of another one, and its layout, if all of that is
+    /// cached.
+    fn replacing(&self, from: (InodeNumber, &[u8]), to: (InodeNumber, &[u8])) -> Option<(InodeNumber, Arc<Layout>)> {
+        let (inode, replaced) = (self.target_of(from.0, from.1)?, self.target_of(to.0, to.1)?);
+        if inode == replaced {
+            return None;
+        }
+        Some((inode, self.look(inode, |cache| cache.layout(inode))?))
     }
 
     /// The inode to which a name leads, if that is cached.
