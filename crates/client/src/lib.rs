@@ -57,6 +57,7 @@ mod statistics;
 mod targets;
 mod upper_cache;
 
+pub use cache::cached_inode::CAPABILITIES_NAME;
 pub use cache::served::{Served, ServedLock};
 pub use cancellation::interruption::Interruption;
 pub use entry_attributes::EntryAttributes;
@@ -64,7 +65,7 @@ pub use file_system::FileSystem;
 pub use job_ids::{JobIds, JobSource};
 pub use locks::lock_request::LockRequest;
 pub use open_state::open_file::OpenFile;
-pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
+pub use operations::whole_file::WHOLE_FILE_BYTES_MAX;
 pub use options::{MountOptions, Resolver};
 pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,

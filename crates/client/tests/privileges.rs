@@ -64,6 +64,24 @@ async fn set_id_bits_are_cleared(locks_max: Option<usize>, writes_too: bool) {
         write(&writer, &file, BY_USER).await;
         assert!(locks_max.is_some() || requests(&writer) == before, "it has the lock again");
     }
+    // A look gives the lock back to the writer, and tells nothing of the open file.
+    for look in 0..3 {
+        set_mode(&other, inode, 0o6777).await;
+        match look {
+            0 => drop(writer.get_attributes(inode, None).await.unwrap()),
+            1 => drop(writer.lookup(&root(), ROOT, b"file").await.unwrap()),
+            _ => assert_eq!(writer.get_xattr(&root(), inode, CAPABILITIES).await, Err(FsError::NoData)),
+        }
+        write(&writer, &file, BY_USER).await;
+        assert_eq!(mode(&other, inode).await, 0o777);
+    }
+    // Such a bit stays until the group may execute the file.
+    set_mode(&other, inode, 0o2666).await;
+    write(&writer, &file, BY_USER).await;
+    assert_eq!(mode(&other, inode).await, 0o2666);
+    set_mode(&other, inode, 0o2676).await;
+    write(&writer, &file, BY_USER).await;
+    assert_eq!(mode(&other, inode).await, 0o676);
     set_mode(&other, inode, 0o6777).await;
     write(&writer, &file, WriteOptions { keep_set_id: true, ..BY_USER }).await;
     assert_eq!(mode(&other, inode).await, 0o6777, "its user may keep them");
@@ -91,6 +109,26 @@ async fn also_if_several_clients_write() {
 async fn also_without_caches() {
     set_id_bits_are_cleared(Some(0), false).await;
     set_id_bits_are_cleared(Some(0), true).await;
+}
+
+/// One that loses a name may have others; one without any is asked for once.
+#[tokio::test]
+async fn a_file_that_loses_a_name_is_asked_for() {
+    let cluster = RealCluster::new(65536, 1).await;
+    let (writer, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&writer).await;
+    let inode = file.inode();
+    writer.link(&root(), inode, ROOT, b"second").await.unwrap();
+    writer.unlink(&root(), ROOT, b"file").await.unwrap();
+    set_mode(&other, inode, 0o4755).await;
+    write(&writer, &file, BY_USER).await;
+    assert_eq!(mode(&other, inode).await, 0o755);
+    writer.unlink(&root(), ROOT, b"second").await.unwrap();
+    write(&writer, &file, BY_USER).await;
+    let before = requests(&writer);
+    write(&writer, &file, BY_USER).await;
+    assert_eq!(requests(&writer), before);
+    writer.close(file, None).await.unwrap();
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use lock::{InodeBits, inode_bit};
 use types::{
     Attributes, FsResult, InodeNumber, Timestamp,
     access_list::{ACCESS_NAME, DEFAULT_NAME},
-    mode,
+    permission::without_set_id,
 };
 
 use crate::tables::{
@@ -199,8 +199,10 @@ fn difference(before: &Inode, after: &Inode) -> InodeBits {
     )
 }
 
+/// Whether the mode gets a bit that a write clears.
 fn gets_set_id(before: &Inode, after: &Inode) -> bool {
-    after.attributes.mode & !before.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0
+    let (before, after) = (before.attributes.mode, after.attributes.mode);
+    before != after && without_set_id(after) != after
 }
 
 #[cfg(test)]
@@ -240,8 +242,17 @@ mod tests {
         assert_eq!(bits(&change(&|inode| inode.attributes.links += 1)), inode_bit::ATTRIBUTES);
         assert_eq!(bits(&change(&|inode| inode.epoch += 1)), inode_bit::ATTRIBUTES);
         assert_eq!(bits(&change(&|inode| inode.xattrs = !inode.xattrs)), inode_bit::XATTRS);
-        let set_id = change(&|inode| inode.attributes.mode |= mode::S_ISGID);
-        assert_eq!(bits(&set_id), inode_bit::ATTRIBUTES | inode_bit::XATTRS);
+        let chmod = |before: u32, after: u32| {
+            let (mut former, mut inode) = (sample(FileKind::Regular), sample(FileKind::Regular));
+            (former.attributes.mode, inode.attributes.mode) = (before, after);
+            bits(&changed(Some(former.encode().into()), put(&inode)))
+        };
+        let both = inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+        assert_eq!((chmod(0o100755, 0o104755), chmod(0o102666, 0o102676)), (both, both));
+        assert_eq!(
+            (chmod(0o104755, 0o100755), chmod(0o100666, 0o102666)),
+            (inode_bit::ATTRIBUTES, inode_bit::ATTRIBUTES)
+        );
         let read = change(&|inode| inode.attributes.atime.seconds += 1);
         assert_eq!((bits(&read), read.accessed()), (0, vec![(before.number(), ATTRIBUTES)]));
         let both = change(&|inode| {

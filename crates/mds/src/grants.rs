@@ -213,7 +213,8 @@ fn about(
         (R::ReadDirectory(read), MdtReply::Directory(..)) => unseen(read.inode, DIRECTORY | XATTRS),
         (R::ReadLink(inode), MdtReply::Target(_)) => unseen(*inode, ATTRIBUTES | XATTRS),
         (R::GetXattr(_, inode, _), MdtReply::Value(_) | MdtReply::Absent)
-        | (R::ListXattr(_, inode), MdtReply::Names(_)) => unseen(*inode, XATTRS),
+        | (R::ListXattr(_, inode), MdtReply::Names(_))
+        | (R::ClearPrivileges(inode), MdtReply::Done) => unseen(*inode, XATTRS),
         _ => None,
     }
 }

@@ -42,6 +42,18 @@ pub(crate) struct CachedAttributes {
     exact: Option<Epoch>,
 }
 
+/// The attribute in which Linux keeps a file's capabilities.
+pub const CAPABILITIES_NAME: &[u8] = b"security.capability";
+
+/// What gives those rights who execute a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Privileges {
+    /// It may have set-id bits.
+    pub set_id: bool,
+    /// It may have capabilities.
+    pub capabilities: bool,
+}
+
 /// How often this client changed attributes of inodes that it could not name.
 pub(crate) type Epoch = u64;
 
@@ -96,6 +108,8 @@ pub(crate) struct CachedInode {
     no_public_xattrs: bool,
     /// Names of all extended attributes, as users other than root and as root sees them.
     xattr_names: [Option<Box<[Vec<u8>]>>; 2],
+    /// What a write to the file has to clear: of a file that was opened for writing.
+    pub privileges: Option<Privileges>,
     /// When it was used last: see [`super::recency`].
     pub used: u64,
 }
@@ -223,6 +237,7 @@ impl CachedInode {
         self.xattrs.clear();
         self.no_public_xattrs = false;
         self.xattr_names = [None, None];
+        self.privileges = None;
     }
 
     /// It has no extended attribute that every user may read.

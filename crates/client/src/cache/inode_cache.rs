@@ -27,7 +27,7 @@ use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
 use self::claims::Claims;
 use super::{
     accesses::Accesses,
-    cached_inode::{CachedInode, Epoch, LISTING_BITS},
+    cached_inode::{CachedInode, Epoch, LISTING_BITS, Privileges},
     cancels::Released,
     early_cancels::EarlyCancels,
     keeper::Keeper,
@@ -150,11 +150,17 @@ impl InodeCache {
         self.session.is_some_and(|present| present != client)
     }
 
-    /// Whether others may have given an inode set-id bits or capabilities without this client being
-    /// told: both is told to those that have the lock on extended attributes.
-    pub fn may_have_privileges(&self, inode: InodeNumber) -> bool {
-        let is_told = || self.inodes.get(&inode).is_some_and(|inode| inode.bits().0 & inode_bit::XATTRS != 0);
-        (self.grants || self.locks_max == 0) && !is_told()
+    /// What a write to a file has to clear, if that is known: who changes it needs this client's
+    /// lock on extended attributes.
+    pub fn privileges(&mut self, number: InodeNumber) -> Option<Privileges> {
+        let known = self.inodes.get(&number)?.privileges?;
+        self.used(number);
+        Some(known)
+    }
+
+    /// Whether the MDT grants locks, as far as is known.
+    pub fn grants(&self) -> bool {
+        self.grants || self.locks_max == 0
     }
 
     /// How many locks, missing names, and further names of inodes are kept at most.

@@ -10,10 +10,10 @@ use rpc::message::{
     lock::inode_bit,
     mdt::{DirectoryEntry, Entry, ExclusiveGranted, LayoutInfo},
 };
-use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId};
+use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId, mode};
 
 use super::{
-    cached_inode::LISTING_BITS,
+    cached_inode::{LISTING_BITS, Privileges},
     inode_cache::InodeCache,
     own_changes::Moment,
     question::{Asked, Question, Renamed, changes_data},
@@ -59,6 +59,9 @@ impl Keeper<'_> {
                 self.keep_entry(&created.entry, !changes_data(*flags));
                 let opened = created.opened.as_ref().filter(|_| created.created && changes_data(*flags));
                 self.keep_base(&created.entry, opened.map(|opened| opened.epoch));
+                if let Some(opened) = created.opened.as_ref().filter(|_| changes_data(*flags)) {
+                    self.keep_privileges(&created.entry, opened.capabilities);
+                }
                 if let Some(layout) = created.opened.as_ref().and_then(|opened| opened.layout.as_ref()) {
                     self.keep_layout(created.entry.attributes.inode, layout);
                 }
@@ -70,6 +73,9 @@ impl Keeper<'_> {
             }
             (Asked::Opened(flags), MdtReply::Opened(opened)) => {
                 self.keep_entry(&opened.entry, !changes_data(*flags));
+                if changes_data(*flags) {
+                    self.keep_privileges(&opened.entry, opened.capabilities);
+                }
                 if let Some(layout) = &opened.layout {
                     let inode = opened.entry.attributes.inode;
                     self.keep_layout(inode, layout);
@@ -89,6 +95,8 @@ impl Keeper<'_> {
             (Asked::XattrNames(inode, is_root), MdtReply::Names(names)) => {
                 self.keep_xattr_names(*inode, *is_root, names);
             }
+            (Asked::Cleared(inode), MdtReply::Done) => self.keep_cleared(*inode, true),
+            (Asked::WithoutCapabilities(inode), MdtReply::Done) => self.keep_cleared(*inode, false),
             (Asked::Unlinked((parent, name), _), MdtReply::Done) => self.keep_missing(*parent, name),
             (Asked::Renamed(Renamed { moved: Some(moved), to, .. }), MdtReply::Done) if self.is_certain => {
                 self.keep_name(to.0, &to.1, *moved);
@@ -104,6 +112,7 @@ impl Keeper<'_> {
         match (&self.question.asked, error) {
             (Asked::Name(parent, name), FsError::NotFound) => self.keep_missing(*parent, name),
             (Asked::Xattr(inode, name), FsError::NoData) => self.keep_xattr(*inode, name, None),
+            (Asked::WithoutCapabilities(inode), FsError::NoData) => self.keep_cleared(*inode, false),
             _ => {}
         }
     }
@@ -157,6 +166,24 @@ impl Keeper<'_> {
         }
         if entry.no_public_xattrs && self.covers(inode, inode_bit::XATTRS) {
             self.cache.inode(inode).keep_no_public_xattrs();
+        }
+    }
+
+    /// A file was opened for writing.
+    fn keep_privileges(&mut self, entry: &Entry, capabilities: bool) {
+        let inode = entry.attributes.inode;
+        if self.covers(inode, inode_bit::XATTRS) {
+            let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
+            self.cache.inode(inode).privileges = Some(Privileges { set_id, capabilities });
+        }
+    }
+
+    /// Capabilities, and perhaps set-id bits, were cleared.
+    fn keep_cleared(&mut self, inode: InodeNumber, set_id: bool) {
+        if self.covers(inode, inode_bit::XATTRS) {
+            let known = &mut self.cache.inode(inode).privileges;
+            let had_set_id = known.is_none_or(|known| known.set_id);
+            *known = Some(Privileges { set_id: had_set_id && !set_id, capabilities: false });
         }
     }
 

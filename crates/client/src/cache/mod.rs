@@ -8,7 +8,7 @@
 //! and changes, and which locks it wants.
 
 pub(crate) mod accesses;
-mod cached_inode;
+pub(crate) mod cached_inode;
 pub(crate) mod cancels;
 mod compound_changes;
 mod early_cancels;

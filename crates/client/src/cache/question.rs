@@ -12,6 +12,7 @@ use types::{
 };
 
 use super::{
+    cached_inode::CAPABILITIES_NAME,
     compound_changes,
     name_table::{Name, NameTable},
     subject::Subject,
@@ -49,6 +50,10 @@ pub(crate) enum Asked {
     Page(InodeNumber, u64),
     /// Names of all extended attributes, as root or another user sees them.
     XattrNames(InodeNumber, bool),
+    /// Nothing, but the file has no set-id bits that count, and no capabilities.
+    Cleared(InodeNumber),
+    /// Nothing, but the file has no capabilities.
+    WithoutCapabilities(InodeNumber),
 }
 
 /// What a renaming does, as far as this client knows the names.
@@ -141,6 +146,8 @@ impl Question {
             | Asked::Linked(..)
             | Asked::Unlinked(..)
             | Asked::XattrNames(..)
+            | Asked::Cleared(_)
+            | Asked::WithoutCapabilities(_)
             | Asked::Renamed(_) => wanted & !held.0,
         };
         let resource = Resource::Inode(inode, InodeBits(missing));
@@ -188,6 +195,8 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::ExclusiveBegin(_, ExclusiveBegin { inode, .. }) => {
             (Asked::Layout(*inode), Some((*inode, inode_bit::LAYOUT)))
         }
+        R::ClearPrivileges(inode) => (Asked::Cleared(*inode), Some((*inode, inode_bit::XATTRS))),
+        R::RemoveXattr(_, inode, name) if name == CAPABILITIES_NAME => (Asked::WithoutCapabilities(*inode), None),
         R::Link(_, link) => (Asked::Linked(link.parent, link.name.clone()), None),
         R::Unlink(_, unlink) => {
             let victim = inode_of(unlink.parent, &unlink.name);
@@ -209,7 +218,6 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::Close(_)
         | R::ReportSize(_)
         | R::ExclusiveEnd(_)
-        | R::ClearPrivileges(_)
         | R::GetXattr(..)
         | R::SetXattr(..)
         | R::RemoveXattr(..)
@@ -339,7 +347,9 @@ fn removed(asked: &Asked) -> Vec<&(InodeNumber, Vec<u8>)> {
         | Asked::Data(_)
         | Asked::Linked(..)
         | Asked::Page(..)
-        | Asked::XattrNames(..) => Vec::new(),
+        | Asked::XattrNames(..)
+        | Asked::Cleared(_)
+        | Asked::WithoutCapabilities(_) => Vec::new(),
     }
 }
 

@@ -128,9 +128,9 @@ impl TargetCache {
         found.map(|found| (found, validity))
     }
 
-    /// See [`InodeCache::may_have_privileges`].
-    pub fn may_have_privileges(&self, inode: InodeNumber) -> bool {
-        self.cache.lock().may_have_privileges(inode)
+    /// See [`InodeCache::grants`].
+    pub fn grants(&self) -> bool {
+        self.cache.lock().grants()
     }
 
     /// What is to be done about accesses that were noted, after each use of the cache.

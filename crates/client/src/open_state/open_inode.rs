@@ -58,6 +58,8 @@ pub(crate) struct OpenState {
     pub owner: Owner,
     /// The file had no name when it was opened, or has lost one since, probably the last.
     unnamed: bool,
+    /// The MDT has said so.
+    told_unnamed: bool,
 }
 
 impl OpenState {
@@ -115,6 +117,7 @@ impl OpenInode {
             capabilities: false,
             owner: Owner::default(),
             unnamed: false,
+            told_unnamed: false,
         };
         Self {
             inode,
@@ -139,6 +142,7 @@ impl OpenInode {
         state.capabilities |= opened.capabilities;
         state.owner = attributes.owner();
         state.unnamed |= attributes.links == 0;
+        state.told_unnamed = attributes.links == 0;
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for
             // the size.
@@ -306,9 +310,24 @@ impl OpenInode {
         self.state.lock()
     }
 
-    /// Whether the file is known to have no name.
-    pub fn is_unnamed(&self) -> bool {
+    /// Whether the MDT has said that the file has no name, and this client has not given it one.
+    pub fn has_no_name(&self) -> bool {
+        self.state().told_unnamed
+    }
+
+    /// Whether it has lost a name while it was open.
+    pub fn may_have_no_name(&self) -> bool {
         self.state().unnamed
+    }
+
+    /// The MDT says that it has no name.
+    pub fn note_no_name(&self) {
+        self.state().told_unnamed = true;
+    }
+
+    /// This client gives it a name.
+    pub fn gets_name(&self) {
+        self.state().told_unnamed = false;
     }
 
     /// Whether the file may have set-id bits or capabilities.

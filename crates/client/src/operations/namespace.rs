@@ -15,8 +15,8 @@ use types::{
 
 use crate::{
     FileSystem, NewNode, OpenFile,
+    cache::cached_inode::CAPABILITIES_NAME,
     open_state::open_inode::verified,
-    operations::write::CAPABILITIES_NAME,
     statistics::Operation,
     targets::connection::{done, entry, unexpected},
 };
@@ -292,6 +292,9 @@ impl FileSystem {
     ) -> FsResult<Attributes> {
         self.count(Operation::Link);
         let link = || Link { inode, parent, name: name.to_vec() };
+        if let Some(open) = self.client_state.opens.find(inode) {
+            open.gets_name();
+        }
         let answered = self.call_for_name(parent, || MdtRequest::Link(credentials.clone(), link())).await?;
         self.names_elsewhere.changed(Some(inode), self.directory_maps.place(parent, name).mdt(), answered.era);
         match answered.reply {

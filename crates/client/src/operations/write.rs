@@ -25,6 +25,7 @@ use types::{Credentials, FsError, FsResult, limits::FILE_BYTES_MAX, mode};
 
 use crate::{
     FileSystem, Interruption, OpenFile, WriteOptions,
+    cache::cached_inode::{CAPABILITIES_NAME, Privileges},
     cancellation::finish::finish,
     join::join_all,
     locks::exclusive::Section,
@@ -35,9 +36,6 @@ use crate::{
     statistics::Operation,
     targets::connection::{done, entry},
 };
-
-/// The attribute in which Linux keeps a file's capabilities.
-pub const CAPABILITIES_NAME: &[u8] = b"security.capability";
 
 impl FileSystem {
     /// Writes; returns the number of bytes written, fewer than given only if an object failed after
@@ -91,7 +89,7 @@ impl FileSystem {
     /// before the first write of any user. The same goes for the other changes of data through an
     /// open file.
     pub(crate) async fn clear_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
-        self.learn_privileges(open).await?;
+        self.learn_privileges(open, keep_set_id).await?;
         let (set_id, capabilities) = {
             let state = open.state();
             (state.set_id && !keep_set_id, state.capabilities)
@@ -115,24 +113,38 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Another client may have set set-id bits or capabilities since the file was opened. Not while
-    /// this one has the lock that it would have to give back for that; nor while the MDT cannot be
-    /// asked: it lets nobody change them before this client has given back its locks, or is refused
-    /// by OSTs. A file without a name gets none.
-    async fn learn_privileges(&self, open: &OpenInode) -> FsResult<()> {
+    /// Another client may have set set-id bits or capabilities since the file was opened. What is
+    /// cached says what there was when the lock on extended attributes was granted, which has to be
+    /// given back for that. If nothing is cached, the file is taken to have them. Two exceptions: a
+    /// file without a name, which gets none; and writes go on while the MDT cannot be asked.
+    async fn learn_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
         let inode = open.inode();
         let target = self.targets.mdt_of(inode)?;
-        if !target.cache().may_have_privileges(inode) || open.is_unnamed() || !target.is_connected() {
+        if open.has_no_name() || !target.is_connected() || !target.cache().grants() {
             return Ok(());
         }
-        let request = MdtRequest::GetXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec());
-        let capabilities = match self.call(inode, request).await {
-            Ok(_) => true,
-            Err(FsError::NoData) => false,
-            Err(error) => return Err(error),
-        };
+        let mut known = self.look(inode, |cache| cache.privileges(inode));
+        if known.is_none() && open.may_have_no_name() {
+            let attributes = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?.attributes;
+            if attributes.links == 0 {
+                open.note_no_name();
+                return Ok(());
+            }
+        }
+        if known.is_none() && keep_set_id {
+            // With the lock.
+            let request = MdtRequest::GetXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec());
+            let capabilities = match self.call(inode, request).await {
+                Ok(_) => true,
+                Err(FsError::NoData) => false,
+                Err(error) => return Err(error),
+            };
+            known = Some(Privileges { set_id: true, capabilities });
+        }
+        let Privileges { set_id, capabilities } = known.unwrap_or(Privileges { set_id: true, capabilities: true });
         let mut state = open.state();
-        (state.set_id, state.capabilities) = (true, capabilities);
+        state.set_id |= set_id;
+        state.capabilities |= capabilities;
         Ok(())
     }
 
@@ -143,7 +155,7 @@ impl FileSystem {
         if who.is_root() {
             return self.clear_privileges(open, true).await;
         }
-        self.learn_privileges(open).await?;
+        self.learn_privileges(open, false).await?;
         if !open.has_privileges() {
             return Ok(());
         }
