@@ -141,8 +141,8 @@ impl FileSystem {
         moved.and_then(|bytes| closed.map(|()| bytes))
     }
 
-    /// A directory, or a shard of a striped one, on the MDT of a file: layouts are swapped within an
-    /// MDT. `Busy` if its names change meanwhile, or all are on other MDTs.
+    /// A directory, or a shard of a striped one, on the MDT of a file: layouts are swapped within
+    /// an MDT. `Busy` if its names change meanwhile, or all are on other MDTs.
     async fn directory_beside(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<InodeNumber> {
         if inode.mdt() == InodeNumber::ROOT.mdt() {
             return Ok(InodeNumber::ROOT);

@@ -52,8 +52,8 @@ impl FileSystem {
         }
     }
 
-    /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is that
-    /// this is striped. (With several MDTs, `call` does that.)
+    /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is
+    /// that this is striped. (With several MDTs, `call` does that.)
     pub(crate) async fn call_for_name(
         &self,
         parent: InodeNumber,

@@ -59,7 +59,8 @@ impl FileSystem {
         self.write_checked(file, offset, data, options).await
     }
 
-    /// Writes to a file that the same operation has just made: nobody has set anything on it before.
+    /// Writes to a file that the same operation has just made: nobody has set anything on it
+    /// before.
     pub(crate) async fn write_new(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, data: Bytes) -> FsResult<usize> {
         self.write_checked(file, offset, data, WriteOptions::default()).await
     }

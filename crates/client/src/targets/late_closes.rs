@@ -239,8 +239,8 @@ impl TargetConnection {
         // The MDT closed those when it evicted this client.
         ended.iter().for_each(|late| self.opens().unregister(&late.open, late.close.open));
         self.closes().end(count - live.len());
-        // Of an incarnation that has ended: the MDT would look for their opens among those of another
-        // client.
+        // Of an incarnation that has ended: the MDT would look for their opens among those of
+        // another client.
         if self.is_of_former_session(import) {
             live.into_iter().for_each(|late| self.spawn_close(seams, late));
             return None;

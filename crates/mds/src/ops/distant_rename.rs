@@ -5,9 +5,9 @@
 //!
 //! Order: the tree, if a directory gets another parent or is to be replaced; an old name at another
 //! MDT, since both names may be those of one file; the ways to the root, so that a caller gets the
-//! error that it would get from one MDT; inodes at other MDTs, as far as they are known in the order
-//! of these; a directory that is replaced. What is here is checked last, with all else prepared, and
-//! is not locked before: what has changed meanwhile is seen.
+//! error that it would get from one MDT; inodes at other MDTs, as far as they are known in the
+//! order of these; a directory that is replaced. What is here is checked last, with all else
+//! prepared, and is not locked before: what has changed meanwhile is seen.
 //!
 //! Downside: a directory that has the old name on another MDT is locked as a whole until the
 //! decision. If permissions forbid a rename that is impossible for another reason, too, the error
@@ -149,7 +149,8 @@ pub(super) fn run(
         kind: entry.target.kind,
         parent: from.attributes,
     });
-    // If the directory that has the new name is to be replaced, the way to it decides what is wrong.
+    // If the directory that has the new name is to be replaced, the way to it decides what is
+    // wrong.
     let concerns_ways = known.is_some_and(Moved::is_directory) || wish.target_is_directory();
     if wish.moves() && (concerns_ways || txn.takes_tree_first()) {
         txn.hold_tree()?;

@@ -89,7 +89,8 @@ impl Daemons {
         let sockets =
             socket::daemons(run_dir).with_context(|| format!("cannot look for daemons in {}", run_dir.display()))?;
         let (mut daemons, mut silent) = (Vec::new(), Vec::new());
-        // At once: one that is stopped keeps nobody waiting for longer than its own answer would take.
+        // At once: one that is stopped keeps nobody waiting for longer than its own answer would
+        // take.
         let described = thread::scope(|scope| {
             let asked: Vec<_> =
                 sockets.into_iter().map(|(pid, path)| (pid, scope.spawn(move || described(pid, path)))).collect();
