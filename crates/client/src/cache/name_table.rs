@@ -28,25 +28,25 @@ struct Directory {
 const UNKNOWN_MAX: usize = 1024;
 
 impl Directory {
-    /// Nothing is known of a name from now on.
-    fn forget(&mut self, name: &[u8]) {
-        if let Some(unknown) = &mut self.unknown {
-            unknown.insert(name.into());
-            if unknown.len() > UNKNOWN_MAX {
-                self.unknown = None;
-            }
+    /// Nothing is known of a name from now on. `count`: of such names in all directories.
+    fn forget(&mut self, name: &[u8], count: &mut usize) {
+        let Some(unknown) = &mut self.unknown else { return };
+        *count += usize::from(unknown.insert(name.into()));
+        if unknown.len() > UNKNOWN_MAX {
+            self.is_not_complete(count);
         }
     }
 
     /// Something is known of a name again.
-    fn learn(&mut self, name: &[u8]) {
-        if let Some(unknown) = &mut self.unknown {
-            unknown.remove(name);
+    fn learn(&mut self, name: &[u8], count: &mut usize) {
+        if self.unknown.as_mut().is_some_and(|unknown| unknown.remove(name)) {
+            *count -= 1;
         }
     }
 
-    fn unknown_count(&self) -> usize {
-        self.unknown.as_ref().map_or(0, BTreeSet::len)
+    /// There may be names that were never known.
+    fn is_not_complete(&mut self, count: &mut usize) {
+        *count -= self.unknown.take().map_or(0, |unknown| unknown.len());
     }
 
     fn lacks(&self, name: &[u8]) -> bool {
@@ -105,8 +105,8 @@ impl NameTable {
             return;
         }
         self.forget(parent, name);
-        self.learn(parent, name);
         let directory = self.directories.entry(parent).or_default();
+        directory.learn(name, &mut self.unknown);
         let name: Arc<[u8]> = name.into();
         let former = directory.present.insert(name.clone(), inode);
         assert!(former.is_none(), "nothing is known of a name that is learnt");
@@ -117,8 +117,8 @@ impl NameTable {
     /// A name does not exist.
     pub fn miss(&mut self, parent: InodeNumber, name: &[u8]) {
         self.forget(parent, name);
-        self.learn(parent, name);
         let directory = self.directories.entry(parent).or_default();
+        directory.learn(name, &mut self.unknown);
         if !directory.lacks(name) {
             assert!(directory.missing.insert(name.into()), "a name that is not missing is not counted as such");
             self.missing += 1;
@@ -130,7 +130,7 @@ impl NameTable {
         let is_new = self.directories.get(&parent).is_none_or(|directory| directory.present.is_empty());
         if is_new {
             let directory = self.directories.entry(parent).or_default();
-            self.unknown -= directory.unknown_count();
+            directory.is_not_complete(&mut self.unknown);
             directory.unknown = Some(BTreeSet::new());
         }
     }
@@ -143,8 +143,7 @@ impl NameTable {
     /// Other clients may have made names in a directory.
     pub fn forget_complete(&mut self, parent: InodeNumber) {
         if let Some(directory) = self.directories.get_mut(&parent) {
-            self.unknown -= directory.unknown_count();
-            directory.unknown = None;
+            directory.is_not_complete(&mut self.unknown);
         }
         self.tidy(parent);
     }
@@ -152,9 +151,7 @@ impl NameTable {
     /// Nothing is known of a name any more.
     pub fn forget(&mut self, parent: InodeNumber, name: &[u8]) {
         let Some(directory) = self.directories.get_mut(&parent) else { return };
-        self.unknown -= directory.unknown_count();
-        directory.forget(name);
-        self.unknown += directory.unknown_count();
+        directory.forget(name, &mut self.unknown);
         if directory.missing.remove(name) {
             assert!(self.missing > 0, "missing names are counted");
             self.missing -= 1;
@@ -178,20 +175,10 @@ impl NameTable {
             self.present -= 1;
             if let Some(directory) = self.directories.get_mut(&parent) {
                 assert_eq!(directory.present.remove(&name), Some(inode), "a name in the list of an inode leads there");
-                self.unknown -= directory.unknown_count();
-                directory.forget(&name);
-                self.unknown += directory.unknown_count();
+                directory.forget(&name, &mut self.unknown);
             }
             self.tidy(parent);
         }
-    }
-
-    /// Something is known of a name again.
-    fn learn(&mut self, parent: InodeNumber, name: &[u8]) {
-        let Some(directory) = self.directories.get_mut(&parent) else { return };
-        self.unknown -= directory.unknown_count();
-        directory.learn(name);
-        self.unknown += directory.unknown_count();
     }
 
     /// Nothing is known of names that do not exist in a directory.

@@ -121,10 +121,11 @@ impl FileSystem {
     async fn learn_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
         let inode = open.inode();
         let target = self.targets.mdt_of(inode)?;
-        if open.has_no_name() || !target.is_connected() || !target.cache().grants() {
+        let mut known = self.look(inode, |cache| cache.privileges(inode));
+        let cannot_be_asked = || !target.is_connected() || !target.cache().grants();
+        if known.is_none() && (open.has_no_name() || cannot_be_asked()) {
             return Ok(());
         }
-        let mut known = self.look(inode, |cache| cache.privileges(inode));
         if known.is_none() && open.may_have_no_name() {
             let attributes = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?.attributes;
             if attributes.links == 0 {
