@@ -341,10 +341,7 @@ impl FileSystem {
 
     /// Gives all of them back (`lru_size=clear`).
     pub fn clear_cached_locks(&self, mdt: MdtIndex) -> FsResult<()> {
-        let target = self.targets.mdt(mdt)?;
-        let locks_max = target.cache().locks_max();
-        target.set_locks_max(&self.seams, 0);
-        target.set_locks_max(&self.seams, locks_max);
+        self.targets.mdt(mdt)?.clear_locks(&self.seams);
         Ok(())
     }
 

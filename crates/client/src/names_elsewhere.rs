@@ -4,9 +4,10 @@
 //! (docs/decisions/0058-striped-directories.md).
 //!
 //! Downside: of a name whose inode was not cached, it is not known which file the change concerns.
-//! Then the next sync of any file on another MDT commits it, and is told of its loss.
+//! Then the next sync of any file on another MDT commits it, and is told of its loss; not of an MDT
+//! that is out of use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use types::{InodeNumber, MdtIndex};
@@ -36,6 +37,16 @@ pub(crate) struct ToCommit {
     changes: u64,
     /// The MDTs, with the power-loss era of the first change.
     pub mdts: BTreeMap<MdtIndex, u64>,
+    /// Those where a name of this inode has changed; of the others it is not known whose.
+    certain: BTreeSet<MdtIndex>,
+}
+
+impl ToCommit {
+    /// Leaves out MDTs that are out of use, unless a name of this inode is there.
+    pub fn leave_out(&mut self, is_active: impl Fn(MdtIndex) -> bool) {
+        let certain = &self.certain;
+        self.mdts.retain(|mdt, _| certain.contains(mdt) || is_active(*mdt));
+    }
 }
 
 /// See the module documentation.
@@ -62,11 +73,12 @@ impl NamesElsewhere {
     /// What a sync of this inode has to commit.
     pub fn of(&self, inode: InodeNumber) -> ToCommit {
         let state = self.state.lock();
-        let mut found = ToCommit { changes: state.changes, mdts: BTreeMap::new() };
+        let mut found = ToCommit { changes: state.changes, ..ToCommit::default() };
         for ((of, mdt), noted) in &state.noted {
             if *mdt != inode.mdt() && of.is_none_or(|of| of == inode) {
                 let era = found.mdts.entry(*mdt).or_insert(noted.era);
                 *era = noted.era.min(*era);
+                found.certain.extend(of.map(|_| *mdt));
             }
         }
         found
@@ -124,6 +136,21 @@ mod tests {
         names.changed(Some(file(2)), NAME, 4);
         names.committed(file(1), &names.of(file(1)), NAME, 4);
         assert_eq!((mdts(&names, file(1)), mdts(&names, file(2))), (vec![], vec![]), "it is not lost, and durable");
+    }
+
+    #[test]
+    fn an_mdt_out_of_use_holds_up_the_files_whose_names_are_there() {
+        let names = NamesElsewhere::default();
+        names.changed(None, NAME, 3);
+        names.changed(Some(file(1)), MdtIndex(2), 3);
+        let left = |inode, active: u16| {
+            let mut to_commit = names.of(inode);
+            to_commit.leave_out(|mdt| mdt.0 == active);
+            to_commit.mdts.into_keys().map(|mdt| mdt.0).collect::<Vec<_>>()
+        };
+        assert_eq!((left(file(1), 0), left(file(2), 0)), (vec![0, 2], vec![0]));
+        assert_eq!((left(file(1), 2), left(file(2), 2)), (vec![2], vec![]), "whose name it is, is not known");
+        assert_eq!(left(file(1), 3), [2], "its name is there");
     }
 
     #[test]

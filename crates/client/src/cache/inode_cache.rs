@@ -181,7 +181,12 @@ impl InodeCache {
     /// Changes the limit; returns locks to be given back.
     pub fn set_locks_max(&mut self, locks_max: usize) -> Vec<Released> {
         self.locks_max = locks_max;
-        self.shrink()
+        self.shrink(locks_max)
+    }
+
+    /// Gives up everything; returns locks to be given back.
+    pub fn give_up_all(&mut self) -> Vec<Released> {
+        self.shrink(0)
     }
 
     pub(super) fn inode(&mut self, inode: InodeNumber) -> &mut CachedInode {
@@ -196,10 +201,10 @@ impl InodeCache {
         self.handles.len() + names + self.listings.weight()
     }
 
-    /// Gives up the least recently used inodes.
-    fn shrink(&mut self) -> Vec<Released> {
+    /// Gives up the least recently used inodes until no more than this is left.
+    fn shrink(&mut self, locks_max: usize) -> Vec<Released> {
         let mut released = Vec::new();
-        while self.weight() > self.locks_max {
+        while self.weight() > locks_max {
             let Some(oldest) = self.recency.oldest() else { break };
             released.extend(self.give_up(oldest));
         }
@@ -377,7 +382,7 @@ impl InodeCache {
         self.changes.end(&question.changes);
         self.changes.answered(asked);
         self.early.answered(self.changes.oldest_question());
-        released.extend(self.shrink());
+        released.extend(self.shrink(self.locks_max));
         Answered { released, unnamed, has_doubts }
     }
 

@@ -8,7 +8,8 @@ use layout::Layout;
 use rpc::message::mdt::DirectoryEntry;
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, access_time,
-    limits::NAME_BYTES_MAX, permission,
+    limits::NAME_BYTES_MAX,
+    permission::{self, Decision},
 };
 
 use crate::{entry_attributes::EntryAttributes, upper_cache::SpanNumber};
@@ -126,6 +127,16 @@ impl InodeCache {
         let decision = self.permissions(inode)?.access(who, mask)?;
         self.used(inode);
         Some(decision.or(FsError::AccessDenied))
+    }
+
+    /// Whether permissions let this user change names in a directory, if that is known: other
+    /// reasons may forbid it.
+    pub fn may_change_names(&self, who: &Credentials, directory: InodeNumber) -> Option<bool> {
+        match self.permissions(directory)?.access(who, permission::WRITE | permission::EXECUTE)? {
+            Decision::Allow => Some(true),
+            Decision::Deny => Some(false),
+            Decision::GroupsNeeded => None,
+        }
     }
 
     /// The target of a symbolic link, if it is known and the MDT need not be asked to change the

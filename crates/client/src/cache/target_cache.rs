@@ -311,6 +311,13 @@ impl TargetCache {
         self.release(cache, released, above);
     }
 
+    /// Gives up everything, and leaves the limit as it is. `above` as in [`TargetCache::answer`].
+    pub fn give_up_all(&self, above: bool) {
+        let mut cache = self.cache.lock();
+        let released = cache.give_up_all();
+        self.release(cache, released, above);
+    }
+
     /// Memory that data of small files take, and may take at most.
     pub fn small_files_usage(&self) -> (u64, u64) {
         self.cache.lock().small_files.usage()

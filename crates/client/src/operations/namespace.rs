@@ -231,7 +231,7 @@ impl FileSystem {
             false => Vec::new(),
         };
         if mode == RenameMode::Replace
-            && let Some((inode, layout)) = self.replacing(from, to)
+            && let Some((inode, layout)) = self.replacing(credentials, from, to)
         {
             // The MDT would ask for that.
             self.sync_objects(inode, verified(&layout)?, era).await?;
@@ -267,10 +267,20 @@ impl FileSystem {
     }
 
     /// The file that a rename puts in the place of another one, and its layout, if all of that is
-    /// cached.
-    fn replacing(&self, from: (InodeNumber, &[u8]), to: (InodeNumber, &[u8])) -> Option<(InodeNumber, Arc<Layout>)> {
+    /// cached; unless the file is empty, or the user may not change the directories.
+    fn replacing(
+        &self,
+        who: &Credentials,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+    ) -> Option<(InodeNumber, Arc<Layout>)> {
+        let is_refused = |parent| self.look(parent, |cache| cache.may_change_names(who, parent)) == Some(false);
+        if is_refused(from.0) || is_refused(to.0) {
+            return None;
+        }
         let (inode, replaced) = (self.target_of(from.0, from.1)?, self.target_of(to.0, to.1)?);
-        if inode == replaced {
+        let attributes = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
+        if inode == replaced || attributes.is_some_and(|known| known.size == 0 && known.blocks == 0) {
             return None;
         }
         Some((inode, self.look(inode, |cache| cache.layout(inode))?))

@@ -145,7 +145,8 @@ impl FileSystem {
     /// Names of a striped directory are on the MDTs of its shards: these commit, too. So do those
     /// where this client has changed a name of the inode.
     async fn commit_names(&self, inode: InodeNumber) -> FsResult<()> {
-        let to_commit = self.names_elsewhere.of(inode);
+        let mut to_commit = self.names_elsewhere.of(inode);
+        to_commit.leave_out(|mdt| self.targets.mdt(mdt).is_ok_and(|target| target.is_active()));
         // With the era that makes a loss of changes news.
         let mut others = to_commit.mdts.clone();
         let map = self.directory_maps.get(inode);

@@ -93,6 +93,16 @@ impl TargetConnection {
     /// Changes how many locks are kept at most; 0: nothing is cached.
     pub fn set_locks_max(self: &Arc<Self>, seams: &Seams, locks_max: usize) {
         self.cache().set_locks_max(locks_max, self.above().is_there());
+        self.give_locks_back_now(seams);
+    }
+
+    /// Gives all of them back; the limit stays as it is.
+    pub fn clear_locks(self: &Arc<Self>, seams: &Seams) {
+        self.cache().give_up_all(self.above().is_there());
+        self.give_locks_back_now(seams);
+    }
+
+    fn give_locks_back_now(self: &Arc<Self>, seams: &Seams) {
         self.cache().cancels().hurry();
         self.give_locks_back(seams);
     }

@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+
 use super::{
     protocol::{CtlReply, CtlRequest},
     run_dir,
@@ -99,8 +101,13 @@ pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
         let path = entry?.path();
         let process = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock")?.parse().ok());
         let Some(process) = process else { continue };
-        let gone = match UnixStream::connect(&path) {
-            Ok(_) => {
+        let is_there = match connected(&path, None) {
+            // One that has no room for another caller is there.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            other => other.map(drop),
+        };
+        let gone = match is_there {
+            Ok(()) => {
                 found.push((process, path));
                 continue;
             }
@@ -121,6 +128,16 @@ pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
+/// Connects to a socket; `WouldBlock` if the daemon has no room for another caller within
+/// `timeout`; `None`: at once.
+fn connected(path: &Path, timeout: Option<Duration>) -> io::Result<UnixStream> {
+    let flags = if timeout.is_none() { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, timeout)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
 /// Sends one request to the daemon at `path`.
 pub fn ask(path: &Path, request: &CtlRequest) -> io::Result<CtlReply> {
     ask_for(path, request, TIMEOUT)
@@ -128,13 +145,17 @@ pub fn ask(path: &Path, request: &CtlRequest) -> io::Result<CtlReply> {
 
 /// As [`ask`]; `TimedOut` if the daemon is silent for longer than `timeout`.
 pub fn ask_for(path: &Path, request: &CtlRequest, timeout: Duration) -> io::Result<CtlReply> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(timeout))?;
-    let mut text = serde_json::to_string(request)?;
-    text.push('\n');
-    stream.write_all(text.as_bytes())?;
-    let mut line = String::new();
-    BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line).map_err(|error| match error.kind() {
+    let answered = || {
+        let mut stream = connected(path, Some(timeout))?;
+        stream.set_read_timeout(Some(timeout))?;
+        let mut text = serde_json::to_string(request)?;
+        text.push('\n');
+        stream.write_all(text.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+        Ok(line)
+    };
+    let line = answered().map_err(|error: io::Error| match error.kind() {
         // What a time-out of a socket is.
         io::ErrorKind::WouldBlock => {
             io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", timeout.as_secs_f32()))
@@ -191,6 +212,24 @@ mod tests {
         // In its own directory it is found without a link.
         drop(run_dir::Registration::within(place.path(), socket.path()).unwrap());
         assert_eq!(daemons(place.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_daemon_without_room_for_callers_is_found_and_keeps_nobody_waiting() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("7.sock");
+        // Nobody accepts, as in a process that is stopped.
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut callers = Vec::new();
+        while let Ok(caller) = connected(&path, None) {
+            callers.push(caller);
+        }
+        assert_eq!(daemons(place.path()).unwrap(), [(7, path.clone())]);
+        let refused = ask_for(&path, &CtlRequest::Targets, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{refused}");
+        callers.pop();
+        let silent = ask_for(&path, &CtlRequest::Targets, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(silent.kind(), io::ErrorKind::TimedOut, "{silent}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub struct Entry {
     /// [`Accounted::records`].
     #[serde(default)]
     pub records: u32,
-    /// Of a directory: version of its map to shards; 0: it is not striped, as all are today.
+    /// Of a directory: version of its map to shards; 0: it is not striped.
     #[serde(default)]
     pub map_version: u64,
     /// It has an access list that says more than its mode.
