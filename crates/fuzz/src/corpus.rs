@@ -583,7 +583,7 @@ pub(crate) fn extensions() -> Vec<Vec<u8>> {
             cookie: 1 << 40,
             target: Some((InodeNumber(3), FileKind::Regular)),
         }],
-        closed: vec![None, Some(ClosedBeside { size_wanted: true, ..ClosedBeside::default() })],
+        closed: vec![None, Some(ClosedBeside { size_wanted: Some(7), ..ClosedBeside::default() })],
     };
     let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
     let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });

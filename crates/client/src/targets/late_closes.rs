@@ -160,7 +160,8 @@ impl Carried {
                 let closed = answered.extension.closed.get(place)?.as_ref()?;
                 Some((closed, answered.era, answered.connection))
             });
-            let (is_done, size_wanted) = (told.is_some(), told.is_some_and(|(closed, ..)| closed.size_wanted));
+            let (is_done, size_wanted) =
+                (told.is_some(), told.is_some_and(|(closed, ..)| closed.size_wanted.is_some()));
             let mut outcome = match told {
                 Some((closed, era, connection)) => {
                     let (reply, bulk) = (MdtReply::Closed(Closed { size_wanted: None }), Bytes::new());

@@ -66,7 +66,10 @@ impl Mdt {
                 Attempt::Done(Ok(reply)) => {
                     let mut change = namespace.take_change();
                     let shown = namespace.shown_beside(&context, &mut change, Some(&reply));
-                    let size_wanted = matches!(reply, MdtReply::Closed(Closed { size_wanted: Some(_) }));
+                    let size_wanted = match reply {
+                        MdtReply::Closed(Closed { size_wanted }) => size_wanted.map(|(epoch, _)| epoch),
+                        _ => None,
+                    };
                     let version = change.inodes.into_iter().find(|version| version.inode == close.inode);
                     let entry = shown.into_iter().find(|entry| entry.attributes.inode == close.inode);
                     let closed = ClosedBeside { size_wanted, version, entry };

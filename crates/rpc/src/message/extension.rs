@@ -104,8 +104,9 @@ pub struct ReplyExtension {
 /// What became of a close that came with a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClosedBeside {
-    /// The last writer is gone but the size is not known: look at the file and report it.
-    pub size_wanted: bool,
+    /// The last writer is gone but the size is not known: glimpse the objects and send `ReportSize`
+    /// with this epoch.
+    pub size_wanted: Option<u64>,
     /// How it changed the inode, if it did.
     pub version: Option<InodeVersion>,
     /// The inode after that, as in [`ReplyExtension::changed`].
@@ -255,7 +256,7 @@ mod tests {
             data,
             unregistered: true,
             names: vec![changed_name(None), changed_name(Some((InodeNumber(7), FileKind::Directory)))],
-            closed: vec![None, Some(ClosedBeside { size_wanted: true, ..ClosedBeside::default() })],
+            closed: vec![None, Some(ClosedBeside { size_wanted: Some(300), ..ClosedBeside::default() })],
         }
     }
 

@@ -164,7 +164,7 @@ mod tests {
         };
         let blocks = (u64::from(SMALL_FILE_BYTES_MAX) / BLOCK_BYTES) as usize;
         let (version, entry) = (versions.first().copied(), Some(largest.clone()));
-        let closed = Some(ClosedBeside { size_wanted: true, version, entry });
+        let closed = Some(ClosedBeside { size_wanted: Some(u64::MAX), version, entry });
         let extension = ReplyExtension {
             change: Some(Change { lsn, era: u64::MAX, versions, chosen: Chosen::default() }),
             committed: lsn,
