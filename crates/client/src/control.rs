@@ -43,10 +43,15 @@ impl FileSystem {
                 self.call(inode, request).await.and_then(done)?;
                 Ok(ControlReply::Done)
             }
+            ControlRequest::SetDirectoryDefault(default) => {
+                let request = MdtRequest::SetDirectoryDefault(credentials.clone(), inode, default);
+                self.call(inode, request).await.and_then(done)?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::GetLayout(subject) => {
                 let attributes = self.subject(credentials, inode, subject).await?;
                 let info = self.layout_info(attributes.inode).await?;
-                let LayoutInfo { layout, own_default, effective_default, map } = info;
+                let LayoutInfo { layout, own_default, effective_default, map, directory_default } = info;
                 let directory = attributes.kind == FileKind::Directory;
                 let inode = attributes.inode;
                 Ok(ControlReply::Layout {
@@ -56,6 +61,7 @@ impl FileSystem {
                     own_default,
                     effective_default,
                     map: map.map(Box::new),
+                    directory_default,
                 })
             }
             ControlRequest::ChangeLayout(subject, change) => {

@@ -58,8 +58,9 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    Attributes, ClientId, Credentials, DirectoryMap, FileKind, FsError, Generation, InodeNumber, LockHandle, MdtIndex,
-    NameHash, NodeKind, ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Stripes, Timestamp,
+    Attributes, ClientId, Credentials, DirectoryDefault, DirectoryMap, FileKind, FsError, Generation, InodeNumber,
+    LockHandle, MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Stripes,
+    Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
@@ -390,6 +391,11 @@ fn parts() -> [Part; 8] {
     ]
 }
 
+fn directory_default() -> DirectoryDefault {
+    let (first, hash) = (Some(MdtIndex(3)), Some(NameHash::Crush2));
+    DirectoryDefault { count: Some(300), first, hash, levels: Some(3), spread_levels: Some(0) }
+}
+
 fn between_mdts() -> Vec<MdtRequest> {
     let (source, name, who) = (MdtIndex(1), b"name".to_vec(), Credentials::root());
     let prepare = |part| MdtRequest::Prepare(Prepare { operation: operation(), part });
@@ -404,6 +410,7 @@ fn between_mdts() -> Vec<MdtRequest> {
         MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),
         MdtRequest::RemoteNames(who, RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
         MdtRequest::Above(Above { directory: INODE, from: InodeNumber(9) }),
+        MdtRequest::SetDirectoryDefault(Credentials::root(), INODE, Some(directory_default())),
     ];
     parts().into_iter().map(prepare).chain(others).collect()
 }
@@ -715,6 +722,7 @@ pub(crate) fn control_pages() -> Vec<Vec<u8>> {
             own_default: Some(spec()),
             effective_default: None,
             map: None,
+            directory_default: Some(directory_default()),
         },
     ];
     let mut inputs: Vec<Vec<u8>> =

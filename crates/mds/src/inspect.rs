@@ -259,6 +259,7 @@ fn describe_inode(inode: &Inode) -> String {
         (attributes.flags & file_flag::APPEND_ONLY != 0, "append-only"),
         (attributes.flags & file_flag::PROJECT_INHERIT != 0, "project id is inherited"),
         (inode.map_version != 0, "striped directory"),
+        (inode.directory_default.is_some(), "default for new directories"),
     ] {
         parts.extend(present.then(|| what.to_owned()));
     }

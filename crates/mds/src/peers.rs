@@ -134,6 +134,8 @@ pub(crate) struct Peers {
     start: u64,
     /// A former start knew of other MDTs, and which there are is not known yet.
     is_early: bool,
+    /// The other MDTs in use, in order; `None`: they are not known yet.
+    in_use: Option<Vec<MdtIndex>>,
     /// MDTs that may have decided what this one has not heard of.
     unheard: BTreeSet<MdtIndex>,
     /// The newest start of each MDT that is known.
@@ -180,6 +182,22 @@ impl Peers {
         }
         self.start = start;
         self.progress.notify_waiters();
+    }
+
+    /// These other MDTs are in use from now on.
+    pub fn use_others(&mut self, others: impl IntoIterator<Item = MdtIndex>) {
+        let mut others: Vec<MdtIndex> = others.into_iter().collect();
+        others.sort();
+        self.in_use = Some(others);
+        self.progress.notify_waiters();
+    }
+
+    /// The MDTs in use, in order, this one among them; `None`: they are not known yet.
+    pub fn in_use(&self, me: MdtIndex) -> Option<Vec<MdtIndex>> {
+        let mut all = self.in_use.clone()?;
+        let place = all.partition_point(|mdt| *mdt < me);
+        all.insert(place, me);
+        Some(all)
     }
 
     /// An MDT is out of use: it is not waited for.

@@ -10,6 +10,7 @@ mod common;
 mod compounds;
 mod data;
 mod deferred_log;
+mod directory_defaults;
 mod distant_names;
 mod distant_steps;
 mod full_osts;

@@ -449,6 +449,7 @@ fn directory(inode: InodeNumber, link: Link) -> Inode {
         default_list: false,
         xattrs: false,
         not_linkable: false,
+        directory_default: None,
         first_link: Some(link),
         data: InodeData::Directory(None),
     }

@@ -35,5 +35,5 @@ pub use job_name::JobName;
 pub use mode::{FileKind, NodeKind};
 pub use space::{DeviceId, SpaceUsage};
 pub use split_mix::SplitMix64;
-pub use striping::{DirectoryMap, NameHash, ShardPlace, Stripes};
+pub use striping::{DirectoryDefault, DirectoryMap, DirectoryPlace, NameHash, ShardPlace, Stripes, mdts_from};
 pub use time::Timestamp;

@@ -180,6 +180,89 @@ impl Stripes {
     }
 }
 
+/// How a directory is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryPlace {
+    /// The MDT that has it.
+    pub mdt: MdtIndex,
+    /// The MDTs of its shards.
+    pub stripes: Stripes,
+}
+
+/// What new directories in a directory get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryDefault {
+    /// Over how many MDTs their names are spread; `None`: all that are in use.
+    pub count: Option<u16>,
+    /// The first of these; `None`: the one that has the name of the new directory, or as
+    /// `spread_levels` says.
+    pub first: Option<MdtIndex>,
+    /// Which shard has a name; `None`: by the usual one.
+    pub hash: Option<NameHash>,
+    /// For so many levels of directories; `None`: for all.
+    pub levels: Option<u8>,
+    /// For so many levels the first MDT is chosen by the name of the new directory; `None`: for
+    /// all.
+    pub spread_levels: Option<u8>,
+}
+
+impl DirectoryDefault {
+    /// Most levels that can be given as a number, as in Lustre.
+    pub const LEVELS_MAX: u8 = 250;
+
+    /// Whether it can be a default.
+    pub fn is_possible(&self) -> bool {
+        let count = |count: u16| count > 0 && usize::from(count) <= SHARDS_MAX;
+        self.count.is_none_or(count)
+            && self.levels.is_none_or(|levels| (1..=Self::LEVELS_MAX).contains(&levels))
+            && self.spread_levels.is_none_or(|levels| levels <= Self::LEVELS_MAX)
+            && (self.first.is_none() || self.spread_levels == Some(0))
+    }
+
+    /// What a new directory gives on.
+    pub fn inherited(self) -> Option<Self> {
+        let levels = match self.levels {
+            Some(0 | 1) => return None,
+            levels => levels.map(|levels| levels - 1),
+        };
+        let spread_levels = self.spread_levels.map(|levels| levels.saturating_sub(1));
+        Some(Self { levels, spread_levels, ..self })
+    }
+
+    /// Whether there are as many MDTs as it says, and the first one; `there`: those in use.
+    pub fn is_fulfilled_by(&self, there: &[MdtIndex]) -> bool {
+        usize::from(self.count.unwrap_or(1)) <= there.len() && self.first.is_none_or(|first| there.contains(&first))
+    }
+
+    /// Where a new directory of this name is; `there`: the MDTs in use, in order; `here`: the one
+    /// that has the name. If fewer are left than the default says, all of them; if the first is
+    /// out of use, from the next one on.
+    pub fn place(&self, name: &[u8], there: &[MdtIndex], here: MdtIndex) -> DirectoryPlace {
+        let first = match (self.first, self.spread_levels) {
+            (Some(first), _) => first,
+            (None, Some(0)) => here,
+            (None, _) => {
+                let chosen = usize::try_from(fnv_1a(name) % there.len().max(1) as u64);
+                chosen.ok().and_then(|chosen| there.get(chosen)).copied().unwrap_or(here)
+            }
+        };
+        let mdts = mdts_from(there, first, self.count.map_or(there.len(), usize::from));
+        let mdt = mdts.first().copied().unwrap_or(here);
+        let stripes = match mdts.len() {
+            0 | 1 => Stripes::default(),
+            _ => Stripes { hash: self.hash.unwrap_or_default(), mdts },
+        };
+        DirectoryPlace { mdt, stripes }
+    }
+}
+
+/// So many MDTs, but not more than there are, from one of them on and around, or from the next one
+/// if it is not there; `there`: those in use, in order.
+pub fn mdts_from(there: &[MdtIndex], first: MdtIndex, count: usize) -> Vec<MdtIndex> {
+    let start = there.iter().position(|mdt| *mdt >= first).unwrap_or(0);
+    there[start..].iter().chain(&there[..start]).take(count).copied().collect()
+}
+
 /// The part of a shard in its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardPlace {
@@ -259,6 +342,45 @@ mod tests {
             assert_eq!([of(name, false), of(name, true)], [expected, expected], "{name}");
         }
         assert_eq!([of("log.20261128", false), of("log.20261128", true)], ["log", "log.20261128"]);
+    }
+
+    #[test]
+    fn defaults_hold_for_their_levels_and_choose_mdts() {
+        let there = [0, 1, 2, 5].map(MdtIndex);
+        let all = DirectoryDefault { count: None, first: None, hash: None, levels: Some(2), spread_levels: Some(0) };
+        let mdts = |default: DirectoryDefault, name: &[u8]| {
+            let place = default.place(name, &there, MdtIndex(2));
+            (place.mdt.0, place.stripes.mdts.iter().map(|mdt| mdt.0).collect::<Vec<_>>())
+        };
+        assert_eq!(mdts(all, b"x"), (2, vec![2, 5, 0, 1]));
+        let next = all.inherited().expect("another level");
+        assert_eq!((next.levels, next.inherited()), (Some(1), None));
+        let endless = DirectoryDefault { levels: None, ..all };
+        assert_eq!(endless.inherited(), Some(endless));
+        let two = DirectoryDefault { count: Some(2), first: Some(MdtIndex(5)), ..all };
+        assert_eq!(mdts(two, b"x"), (5, vec![5, 0]));
+        let (gone, many) =
+            (DirectoryDefault { first: Some(MdtIndex(3)), ..two }, DirectoryDefault { count: Some(5), ..all });
+        assert_eq!(mdts(gone, b"x"), (5, vec![5, 0]), "the next one, if this one was taken out of use");
+        assert_eq!(mdts(many, b"x"), (2, vec![2, 5, 0, 1]), "those that are left");
+        assert_eq!([all, two, gone, many].map(|default| default.is_fulfilled_by(&there)), [true, true, false, false]);
+        let one = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..endless };
+        let found: std::collections::BTreeSet<u16> =
+            (0..100).map(|number| mdts(one, format!("d{number}").as_bytes()).0).collect();
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [0, 1, 2, 5], "spread by names");
+        assert_eq!(mdts(one.inherited().expect("endless"), b"x"), (2, Vec::new()));
+        let impossible = [
+            DirectoryDefault { count: Some(0), ..all },
+            DirectoryDefault { count: Some(SHARDS_MAX as u16 + 1), ..all },
+            DirectoryDefault { levels: Some(0), ..all },
+            DirectoryDefault { levels: Some(251), ..all },
+            DirectoryDefault { spread_levels: None, ..two },
+        ];
+        assert!([all, endless, two, one].iter().all(DirectoryDefault::is_possible));
+        assert!(!impossible.iter().any(DirectoryDefault::is_possible));
+        let alone = DirectoryPlace { mdt: MdtIndex(0), stripes: Stripes::default() };
+        assert_eq!(one.place(b"x", &[], MdtIndex(0)), alone);
+        assert_eq!(all.place(b"x", &[MdtIndex(0)], MdtIndex(0)), alone, "all of them is one");
     }
 
     #[test]

@@ -222,6 +222,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SetXattr(..)
         | R::RemoveXattr(..)
         | R::SetDefaultLayout(..)
+        | R::SetDirectoryDefault(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)
@@ -279,6 +280,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::ClearPrivileges(inode)
         | R::RemoveXattr(_, inode, _)
         | R::SetDefaultLayout(_, inode, _)
+        | R::SetDirectoryDefault(_, inode, _)
         | R::ChangeLayout(_, inode, _) => vec![Subject::Inode(*inode)],
         R::SetXattr(_, set) => vec![Subject::Inode(set.inode)],
         R::ExclusiveBegin(_, begin) => vec![Subject::Inode(begin.inode)],

@@ -149,7 +149,13 @@ impl FileSystem {
         let NewNode { parent, name, kind, mode, umask, layout } = node;
         let create = Create { parent, name, kind, mode, umask, layout, open: None };
         match self.ask_open(parent, MdtRequest::Create(credentials.clone(), create)).await? {
-            MdtReply::Created(created) => self.complete(&created.entry).await,
+            MdtReply::Created(created) => {
+                // A directory may be striped by the default of the one above.
+                self.note_striped(&created.entry).await?;
+                self.complete(&created.entry).await
+            }
+            // One that another MDT has, by that default.
+            MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
             reply => Err(unexpected(reply)),
         }
     }

@@ -56,6 +56,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::ListXattr(..)
         | R::GetLayout(_)
         | R::SetDefaultLayout(..)
+        | R::SetDirectoryDefault(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)

@@ -382,7 +382,13 @@ impl FakeMdt {
 }
 
 fn layout_reply(layout: &Layout) -> MdtReply {
-    MdtReply::Layout(LayoutInfo { layout: Some(layout.clone()), own_default: None, effective_default: None, map: None })
+    MdtReply::Layout(LayoutInfo {
+        layout: Some(layout.clone()),
+        own_default: None,
+        effective_default: None,
+        map: None,
+        directory_default: None,
+    })
 }
 
 fn lock_request(set: &rpc::message::mdt::SetLock, owner: LockOwner) -> lock::LockRequest {

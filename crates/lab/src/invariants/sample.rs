@@ -110,6 +110,7 @@ fn regular(number: InodeNumber) -> Inode {
         default_list: false,
         xattrs: false,
         not_linkable: false,
+        directory_default: None,
         first_link: None,
         data: InodeData::Regular(Layout::plain(Generation(1), plain, StripeSpec::default())),
     }

@@ -261,6 +261,7 @@ fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
         default_list: false,
         xattrs: false,
         not_linkable: false,
+        directory_default: None,
         first_link: None,
         data: InodeData::Directory(None),
     }

@@ -80,9 +80,12 @@ async fn begin(mdt: &Mdt, others: &[OtherMdt]) -> FsResult<()> {
             Ok(start)
         })
         .await?;
-    let used = others.iter().filter(|(_, _, active)| *active).map(|(peer, ..)| *peer);
-    mdt.namespace().volatile.peers.begin(start, used);
+    mdt.namespace().volatile.peers.begin(start, in_use(others));
     Ok(())
+}
+
+fn in_use(others: &[OtherMdt]) -> impl Iterator<Item = MdtIndex> {
+    others.iter().filter(|(_, _, active)| *active).map(|(peer, ..)| *peer)
 }
 
 fn update(mdt: &Arc<Mdt>, others: &[OtherMdt]) {
@@ -91,6 +94,7 @@ fn update(mdt: &Arc<Mdt>, others: &[OtherMdt]) {
         // Those that are there are being stopped.
         return;
     }
+    mdt.namespace().volatile.peers.use_others(in_use(others));
     for (peer, endpoint, active) in others {
         if !active {
             mdt.namespace().volatile.peers.leave_out(*peer);
@@ -108,6 +112,7 @@ impl Mdt {
         let others: Vec<OtherMdt> = mdts.iter().filter(|(mdt, ..)| *mdt != self.options.index).cloned().collect();
         let is_new = self.other_mdts.borrow().is_none();
         if is_new && others.is_empty() && !self.namespace().volatile.peers.is_early() {
+            self.namespace().volatile.peers.use_others([]);
             self.mdts_known.send_replace(true);
             return;
         }

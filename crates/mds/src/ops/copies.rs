@@ -96,7 +96,7 @@ pub(super) fn take_over(txn: &mut Transaction<'_>, shard: InodeNumber, copied: &
         }
     }
     (inode.access_list, inode.default_list) = (from.access_list, from.default_list);
-    inode.data = from.data;
+    (inode.data, inode.directory_default) = (from.data, from.directory_default);
     inode.change(txn.now());
     let own = inode.attributes;
     let Attributes { mode, uid, gid, flags, project, .. } = from.attributes;

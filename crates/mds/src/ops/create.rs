@@ -6,7 +6,7 @@ use rpc::message::{
     mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
     mdt_peer::MakeDirectory,
 };
-use types::{Credentials, FileKind, FsError, FsResult, NodeKind, permission};
+use types::{Credentials, DirectoryPlace, FileKind, FsError, FsResult, NodeKind, permission};
 
 use super::{
     open::{self, Opening},
@@ -29,6 +29,11 @@ use crate::{
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create) -> FsResult<MdtReply> {
+    create(txn, who, request, true)
+}
+
+/// `by_default`: a directory is made where the default of the one above says.
+fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_default: bool) -> FsResult<MdtReply> {
     let mut directory = txn.searchable(who, request.parent)?;
     if is_dots(&request.name) {
         return Err(if request.open.is_some() { FsError::IsDirectory } else { FsError::Exists });
@@ -46,6 +51,14 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
         return Err(FsError::Invalid);
     }
     if kind == FileKind::Directory {
+        if by_default && let Some(DirectoryPlace { mdt, stripes }) = txn.default_place(&directory, &request.name)? {
+            let Create { parent, name, mode, umask, .. } = request.clone();
+            let made = spread(txn, who, directory, &MakeDirectory { parent, name, mode, umask, mdt, stripes })?;
+            return Ok(match txn.is_here(made.number()) {
+                true => MdtReply::Created(Created { entry: made.entry(), created: true, opened: None }),
+                false => MdtReply::Remote(made.number()),
+            });
+        }
         txn.count_subdirectory(&mut directory)?;
     }
     let new = NewInode {
@@ -79,9 +92,9 @@ pub(crate) fn make_directory(
     let MakeDirectory { parent, name, mode, umask, mdt, stripes } = request.clone();
     if mdt == txn.mdt && stripes.mdts.is_empty() {
         let create = Create { parent, name, kind: NodeKind::Directory, mode, umask, layout: None, open: None };
-        return run(txn, who, &create);
+        return self::create(txn, who, &create, false);
     }
-    let mut directory = txn.searchable(who, parent)?;
+    let directory = txn.searchable(who, parent)?;
     if is_dots(&name) || txn.find_entry(parent, &name)?.is_some() {
         return Err(FsError::Exists);
     }
@@ -90,12 +103,24 @@ pub(crate) fn make_directory(
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     require_root(who)?;
+    let inode = spread(txn, who, directory, request)?;
+    Ok(MdtReply::Created(Created { entry: inode.entry(), created: true, opened: None }))
+}
+
+/// Makes a directory with its name, on MDTs that were chosen; all is permitted.
+fn spread(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    mut directory: Inode,
+    request: &MakeDirectory,
+) -> FsResult<Inode> {
     txn.count_subdirectory(&mut directory)?;
     let inode = txn.make_spread(who, &directory, request)?;
-    txn.insert_entry(parent, NamedInode { name, inode: inode.number(), kind: FileKind::Directory })?;
+    let (name, kind) = (request.name.clone(), FileKind::Directory);
+    txn.insert_entry(request.parent, NamedInode { name, inode: inode.number(), kind })?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
-    Ok(MdtReply::Created(Created { entry: inode.entry(), created: true, opened: None }))
+    Ok(inode)
 }
 
 /// The name exists: an error, or an open of what is there.

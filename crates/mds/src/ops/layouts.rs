@@ -5,8 +5,9 @@ use rpc::message::{
     MdtReply,
     mdt::{Instantiate, LayoutInfo},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX, permission};
+use types::{Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX, permission};
 
+use super::require_root;
 use crate::{
     opens::OpenFile,
     protection,
@@ -31,6 +32,7 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
         own_default: own_default(&inode).cloned(),
         effective_default,
         map: inode.map(),
+        directory_default: inode.directory_default,
     }))
 }
 
@@ -62,8 +64,13 @@ pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> F
     if inode.layout().map(|layout| layout.generation) != before {
         txn.put_inode(&inode);
     }
-    let layout = inode.layout().cloned();
-    Ok(MdtReply::Layout(LayoutInfo { layout, own_default: None, effective_default: None, map: None }))
+    Ok(MdtReply::Layout(LayoutInfo {
+        layout: inode.layout().cloned(),
+        own_default: None,
+        effective_default: None,
+        map: None,
+        directory_default: None,
+    }))
 }
 
 /// Sets or removes the default of a directory; what is in it already keeps its own.
@@ -89,6 +96,31 @@ pub(crate) fn set_default(
         other => other.cloned(),
     };
     directory.data = InodeData::Directory(spec);
+    directory.change(txn.now());
+    txn.put_inode(&directory);
+    Ok(MdtReply::Done)
+}
+
+/// Sets or removes what new directories in a directory get; those that there are stay as they are.
+/// `NoDevice`: there are fewer MDTs than it says, or not the first one.
+pub(crate) fn set_directory_default(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    default: Option<DirectoryDefault>,
+) -> FsResult<MdtReply> {
+    let mut directory = txn.directory(inode)?;
+    require_root(who)?;
+    protection::check_write(&directory.attributes)?;
+    if let Some(default) = default {
+        if !default.is_possible() {
+            return Err(FsError::Invalid);
+        }
+        if !default.is_fulfilled_by(&txn.mdts_in_use()?) {
+            return Err(FsError::NoDevice);
+        }
+    }
+    directory.directory_default = default;
     directory.change(txn.now());
     txn.put_inode(&directory);
     Ok(MdtReply::Done)

@@ -158,6 +158,7 @@ fn reply(inode: &Inode) -> MdtReply {
     MdtReply::Layout(LayoutInfo {
         layout: inode.layout().cloned(),
         own_default: None,
+        directory_default: None,
         effective_default: None,
         map: None,
     })

@@ -95,6 +95,10 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
             copies::changeable(*inode)?;
             with_copies(txn, *inode, |txn| layouts::set_default(txn, who, *inode, spec.as_ref()))
         }
+        MdtRequest::SetDirectoryDefault(who, inode, default) => {
+            copies::changeable(*inode)?;
+            with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, who, *inode, *default))
+        }
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),

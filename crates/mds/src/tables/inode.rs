@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 1 | version = 3 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
-//! | 2 | 2 | flags: 1 size known, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited, 512 striped directory, 1024 shard of one |
+//! | 2 | 2 | flags: 1 size known, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited, 512 striped directory, 1024 shard of one, 2048 default for new directories |
 //! | 4 | 24 | mode, links, uid, gid, device, project id (4 each) |
 //! | 28 | 8 | version of the inode: 1 when it was made, one more with each batch that changes it |
 //! | 36 | 16 | size, blocks (8 each) |
@@ -16,6 +16,7 @@
 //! | .. | 8 | directory: version of its map to shards; 0: it is not striped |
 //! | .. | 3+8n | striped directory: hash (1, as Lustre numbers them), count of its shards (2), the shards (8 each) |
 //! | .. | 5 | shard: hash (1), its index (2), count of all shards (2) |
+//! | .. | 8 | default for new directories: count of MDTs (2; 0: all), whether a first one is given (1), the first (2), hash (1; 0: none is given), levels (1; 0: all), levels of which names choose the first (1; 255: all) |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
 //!
 //! A batch changes an inode if it changes its record, names in it, its names or its extended
@@ -28,8 +29,8 @@
 use layout::{Layout, LayoutSpec, Location};
 use rpc::message::mdt::Entry;
 use types::{
-    Accounted, Attributes, DirectoryMap, FileKind, FsResult, InodeNumber, NameHash, ObjectId, OstIndex, ShardPlace,
-    Timestamp,
+    Accounted, Attributes, DirectoryDefault, DirectoryMap, FileKind, FsResult, InodeNumber, MdtIndex, NameHash,
+    ObjectId, OstIndex, ShardPlace, Timestamp,
     attributes::file_flag,
     limits,
     record::{DecodeError, RecordReader, RecordWriter},
@@ -54,6 +55,7 @@ const FLAG_APPEND_ONLY: u16 = 128;
 const FLAG_PROJECT_INHERIT: u16 = 256;
 const FLAG_STRIPED: u16 = 512;
 const FLAG_SHARD: u16 = 1024;
+const FLAG_DIRECTORY_DEFAULT: u16 = 2048;
 /// Flags of files, as they are stored.
 const FILE_FLAGS: [(u16, u32); 3] = [
     (FLAG_IMMUTABLE, file_flag::IMMUTABLE),
@@ -64,7 +66,9 @@ const FILE_FLAGS: [(u16, u32); 3] = [
 const EPOCH_MAX: u64 = 1 << 62;
 /// Counting up from it never overflows.
 const VERSION_MAX: u64 = 1 << 62;
-const FLAGS_ALL: u16 = 2047;
+const FLAGS_ALL: u16 = 4095;
+/// All levels of directories, where no number of them is that.
+const LEVELS_ALL: u8 = u8::MAX;
 
 /// A name of an inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +119,8 @@ pub struct Inode {
     pub map_version: u64,
     /// Of a directory.
     pub striping: Striping,
+    /// What new directories in a directory get.
+    pub directory_default: Option<DirectoryDefault>,
     /// Changes of objects that `attributes.mtime` accounts for.
     pub accounted: Accounted,
     /// XATTRS holds an access list.
@@ -316,6 +322,7 @@ impl Inode {
             InodeData::Directory(spec) => {
                 writer.u64(self.map_version);
                 write_striping(&mut writer, &self.striping);
+                self.directory_default.iter().for_each(|default| write_default(&mut writer, default));
                 encode_spec(&mut writer, spec.as_ref());
             }
             InodeData::Symlink(target) => {
@@ -340,6 +347,7 @@ impl Inode {
             | bit(self.is_counted(), FLAG_COUNTED)
             | bit(self.is_striped(), FLAG_STRIPED)
             | bit(matches!(self.striping, Striping::Shard(_)), FLAG_SHARD)
+            | bit(self.directory_default.is_some(), FLAG_DIRECTORY_DEFAULT)
             | FILE_FLAGS.iter().fold(0, |set, &(stored, flag)| set | bit(self.attributes.flags & flag != 0, stored))
     }
 
@@ -377,6 +385,11 @@ impl Inode {
         if matches!(striping, Striping::Over(..)) != (map_version > 0) {
             return Err(reader.invalid("a map without a version, or a version without a map").into());
         }
+        let directory_default = match flags & FLAG_DIRECTORY_DEFAULT {
+            0 => None,
+            _ if kind == FileKind::Directory => Some(read_default(&mut reader)?),
+            _ => return Err(reader.invalid("only a directory has a default for new directories").into()),
+        };
         let data = match kind {
             FileKind::Regular => InodeData::Regular(decode_layout(&mut reader)?),
             FileKind::Directory => InodeData::Directory(decode_spec(&mut reader)?),
@@ -408,6 +421,7 @@ impl Inode {
             epoch,
             map_version,
             striping,
+            directory_default,
             accounted: Accounted { time, changes, records },
             access_list: flags & FLAG_ACCESS_LIST != 0,
             default_list: flags & FLAG_DEFAULT_LIST != 0,
@@ -460,11 +474,37 @@ fn read_striping(
     if map.is_possible() { Ok(Striping::Over(hash, map.shards)) } else { Err(reader.invalid("impossible shards")) }
 }
 
+fn write_default(writer: &mut RecordWriter, default: &DirectoryDefault) {
+    let DirectoryDefault { count, first, hash, levels, spread_levels } = *default;
+    writer.u16(count.unwrap_or(0)).u8(u8::from(first.is_some())).u16(first.map_or(0, |first| first.0));
+    writer.u8(hash.map_or(0, NameHash::number)).u8(levels.unwrap_or(0)).u8(spread_levels.unwrap_or(LEVELS_ALL));
+}
+
+fn read_default(reader: &mut RecordReader<'_>) -> Result<DirectoryDefault, DecodeError> {
+    let (count, has_first, first) = (reader.u16()?, reader.u8()?, reader.u16()?);
+    let hash = match reader.u8()? {
+        0 => None,
+        number => Some(NameHash::of_number(number).ok_or_else(|| reader.out_of_range("hash of names"))?),
+    };
+    let (levels, spread_levels) = (reader.u8()?, reader.u8()?);
+    let default = DirectoryDefault {
+        count: (count > 0).then_some(count),
+        first: (has_first > 0).then_some(MdtIndex(first)),
+        hash,
+        levels: (levels > 0).then_some(levels),
+        spread_levels: (spread_levels < LEVELS_ALL).then_some(spread_levels),
+    };
+    match has_first <= 1 && (has_first == 1 || first == 0) && default.is_possible() {
+        true => Ok(default),
+        false => Err(reader.invalid("impossible default for new directories")),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use layout::{PlainLayout, StripeSpec};
     use proptest::prelude::*;
-    use types::{Generation, MdtIndex};
+    use types::Generation;
 
     use super::*;
 
@@ -507,6 +547,7 @@ pub(crate) mod tests {
             xattrs: true,
             not_linkable: false,
             striping: Striping::None,
+            directory_default: None,
             first_link: Some(Link { parent: InodeNumber::ROOT, name: b"name \xff".to_vec() }),
             data,
         }
@@ -531,6 +572,21 @@ pub(crate) mod tests {
         striped.map_version = 9;
         striped.striping = Striping::Over(NameHash::default(), vec![shard(1), shard(0)]);
         assert_eq!(Inode::decode(striped.number(), &striped.encode()), Ok(striped));
+        let given = DirectoryDefault {
+            count: Some(2),
+            first: Some(MdtIndex(7)),
+            hash: Some(NameHash::Crush),
+            levels: Some(3),
+            spread_levels: Some(0),
+        };
+        let open = DirectoryDefault { count: None, first: None, hash: None, levels: None, spread_levels: None };
+        for default in [given, open] {
+            let mut directory = sample(FileKind::Directory);
+            directory.directory_default = Some(default);
+            assert_eq!(Inode::decode(directory.number(), &directory.encode()), Ok(directory.clone()));
+            directory.directory_default = Some(DirectoryDefault { count: Some(1001), ..default });
+            assert!(Inode::decode(directory.number(), &directory.encode()).is_err(), "more than there can be");
+        }
         let mut bare = sample(FileKind::Directory);
         bare.data = InodeData::Directory(None);
         bare.first_link = None;

@@ -3,7 +3,7 @@
 
 use layout::LayoutSpec;
 use types::{
-    Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind,
+    Accounted, Attributes, Credentials, DirectoryDefault, FileKind, FsError, FsResult, InodeNumber, NodeKind,
     access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
     attributes::file_flag,
     limits,
@@ -194,6 +194,10 @@ impl Transaction<'_> {
             default_list: false,
             xattrs: false,
             not_linkable: false,
+            directory_default: match kind {
+                FileKind::Directory => directory.directory_default.and_then(DirectoryDefault::inherited),
+                _ => None,
+            },
             first_link: new.link.clone(),
             data,
         };

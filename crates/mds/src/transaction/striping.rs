@@ -3,8 +3,8 @@
 
 use rpc::message::mdt_peer::{DropLink, MakeDirectory, OperationId, Part};
 use types::{
-    Attributes, Credentials, Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, ShardPlace,
-    Stripes,
+    Attributes, Credentials, Damage, DirectoryMap, DirectoryPlace, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
+    ShardPlace, Stripes,
 };
 
 use super::{Transaction, creation::NewInode};
@@ -61,6 +61,18 @@ impl Transaction<'_> {
             return Ok(parent);
         }
         Ok(self.find_inode(parent)?.and_then(|shard| shard.master()).unwrap_or(parent))
+    }
+
+    /// Where a new directory is made by the default of the one above; `None`: here, without stripes.
+    pub fn default_place(&self, directory: &Inode, name: &[u8]) -> FsResult<Option<DirectoryPlace>> {
+        let Some(default) = directory.directory_default else { return Ok(None) };
+        let place = default.place(name, &self.mdts_in_use()?, self.mdt);
+        Ok((place.mdt != self.mdt || !place.stripes.mdts.is_empty()).then_some(place))
+    }
+
+    /// The MDTs in use, in order. Waits until they are known.
+    pub fn mdts_in_use(&self) -> FsResult<Vec<MdtIndex>> {
+        self.volatile.peers.in_use(self.mdt).map_or_else(|| self.wait_for_peer(self.mdt), Ok)
     }
 
     /// Makes a directory on this MDT or another one, with shards if there are stripes. Its name is

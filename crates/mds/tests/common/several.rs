@@ -104,7 +104,7 @@ impl Recovery for ComesBack {
     }
 }
 
-fn endpoint(index: MdtIndex) -> Endpoint {
+pub fn endpoint(index: MdtIndex) -> Endpoint {
     Endpoint::Remote(address(index, 1).into())
 }
 

@@ -5,9 +5,9 @@ use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, ClientId, Credentials, Damage, DeviceId, DirectoryMap, FileKind, Generation, InodeNumber, LockHandle,
-    MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime,
-    SpaceUsage, Stripes, Timestamp, TooMany,
+    Attributes, ClientId, Credentials, Damage, DeviceId, DirectoryDefault, DirectoryMap, FileKind, Generation,
+    InodeNumber, LockHandle, MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal,
+    SetAttributes, SetTime, SpaceUsage, Stripes, Timestamp, TooMany,
 };
 
 use super::*;
@@ -243,6 +243,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::Join(Join { source: MdtIndex(1), start: 1 << 32, promised: vec![operation()] }),
         R::RemoteNames(root(), RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
         R::Above(Above { directory: INODE, from: InodeNumber(9) }),
+        R::SetDirectoryDefault(root(), INODE, Some(directory_default())),
     ]
 }
 
@@ -418,8 +419,13 @@ fn mdt_replies() -> Vec<MdtReply> {
         locks: vec![(LockHandle(7), lock::InodeBits(lock::inode_bit::LOOKUP))],
         version: 300,
     };
-    let info =
-        LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None, map: Some(map()) };
+    let info = LayoutInfo {
+        layout: Some(layout()),
+        own_default: Some(spec()),
+        effective_default: None,
+        map: Some(map()),
+        directory_default: Some(directory_default()),
+    };
     vec![
         R::Done,
         R::Entry(entry()),
@@ -462,6 +468,11 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Ancestry(Ancestry::GoesOn(INODE)),
         R::Striped(map()),
     ]
+}
+
+fn directory_default() -> DirectoryDefault {
+    let (first, hash) = (Some(MdtIndex(300)), Some(NameHash::Crush));
+    DirectoryDefault { count: Some(1000), first, hash, levels: Some(250), spread_levels: Some(0) }
 }
 
 fn map() -> DirectoryMap {

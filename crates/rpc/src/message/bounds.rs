@@ -88,6 +88,10 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             within("stripes", make.stripes.mdts.len(), SHARDS_MAX)?;
             if make.stripes.is_possible() { Ok(()) } else { Err(FsError::Invalid) }
         }
+        R::SetDirectoryDefault(who, _, default) => {
+            check_groups(who)?;
+            if default.is_none_or(|default| default.is_possible()) { Ok(()) } else { Err(FsError::Invalid) }
+        }
         R::Prepare(prepare) => match &prepare.part {
             Part::MakeDirectory | Part::MakeShard | Part::AddLink(_) | Part::CopyAttributes(_) | Part::Tree => Ok(()),
             Part::DropLink(part) => check_groups(&part.who),

@@ -7,7 +7,7 @@
 
 use layout::{Layout, LayoutSpec};
 use serde::{Deserialize, Serialize};
-use types::{DirectoryMap, FsError, InodeNumber, MdtIndex, SpaceUsage, Stripes};
+use types::{DirectoryDefault, DirectoryMap, FsError, InodeNumber, MdtIndex, SpaceUsage, Stripes};
 
 use super::{
     mdt::LayoutChange,
@@ -99,7 +99,7 @@ pub enum ControlRequest {
         mode: u32,
         /// Bits to clear, unless the directory has a default access list.
         umask: u32,
-        /// Where; `None`: on that of the open directory.
+        /// Where; `None`: as mkdir(2) makes it.
         mdt: Option<MdtIndex>,
         /// The MDTs over which its names are spread; none: it is not striped.
         #[serde(default)]
@@ -112,6 +112,9 @@ pub enum ControlRequest {
         /// Byte offset within the object from which to begin.
         offset: u64,
     },
+    /// Set (`Some`) or clear what new directories in the open directory get (`lfs setdirstripe
+    /// -D`). -> Done
+    SetDirectoryDefault(Option<DirectoryDefault>),
 }
 
 impl ControlRequest {
@@ -120,6 +123,7 @@ impl ControlRequest {
         match self {
             Self::CreateWithLayout { .. }
             | Self::SetDefaultLayout(_)
+            | Self::SetDirectoryDefault(_)
             | Self::ChangeLayout(..)
             | Self::BeginLayout { .. }
             | Self::SwapLayouts { .. }
@@ -180,6 +184,9 @@ pub enum ControlReply {
         /// Of a striped directory: where its names are.
         #[serde(default)]
         map: Option<Box<DirectoryMap>>,
+        /// Default for new directories that the directory has.
+        #[serde(default)]
+        directory_default: Option<DirectoryDefault>,
     },
     /// An inode number.
     Inode(InodeNumber),

@@ -5,8 +5,8 @@ use lock::InodeBits;
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange, WaitTicket};
 use serde::{Deserialize, Serialize};
 use types::{
-    Accounted, Attributes, Credentials, DataChanges, DataTimes, DirectoryMap, FileKind, Generation, InodeNumber,
-    LockHandle, NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
+    Accounted, Attributes, Credentials, DataChanges, DataTimes, DirectoryDefault, DirectoryMap, FileKind, Generation,
+    InodeNumber, LockHandle, NodeKind, OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
 
 use super::{
@@ -580,6 +580,9 @@ pub struct LayoutInfo {
     /// Of a striped directory: where its names are.
     #[serde(default)]
     pub map: Option<DirectoryMap>,
+    /// Of a directory: the default for new directories that it has.
+    #[serde(default)]
+    pub directory_default: Option<DirectoryDefault>,
 }
 
 /// Give the components in a range their objects, so that it can be written (the watermark). The
@@ -882,6 +885,8 @@ pub enum MdtRequest {
     RemoteNames(Credentials, RemoteNamesAfter),
     /// Of another MDT. -> Ancestry
     Above(Above),
+    /// Set or clear what new directories in a directory get (root only). -> Done
+    SetDirectoryDefault(Credentials, InodeNumber, Option<DirectoryDefault>),
 }
 
 /// Answers of a metadata target.

@@ -71,11 +71,12 @@ pub enum MdtKind {
     Join,
     RemoteNames,
     Above,
+    SetDirectoryDefault,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 59] = [
+    pub const ALL: [MdtKind; 60] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -135,6 +136,7 @@ impl MdtKind {
         MdtKind::Join,
         MdtKind::RemoteNames,
         MdtKind::Above,
+        MdtKind::SetDirectoryDefault,
     ];
 
     /// What is known of all requests of this kind.
@@ -202,6 +204,7 @@ impl MdtKind {
             K::Join => ("mdt_join", Effect::Nothing, ReplySize::Body, P::Mdts),
             K::RemoteNames => ("mdt_remote_names", Effect::Nothing, ReplySize::Body, P::Tools),
             K::Above => ("mdt_above", Effect::Nothing, ReplySize::Small, P::Mdts),
+            K::SetDirectoryDefault => ("mdt_set_directory_default", Effect::Namespace, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -284,6 +287,7 @@ impl MdtRequest {
             R::Join(..) => K::Join.row().urgent_if(true),
             R::RemoteNames(..) => K::RemoteNames.row(),
             R::Above(..) => K::Above.row(),
+            R::SetDirectoryDefault(..) => K::SetDirectoryDefault.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }

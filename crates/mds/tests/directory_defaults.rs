@@ -1,0 +1,242 @@
+//! What new directories get by the default of the one above: stripes, and the MDT that has them.
+
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Create, LayoutInfo},
+    mdt_peer::MakeDirectory,
+};
+use types::{
+    Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes,
+    limits::SHARDS_MAX,
+};
+
+use super::{
+    absent_mdts::in_time,
+    common::{
+        ROOT, root,
+        several::{Cluster, endpoint, make_directory},
+    },
+};
+
+/// Over all MDTs, for all levels.
+const ALL: DirectoryDefault =
+    DirectoryDefault { count: None, first: None, hash: None, levels: None, spread_levels: Some(0) };
+
+async fn set(cluster: &Cluster, inode: InodeNumber, default: Option<DirectoryDefault>) -> FsResult<MdtReply> {
+    set_as(cluster, root(), inode, default).await
+}
+
+async fn set_as(
+    cluster: &Cluster,
+    who: Credentials,
+    inode: InodeNumber,
+    default: Option<DirectoryDefault>,
+) -> FsResult<MdtReply> {
+    let mdt = usize::from(inode.mdt().0);
+    cluster.0[mdt].call(MdtRequest::SetDirectoryDefault(who, inode, default)).await
+}
+
+async fn info(cluster: &Cluster, inode: InodeNumber) -> LayoutInfo {
+    match cluster.0[usize::from(inode.mdt().0)].call(MdtRequest::GetLayout(inode)).await {
+        Ok(MdtReply::Layout(info)) => info,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn default_of(cluster: &Cluster, inode: InodeNumber) -> Option<DirectoryDefault> {
+    info(cluster, inode).await.directory_default
+}
+
+/// The MDTs that have the names of a directory; none: it is not striped.
+async fn mdts(cluster: &Cluster, inode: InodeNumber) -> Vec<u16> {
+    info(cluster, inode).await.map.map_or(Vec::new(), |map| map.shards.iter().map(|shard| shard.mdt().0).collect())
+}
+
+/// mkdir(2), in the shard of the name if the parent is striped.
+async fn mkdir(cluster: &Cluster, parent: InodeNumber, name: &str, who: Credentials) -> FsResult<InodeNumber> {
+    let map = info(cluster, parent).await.map;
+    let parent = map.and_then(|map| map.shard_of(name.as_bytes())).unwrap_or(parent);
+    let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
+    let create = Create { parent, name, kind, mode: 0o777, umask: 0o22, layout: None, open: None };
+    match cluster.0[usize::from(parent.mdt().0)].call(MdtRequest::Create(who, create)).await? {
+        MdtReply::Created(created) => Ok(created.entry.attributes.inode),
+        MdtReply::Remote(inode) => Ok(inode),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn new_directories_are_striped_for_so_many_levels() {
+    let cluster = Cluster::new(3).await;
+    let before = cluster.0[0].create(ROOT, "before", NodeKind::Directory).await.unwrap();
+    let crush = DirectoryDefault { hash: Some(NameHash::Crush), levels: Some(2), ..ALL };
+    assert_eq!(set(&cluster, ROOT, Some(crush)).await, Ok(MdtReply::Done));
+    assert_eq!(default_of(&cluster, ROOT).await, Some(crush));
+    let first = mkdir(&cluster, ROOT, "d", root()).await.unwrap();
+    assert_eq!(mdts(&cluster, first).await, [0, 1, 2], "from the MDT of the name on");
+    assert_eq!(info(&cluster, first).await.map.map(|map| map.hash), Some(NameHash::Crush));
+    assert_eq!(default_of(&cluster, first).await, Some(DirectoryDefault { levels: Some(1), ..crush }));
+    // Its names are on all MDTs, which have the default at hand.
+    for number in 0..6 {
+        let second = mkdir(&cluster, first, &format!("d{number}"), root()).await.unwrap();
+        let mut over = mdts(&cluster, second).await;
+        assert_eq!(over.first(), Some(&second.mdt().0));
+        over.sort();
+        assert_eq!(over, [0, 1, 2]);
+        assert_eq!(default_of(&cluster, second).await, None, "the last level");
+        let third = mkdir(&cluster, second, "d", root()).await.unwrap();
+        assert_eq!(mdts(&cluster, third).await, [0; 0], "no default any more");
+    }
+    assert_eq!((mdts(&cluster, before).await, default_of(&cluster, before).await), (vec![], None), "it was there");
+    assert_eq!(set(&cluster, ROOT, None).await, Ok(MdtReply::Done));
+    let plain = mkdir(&cluster, ROOT, "plain", root()).await.unwrap();
+    assert_eq!(mdts(&cluster, plain).await, [0; 0]);
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn new_directories_go_to_the_mdt_of_the_default() {
+    let cluster = Cluster::new(3).await;
+    let on_2 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(2)), ..ALL };
+    set(&cluster, ROOT, Some(on_2)).await.unwrap();
+    let far = mkdir(&cluster, ROOT, "far", root()).await.unwrap();
+    assert_eq!((far.mdt(), mdts(&cluster, far).await), (MdtIndex(2), vec![]));
+    assert_eq!(cluster.0[0].lookup(ROOT, "far").await, Ok(far));
+    assert_eq!(mkdir(&cluster, ROOT, "far", root()).await, Err(FsError::Exists));
+    let below = mkdir(&cluster, far, "below", root()).await.unwrap();
+    assert_eq!((below.mdt(), default_of(&cluster, below).await), (MdtIndex(2), Some(on_2)));
+    // By names: on all of them.
+    let spread = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..ALL };
+    set(&cluster, ROOT, Some(spread)).await.unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    for number in 0..20 {
+        let made = mkdir(&cluster, ROOT, &format!("d{number}"), root()).await.unwrap();
+        found.insert(made.mdt().0);
+        let with_it = mkdir(&cluster, made, "with it", root()).await.unwrap();
+        assert_eq!(with_it.mdt(), made.mdt(), "for one level");
+    }
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_asked_for_takes_precedence() {
+    let cluster = Cluster::new(2).await;
+    set(&cluster, ROOT, Some(ALL)).await.unwrap();
+    for mdt in [0, 1] {
+        let name = format!("on{mdt}");
+        cluster.0[0].call(make_directory(ROOT, &name, mdt)).await.unwrap();
+        let made = cluster.0[0].lookup(ROOT, &name).await.unwrap();
+        assert_eq!((made.mdt(), mdts(&cluster, made).await), (MdtIndex(mdt), vec![]));
+        in_time("it is made", cluster.at_rest()).await;
+        assert_eq!(default_of(&cluster, made).await, Some(ALL), "it passes the default on");
+    }
+    let stripes = Stripes { hash: NameHash::AllCharacters, mdts: vec![MdtIndex(1), MdtIndex(0)] };
+    let (name, mdt) = (b"listed".to_vec(), MdtIndex(1));
+    let make = MakeDirectory { parent: ROOT, name, mode: 0o755, umask: 0, mdt, stripes };
+    cluster.0[0].call(MdtRequest::MakeDirectory(root(), make)).await.unwrap();
+    let listed = cluster.0[0].lookup(ROOT, "listed").await.unwrap();
+    in_time("it is made", cluster.at_rest()).await;
+    assert_eq!(mdts(&cluster, listed).await, [1, 0]);
+    cluster.end().await;
+}
+
+/// Root sets it; then users make directories elsewhere, where they may write.
+#[tokio::test]
+async fn users_make_directories_by_the_default_and_do_not_set_it() {
+    let cluster = Cluster::new(2).await;
+    let user = Credentials { uid: 7, gid: 7, groups: Some(Vec::new()) };
+    let home = cluster.0[0].create(ROOT, "home", NodeKind::Directory).await.unwrap();
+    let own = types::SetAttributes { uid: Some(7), gid: Some(7), ..Default::default() };
+    cluster.0[0].call(MdtRequest::SetAttributes(root(), home, own)).await.unwrap();
+    assert_eq!(set_as(&cluster, user.clone(), home, Some(ALL)).await, Err(FsError::NotPermitted));
+    assert_eq!(set_as(&cluster, user.clone(), home, None).await, Err(FsError::NotPermitted));
+    set(&cluster, home, Some(ALL)).await.unwrap();
+    let made = mkdir(&cluster, home, "d", user.clone()).await.unwrap();
+    assert_eq!(mdts(&cluster, made).await, [0, 1]);
+    let attributes = cluster.0[0].stat(made).await.unwrap().attributes;
+    assert_eq!((attributes.uid, attributes.gid, attributes.mode), (7, 7, 0o755));
+    let below = mkdir(&cluster, made, "below", user.clone()).await.unwrap();
+    assert_eq!(mdts(&cluster, below).await.len(), 2);
+    set(&cluster, ROOT, Some(ALL)).await.unwrap();
+    assert_eq!(mkdir(&cluster, ROOT, "d", user).await, Err(FsError::AccessDenied));
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// Requests of a client that lies, and of one that asks for more than there is.
+#[tokio::test]
+async fn impossible_defaults_are_refused() {
+    let cluster = Cluster::new(2).await;
+    let count = |count| DirectoryDefault { count: Some(count), ..ALL };
+    let first = |mdt| DirectoryDefault { first: Some(MdtIndex(mdt)), ..ALL };
+    for (default, error) in [
+        (count(0), FsError::Invalid),
+        (count(SHARDS_MAX as u16 + 1), FsError::Invalid),
+        (DirectoryDefault { levels: Some(0), ..ALL }, FsError::Invalid),
+        (DirectoryDefault { levels: Some(251), ..ALL }, FsError::Invalid),
+        (DirectoryDefault { spread_levels: Some(251), ..ALL }, FsError::Invalid),
+        (DirectoryDefault { spread_levels: Some(1), ..first(1) }, FsError::Invalid),
+        (count(3), FsError::NoDevice),
+        (first(2), FsError::NoDevice),
+        (first(u16::MAX), FsError::NoDevice),
+    ] {
+        assert_eq!(set(&cluster, ROOT, Some(default)).await, Err(error), "{default:?}");
+    }
+    assert_eq!(default_of(&cluster, ROOT).await, None);
+    let file = cluster.0[0].create(ROOT, "file", NodeKind::Regular).await.unwrap();
+    assert_eq!(set(&cluster, file, Some(ALL)).await, Err(FsError::NotDirectory));
+    set(&cluster, ROOT, Some(ALL)).await.unwrap();
+    let made = mkdir(&cluster, ROOT, "d", root()).await.unwrap();
+    let shard = info(&cluster, made).await.map.unwrap().shards[1];
+    assert_eq!(set(&cluster, shard, None).await, Err(FsError::Invalid), "shards change with their directory");
+    cluster.end().await;
+}
+
+/// The default of a directory that is striped is one of all its shards.
+#[tokio::test]
+async fn a_changed_default_holds_for_all_names_and_after_restarts() {
+    let mut cluster = Cluster::new(2).await;
+    set(&cluster, ROOT, Some(ALL)).await.unwrap();
+    let made = mkdir(&cluster, ROOT, "d", root()).await.unwrap();
+    in_time("it is made", cluster.at_rest()).await;
+    let one = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), levels: Some(7), ..ALL };
+    set(&cluster, made, Some(one)).await.unwrap();
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.restart(&[0, 1]).await;
+    assert_eq!(default_of(&cluster, made).await, Some(one));
+    for number in 0..6 {
+        let below = in_time("mkdir", mkdir(&cluster, made, &format!("d{number}"), root())).await.unwrap();
+        assert_eq!((below.mdt(), mdts(&cluster, below).await), (MdtIndex(1), vec![]), "wherever its name is");
+    }
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// A count that was possible when it was set: of MDTs taken out of use later, none gets a shard.
+#[tokio::test]
+async fn fewer_mdts_than_the_default_says_are_all_that_are_left() {
+    let cluster = Cluster::new(3).await;
+    let three = DirectoryDefault { count: Some(3), first: Some(MdtIndex(1)), ..ALL };
+    set(&cluster, ROOT, Some(three)).await.unwrap();
+    let full = mkdir(&cluster, ROOT, "full", root()).await.unwrap();
+    assert_eq!(mdts(&cluster, full).await, [1, 2, 0]);
+    in_time("all ends", cluster.at_rest()).await;
+    let maps: Vec<_> = [0, 1, 2].map(|mdt| (MdtIndex(mdt), endpoint(MdtIndex(mdt)), mdt != 1)).into();
+    cluster.0[0].mdt.update_mdts(&maps);
+    let fewer = in_time("mkdir", async {
+        loop {
+            // The map is followed by a task.
+            let made = mkdir(&cluster, ROOT, "fewer", root()).await.unwrap();
+            match mdts(&cluster, made).await {
+                over if over.len() == 2 => break over,
+                _ => cluster.0[0].remove(ROOT, "fewer", true).await.unwrap(),
+            }
+        }
+    })
+    .await;
+    assert_eq!(fewer, [2, 0], "from the next one on");
+    cluster.end().await;
+}
