@@ -12,10 +12,11 @@ use rpc::message::{
     control::{ControlReply, ControlRequest, Subject},
     mgs::TargetRole,
 };
-use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted};
+use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted, mdts_from};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
+    directory_default,
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
     outcome::{Failure, Outcome, USAGE, print},
 };
@@ -43,11 +44,10 @@ pub const SHOW_OPTIONS: &[OptionSpec] = &[
     option('F', &["fid"], Takes::Nothing),
     option('y', &["yaml"], Takes::Nothing),
     option('D', &["default"], Takes::Nothing),
+    option('X', &["max-inherit"], Takes::Nothing),
+    long_option(&["max-inherit-rr"], Takes::Nothing),
     long_option(&["help"], Takes::Nothing),
 ];
-
-/// What only defaults have, and several stripes on one MDT.
-const REFUSED: &[&str] = &["mdt-overcount", "default", "delete", "max-inherit", "max-inherit-rr"];
 
 /// Permission bits of new directories that the umask may clear.
 const MODE_DEFAULT: u32 = 0o777;
@@ -69,15 +69,19 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n\nCreates directories.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n\nOnly root may choose another metadata target than that of the directory above, or several. If there are fewer\nthan COUNT, nothing is created.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
+                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels the metadata target is chosen by the name of the new directory, 0\n                            (default) to 250; -1: for all. Only without INDEX\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
             ),
         );
     }
     refuse_others(command, &parsed)?;
+    let is_default = directory_default::is_asked_for(&parsed).map_err(wrong)?;
     let wanted = Wanted::of(&parsed).map_err(wrong)?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
+    }
+    if is_default {
+        return directory_default::set(command, &parsed, &wanted);
     }
     for operand in &parsed.operands {
         make_one(command, Path::new(operand), &wanted, (mode, umask))?;
@@ -85,30 +89,31 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
     Ok(())
 }
 
-/// A default for directories, or several stripes on one target, is refused rather than made
-/// otherwise.
+/// Several stripes on one target are refused rather than made otherwise.
 fn refuse_others(command: &str, parsed: &Parsed) -> Outcome {
-    match REFUSED.iter().find(|name| parsed.has(name)) {
-        Some(name) => {
-            let problem = format!("lfs {command}: option '--{name}' is not supported yet");
+    match parsed.has("mdt-overcount") {
+        true => {
+            let problem = format!("lfs {command}: option '--mdt-overcount' is not supported yet");
             Err(Failure::new(libc::EOPNOTSUPP, problem))
         }
-        None => Ok(()),
+        false => Ok(()),
     }
 }
 
 /// Where a directory is to be.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+pub(crate) struct Wanted {
     /// MDTs, in order; none: from that of the directory above on.
-    mdts: Vec<MdtIndex>,
+    pub(crate) mdts: Vec<MdtIndex>,
     /// How many stripes; `None`: over all MDTs.
-    count: Option<usize>,
-    hash: NameHash,
+    pub(crate) count: Option<usize>,
+    pub(crate) hash: NameHash,
+    /// A count was given: no default applies.
+    has_count: bool,
 }
 
 impl Wanted {
-    fn of(parsed: &Parsed) -> Result<Self, String> {
+    pub(crate) fn of(parsed: &Parsed) -> Result<Self, String> {
         let mdts = indices(parsed)?;
         let count = match parsed.value("mdt-count") {
             None => Some(mdts.len().max(1)),
@@ -123,7 +128,7 @@ impl Wanted {
             "" => NameHash::default(),
             name => NameHash::of_name(name).ok_or_else(|| format!("bad directory hash type '{name}'"))?,
         };
-        Ok(Self { mdts, count, hash })
+        Ok(Self { mdts, count, hash, has_count: parsed.has("mdt-count") })
     }
 
     /// Whether it is one MDT, or none in particular.
@@ -133,7 +138,7 @@ impl Wanted {
 
     /// The stripes, where there are these MDTs; an error names how many there are. `above`: the MDT
     /// of the directory above.
-    fn stripes(&self, mut there: Vec<MdtIndex>, above: MdtIndex) -> Result<Stripes, String> {
+    pub(crate) fn stripes(&self, mut there: Vec<MdtIndex>, above: MdtIndex) -> Result<Stripes, String> {
         there.sort();
         let found = || counted(there.len() as u64, "metadata target");
         if let Some(MdtIndex(missing)) = self.mdts.iter().find(|mdt| !there.contains(mdt)) {
@@ -147,15 +152,9 @@ impl Wanted {
         if there.len() < count {
             return Err(format!("{count} stripes are not possible: {} in use (-c -1: all of them)", found()));
         }
-        // From the first on, and around.
-        let start = there.iter().position(|mdt| *mdt >= first).unwrap_or(0);
-        there.rotate_left(start);
-        there.truncate(count);
-        if there.len() == 1 {
-            // All of them is one: as without the option.
-            there.clear();
-        }
-        Ok(Stripes { hash: self.hash, mdts: there })
+        let mdts = mdts_from(&there, first, count);
+        // All of them may be one: as without the option.
+        Ok(Stripes { hash: self.hash, mdts: if mdts.len() == 1 { Vec::new() } else { mdts } })
     }
 }
 
@@ -201,13 +200,23 @@ fn make_one(command: &str, path: &Path, wanted: &Wanted, (mode, umask): (u32, u3
             })?
         }
     };
-    let mdt = stripes.mdts.first().or(wanted.mdts.first()).copied();
+    let given = stripes.mdts.first().or(wanted.mdts.first()).copied();
+    let mdt = match given {
+        None if wanted.has_count => Some(mdt_of_name(&above, &name).map_err(|errno| failed(&errno.into()))?),
+        given => given,
+    };
     let request = ControlRequest::MakeDirectory { name, mode, umask, mdt, stripes };
     channel::ask(&above, &request).map(drop).map_err(|error| failed(&error))
 }
 
+/// The MDT on which a directory is made that has no default, and for which none is asked.
+fn mdt_of_name(above: &Path, name: &[u8]) -> Result<MdtIndex, Errno> {
+    let (inode, map) = directory(above)?;
+    Ok(map.and_then(|map| map.shard_of(name)).unwrap_or(inode).mdt())
+}
+
 /// The MDTs that are in use.
-fn mdts(path: &Path) -> Result<Vec<MdtIndex>, Errno> {
+pub(crate) fn mdts(path: &Path) -> Result<Vec<MdtIndex>, Errno> {
     let mdt = |role| match role {
         TargetRole::Mdt(mdt) => Some(mdt),
         TargetRole::Ost(_) => None,
@@ -217,7 +226,7 @@ fn mdts(path: &Path) -> Result<Vec<MdtIndex>, Errno> {
 }
 
 /// In Lustre's words.
-fn refused(command: &str, operand: &OsStr, error: &CallError) -> Failure {
+pub(crate) fn refused(command: &str, operand: &OsStr, error: &CallError) -> Failure {
     let (Errno(errno), shown) = (error.errno(), operand.display());
     let message = match errno {
         libc::EEXIST => format!("lfs {command}: dirstripe error on '{shown}': stripe already set"),
@@ -235,22 +244,28 @@ pub fn getdirstripe(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         return print(
             output,
             format_args!(
-                "usage: lfs getdirstripe [-c|-i|-m|-H|-F|-y] DIR...\n\nShows on which metadata target directories are. (A directory that is not striped has 0 stripes.)\n\n  -c, --mdt-count           only the number of stripes\n  -i, --mdt-index, -m       only the index of the metadata target\n  -H, --mdt-hash            only the hash\n  -F, --fid                 only the FID\n  -y, --yaml                YAML\n"
+                "usage: lfs getdirstripe [-D] [-c|-i|-m|-H|-F|-X|--max-inherit-rr|-y] DIR...\n\nShows on which metadata target directories are. (A directory that is not striped has 0 stripes.)\n\n  -c, --mdt-count           only the number of stripes\n  -i, --mdt-index, -m       only the index of the metadata target\n  -H, --mdt-hash            only the hash\n  -F, --fid                 only the FID\n  -y, --yaml                YAML\n  -D, --default             what new directories in DIR get (lfs setdirstripe -D); -1: all metadata targets, no\n                            first one, or all levels\n  -X, --max-inherit         only for how many levels the default counts\n      --max-inherit-rr      only for how many levels the metadata target is chosen by the name\n"
             ),
         );
     }
-    if parsed.has("default") {
-        let problem = "lfs getdirstripe: option '--default' is not supported yet: directories are not striped";
-        return Err(Failure::new(libc::EOPNOTSUPP, problem));
+    if let Some(name) = ["max-inherit", "max-inherit-rr"].into_iter().find(|name| parsed.has(name))
+        && !parsed.has("default")
+    {
+        return Err(wrong(format!("option '--{name}' needs --default (-D)")));
     }
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
     }
     for operand in &parsed.operands {
-        let (inode, map) = directory(Path::new(operand)).map_err(|Errno(errno)| {
+        let failed = |Errno(errno): Errno| {
             let (shown, reason) = (operand.display(), strerror(errno));
             Failure::new(errno, format!("lfs: getdirstripe for '{shown}' failed: {reason}"))
-        })?;
+        };
+        if parsed.has("default") {
+            directory_default::show(&directory_default::of(Path::new(operand)).map_err(failed)?, &parsed, output)?;
+            continue;
+        }
+        let (inode, map) = directory(Path::new(operand)).map_err(failed)?;
         show(inode, map.as_ref(), &parsed, output)?;
     }
     Ok(())
@@ -325,12 +340,17 @@ mod tests {
             ("-c 2 -H foo d", USAGE, "lfs mkdir: bad directory hash type 'foo'"),
             ("-i 0,0 d", USAGE, "lfs mkdir: duplicate MDT target(s) '0,0'"),
             ("-i 0,1 -c 3 d", USAGE, "lfs mkdir: the stripe count is not that of the 2 MDT targets given"),
-            ("-D -c 2 d", libc::EOPNOTSUPP, "lfs mkdir: option '--default' is not supported yet"),
-            ("-X 3 d", libc::EOPNOTSUPP, "lfs mkdir: option '--max-inherit' is not supported yet"),
+            ("-C 2 d", libc::EOPNOTSUPP, "lfs mkdir: option '--mdt-overcount' is not supported yet"),
+            ("-X 3 d", USAGE, "lfs mkdir: option '--max-inherit' needs --default (-D)"),
+            ("-D -c 2", USAGE, "lfs mkdir: DIR must be specified"),
+            ("-D -c 2 /none", libc::ENOENT, "lfs mkdir: unable to open '/none': No such file or directory (2)"),
+            ("-d /none", libc::ENOENT, "lfs mkdir: unable to open '/none': No such file or directory (2)"),
         ] {
             let failure = mkdir(&words(line), &mut Vec::new()).expect_err(line);
             assert_eq!(failure, Failure::new(status, message), "{line}");
         }
+        let failure = getdirstripe(&words("-X d"), &mut Vec::new()).expect_err("without -D");
+        assert_eq!(failure, Failure::new(USAGE, "lfs getdirstripe: option '--max-inherit' needs --default (-D)"));
         let failure = getdirstripe(&[], &mut Vec::new()).expect_err("no directory");
         assert_eq!(failure, Failure::new(USAGE, "lfs getdirstripe: DIR must be specified"));
     }

@@ -14,6 +14,7 @@ mod components;
 pub mod definition;
 mod df;
 mod df_json;
+mod directory_default;
 mod dirstripe;
 pub mod explain;
 mod fid;
@@ -90,7 +91,12 @@ const COMMANDS: &[Command] = &[
     ),
     command("swap_layouts", swap_layouts::run, &[], "swap the layouts and data of two files"),
     command("mkdir", dirstripe::mkdir, &[dirstripe::MAKE_OPTIONS], "create directories on a metadata target"),
-    command("setdirstripe", dirstripe::setdirstripe, &[dirstripe::MAKE_OPTIONS], "the same as mkdir"),
+    command(
+        "setdirstripe",
+        dirstripe::setdirstripe,
+        &[dirstripe::MAKE_OPTIONS],
+        "the same as mkdir; -D sets the default of a directory",
+    ),
     command(
         "getdirstripe",
         dirstripe::getdirstripe,

@@ -1,0 +1,252 @@
+//! `lfs setdirstripe -D` and `lfs getdirstripe -D`: what new directories in a directory get.
+
+use std::{io::Write, path::Path};
+
+use rpc::message::control::{ControlReply, ControlRequest, Subject};
+use types::{DirectoryDefault, MdtIndex};
+
+use super::{
+    channel::{self, CallError, Errno, strerror},
+    dirstripe::{self, Wanted},
+    options::Parsed,
+    outcome::{Failure, Outcome, USAGE, print},
+};
+
+/// Levels for which a default with stripes counts if no number is given, as in Lustre.
+const LEVELS_WITH_STRIPES: u8 = 3;
+
+/// Where there is no default: mkdir(2) makes a directory without stripes on the MDT of its name.
+const NONE: DirectoryDefault =
+    DirectoryDefault { count: Some(1), first: None, hash: None, levels: None, spread_levels: Some(0) };
+
+/// Options that say what the default is, and `-o`, which no default has.
+const CONTENT: &[&str] = &["mdt-count", "mdt-index", "mdt-hash", "max-inherit", "max-inherit-rr", "mode"];
+
+/// Options that only a default has.
+const ONLY_DEFAULT: &[&str] = &["max-inherit", "max-inherit-rr"];
+
+/// Whether a default is asked for, or its end. An error says which options do not go together.
+pub(crate) fn is_asked_for(parsed: &Parsed) -> Result<bool, String> {
+    let given = |names: &[&'static str]| names.iter().copied().find(|name| parsed.has(name));
+    if parsed.has("delete") {
+        return match given(CONTENT) {
+            Some(name) => Err(format!("option '--{name}' is not possible with --delete")),
+            None => Ok(true),
+        };
+    }
+    if parsed.has("default") {
+        return match parsed.has("mode") {
+            true => Err("option '--mode' is not possible with --default".to_owned()),
+            false => Ok(true),
+        };
+    }
+    match given(ONLY_DEFAULT) {
+        Some(name) => Err(format!("option '--{name}' needs --default (-D)")),
+        None => Ok(false),
+    }
+}
+
+/// `lfs setdirstripe -D`, `-d`.
+pub(crate) fn set(command: &str, parsed: &Parsed, wanted: &Wanted) -> Outcome {
+    let default = match parsed.has("delete") {
+        true => None,
+        false => {
+            let default = default(parsed, wanted);
+            Some(default.map_err(|problem| Failure::new(USAGE, format!("lfs {command}: {problem}")))?)
+        }
+    };
+    for operand in &parsed.operands {
+        set_one(command, Path::new(operand), default, wanted)?;
+    }
+    Ok(())
+}
+
+fn default(parsed: &Parsed, wanted: &Wanted) -> Result<DirectoryDefault, String> {
+    if wanted.mdts.len() > 1 {
+        return Err("a default has one MDT target, the first one (-i)".to_owned());
+    }
+    let first = wanted.mdts.first().copied();
+    let count = match wanted.count {
+        None => None,
+        // More than are possible anywhere is refused with the number of those that there are.
+        Some(count) => Some(u16::try_from(count.max(1)).unwrap_or(u16::MAX)),
+    };
+    let usual = if count == Some(1) { None } else { Some(LEVELS_WITH_STRIPES) };
+    let levels = match parsed.value("max-inherit") {
+        Some(text) => number(text).filter(|levels| *levels != Some(0)).ok_or_else(|| {
+            format!("invalid max-inherit '{text}': -1 (for all levels), or 1 to {}", DirectoryDefault::LEVELS_MAX)
+        })?,
+        None => usual,
+    };
+    let spread_levels = match parsed.value("max-inherit-rr") {
+        Some(text) => number(text).ok_or_else(|| {
+            format!("invalid max-inherit-rr '{text}': -1 (for all levels), or 0 to {}", DirectoryDefault::LEVELS_MAX)
+        })?,
+        None => Some(0),
+    };
+    if first.is_some() && spread_levels != Some(0) {
+        return Err("option '--max-inherit-rr' needs an MDT index of -1 (-i)".to_owned());
+    }
+    let hash = parsed.has("mdt-hash").then_some(wanted.hash);
+    Ok(DirectoryDefault { count, first, hash, levels, spread_levels })
+}
+
+/// Outer `None`: it is none; inner: all levels.
+fn number(text: &str) -> Option<Option<u8>> {
+    match text {
+        "-1" => Some(None),
+        text => text.parse().ok().filter(|levels| *levels <= DirectoryDefault::LEVELS_MAX).map(Some),
+    }
+}
+
+fn set_one(command: &str, path: &Path, default: Option<DirectoryDefault>, wanted: &Wanted) -> Outcome {
+    let shown = path.display();
+    let unable = |errno: i32| {
+        let problem = format!("lfs {command}: unable to open '{shown}': {} ({errno})", strerror(errno));
+        Failure::new(errno, problem)
+    };
+    let failed = |error: &CallError| dirstripe::refused(command, path.as_os_str(), error);
+    let found = std::fs::metadata(path).map_err(|error| unable(Errno::from(error).0))?;
+    if !found.is_dir() {
+        return Err(unable(libc::ENOTDIR));
+    }
+    if default.is_some() {
+        let there = dirstripe::mdts(path).map_err(|errno| failed(&errno.into()))?;
+        wanted.stripes(there, MdtIndex(0)).map_err(|problem| {
+            Failure::new(libc::ENODEV, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+        })?;
+    }
+    let request = ControlRequest::SetDirectoryDefault(default);
+    channel::ask(path, &request).map(drop).map_err(|error| failed(&error))
+}
+
+/// The default of a directory; if it has none, what mkdir(2) does then.
+pub(crate) fn of(path: &Path) -> Result<DirectoryDefault, Errno> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Err(Errno(libc::ENOTDIR));
+    }
+    match channel::call(path, &ControlRequest::GetLayout(Subject::This))? {
+        ControlReply::Layout { directory_default, .. } => Ok(directory_default.unwrap_or(NONE)),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// `lfs getdirstripe -D`.
+pub(crate) fn show(default: &DirectoryDefault, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
+    let or_all = |number: Option<u16>| number.map_or(-1, i32::from);
+    let count = or_all(default.count);
+    let mdt = or_all(default.first.map(|first| first.0));
+    let hash = default.hash.map_or("none", |hash| hash.name());
+    let levels = or_all(default.levels.map(u16::from));
+    let spread = or_all(default.spread_levels.map(u16::from));
+    match () {
+        () if parsed.has("mdt-count") => print(output, format_args!("{count}\n")),
+        () if parsed.has("mdt-index") || parsed.has("mdt") => print(output, format_args!("{mdt}\n")),
+        () if parsed.has("mdt-hash") => print(output, format_args!("{hash}\n")),
+        () if parsed.has("max-inherit") => print(output, format_args!("{levels}\n")),
+        () if parsed.has("max-inherit-rr") => print(output, format_args!("{spread}\n")),
+        () if parsed.has("yaml") => print(
+            output,
+            format_args!(
+                "lmv_stripe_count:  {count}\nlmv_stripe_offset: {mdt}\nlmv_hash_type:     {hash}\nlmv_max_inherit:   {levels}\nlmv_max_inherit_rr: {spread}\n"
+            ),
+        ),
+        () => print(
+            output,
+            format_args!(
+                "lmv_stripe_count: {count} lmv_stripe_offset: {mdt} lmv_hash_type: {hash} lmv_max_inherit: {levels} lmv_max_inherit_rr: {spread}\n"
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use types::NameHash;
+
+    use super::*;
+    use crate::{
+        dirstripe::{MAKE_OPTIONS, SHOW_OPTIONS},
+        options::parse,
+    };
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn asked(line: &str) -> Result<DirectoryDefault, String> {
+        let parsed = parse(MAKE_OPTIONS, &words(line)).map_err(|error| error.to_string())?;
+        assert!(is_asked_for(&parsed)?, "{line}");
+        default(&parsed, &Wanted::of(&parsed)?)
+    }
+
+    fn shown(line: &str, default: &DirectoryDefault) -> String {
+        let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
+        show(default, &parsed, &mut output).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    /// The lines that Lustre 2.17.0 shows for these commands.
+    #[test]
+    fn defaults_are_read_and_shown_as_in_lustre() {
+        let two = asked("-D -c 2 dd").unwrap();
+        assert_eq!(
+            shown("-D dd", &two),
+            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 0\n"
+        );
+        assert_eq!(
+            shown("-Dy dd", &two),
+            "lmv_stripe_count:  2\nlmv_stripe_offset: -1\nlmv_hash_type:     none\nlmv_max_inherit:   3\nlmv_max_inherit_rr: 0\n"
+        );
+        assert_eq!(
+            shown("-D dd/x", &two.inherited().unwrap()),
+            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 2 lmv_max_inherit_rr: 0\n"
+        );
+        assert_eq!(
+            shown("-D dd", &asked("-D -i -1 -c 1 --max-inherit 3 --max-inherit-rr 2 dd").unwrap()),
+            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 2\n"
+        );
+        let all = asked("-D -c -1 -i 2 -H crush -X -1 dd").unwrap();
+        assert_eq!(
+            all,
+            DirectoryDefault {
+                count: None,
+                first: Some(MdtIndex(2)),
+                hash: Some(NameHash::Crush),
+                levels: None,
+                spread_levels: Some(0)
+            }
+        );
+        let each = ["-Dc d", "-Di d", "-Dm d", "-DH d", "-DX d", "-D --max-inherit-rr d"];
+        assert_eq!(each.map(|line| shown(line, &all)), ["-1\n", "2\n", "2\n", "crush\n", "-1\n", "0\n"]);
+        assert_eq!(asked("-D -i 1 dd").unwrap().levels, None, "without stripes: for all levels");
+        assert_eq!(asked("-D -c -1 dd").unwrap().levels, Some(3));
+        assert!(asked("-D -c 2 -X 250 --max-inherit-rr -1 d").unwrap().is_possible());
+        assert_eq!(
+            shown("-D d", &NONE),
+            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: -1 lmv_max_inherit_rr: 0\n"
+        );
+    }
+
+    #[test]
+    fn wrong_defaults_are_refused() {
+        for (line, problem) in [
+            ("-D -X 0 d", "invalid max-inherit '0': -1 (for all levels), or 1 to 250"),
+            ("-D -X 251 d", "invalid max-inherit '251': -1 (for all levels), or 1 to 250"),
+            ("-D -X -2 d", "invalid max-inherit '-2': -1 (for all levels), or 1 to 250"),
+            ("-D --max-inherit-rr 251 d", "invalid max-inherit-rr '251': -1 (for all levels), or 0 to 250"),
+            ("-D -i 1 --max-inherit-rr 1 d", "option '--max-inherit-rr' needs an MDT index of -1 (-i)"),
+            ("-D -i 1,2 d", "a default has one MDT target, the first one (-i)"),
+            ("-D -o 700 d", "option '--mode' is not possible with --default"),
+            ("-d -c 2 d", "option '--mdt-count' is not possible with --delete"),
+            ("-X 3 d", "option '--max-inherit' needs --default (-D)"),
+            ("--max-inherit-rr 3 d", "option '--max-inherit-rr' needs --default (-D)"),
+        ] {
+            assert_eq!(asked(line), Err(problem.to_owned()), "{line}");
+        }
+        let is_asked = |line: &str| is_asked_for(&parse(MAKE_OPTIONS, &words(line)).unwrap());
+        assert_eq!([is_asked("-d d"), is_asked("-D -d d"), is_asked("-c 2 d")], [Ok(true), Ok(true), Ok(false)]);
+    }
+}
