@@ -276,3 +276,102 @@ fn a_striped_directory_outlives_its_servers() {
     system.shell("rm -r $A/s $A/second $A/empty && ls -A $B").succeed();
     system.finish();
 }
+
+/// mkdir(2) as well, once the root has a default.
+#[test]
+fn programs_make_striped_directories_by_the_default_of_the_root() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("mkdir before && lfs setdirstripe -D -c -1 -X -1 .");
+    let line = |count: i32, levels: i32| {
+        format!(
+            "lmv_stripe_count: {count} lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: {levels} lmv_max_inherit_rr: 0\n"
+        )
+    };
+    assert_eq!(b("lfs getdirstripe -D ."), line(-1, -1));
+    assert_eq!(b("lfs getdirstripe -c before; lfs getdirstripe -D before"), format!("0\n{}", line(1, -1)));
+    a("mkdir -p deep/{a,b,c}/{d,e}/f/g && lfs mkdir plain_option && lfs mkdir -c 1 plain && lfs mkdir -c 2 two");
+    assert_eq!(b("find deep -type d -exec lfs getdirstripe -c {} + | sort | uniq -c | tr -s ' '"), " 22 4\n");
+    assert_eq!(b("lfs getdirstripe -c plain_option plain two | tr '\\n' ' '"), "4 0 2 ");
+    assert_eq!(b("lfs getdirstripe -D plain; lfs getdirstripe -c deep/c/e/f/g"), format!("{}4\n", line(-1, -1)));
+    a("rmdir plain_option plain two before");
+    // A tree as users have it: packed, copied, compared, renamed from both mounts.
+    a("cp -a /usr/share/perl5/. tree/ 2> /dev/null || cp -a /usr/share/misc/. tree/; \
+       for d in deep/*/*; do for i in $(seq 30); do echo $d $i > $d/f$i; done; ln -s f1 $d/f/g/link; ln $d/f1 $d/f/hard; done");
+    b(
+        "cp -a deep copy && diff -r deep copy && tar cf deep.tar deep && mkdir out && tar xf deep.tar -C out && diff -r deep out/deep",
+    );
+    assert_eq!(a("find copy out -type d -exec lfs getdirstripe -c {} + | sort -u; find copy | wc -l"), "4\n221\n");
+    b("diff -r tree tree && rsync -aH tree/ mirror/ && diff -r tree mirror");
+    a("git init -q git && cd git && git config user.email x@y && git config user.name z && cp -r ../deep . && \
+       git add . && git commit -q -m first && git gc -q && git fsck --no-progress");
+    assert_eq!(b("git clone -q git clone && diff -r git/deep clone/deep && git -C clone log --format=%s"), "first\n");
+    a(
+        "mv deep/a/d deep/b/moved && mv deep/b tree/ && mv -T copy/a/e/f copy/a/d/f/g/f 2>/dev/null; mv out/deep/c out/c",
+    );
+    assert_eq!(
+        b("ls tree/b/moved | wc -l; ls deep; cat tree/b/moved/f7; cat out/c/e/f30"),
+        "31\na\nc\ndeep/a/d 7\ndeep/c/e 30\n"
+    );
+    let refused = system.shell("mv $A/out $A/out/c/e/out").output();
+    assert!(refused.stderr.contains("subdirectory of itself"), "{refused:?}");
+    system.check();
+    b("rm -rf deep copy out deep.tar tree mirror git clone");
+    assert_eq!(a("ls -A | wc -l; stat -c %h ."), "0\n2\n");
+    // For some levels only, on one target, by names, and not any more.
+    a("mkdir l && lfs setdirstripe -D -c 2 l && mkdir -p l/1/2/3/4");
+    assert_eq!(b("lfs getdirstripe -c l/1 l/1/2 l/1/2/3 l/1/2/3/4 | tr '\\n' ' '"), "2 2 2 0 ");
+    assert_eq!(b("lfs getdirstripe -D -X l l/1 l/1/2 l/1/2/3 | tr '\\n' ' '"), "3 2 1 -1 ");
+    a("lfs setdirstripe -D -c 1 -i 3 . && mkdir -p on3/below && lfs setdirstripe -D -c 1 --max-inherit-rr 1 .");
+    assert_eq!(
+        b("lfs getdirstripe -i on3 on3/below | tr '\\n' ' '; mkdir s{1..30}; lfs getdirstripe -i s* | sort -u | wc -l"),
+        "3 3 4\n"
+    );
+    a("lfs setdirstripe -d . && mkdir after");
+    assert_eq!(b("lfs getdirstripe -c after; lfs getdirstripe -D after"), format!("0\n{}", line(1, -1)));
+    for (line, status, said) in [
+        ("lfs setdirstripe -D -c 5 .", libc::ENODEV, "dirstripe error on '.': 5 stripes are not possible: 4 metadata"),
+        ("lfs setdirstripe -D -i 9 .", libc::ENODEV, "there is no MDT with index 9"),
+        ("lfs setdirstripe -D -c 2 none", libc::ENOENT, "lfs setdirstripe: unable to open 'none': No such file or"),
+        ("touch f; lfs setdirstripe -D -c 2 f", libc::ENOTDIR, "unable to open 'f': Not a directory"),
+        ("lfs setdirstripe -D -c 2 /tmp", libc::ENOTTY, "on '/tmp'"),
+        ("setpriv --reuid=5001 --clear-groups lfs setdirstripe -D -c 2 l", libc::EPERM, "Operation not permitted"),
+        ("setpriv --reuid=5001 --clear-groups lfs setdirstripe -d l", libc::EPERM, "Operation not permitted"),
+    ] {
+        let refused = system.shell(&format!("cd $A && {line}")).output();
+        assert!(refused.status == status && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    // Users make such directories, where they may write.
+    a("chmod 777 l");
+    let line =
+        "cd $A/l && setpriv --reuid=5001 --regid=5001 --clear-groups bash -c 'mkdir -p own/own && touch own/own/f'";
+    system.shell(line).succeed();
+    assert_eq!(b("lfs getdirstripe -c l/own l/own/own | tr '\\n' ' '; stat -c %u:%a l/own"), "2 2 5001:755\n");
+    system.finish();
+}
+
+/// An MDT that is taken out of use, and one that is down.
+#[test]
+fn defaults_hold_while_servers_come_and_go() {
+    const OTHER: usize = 1;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 1, 2);
+    system.shell("cd $A && lfs setdirstripe -D -c -1 -X -1 . && mkdir -p a/b").succeed();
+    system.kill_server(OTHER);
+    let program = system.shell("cd $A && mkdir -p c/d && lfs getdirstripe -c c c/d");
+    let waits = std::thread::spawn(move || program.succeed());
+    system.start_server(OTHER);
+    assert_eq!(waits.join().expect("no panic"), "2\n2\n");
+    for servers in [&[0][..], &[OTHER], &[0, OTHER]] {
+        servers.iter().for_each(|server| system.kill_server(*server));
+        servers.iter().for_each(|server| system.start_server(*server));
+        assert_eq!(
+            system
+                .shell("cd $A && mkdir a/b/{1..6} && lfs getdirstripe -c a/b/{1..6} | sort -u && rmdir a/b/?")
+                .succeed(),
+            "2\n"
+        );
+    }
+    system.shell("rm -r $A/a $A/c && ls -A $A").succeed();
+    system.finish();
+}
