@@ -179,9 +179,9 @@ async fn impossible_defaults_are_refused() {
         (DirectoryDefault { levels: Some(251), ..ALL }, FsError::Invalid),
         (DirectoryDefault { spread_levels: Some(251), ..ALL }, FsError::Invalid),
         (DirectoryDefault { spread_levels: Some(1), ..first(1) }, FsError::Invalid),
-        (count(3), FsError::NoDevice),
-        (first(2), FsError::NoDevice),
-        (first(u16::MAX), FsError::NoDevice),
+        (count(3), FsError::NoDeviceOrAddress),
+        (first(2), FsError::NoDeviceOrAddress),
+        (first(u16::MAX), FsError::NoDeviceOrAddress),
     ] {
         assert_eq!(set(&cluster, ROOT, Some(default)).await, Err(error), "{default:?}");
     }

@@ -102,7 +102,7 @@ pub(crate) fn set_default(
 }
 
 /// Sets or removes what new directories in a directory get; those that there are stay as they are.
-/// `NoDevice`: there are fewer MDTs than it says, or not the first one.
+/// `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
 pub(crate) fn set_directory_default(
     txn: &mut Transaction<'_>,
     who: &Credentials,
@@ -117,7 +117,7 @@ pub(crate) fn set_directory_default(
             return Err(FsError::Invalid);
         }
         if !default.is_fulfilled_by(&txn.mdts_in_use()?) {
-            return Err(FsError::NoDevice);
+            return Err(FsError::NoDeviceOrAddress);
         }
     }
     directory.directory_default = default;
