@@ -63,6 +63,13 @@ fn posix_holds_over_tcp() {
 }
 
 #[test]
+fn posix_holds_where_all_directories_are_striped() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 1, 4);
+    system.shell("lfs setdirstripe -D -c -1 -X -1 $A").succeed();
+    run(system);
+}
+
+#[test]
 fn posix_holds_where_nothing_is_cached_and_only_the_servers_check_permissions() {
     let mut system = FileSystem::start(Transport::Tcp, 0);
     system.set_mount_options("rw,no_default_permissions");
