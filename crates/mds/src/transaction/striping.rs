@@ -63,7 +63,8 @@ impl Transaction<'_> {
         Ok(self.find_inode(parent)?.and_then(|shard| shard.master()).unwrap_or(parent))
     }
 
-    /// Where a new directory is made by the default of the one above; `None`: here, without stripes.
+    /// Where a new directory is made by the default of the one above; `None`: here, without
+    /// stripes.
     pub fn default_place(&self, directory: &Inode, name: &[u8]) -> FsResult<Option<DirectoryPlace>> {
         let Some(default) = directory.directory_default else { return Ok(None) };
         let place = default.place(name, &self.mdts_in_use()?, self.mdt);
