@@ -66,11 +66,8 @@ fn default(parsed: &Parsed, wanted: &Wanted) -> Result<DirectoryDefault, String>
         return Err("a default has one MDT target, the first one (-i)".to_owned());
     }
     let first = wanted.mdts.first().copied();
-    let count = match wanted.count {
-        None => None,
-        // More than are possible anywhere is refused with the number of those that there are.
-        Some(count) => Some(u16::try_from(count.max(1)).unwrap_or(u16::MAX)),
-    };
+    // More than are possible anywhere is refused with the number of those that there are.
+    let count = wanted.count.map(|count| u16::try_from(count.max(1)).unwrap_or(u16::MAX));
     let usual = if count == Some(1) { None } else { Some(LEVELS_WITH_STRIPES) };
     let levels = match parsed.value("max-inherit") {
         Some(text) => number(text).filter(|levels| *levels != Some(0)).ok_or_else(|| {

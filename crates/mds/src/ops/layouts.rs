@@ -7,7 +7,6 @@ use rpc::message::{
 };
 use types::{Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX, permission};
 
-use super::require_root;
 use crate::{
     opens::OpenFile,
     protection,
@@ -102,15 +101,13 @@ pub(crate) fn set_default(
 }
 
 /// Sets or removes what new directories in a directory get; those that there are stay as they are.
-/// `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
+/// Root asks. `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
 pub(crate) fn set_directory_default(
     txn: &mut Transaction<'_>,
-    who: &Credentials,
     inode: InodeNumber,
     default: Option<DirectoryDefault>,
 ) -> FsResult<MdtReply> {
     let mut directory = txn.directory(inode)?;
-    require_root(who)?;
     protection::check_write(&directory.attributes)?;
     if let Some(default) = default {
         if !default.is_possible() {

@@ -97,7 +97,8 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         }
         MdtRequest::SetDirectoryDefault(who, inode, default) => {
             copies::changeable(*inode)?;
-            with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, who, *inode, *default))
+            require_root(who)?;
+            with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, *inode, *default))
         }
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
