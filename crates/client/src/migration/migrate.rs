@@ -179,7 +179,12 @@ impl FileSystem {
                 Ok(_) | Err(FsError::NoDeviceOrAddress) => break,
                 Err(error) => return Err(error),
             };
-            let end = self.seek(from, at, SeekTarget::Hole).await?.min(size);
+            let end = match self.seek(from, at, SeekTarget::Hole).await {
+                Ok(end) => end.min(size),
+                // Cut off meanwhile.
+                Err(FsError::NoDeviceOrAddress) => return Err(FsError::Busy),
+                Err(error) => return Err(error),
+            };
             while at < end {
                 let wanted = (end - at).min(PIECE_BYTES);
                 let bytes = match &mut background {

@@ -85,8 +85,12 @@ impl FileSystem {
             let unasked = (!is_known).then_some(directory.flags());
             let request = ReadDirectory { inode, open, cookie, entries_max, attributes, unasked };
             match self.call(inode, MdtRequest::ReadDirectory(request)).await {
-                // The lock is gone under which it was opened.
-                Err(FsError::BadHandle) if !is_known && !is_shard => {
+                // The lock is gone under which it was opened, or the incarnation in which it was.
+                Err(FsError::BadHandle) if !is_shard => {
+                    directory.open.check()?;
+                    if is_known {
+                        return Err(FsError::BadHandle);
+                    }
                     let target = self.targets.mdt_of(inode)?;
                     target.make_known(&self.seams.spawn, vec![inode]).await.map_err(stale_if_evicted)?;
                     directory.open.check()?;
