@@ -292,6 +292,7 @@ impl DirectoryStore {
     /// One turn of the task: what it does at every interval, and whenever it is woken. Failures
     /// have been recorded where they happened; what can be repeated is, next time.
     pub async fn work(&self) {
+        let begun = self.seams.clock.now();
         self.note_table_failure();
         self.commit_due().await;
         if let Err(error) = self.write_back_due().await
@@ -299,7 +300,7 @@ impl DirectoryStore {
         {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
-        self.defragment_due().await;
+        self.defragment_due(begun).await;
         self.note_out_of_use().await;
         self.give_back_idle_windows();
         self.discard_due().await;

@@ -9,8 +9,8 @@ use types::{ObjectId, limits::BLOCK_BYTES};
 
 use crate::chunk_record::BlockState;
 
-/// How much an idle budget saves up.
-const SAVED_MAX: Duration = Duration::from_secs(1);
+/// How much an idle budget saves up, if turns come at least that often, and what it begins with.
+const SAVED: Duration = Duration::from_secs(1);
 
 /// Why a section stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,11 @@ struct Budget {
 }
 
 impl Budget {
-    fn fill(&mut self, now: Instant, bytes_per_second: u64) {
-        let full = bytes_of(SAVED_MAX, bytes_per_second);
-        let more = self.at.map_or(full, |at| bytes_of(now.since(at), bytes_per_second));
+    /// `interval`: that between two turns.
+    fn fill(&mut self, now: Instant, bytes_per_second: u64, interval: Duration) {
+        let full = bytes_of(SAVED.max(interval), bytes_per_second);
+        let passed = self.at.map_or(SAVED, |at| now.since(at));
+        let more = bytes_of(passed, bytes_per_second);
         // Less than a byte: the time is added up.
         if more > 0 {
             self.at = Some(now);
@@ -110,8 +112,9 @@ impl DefragState {
     }
 
     /// The next section that is due, and what its readers lost, if anything may be moved now.
-    pub fn next(&mut self, now: Instant, bytes_per_second: u64) -> Option<(Section, u64)> {
-        self.budget.fill(now, bytes_per_second);
+    /// `interval`: that between two turns.
+    pub fn next(&mut self, now: Instant, bytes_per_second: u64, interval: Duration) -> Option<(Section, u64)> {
+        self.budget.fill(now, bytes_per_second, interval);
         if self.budget.left > 0 { self.losses.take() } else { None }
     }
 
@@ -125,7 +128,7 @@ impl DefragState {
         self.losses.add(section, lost);
     }
 
-    /// So many blocks were copied.
+    /// So many blocks are read to be moved.
     pub fn spend(&mut self, blocks: u64) {
         let bytes = i64::try_from(blocks * BLOCK_BYTES).unwrap_or(i64::MAX);
         self.budget.left = self.budget.left.saturating_sub(bytes);
@@ -216,9 +219,9 @@ mod tests {
             [1, 2, 9, 10].map(on_device).into_iter().chain(hole).chain([11, 30].map(on_device)).collect();
         assert_eq!(breaks(&first), 2, "nothing is lost at a hole");
         state.note_read(OBJECT, SECTION_BLOCKS - 6, &first);
-        assert_eq!(state.next(at(0), MIB), None, "one in each section, and none between them");
+        assert_eq!(state.next(at(0), MIB, SAVED), None, "one in each section, and none between them");
         state.note_read(OBJECT, SECTION_BLOCKS - 6, &first);
-        let taken = [state.next(at(0), MIB), state.next(at(0), MIB), state.next(at(0), MIB)];
+        let taken = [(); 3].map(|()| state.next(at(0), MIB, SAVED));
         let section = |number| Section { object: OBJECT, number };
         assert_eq!(taken, [Some((section(0), 2)), Some((section(1), 2)), None]);
     }
@@ -229,7 +232,7 @@ mod tests {
         (0..1000).for_each(|section| read_in_pieces(&mut state, section));
         let mut moved = 0;
         for millisecond in (0..10_000).step_by(7) {
-            while state.next(at(millisecond), 16 * MIB).is_some() {
+            while state.next(at(millisecond), 16 * MIB, SAVED).is_some() {
                 state.spend(SECTION_BLOCKS);
                 moved += 8 * MIB;
             }
@@ -238,11 +241,28 @@ mod tests {
         let mut slow = DefragState::default();
         read_in_pieces(&mut slow, 0);
         slow.spend(1);
-        assert_eq!(slow.next(at(0), 1), None, "4096 bytes take longer than a second");
+        assert_eq!(slow.next(at(0), 1, SAVED), None, "4096 bytes take longer than a second");
         for millisecond in (0..=4_095_000).step_by(500) {
-            assert_eq!(slow.next(at(millisecond), 1), None, "{millisecond}");
+            assert_eq!(slow.next(at(millisecond), 1, SAVED), None, "{millisecond}");
         }
-        assert!(slow.next(at(4_097_000), 1).is_some(), "however often it is asked");
+        assert!(slow.next(at(4_097_000), 1, SAVED).is_some(), "however often it is asked");
+    }
+
+    /// Turns come once in an interval, and end when nothing may be moved.
+    #[test]
+    fn as_much_is_moved_if_turns_are_rare() {
+        for seconds in [1, 5, 60] {
+            let mut state = DefragState::default();
+            (0..4000).for_each(|section| read_in_pieces(&mut state, section));
+            let mut moved = 0;
+            for second in (0..=600).step_by(seconds as usize) {
+                while state.next(at(second * 1000), 16 * MIB, Duration::from_secs(seconds)).is_some() {
+                    state.spend(SECTION_BLOCKS);
+                    moved += 8;
+                }
+            }
+            assert_eq!(moved, 16 * 601, "{seconds} s");
+        }
     }
 
     #[test]

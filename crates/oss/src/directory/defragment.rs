@@ -13,14 +13,18 @@
 //! A crash before the records leaves free blocks; after them, the former places are intact until
 //! the records are durable.
 //!
+//! A turn ends when its interval has passed, or when write-back is due: the next one commits and
+//! writes back before it moves on.
+//!
 //! Downside: a commit waits for a round, of which reading takes 250 ms at most.
 
 use std::time::Duration;
 
-use blocks::{Merge, Piece, Pieces, SECTION_BLOCKS, Section, choose_merge};
+use blocks::{Merge, Piece, Pieces, Section, choose_merge};
 use bytes::Bytes;
 use kv::Loading;
 use rpc::checksum::crc32c;
+use rt::Instant;
 use types::{FsError, FsResult, ObjectId};
 
 use super::{
@@ -115,17 +119,18 @@ impl DirectoryStore {
         (!self.has_device()).then_some(NO_DEVICE)
     }
 
-    /// A turn: merges what is due, as far as the budget and the load allow.
-    pub(super) async fn defragment_due(&self) {
+    /// The rest of a turn that began then: merges what is due, as far as the budget and the load
+    /// allow. A turn that has no time left looks at one section.
+    pub(super) async fn defragment_due(&self, begun: Instant) {
         if !self.has_device() || self.is_too_busy() {
             return;
         }
-        let mut committed = self.seams.clock.now();
+        // What write-back has left could not be moved, or is being written.
+        let left_behind = self.is_write_back_due();
         for _ in 0..LOOKS_MAX {
             let Some((section, lost)) = self.next_section() else { return };
             if self.waits_for_space() {
                 self.commit_due().await;
-                committed = self.seams.clock.now();
             }
             let outcome = match self.merge_section(section, lost).await {
                 Ok(outcome) => outcome,
@@ -133,10 +138,13 @@ impl DirectoryStore {
                 Err(error) => self.note_unmerged(section.object, &error),
             };
             self.note_outcome(section, lost, outcome);
-            let (now, interval) = (self.seams.clock.now(), self.options.lock().commit_interval);
-            if now.since(committed) >= interval {
-                self.commit_due().await;
-                committed = now;
+            if self.seams.clock.now().since(begun) >= self.options.lock().commit_interval {
+                return;
+            }
+            if !left_behind && self.is_write_back_due() {
+                // Now, not when the interval ends.
+                self.wanted.notify_one();
+                return;
             }
         }
     }
@@ -149,8 +157,8 @@ impl DirectoryStore {
 
     /// Whether there would be more room after a commit, as on a small or full device.
     fn waits_for_space(&self) -> bool {
-        let has_retired = self.volatile.lock().device.as_ref().is_some_and(DeviceSpace::has_retired);
-        has_retired && self.room_for_move() < SECTION_BLOCKS
+        let volatile = self.volatile.lock();
+        volatile.device.as_ref().is_some_and(|device| device.move_waits_for_commit(volatile.backlog_blocks))
     }
 
     /// A section could not be merged, and stays as it is.
@@ -198,9 +206,9 @@ impl DirectoryStore {
 
     /// The next section to be looked at, and what its readers have lost.
     fn next_section(&self) -> Option<(Section, u64)> {
-        let (rate, percent_max) = {
+        let (rate, percent_max, interval) = {
             let options = self.options.lock();
-            (options.defrag_bytes_per_second, options.defrag_busy_percent)
+            (options.defrag_bytes_per_second, options.defrag_busy_percent, options.commit_interval)
         };
         let mut state = self.defrag.lock();
         if rate == 0 {
@@ -211,7 +219,7 @@ impl DirectoryStore {
         if yields || self.is_stopping() || self.volatile.lock().failure.is_some() {
             return None;
         }
-        state.next(self.seams.clock.now(), rate)
+        state.next(self.seams.clock.now(), rate, interval)
     }
 
     /// One round for one section.
@@ -286,10 +294,11 @@ impl DirectoryStore {
             if pieces > 0 && self.seams.clock.now() >= end {
                 break;
             }
+            // Also if it turns out to be damaged, or is not moved for another reason.
+            self.defrag.lock().spend(piece.device.end - piece.device.start);
             contents.push(self.read_piece(found, piece, &mut copied).await?);
             pieces += 1;
         }
-        self.defrag.lock().spend(copied.len() as u64);
         let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Outcome::Left(Left::NoGain)) };
         if pieces < 2 {
             return Ok(Outcome::Left(Left::Slow));
@@ -297,6 +306,7 @@ impl DirectoryStore {
         let blocks = first.block..last.block + 1;
         self.write_to_device(in_progress, to, contents).await?;
         self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
+        self.load_groups(copied.iter().map(|copy| copy.from)).await?;
         let _guard = self.locks.exclusive(object, blocks).await;
         let moved = self.record_places(object, &copied, to, in_progress).await?;
         Ok(Outcome::Merged { pieces, moved, changed: copied.len() as u64 - moved, price: merge.price() })
@@ -355,7 +365,13 @@ impl DirectoryStore {
 
 #[cfg(test)]
 mod tests {
-    use rpc::message::ost::Read;
+    use std::{
+        collections::BTreeSet,
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use rpc::message::ost::{Read, SpaceChange};
 
     use super::*;
     use crate::{
@@ -365,24 +381,42 @@ mod tests {
         throughput::Direction,
     };
 
+    const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
+    const OTHER: ObjectId = ObjectId::new(types::InodeNumber(10), 0);
     /// 512 MiB.
     const DEVICE: Engine = Engine::Blocks { blocks: 1 << 17 };
+    const PIECE: u64 = 64 * KIB;
 
     /// A store whose only object is in pieces of 64 KiB, in so many sections.
     async fn in_pieces(options: OstOptions, sections: u64) -> TestStore {
         let test = TestStore::with_engine(DEVICE, options).await;
-        let piece = 64 << 10;
-        for offset in (0..sections * 8 * MIB).step_by(MIB as usize) {
-            test.write(OBJECT, offset, vec![7; MIB as usize]).await;
-        }
-        test.store().commit().await.unwrap();
-        for offset in (0..sections * 8 * MIB).step_by(2 * piece) {
-            test.write(OBJECT, offset, vec![7; piece]).await;
-        }
-        test.store().commit().await.unwrap();
+        write_in_pieces(&test, sections).await;
         read_all(&test, sections).await;
         test
+    }
+
+    async fn write_in_pieces(test: &TestStore, sections: u64) {
+        fill(test, OBJECT, sections * 8 * MIB).await;
+        test.store().commit().await.unwrap();
+        for offset in (0..sections * 8 * MIB).step_by(2 * PIECE as usize) {
+            test.write(OBJECT, offset, vec![7; PIECE as usize]).await;
+        }
+        test.store().commit().await.unwrap();
+    }
+
+    async fn fill(test: &TestStore, object: ObjectId, bytes: u64) {
+        for offset in (0..bytes).step_by(MIB as usize) {
+            test.write(object, offset, vec![7; MIB.min(bytes - offset) as usize]).await;
+        }
+    }
+
+    /// Where the blocks of a section of the object are.
+    async fn addresses(test: &TestStore, section: u64) -> Vec<u64> {
+        let blocks = Section { object: OBJECT, number: section }.blocks();
+        let look = |records: &Records<'_>| records.block_states(OBJECT, blocks.clone());
+        let states = test.store().look(&mut Loading::default(), look).await.unwrap();
+        states.iter().filter_map(BlockState::address).collect()
     }
 
     async fn read_all(test: &TestStore, sections: u64) {
@@ -447,6 +481,127 @@ mod tests {
         let _busy = test.store().throughput.begin(Direction::Read, &*test.store().seams.clock);
         test.pass(Duration::from_secs(1));
         test.ost.work().await;
+        assert_eq!(moved(&test), 8 * MIB);
+    }
+    /// Else commits, write-back and discards would wait for minutes for a slow device.
+    #[tokio::test]
+    async fn a_turn_ends_with_its_interval() {
+        let interval = Duration::from_secs(1);
+        let options = OstOptions { defrag_bytes_per_second: 1 << 30, commit_interval: interval, ..quiet() };
+        let test = in_pieces(options, 4).await;
+        let clock = &*test.store().seams.clock;
+        test.slow_down(Duration::from_millis(20));
+        let begun = clock.now();
+        test.ost.work().await;
+        let passed = clock.now().since(begun);
+        assert!(passed >= interval && passed < interval + 2 * READ_TIME, "{passed:?}");
+        assert!(moved(&test) > MIB && moved(&test) < 8 * MIB, "{}", moved(&test));
+        // No time is left: one look.
+        let merges = || test.store().defrag.lock().counts.merges;
+        let before = merges();
+        test.store().defragment_due(begun).await;
+        assert_eq!(merges() - before, 1);
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_when_write_back_is_due() {
+        let idle = Duration::from_secs(2);
+        let options = OstOptions { defrag_bytes_per_second: 1 << 30, write_back_idle: idle, ..quiet() };
+        let test = in_pieces(options, 4).await;
+        let store = test.store();
+        test.write_inline(OTHER, MIB).await;
+        test.slow_down(Duration::from_millis(20));
+        let begun = store.seams.clock.now();
+        test.ost.work().await;
+        let passed = store.seams.clock.now().since(begun);
+        assert!(passed < idle + 2 * READ_TIME && moved(&test) > MIB, "{passed:?}: {}", moved(&test));
+        assert_eq!(store.volatile.lock().backlog.len(), 1);
+        // It has woken the task.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(store.volatile.lock().backlog.len(), 0);
+        // What cannot be written back does not keep pieces from being merged.
+        test.slow_down(Duration::ZERO);
+        test.write_inline(OTHER, MIB).await;
+        test.pass(idle);
+        read_all(&test, 4).await;
+        store.defragment_due(store.seams.clock.now()).await;
+        assert!(store.is_write_back_due() && !store.defrag.lock().is_due(), "all of it is merged");
+    }
+
+    /// All free runs have 1 MiB: there are none for a section, before a commit and after it.
+    #[tokio::test]
+    async fn commits_do_not_help_where_free_runs_are_short() {
+        let device = Engine::Blocks { blocks: 96 * 256 };
+        let options = OstOptions { defrag_bytes_per_second: 1 << 30, ..quiet() };
+        let test = TestStore::with_engine(device, options).await;
+        let store = test.store();
+        write_in_pieces(&test, 1).await;
+        let rest = store.volatile.lock().device.as_ref().unwrap().available(0) * BLOCK as u64;
+        fill(&test, OTHER, rest).await;
+        for mib in (0..80).step_by(2) {
+            let change = SpaceChange::Punch { offset: mib * MIB, bytes: MIB };
+            store.change_object(OTHER, change, Default::default(), None).await.unwrap();
+        }
+        store.commit().await.unwrap();
+        read_all(&test, 1).await;
+        let marked = || store.volatile.lock().marked;
+        let before = marked();
+        store.defragment_due(store.seams.clock.now()).await;
+        let (commits, merges) = (marked() - before, store.defrag.lock().counts.merges);
+        assert!(merges >= 7 && commits == 0, "{commits} commits for {merges} merges");
+    }
+
+    /// A device that is read without an end would be the busier the more of it is damaged.
+    #[tokio::test]
+    async fn what_is_read_in_vain_is_paid_for() {
+        let options = OstOptions { defrag_bytes_per_second: 4 * MIB, ..quiet() };
+        let test = in_pieces(options, 2).await;
+        let last = *addresses(&test, 0).await.last().unwrap();
+        test.objects.flip_bit(DEVICE_FILE, last * BLOCK as u64 + 17, 3);
+        test.ost.work().await;
+        assert_eq!(moved(&test), 0);
+        assert!(test.store().defrag.lock().is_due(), "the other section has to wait");
+        test.pass(Duration::from_secs(2));
+        test.ost.work().await;
+        assert_eq!(moved(&test), 8 * MIB);
+    }
+
+    /// Writes to the section wait for the range lock.
+    #[tokio::test]
+    async fn groups_are_loaded_before_the_range_lock() {
+        let options = OstOptions { defrag_bytes_per_second: 1 << 30, ..quiet() };
+        let test = TestStore::with_engine(DEVICE, options).await;
+        let store = test.store();
+        let device = |act: &mut dyn FnMut(&mut DeviceSpace)| act(store.volatile.lock().device.as_mut().unwrap());
+        fill(&test, OBJECT, 8 * MIB).await;
+        store.commit().await.unwrap();
+        // A piece whose blocks are overwritten cannot follow the one before it.
+        for group in [3, 2, 1] {
+            device(&mut |device| device.set_last_group(group).unwrap());
+            for offset in (group * PIECE..8 * MIB).step_by(4 * PIECE as usize) {
+                test.write(OBJECT, offset, vec![7; PIECE as usize]).await;
+            }
+        }
+        device(&mut |device| device.drop_windows(OBJECT).unwrap());
+        store.commit().await.unwrap();
+        read_all(&test, 1).await;
+        let addresses = addresses(&test, 0).await;
+        let groups: BTreeSet<u32> = addresses.iter().map(|address| (address >> 15) as u32).collect();
+        let loaded = || {
+            let mut loaded = 0;
+            device(&mut |device| loaded = groups.iter().filter(|group| device.is_loaded(**group)).count());
+            loaded
+        };
+        device(&mut DeviceSpace::unload);
+        assert_eq!((groups.len(), loaded()), (4, 0));
+        let reader = store.locks.shared(OBJECT, 0..1).await;
+        let mut turn = pin!(store.defragment_due(store.seams.clock.now()));
+        assert!(turn.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it waits for the reader");
+        assert_eq!(loaded(), 4);
+        drop(reader);
+        turn.await;
         assert_eq!(moved(&test), 8 * MIB);
     }
 }

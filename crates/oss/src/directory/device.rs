@@ -23,7 +23,12 @@ use rangemap::RangeSet;
 use rt::{BoxFuture, Device, Spawn};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
 
-use super::{BLOCK, DirectoryStore, device_space::DeviceSpace, host_file_state::HostFileState};
+use super::{
+    BLOCK, DirectoryStore,
+    device_space::DeviceSpace,
+    host_file_state::HostFileState,
+    records::{Records, all},
+};
 use crate::{
     device_label::DeviceLabel,
     group_record::decode_summary,
@@ -208,6 +213,24 @@ impl DirectoryStore {
                 Err(Refusal::Load(group)) => self.load_group(device, &self.records(Some(loading)), group)?,
             }
         }
+    }
+
+    /// Loads the groups of these blocks together, for what cannot wait for one after the other. They
+    /// stay loaded until the next commit.
+    pub(super) async fn load_groups(&self, addresses: impl Iterator<Item = u64>) -> FsResult<()> {
+        let groups: BTreeSet<u32> = {
+            let volatile = self.volatile.lock();
+            let Some(device) = &volatile.device else { return Ok(()) };
+            addresses.filter_map(|address| device.group_of(address)).collect()
+        };
+        let loading = &mut Loading::default();
+        let load = |records: &Records<'_>| {
+            let mut volatile = self.volatile.lock();
+            let Some(device) = &mut volatile.device else { return Ok(()) };
+            let missing = groups.iter().filter(|group| !device.is_loaded(**group)).copied().collect::<Vec<_>>();
+            all(missing.into_iter().map(|group| self.load_group(device, records, group))).map(drop)
+        };
+        self.look(loading, load).await
     }
 
     /// Writes the data of blocks that follow each other on the device.

@@ -19,7 +19,9 @@ use std::{
     time::Duration,
 };
 
-use blocks::{Allocation, Allocator, BITMAP_BYTES, Geometry, Inconsistent, Policy, Refusal, Request, Summary};
+use blocks::{
+    Allocation, Allocator, BITMAP_BYTES, Geometry, Inconsistent, Policy, Refusal, Request, SECTION_BLOCKS, Summary,
+};
 use bytes::Bytes;
 use kv::Batch;
 use rt::Instant;
@@ -235,6 +237,12 @@ impl DeviceSpace {
         self.allocator.set_policy(policy);
     }
 
+    /// No group is loaded any more that can be loaded again.
+    #[cfg(test)]
+    pub fn unload(&mut self) {
+        self.allocator.unload(0);
+    }
+
     /// Sets the allocation pointer to the start of a group.
     pub fn set_last_group(&mut self, group: u64) -> Result<(), String> {
         let groups = self.allocator.geometry().groups();
@@ -301,13 +309,25 @@ impl DeviceSpace {
         Ok(self.allocator.allocate_run(blocks, goal)?.map(|Allocation { device }| device))
     }
 
-    /// The most blocks that the next move of data may take, in one run. What moves until the next
-    /// commit takes only a part of the free blocks, lest new data find none: blocks that were
-    /// freed, as by a move, wait for the commit. `backlog`: as in [`Self::available`].
+    /// The most blocks that the next move of data may take, in one run: of what moves may take
+    /// until the next commit, and of the longest run. `backlog`: as in [`Self::available`].
     pub fn room_for_move(&self, backlog: u64) -> u64 {
+        self.share_of_moves(backlog).min(u64::from(self.allocator.longest_run()))
+    }
+
+    /// Whether moves would have more room after a commit, because of their share: not if no free
+    /// run is longer than it is.
+    pub fn move_waits_for_commit(&self, backlog: u64) -> bool {
+        let wanted = SECTION_BLOCKS.min(u64::from(self.allocator.longest_run()));
+        self.has_retired() && self.share_of_moves(backlog) < wanted
+    }
+
+    /// What moves may still take until the next commit: only a part of the free blocks, lest new
+    /// data find none. Blocks that were freed, as by a move, wait for the commit.
+    fn share_of_moves(&self, backlog: u64) -> u64 {
         let retired = self.allocator.retired_blocks();
         let free = (self.allocator.free_blocks() + retired).min(self.available(backlog));
-        (free / MOVE_SHARE).saturating_sub(retired).min(u64::from(self.allocator.longest_run()))
+        (free / MOVE_SHARE).saturating_sub(retired)
     }
 
     /// No record will name these blocks, which were in progress.

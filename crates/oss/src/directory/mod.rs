@@ -106,6 +106,8 @@ mod read;
 mod records;
 pub mod recovery;
 mod seek;
+#[cfg(test)]
+mod slow_device;
 mod space;
 #[cfg(test)]
 pub(crate) mod test_store;

@@ -67,7 +67,7 @@ pub(super) fn check_fence(record: Option<&ObjectRecord>, layout_generation: u64)
 }
 
 /// All results of an attempt that notes everything it misses; the first error.
-fn all<T>(results: impl Iterator<Item = FsResult<T>>) -> FsResult<Vec<T>> {
+pub(super) fn all<T>(results: impl Iterator<Item = FsResult<T>>) -> FsResult<Vec<T>> {
     let (mut values, mut failure) = (Vec::with_capacity(results.size_hint().0), None);
     for result in results {
         match result {

@@ -19,7 +19,7 @@ use rt::{
 };
 use types::{FsResult, InodeNumber, ObjectId, OstIndex, Owner, Timestamp, limits::BLOCK_BYTES};
 
-use super::{DirectoryStore, device::DEVICE_FILE};
+use super::{DirectoryStore, device::DEVICE_FILE, slow_device::SlowDevice};
 use crate::{Engine, Ost, OstDevices, OstOptions};
 
 /// The object of most tests.
@@ -69,6 +69,7 @@ pub struct TestStore {
     pub ost: Arc<Ost>,
     pub objects: MemoryDevice,
     ahead_ns: Arc<AtomicU64>,
+    read_ns: Arc<AtomicU64>,
 }
 
 impl TestStore {
@@ -79,11 +80,13 @@ impl TestStore {
     /// Of an engine; a device has to be that large.
     pub async fn with_engine(engine: Engine, options: OstOptions) -> Self {
         let mut seams = seams(&MemoryTransport::new(), 1);
-        let ahead_ns = Arc::default();
+        let (ahead_ns, read_ns) = (Arc::default(), Arc::default());
         seams.clock = Arc::new(ShiftedClock { real: seams.clock.clone(), ahead_ns: Arc::clone(&ahead_ns) });
         let objects = MemoryDevice::new();
+        let slow =
+            SlowDevice { inner: objects.clone(), ahead_ns: Arc::clone(&ahead_ns), read_ns: Arc::clone(&read_ns) };
         let devices = OstDevices {
-            objects: Arc::new(objects.clone()),
+            objects: Arc::new(slow),
             journal: Arc::new(MemoryDevice::new()),
             cold: Arc::new(MemoryCold::new()),
             throughput: Arc::default(),
@@ -93,7 +96,7 @@ impl TestStore {
         }
         Ost::format_with(&seams, &devices, "stria", OstIndex(0), engine, Config::small()).await.unwrap();
         let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
-        Self { ost, objects, ahead_ns }
+        Self { ost, objects, ahead_ns, read_ns }
     }
 
     pub fn store(&self) -> &DirectoryStore {
@@ -103,6 +106,11 @@ impl TestStore {
     /// Time continues.
     pub fn pass(&self, time: Duration) {
         self.ahead_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// From now on each read of the device takes so long.
+    pub fn slow_down(&self, read: Duration) {
+        self.read_ns.store(read.as_nanos() as u64, Ordering::Relaxed);
     }
 
     pub async fn write(&self, object: ObjectId, offset: u64, data: Vec<u8>) {

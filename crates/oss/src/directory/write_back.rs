@@ -124,6 +124,11 @@ impl DirectoryStore {
         Ok(if round.moved > 0 { 0 } else { fruitless + 1 })
     }
 
+    /// Whether a round is due, and possible.
+    pub(super) fn is_write_back_due(&self) -> bool {
+        self.next_to_write_back(0).is_some()
+    }
+
     /// Where the next round is to be; `None` if none is due, or possible.
     fn next_to_write_back(&self, fruitless: usize) -> Option<(ObjectId, u64)> {
         let volatile = self.volatile.lock();
