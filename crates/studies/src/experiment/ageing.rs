@@ -1,15 +1,18 @@
 //! `stria study ageing lab`: study E4 as a table of rates, histograms of the free space, figures,
 //! JSON lines and the study's statements.
 
-use std::{collections::BTreeMap, fs::File, io::Write, num::NonZero, path::PathBuf};
+use std::collections::BTreeMap;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
-use types::{counted, limits::BLOCK_BYTES};
+use types::counted;
 
-use super::parallel::in_parallel;
+use super::{
+    ageing_output::{AgeingOutput, free_classes},
+    parallel::in_parallel,
+};
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, Panel, write_bars, write_curves, write_maps},
@@ -36,15 +39,8 @@ pub struct AgeingArgs {
     /// Seed from which the order of writes and reads is derived
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw figures (SVG) into this directory, which must exist
-    #[arg(long, value_name = "DIR")]
-    figures: Option<PathBuf>,
-    /// Write every result to this file as a JSON line
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Number of OSTs to simulate in parallel; by default one per core
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZero<usize>>,
+    #[command(flatten)]
+    output: AgeingOutput,
 }
 
 /// One step of one OST as a JSON line.
@@ -80,15 +76,9 @@ impl<'a> Line<'a> {
             read_mib_per_second: step.read,
             runs_per_gib: step.runs_per_gib,
             free_score: step.histogram.score(),
-            free: classes(step).collect(),
+            free: free_classes(&step.histogram),
         }
     }
-}
-
-/// Classes of the free space that have runs: name, runs and bytes.
-fn classes(step: &Step) -> impl Iterator<Item = (String, u64, u64)> {
-    let classes = step.histogram.classes().filter(|(_, runs, _)| *runs > 0);
-    classes.map(|(name, runs, blocks)| (name, runs, blocks * BLOCK_BYTES))
 }
 
 /// Runs the study.
@@ -98,7 +88,7 @@ pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
     let cells: Vec<Cell> =
         seeds.flat_map(|seed| Windows::ALL.map(|windows| Cell { windows, scale, section_percent, seed })).collect();
     println!("e4 ageing: {}, sizes 1/{scale}, section at {section_percent}%", counted(osts, "OST"));
-    let results = in_parallel(&cells, arguments.threads, |cell| {
+    let results = in_parallel(&cells, arguments.output.threads, |cell| {
         let steps = cell.run();
         eprintln!(
             "windows {}, seed {}: {}",
@@ -118,10 +108,7 @@ pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
         }
         all.entry(cell.windows).or_default().push(steps);
     }
-    if let Some(path) = &arguments.json {
-        let written = File::create(path).and_then(|mut file| file.write_all(lines.as_bytes()));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    arguments.output.write_lines(&lines)?;
     let spread = all.values().map(|osts| spread(osts)).fold(0.0, f64::max);
     let measured: Measured = all.into_iter().map(|(windows, osts)| (windows, mean(osts))).collect();
     println!("{}", table(&measured));
@@ -185,14 +172,15 @@ fn table(measured: &Measured) -> Table {
 fn show_free(measured: &Measured) {
     for (windows, steps) in measured {
         let Some(step) = steps.iter().find(|step| step.deleted == Some(1)) else { continue };
-        let classes: Vec<String> = classes(step).map(|(class, runs, _)| format!("{class} {runs}")).collect();
+        let classes: Vec<String> =
+            free_classes(&step.histogram).into_iter().map(|(class, runs, _)| format!("{class} {runs}")).collect();
         let (windows, used, score) = (windows.name(), step.used_percent(), step.histogram.score());
         println!("free runs, windows {windows}, {used}% used: {}; fragmentation {score:.0} of 100", classes.join(", "));
     }
 }
 
 fn draw(arguments: &AgeingArgs, measured: &Measured) -> anyhow::Result<()> {
-    let Some(directory) = &arguments.figures else { return Ok(()) };
+    let Some(directory) = &arguments.output.figures else { return Ok(()) };
     let steps: Vec<String> = measured.values().next().map_or(Vec::new(), |steps| steps.iter().map(name).collect());
     let series = |of: &dyn Fn(&Step) -> f64| -> Vec<BarSeries> {
         let one = |(windows, steps): (&Windows, &Vec<Step>)| BarSeries {
@@ -217,7 +205,8 @@ fn draw(arguments: &AgeingArgs, measured: &Measured) -> anyhow::Result<()> {
     let bars: Vec<BarSeries> = first
         .iter()
         .map(|(windows, step)| {
-            let bytes: BTreeMap<String, u64> = classes(step).map(|(name, _, bytes)| (name, bytes)).collect();
+            let bytes: BTreeMap<String, u64> =
+                free_classes(&step.histogram).into_iter().map(|(name, _, bytes)| (name, bytes)).collect();
             let gib = |group| bytes.get(group).map_or(f64::NAN, |bytes| *bytes as f64 / f64::from(1 << 30));
             BarSeries { name: windows.name().to_owned(), values: groups.iter().map(gib).collect() }
         })
@@ -241,18 +230,15 @@ mod tests {
     #[test]
     fn a_run_leaves_lines_and_figures_and_osts_are_alike() {
         let place = tempfile::tempdir().unwrap();
-        let json = place.path().join("lines.json");
         let arguments = AgeingArgs {
             scale: 2000,
             osts: 2,
             section: 0,
             seed: 5,
-            figures: Some(place.path().to_owned()),
-            json: Some(json.clone()),
-            threads: NonZero::new(2),
+            output: AgeingOutput::of_test(place.path(), "lines.json"),
         };
         ageing(&arguments).unwrap();
-        let text = std::fs::read_to_string(&json).unwrap();
+        let text = std::fs::read_to_string(place.path().join("lines.json")).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2 * Windows::ALL.len() * (1 + FILES as usize));
         let first = &lines[0];
@@ -265,7 +251,7 @@ mod tests {
             let figure = std::fs::read_to_string(place.path().join(format!("e4-{name}.svg"))).unwrap();
             assert!(Windows::ALL.iter().all(|windows| figure.contains(windows.name())), "{name}");
         }
-        assert!(ageing(&AgeingArgs { json: Some(place.path().join("no/where")), ..arguments }).is_err());
+        assert!(ageing(&AgeingArgs { output: AgeingOutput::of_test(place.path(), "no/where"), ..arguments }).is_err());
     }
 
     #[test]

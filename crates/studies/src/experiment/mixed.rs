@@ -1,15 +1,18 @@
 //! `stria study ageing mixed`: ageing by a mixed year of use (E4), as tables against a fresh copy
 //! of the same data, free space, figures, JSON lines and what is claimed of it.
 
-use std::{collections::BTreeMap, fs::File, io::Write, num::NonZero, path::PathBuf, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 use types::{counted, limits::BLOCK_BYTES};
 
-use super::parallel::in_parallel;
+use super::{
+    ageing_output::{AgeingOutput, free_classes},
+    parallel::in_parallel,
+};
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, write_bars},
@@ -54,15 +57,8 @@ pub struct MixedArgs {
     /// Seed from which files, writers' turns and lifetimes are derived
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw figures (SVG) into this directory, which must exist
-    #[arg(long, value_name = "DIR")]
-    figures: Option<PathBuf>,
-    /// Write every result to this file as a JSON line
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Number of devices to simulate in parallel; by default one per core
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZero<usize>>,
+    #[command(flatten)]
+    output: AgeingOutput,
 }
 
 /// One point as a JSON line. Pairs are the aged device and the copy.
@@ -124,17 +120,11 @@ impl<'a> Line<'a> {
             extents_max: (aged.extents_max, copy.extents_max),
             layout_score: (aged.score, copy.score),
             free_score: point.histogram.score(),
-            free: free_classes(point),
+            free: free_classes(&point.histogram),
             by_writers: point.by_writers.iter().map(|(tasks, rate)| (*tasks, rate.aged, rate.copy)).collect(),
             allocated: &point.allocated,
         }
     }
-}
-
-/// Classes of the free space that have runs: name, runs and bytes.
-fn free_classes(point: &Point) -> Vec<(String, u64, u64)> {
-    let classes = point.histogram.classes().filter(|(_, runs, _)| *runs > 0);
-    classes.map(|(name, runs, blocks)| (name, runs, blocks * BLOCK_BYTES)).collect()
 }
 
 /// Runs the study.
@@ -165,7 +155,7 @@ pub fn mixed(arguments: &MixedArgs) -> anyhow::Result<()> {
     let (sizes, ages) = (sizes.name(), ages.name());
     println!("e4 mixed use: size 1/{scale}, {}, sizes of {sizes}, ages of {ages}", counted(writers, "writer"));
     let begun = Instant::now();
-    let results = in_parallel(&cells, arguments.threads, |cell| {
+    let results = in_parallel(&cells, arguments.output.threads, |cell| {
         let (windows, fill) = (cell.windows.name(), cell.fill_percent);
         let note = |point: &Point| {
             let seconds = begun.elapsed().as_secs();
@@ -186,10 +176,7 @@ pub fn mixed(arguments: &MixedArgs) -> anyhow::Result<()> {
         }
         measured.insert((windows, fill), points);
     }
-    if let Some(path) = &arguments.json {
-        let written = File::create(path).and_then(|mut file| file.write_all(lines.as_bytes()));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    arguments.output.write_lines(&lines)?;
     for rate in RATES {
         println!("\n{}, {} on the aged device (percent of a fresh copy)", rate.0, rate.1);
         println!("{}", table(&measured, |point| shown(point, rate)));
@@ -249,7 +236,7 @@ fn show_free(measured: &Measured) {
     for ((windows, fill), points) in measured {
         let Some(point) = points.last() else { continue };
         let classes: Vec<String> =
-            free_classes(point).iter().map(|(class, runs, _)| format!("{class} {runs}")).collect();
+            free_classes(&point.histogram).iter().map(|(class, runs, _)| format!("{class} {runs}")).collect();
         let (windows, churn, score) = (windows.name(), point.churn, point.histogram.score());
         let classes = classes.join(", ");
         println!(
@@ -259,7 +246,7 @@ fn show_free(measured: &Measured) {
 }
 
 fn draw(arguments: &MixedArgs, measured: &Measured) -> anyhow::Result<()> {
-    let Some(directory) = &arguments.figures else { return Ok(()) };
+    let Some(directory) = &arguments.output.figures else { return Ok(()) };
     let rows = rows(measured);
     let groups: Vec<String> = rows.keys().map(|(fill, churn)| format!("{fill}%, x{churn}")).collect();
     let bars = |of: &dyn Fn(&Point) -> f64| -> Vec<BarSeries> {
@@ -312,7 +299,6 @@ mod tests {
     #[test]
     fn a_run_leaves_lines_and_figures() {
         let place = tempfile::tempdir().unwrap();
-        let json = place.path().join("lines.json");
         let arguments = MixedArgs {
             scale: 2000,
             fill: vec![80, 50],
@@ -322,12 +308,10 @@ mod tests {
             ages: Profile::Agrawal,
             smallest: 0,
             seed: 5,
-            figures: Some(place.path().to_owned()),
-            json: Some(json.clone()),
-            threads: NonZero::new(2),
+            output: AgeingOutput::of_test(place.path(), "lines.json"),
         };
         mixed(&arguments).unwrap();
-        let text = std::fs::read_to_string(&json).unwrap();
+        let text = std::fs::read_to_string(place.path().join("lines.json")).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2 * 2 * Windows::ALL.len());
         assert_eq!((&lines[0]["windows"], &lines[0]["churn"]), (&"1 MiB".into(), &0.into()));
@@ -337,6 +321,6 @@ mod tests {
             let figure = std::fs::read_to_string(place.path().join(format!("e4-mixed-{name}.svg"))).unwrap();
             assert!(Windows::ALL.iter().all(|windows| figure.contains(windows.name())), "{name}");
         }
-        assert!(mixed(&MixedArgs { json: Some(place.path().join("no/where")), ..arguments }).is_err());
+        assert!(mixed(&MixedArgs { output: AgeingOutput::of_test(place.path(), "no/where"), ..arguments }).is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! lines and the study's statements.
 
 mod ageing;
+mod ageing_output;
 mod mixed;
 mod parallel;
 mod runner;

@@ -9,6 +9,7 @@
 
 pub mod findings;
 pub mod mixed;
+mod readers;
 mod run;
 mod workload;
 

@@ -5,13 +5,14 @@ use std::ops::Range;
 use blocks::{Allocator, Request};
 use types::{InodeNumber, ObjectId, SplitMix64};
 
-use super::run::{LENGTH_BITS, Run};
+use super::{
+    readers::seconds_of_reading,
+    run::{LENGTH_BITS, Run},
+};
 use crate::model::rotating::{Access, Array, ArrayModel, Pipeline};
 
 /// Blocks of a write: 1 MiB.
 pub(super) const WRITE_BLOCKS: u64 = 256;
-/// Blocks of a read: 8 MiB.
-pub(super) const READ_BLOCKS: u64 = 2048;
 /// Files of a best-case measurement, each of one task.
 pub(super) const MEASURED_FILES: u32 = 4;
 /// Writes of each task that the drives get at a time: `max_rpcs_in_flight`.
@@ -44,34 +45,6 @@ impl File {
     /// The block of the device after its last one.
     fn goal(&self) -> Option<u64> {
         self.runs.last().map(|run| run.range().end)
-    }
-}
-
-/// How far a file was read.
-struct Reader<'a> {
-    file: &'a File,
-    run: usize,
-    /// Blocks of the run that were read.
-    within: u64,
-}
-
-impl Reader<'_> {
-    /// The places of its next call; none at the end.
-    fn next(&mut self) -> Vec<Range<u64>> {
-        let (mut places, mut wanted) = (Vec::new(), READ_BLOCKS);
-        while wanted > 0
-            && let Some(run) = self.file.runs.get(self.run)
-        {
-            let start = run.range().start + self.within;
-            let end = run.range().end.min(start + wanted);
-            places.push(start..end);
-            wanted -= end - start;
-            self.within += end - start;
-            if end == run.range().end {
-                (self.run, self.within) = (self.run + 1, 0);
-            }
-        }
-        places
     }
 }
 
@@ -225,35 +198,12 @@ pub(super) fn measure(
     let runs: usize = files.iter().map(|file| file.runs.len()).sum();
     let mib = written as f64 / 256.0;
     let write = mib / pipeline.seconds();
-    let read = mib / read(&mut Array::new(model), &files, seed);
+    let walks: Vec<[&[Run]; 1]> = files.iter().map(|file| [file.runs.as_slice()]).collect();
+    let read = mib / seconds_of_reading(walks.iter().map(<[_; 1]>::as_slice), model, 1, seed);
     for file in files {
         target.delete(file)?;
     }
     Ok(Measured { write, read, runs_per_gib: runs as f64 / (mib / 1024.0) })
-}
-
-/// Seconds of reading all files at once. Tasks do not keep step: the next call is a random one's.
-fn read(array: &mut Array, files: &[File], seed: u64) -> f64 {
-    let mut order = SplitMix64(!seed);
-    let mut readers: Vec<Reader<'_>> = files.iter().map(|file| Reader { file, run: 0, within: 0 }).collect();
-    let mut pipeline = Pipeline::default();
-    while !readers.is_empty() {
-        let mut batch = Vec::new();
-        for _ in 0..files.len() {
-            if readers.is_empty() {
-                break;
-            }
-            let number = (order.next_u64() % readers.len() as u64) as usize;
-            let places = readers[number].next();
-            if places.is_empty() {
-                readers.swap_remove(number);
-            }
-            batch.extend(places);
-        }
-        let travel = array.travel(batch.iter().map(|place| place.end - place.start).sum());
-        pipeline.pass(array.serve(Access::Read, batch), travel);
-    }
-    pipeline.seconds()
 }
 
 #[cfg(test)]
@@ -268,18 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_reads_every_block_once_in_order() {
-        let mut target = target(4);
-        let files = target.write(3, 10_000, 7, |_| {}).unwrap();
+    fn files_are_written_in_whole_calls() {
+        let files = target(4).write(3, 10_000, 7, |_| {}).unwrap();
         for file in &files {
-            assert_eq!(file.blocks, 10_240, "whole calls");
-            let mut reader = Reader { file, run: 0, within: 0 };
-            let calls: Vec<_> =
-                std::iter::from_fn(|| Some(reader.next()).filter(|places| !places.is_empty())).collect();
-            assert_eq!(calls.len(), 5);
-            let read: Vec<u64> = calls.into_iter().flatten().flatten().collect();
-            let wanted: Vec<u64> = file.runs.iter().flat_map(|run| run.range()).collect();
-            assert_eq!(read, wanted);
+            let blocks: u64 = file.runs.iter().map(|run| run.range().end - run.range().start).sum();
+            assert_eq!((file.blocks, blocks), (10_240, 10_240));
         }
     }
 
