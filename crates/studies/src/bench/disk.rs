@@ -25,14 +25,10 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Those that the files, directories and block devices in these paths are on, or are.
+    /// Those that the files, directories and block devices in these paths are on, or are. That of a
+    /// loop device is the one that its file is on.
     pub fn of(paths: &[&Path]) -> std::io::Result<Self> {
-        let counters = paths.iter().map(|path| {
-            let found = metadata(path)?;
-            let device = if found.file_type().is_block_device() { found.rdev() } else { found.dev() };
-            Ok(PathBuf::from(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device))))
-        });
-        Ok(Self { counters: counters.collect::<std::io::Result<_>>()? })
+        Ok(Self { counters: paths.iter().map(|path| counters_of(path)).collect::<std::io::Result<_>>()? })
     }
 
     /// Bytes that they have written so far; `None` if the kernel does not count those of one, as on
@@ -43,6 +39,17 @@ impl Disks {
             .map(|path| sectors_written(&read_to_string(path).ok()?))
             .sum::<Option<u64>>()?
             .checked_mul(SECTOR_BYTES)
+    }
+}
+
+/// The counters of the disk that a path is on, or is.
+fn counters_of(path: &Path) -> std::io::Result<PathBuf> {
+    let found = metadata(path)?;
+    let device = if found.file_type().is_block_device() { found.rdev() } else { found.dev() };
+    let known = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    match read_to_string(known.join("loop/backing_file")) {
+        Ok(file) => counters_of(Path::new(file.trim_end_matches('\n'))),
+        Err(_) => Ok(known.join("stat")),
     }
 }
 

@@ -13,7 +13,7 @@
 //! Downside: only in that case the rest remains.
 
 use std::{
-    ffi::c_int,
+    ffi::{OsStr, c_int},
     io,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -97,6 +97,13 @@ pub enum KernelObject {
     ControlGroup(PathBuf),
     /// A network namespace, by the name that `ip netns` gives it.
     NetworkNamespace(String),
+    /// A block device that is mounted on a directory.
+    Mount {
+        /// The device.
+        device: PathBuf,
+        /// The directory, which exists.
+        directory: PathBuf,
+    },
 }
 
 impl KernelObject {
@@ -104,6 +111,9 @@ impl KernelObject {
         match self {
             KernelObject::ControlGroup(directory) => std::fs::create_dir(directory),
             KernelObject::NetworkNamespace(name) => ip(&["netns", "add", name]),
+            KernelObject::Mount { device, directory } => {
+                command("mount", "util-linux", &[device.as_os_str(), directory.as_os_str()]).map(drop)
+            }
         }
     }
 
@@ -111,19 +121,32 @@ impl KernelObject {
         match self {
             KernelObject::ControlGroup(directory) => std::fs::remove_dir(directory),
             KernelObject::NetworkNamespace(name) => ip(&["netns", "delete", name]),
+            KernelObject::Mount { directory, .. } => {
+                // After a signal, files are still open; the end of the process closes them.
+                command("umount", "util-linux", &[OsStr::new("--lazy"), directory.as_os_str()]).map(drop)
+            }
         }
     }
 }
 
 /// Runs `ip`.
 pub fn ip(arguments: &[&str]) -> io::Result<()> {
-    let run = Command::new("ip").args(arguments).output();
-    let output = run.map_err(|error| io::Error::new(error.kind(), format!("cannot run ip (iproute2): {error}")))?;
+    let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+    command("ip", "iproute2", &arguments).map(drop)
+}
+
+/// Runs a program of a package; returns what it says.
+pub fn command(program: &str, package: &str, arguments: &[&OsStr]) -> io::Result<String> {
+    let run = Command::new(program).args(arguments).output();
+    let output = run.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot run {program} (of the package {package}): {error}"))
+    })?;
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("ip {}: {}", arguments.join(" "), said.trim_end())))
+            let arguments = arguments.join(OsStr::new(" "));
+            Err(io::Error::other(format!("{program} {}: {}", arguments.display(), said.trim_end())))
         }
     }
 }

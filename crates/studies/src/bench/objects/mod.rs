@@ -2,8 +2,8 @@
 //! clients, network or metadata: what an OST does with its disk.
 //!
 //! In each round every store is made anew and does the same work: workers write an object each in
-//! requests of 1 MiB and read it again, overwrite records of 4 KiB at random, make and remove small
-//! objects. Whatever a phase changed is durable at its end, which is part of its time; meanwhile
+//! requests of 1 MiB and read it again, overwrite records of 4 KiB at random (also past the page
+//! cache, and some with an fsync each), make and remove small objects. Whatever a phase changed is durable at its end, which is part of its time; meanwhile
 //! each store commits every second, the local file system by syncfs(2).
 //!
 //! Beside each rate stands the write amplification: bytes that the disks wrote for each byte of
@@ -15,6 +15,7 @@
 //! store that commits by syncfs(2) waits for what they wrote. A disk of its own is needed, or a
 //! loop device with a file system.
 
+mod file_system;
 mod store;
 
 use std::{
@@ -24,14 +25,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use clap::{Args, builder::RangedU64ValueParser};
 use host::progress;
 use node::storage::Storage;
 use parking_lot::{Condvar, Mutex};
 
-use self::store::{LocalFiles, Store, StoreKind, Target};
+use self::{
+    file_system::{FileSystem, FileSystemKind},
+    store::{LocalFiles, Store, StoreKind, Target, WriteMode},
+};
 use super::{
     caches::{CacheKind, drop_caches},
     disk::Disks,
@@ -70,6 +74,9 @@ pub struct ObjectsArgs {
     /// Records of 4 KiB that all workers together overwrite at random
     #[arg(long, default_value_t = 8192, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
+    /// Records of 4 KiB that all workers together overwrite with an fsync each
+    #[arg(long, default_value_t = 2048, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    synced: u64,
     /// Small objects, of 4 KiB, that all workers together make and remove
     #[arg(long, default_value_t = 4000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     objects: u64,
@@ -80,8 +87,8 @@ pub struct ObjectsArgs {
     /// temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Block device for the objects of the store `blocks`. All that it holds is lost [default: a
-    /// file in the directory]
+    /// Block device for the objects of the store `blocks`, and for ext4 and xfs, one after the
+    /// other. All that it holds is lost [default: files in the directory]
     #[arg(long, value_name = "DEV")]
     device: Option<PathBuf>,
     /// With --device: use it even if it seems to hold data, which are lost
@@ -98,6 +105,10 @@ pub struct ObjectsArgs {
 
 /// Runs `stria bench objects`.
 pub fn run(arguments: ObjectsArgs) -> anyhow::Result<()> {
+    ensure!(
+        arguments.device.is_none() || arguments.force || !arguments.stores.iter().any(|kind| kind.is_made()),
+        "ext4 and xfs overwrite whatever the device holds: give --force if nothing on it is needed"
+    );
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
     let mut json = arguments.json.as_ref().map(create).transpose()?;
@@ -142,24 +153,35 @@ fn measure(
 ) -> anyhow::Result<Vec<Measurement>> {
     let parent = directory.parent().context("the directory has a parent")?;
     let fdatasync_per_second = fdatasync_rate(parent)?;
-    let device = arguments.device.as_deref().filter(|_| kind == StoreKind::Blocks);
+    let device = arguments.device.as_deref().filter(|_| kind == StoreKind::Blocks || kind.is_made());
     let disks = Disks::of(&[Some(parent), device].into_iter().flatten().collect::<Vec<_>>())?;
+    let space = 2 * ((arguments.mib << 20) + arguments.objects * RECORD_BYTES as u64) + SPARE_BYTES;
+    let file_system = |kind: FileSystemKind| {
+        std::fs::create_dir(directory)?;
+        let root = directory.join("root");
+        std::fs::create_dir(&root)?;
+        let made = match device {
+            Some(device) => FileSystem::on_device(kind, device, &root),
+            None => FileSystem::on_file(kind, (&directory.join("image"), space), &root),
+        };
+        Ok::<_, io::Error>(Box::new(LocalFiles::on(made?)))
+    };
     let store: Box<dyn Store> = match (kind, device) {
         (StoreKind::Local, _) => Box::new(LocalFiles::new(directory.to_owned())?),
+        (StoreKind::Ext4, _) => file_system(FileSystemKind::Ext4)?,
+        (StoreKind::Xfs, _) => file_system(FileSystemKind::Xfs)?,
         (StoreKind::Directory, _) => Box::new(Target::start(directory, &Storage::HostFiles)?),
         (StoreKind::Blocks, Some(device)) => {
             let path = std::path::absolute(device)?;
             Box::new(Target::start(directory, &Storage::Device { path, force })?)
         }
-        (StoreKind::Blocks, None) => {
-            let data = (arguments.mib << 20) + arguments.objects * RECORD_BYTES as u64;
-            Box::new(Target::start(directory, &Storage::File(2 * data + SPARE_BYTES))?)
-        }
+        (StoreKind::Blocks, None) => Box::new(Target::start(directory, &Storage::File(space))?),
     };
     let load = Load {
         workers,
         transfers: (arguments.mib << 20).div_ceil(TRANSFER_BYTES as u64 * workers as u64),
         records: arguments.records.div_ceil(workers as u64),
+        synced: arguments.synced.div_ceil(workers as u64),
         objects: arguments.objects.div_ceil(workers as u64),
     };
     let run = Run { store: &*store, system: kind.name(), disks, load, fdatasync_per_second };
@@ -174,6 +196,8 @@ struct Load {
     transfers: u64,
     /// Of [`RECORD_BYTES`].
     records: u64,
+    /// Of these, with an fsync each.
+    synced: u64,
     objects: u64,
 }
 
@@ -198,29 +222,39 @@ fn small(rank: usize, number: u64) -> u64 {
 
 impl Run<'_> {
     fn all(&self) -> io::Result<Vec<Measurement>> {
-        let Load { workers, transfers, records, objects } = self.load;
+        let Load { workers, transfers, records, synced, objects } = self.load;
         let (large_data, record) = (data(TRANSFER_BYTES), data(RECORD_BYTES));
         let transfer = |index: u64| index * TRANSFER_BYTES as u64;
         let total = |each: u64| each * workers as u64;
         let write = self.phase((LARGE, "write"), (total(transfers), TRANSFER_BYTES), |rank| {
-            (0..transfers).try_for_each(|index| self.store.write(rank, large(rank), transfer(index), &large_data))
+            (0..transfers).try_for_each(|index| {
+                self.store.write(rank, large(rank), transfer(index), &large_data, WriteMode::Buffered)
+            })
         })?;
         drop_caches(CacheKind::Pages);
         let read = self.phase((LARGE, "read"), (total(transfers), TRANSFER_BYTES), |rank| {
             (0..transfers).try_for_each(|index| self.store.read(rank, large(rank), transfer(index), TRANSFER_BYTES))
         })?;
         let places = transfer(transfers) / RECORD_BYTES as u64;
-        let overwrite = self.phase((RANDOM, "overwrite"), (total(records), RECORD_BYTES), |rank| {
-            let at = |index| shuffled(index % places, places) * RECORD_BYTES as u64;
-            (0..records).try_for_each(|index| self.store.write(rank, large(rank), at(index), &record))
-        })?;
+        let at = |index| shuffled(index % places, places) * RECORD_BYTES as u64;
+        let overwrite = |phase, records, mode| {
+            self.phase((RANDOM, phase), (total(records), RECORD_BYTES), |rank| {
+                (0..records).try_for_each(|index| self.store.write(rank, large(rank), at(index), &record, mode))
+            })
+        };
+        let overwritten = [
+            overwrite("overwrite", records, WriteMode::Buffered)?,
+            overwrite("direct", records, WriteMode::Direct)?,
+            overwrite("synced", synced, WriteMode::Synced)?,
+        ];
         let create = self.phase((SMALL, "create"), (total(objects), RECORD_BYTES), |rank| {
-            (0..objects).try_for_each(|number| self.store.write(rank, small(rank, number), 0, &record))
+            (0..objects)
+                .try_for_each(|number| self.store.write(rank, small(rank, number), 0, &record, WriteMode::Buffered))
         })?;
         let remove = self.phase((SMALL, "remove"), (total(objects), 0), |rank| {
             (0..objects).try_for_each(|number| self.store.remove(rank, small(rank, number)))
         })?;
-        Ok(vec![write, read, overwrite, create, remove])
+        Ok([write, read].into_iter().chain(overwritten).chain([create, remove]).collect())
     }
 
     /// Workers do `work`, while the store commits from time to time; at the end all is durable.
@@ -277,17 +311,19 @@ impl Run<'_> {
     }
 }
 
-/// Bytes that no device can compress much, without zeros at their end.
+/// Bytes that no device can compress much, without zeros at their end, aligned for direct writes.
 fn data(bytes: usize) -> Bytes {
     let mixed = |at: usize| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1;
-    (0..bytes).map(mixed).collect()
+    let data: Bytes = (0..bytes + RECORD_BYTES).map(mixed).collect();
+    let skipped = data.as_ptr().align_offset(RECORD_BYTES);
+    data.slice(skipped..skipped + bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { workers: 2, transfers: 3, records: 20, objects: 5 };
+    const LOAD: Load = Load { workers: 2, transfers: 3, records: 20, synced: 3, objects: 5 };
 
     /// All stores do all of the work, and what is measured of them is of the same amount.
     #[test]
@@ -308,6 +344,8 @@ mod tests {
                 (LARGE, "write", 6, 6 << 20),
                 (LARGE, "read", 6, 6 << 20),
                 (RANDOM, "overwrite", 40, 40 << 12),
+                (RANDOM, "direct", 40, 40 << 12),
+                (RANDOM, "synced", 6, 6 << 12),
                 (SMALL, "create", 10, 10 << 12),
                 (SMALL, "remove", 10, 0),
             ];

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs::File,
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -36,7 +36,10 @@ use rt::{
     parameters::ParameterTree,
     real::{Cores, SystemEntropy},
 };
+use rustix::fs::OFlags;
 use types::{ClientId, InodeNumber, ObjectId, Owner, Slot, Xid};
+
+use super::file_system::FileSystem;
 
 /// Of targets that are made for a measurement.
 const FSNAME: &str = "bench";
@@ -50,6 +53,10 @@ const WRITE_BACK_TURNS_MAX: u32 = 1000;
 pub enum StoreKind {
     /// A file of the local file system for each object: the baseline.
     Local,
+    /// The same on a new ext4 on the device, or on a loop device. Needs root.
+    Ext4,
+    /// The same on a new XFS.
+    Xfs,
     /// An OST that keeps its objects in files of the local file system.
     Directory,
     /// An OST with a device of its own, or one large file in its place.
@@ -57,20 +64,39 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
+    /// Whether it is a file system that is made for the measurement.
+    pub fn is_made(self) -> bool {
+        matches!(self, StoreKind::Ext4 | StoreKind::Xfs)
+    }
+
     /// Name in results.
     pub fn name(self) -> &'static str {
         match self {
             StoreKind::Local => "local",
+            StoreKind::Ext4 => "ext4",
+            StoreKind::Xfs => "xfs",
             StoreKind::Directory => "directory",
             StoreKind::Blocks => "blocks",
         }
     }
 }
 
+/// How a write is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Durable by a later commit.
+    Buffered,
+    /// The same, past the page cache. An OST has no other way to write.
+    Direct,
+    /// Durable when it returns.
+    Synced,
+}
+
 /// A store under measurement. `rank` is the worker that asks.
 pub trait Store: Send + Sync {
-    /// Writes to an object, which is made if missing.
-    fn write(&self, rank: usize, object: u64, offset: u64, data: &Bytes) -> io::Result<()>;
+    /// Writes to an object, which is made if missing. Direct writes are of whole blocks, which are
+    /// aligned in memory.
+    fn write(&self, rank: usize, object: u64, offset: u64, data: &Bytes, mode: WriteMode) -> io::Result<()>;
     /// Reads so many bytes, which the object has.
     fn read(&self, rank: usize, object: u64, offset: u64, bytes: usize) -> io::Result<()>;
     /// Removes an object.
@@ -85,15 +111,22 @@ pub trait Store: Send + Sync {
 
 /// Files of a directory, open as long as they exist.
 pub struct LocalFiles {
+    /// By object, and whether it is open for direct writes. Closed before the file system goes.
+    open: RwLock<BTreeMap<(u64, bool), Arc<File>>>,
     root: PathBuf,
-    open: RwLock<BTreeMap<u64, Arc<File>>>,
+    _file_system: Option<FileSystem>,
 }
 
 impl LocalFiles {
     /// In a new directory.
     pub fn new(root: PathBuf) -> io::Result<Self> {
         std::fs::create_dir(&root)?;
-        Ok(Self { root, open: RwLock::default() })
+        Ok(Self { root, open: RwLock::default(), _file_system: None })
+    }
+
+    /// On a file system of their own.
+    pub fn on(file_system: FileSystem) -> Self {
+        Self { root: file_system.root().to_owned(), open: RwLock::default(), _file_system: Some(file_system) }
     }
 
     fn path(&self, object: u64) -> PathBuf {
@@ -101,13 +134,16 @@ impl LocalFiles {
         self.root.join(format!("{:02x}/{object:016x}", object & 0xff))
     }
 
-    fn file(&self, object: u64) -> io::Result<Arc<File>> {
-        if let Some(file) = self.open.read().get(&object) {
+    fn file(&self, object: u64, direct: bool) -> io::Result<Arc<File>> {
+        if let Some(file) = self.open.read().get(&(object, direct)) {
             return Ok(file.clone());
         }
         let path = self.path(object);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
+        if direct {
+            options.custom_flags(OFlags::DIRECT.bits() as i32);
+        }
         let file = match options.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
@@ -115,7 +151,7 @@ impl LocalFiles {
             }
             opened => opened?,
         };
-        match self.open.write().entry(object) {
+        match self.open.write().entry((object, direct)) {
             Entry::Occupied(known) => Ok(known.get().clone()),
             Entry::Vacant(place) => Ok(place.insert(Arc::new(file)).clone()),
         }
@@ -123,16 +159,21 @@ impl LocalFiles {
 }
 
 impl Store for LocalFiles {
-    fn write(&self, _rank: usize, object: u64, offset: u64, data: &Bytes) -> io::Result<()> {
-        self.file(object)?.write_all_at(data, offset)
+    fn write(&self, _rank: usize, object: u64, offset: u64, data: &Bytes, mode: WriteMode) -> io::Result<()> {
+        let file = self.file(object, mode == WriteMode::Direct)?;
+        file.write_all_at(data, offset)?;
+        if mode == WriteMode::Synced { file.sync_data() } else { Ok(()) }
     }
 
     fn read(&self, _rank: usize, object: u64, offset: u64, bytes: usize) -> io::Result<()> {
-        self.file(object)?.read_exact_at(&mut vec![0; bytes], offset)
+        self.file(object, false)?.read_exact_at(&mut vec![0; bytes], offset)
     }
 
     fn remove(&self, _rank: usize, object: u64) -> io::Result<()> {
-        drop(self.open.write().remove(&object));
+        let mut open = self.open.write();
+        open.remove(&(object, false));
+        open.remove(&(object, true));
+        drop(open);
         std::fs::remove_file(self.path(object))
     }
 
@@ -205,10 +246,10 @@ fn object_id(object: u64) -> ObjectId {
 }
 
 impl Store for Target {
-    fn write(&self, rank: usize, object: u64, offset: u64, data: &Bytes) -> io::Result<()> {
+    fn write(&self, rank: usize, object: u64, offset: u64, data: &Bytes, mode: WriteMode) -> io::Result<()> {
         let checksums = checksums(offset, data);
-        let (object, owner) = (object_id(object), Owner::default());
-        let write = Write { object, offset, checksums, sync: false, layout_generation: 0, owner };
+        let (object, owner, sync) = (object_id(object), Owner::default(), mode == WriteMode::Synced);
+        let write = Write { object, offset, checksums, sync, layout_generation: 0, owner };
         self.call(rank, OstRequest::Write(write), data.clone()).map(drop)
     }
 
