@@ -215,8 +215,8 @@ impl DirectoryStore {
         }
     }
 
-    /// Loads the groups of these blocks together, for what cannot wait for one after the other. They
-    /// stay loaded until the next commit.
+    /// Loads the groups of these blocks together, for what cannot wait for one after the other.
+    /// They stay loaded until the next commit.
     pub(super) async fn load_groups(&self, addresses: impl Iterator<Item = u64>) -> FsResult<()> {
         let groups: BTreeSet<u32> = {
             let volatile = self.volatile.lock();

@@ -1,4 +1,5 @@
-//! A local file system made for a measurement, on the same kind of device as the store `blocks` has.
+//! A local file system made for a measurement, on the same kind of device as the store `blocks`
+//! has.
 
 use std::{
     ffi::OsStr,

@@ -3,8 +3,9 @@
 //!
 //! In each round every store is made anew and does the same work: workers write an object each in
 //! requests of 1 MiB and read it again, overwrite records of 4 KiB at random (also past the page
-//! cache, and some with an fsync each), make and remove small objects. Whatever a phase changed is durable at its end, which is part of its time; meanwhile
-//! each store commits every second, the local file system by syncfs(2).
+//! cache, and some with an fsync each), make and remove small objects. Whatever a phase changed is
+//! durable at its end, which is part of its time; meanwhile each store commits every second, the
+//! local file system by syncfs(2).
 //!
 //! Beside each rate stands the write amplification: bytes that the disks wrote for each byte of
 //! data, together with what a store put off and does after the phase (such as moving inline data).
