@@ -64,8 +64,7 @@ impl Drawn {
         }
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
-        let cluster =
-            ClusterOptions { mdts: mdts_of(seed, mode, faults), osts: 4, osts_per_server: 1, clients: 3, settings };
+        let cluster = ClusterOptions { mdts: mdts_of(seed), osts: 4, osts_per_server: 1, clients: 3, settings };
         Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
     }
 }
@@ -90,17 +89,10 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// How many MDTs there are: one in half of the seeds, up to 5 in the others, of the modes that can
-/// tell what names over several MDTs must be. (Where clients are evicted, it is one MDT that does
-/// it.)
-fn mdts_of(seed: u64, mode: Mode, faults: FaultPlan) -> u16 {
+/// How many MDTs there are: one in half of the seeds, up to 5 in the others.
+fn mdts_of(seed: u64) -> u16 {
     let random = Random::for_purpose(seed, "mdts");
-    let can_tell = match mode {
-        Mode::Serial | Mode::Concurrent | Mode::Power => true,
-        Mode::Contended => !faults.evictions,
-        Mode::Timeouts => false,
-    };
-    if can_tell && random.happens(500_000) { 2 + random.below(4) as u16 } else { 1 }
+    if random.happens(500_000) { 2 + random.below(4) as u16 } else { 1 }
 }
 
 /// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then
@@ -211,15 +203,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_have_one_to_five_mdts_where_the_workload_can_tell_what_must_be() {
+    fn seeds_have_one_to_five_mdts() {
         for mode in Mode::ALL {
             let of_seed = |seed| Drawn::by(&SeedOptions { seed, operations: 1, mode: Some(mode), faults: None });
             let drawn: BTreeSet<u16> = (0..128).map(|seed| of_seed(seed).cluster.mdts).collect();
-            let expected = if mode == Mode::Timeouts { 1..=1 } else { 1..=5 };
-            assert_eq!(drawn, expected.collect(), "{mode}");
+            assert_eq!(drawn, (1..=5).collect(), "{mode}");
         }
-        let evicting =
-            (0..128).map(|seed| (seed, FaultPlan::of_contended_seed(seed))).filter(|(_, plan)| plan.evictions);
-        assert!(evicting.into_iter().all(|(seed, plan)| mdts_of(seed, Mode::Contended, plan) == 1));
     }
 }

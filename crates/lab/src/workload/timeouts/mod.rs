@@ -23,6 +23,7 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
+    directory_places::new_directory,
     faults::{Chaos, FaultPlan, spread},
     log::EventLog,
 };
@@ -86,14 +87,23 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     Ok(faults)
 }
 
-/// Makes the files.
+/// Makes the files; if there are several MDTs, each in a directory of its own.
 async fn prepare(cluster: &Cluster) -> Result<Arc<Vec<Shared>>, String> {
     let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
+    let random = Random::for_purpose(cluster.seed(), "directories of shared files");
+    let mdts = cluster.options().mdts;
     let made = cluster.on_client(0, async move {
         let mut files = Vec::new();
         for number in 0..FILES {
             let name = format!("shared{number}");
-            let (root, parent) = (Credentials::root(), InodeNumber::ROOT);
+            let (root, top) = (Credentials::root(), InodeNumber::ROOT);
+            let parent = match mdts {
+                1 => top,
+                _ => {
+                    let directory = new_directory(&random, mdts, (top, &format!("d{number}")));
+                    file_system.make_directory(&root, directory).await?
+                }
+            };
             let created = file_system.create_open(&root, parent, name.as_bytes(), 0o644, 0, READ_WRITE).await?.file;
             let inode = created.inode();
             file_system.close(created, None).await?;
