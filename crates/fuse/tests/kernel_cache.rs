@@ -77,7 +77,7 @@ fn a_listing_makes_names_and_attributes_valid() {
     let cluster = pair();
     let [a, b] = cluster.clients() else { panic!() };
     fs::create_dir(a.path("d")).unwrap();
-    // Not opened: the kernel closes later than it says, and until then a size is not known for sure.
+    // Not opened: the kernel closes later than it says, and until then a size is not known.
     for number in 0..100 {
         mknodat(CWD, a.path(&format!("d/{number}")), FileType::RegularFile, Mode::RUSR, 0).unwrap();
     }
