@@ -246,7 +246,7 @@ impl DirectoryDefault {
                 chosen.ok().and_then(|chosen| there.get(chosen)).copied().unwrap_or(here)
             }
         };
-        let mdts = mdts_from(there, first, self.count.map_or(there.len(), usize::from));
+        let mdts = mdts_from(there, first, self.count.map_or(SHARDS_MAX, usize::from));
         let mdt = mdts.first().copied().unwrap_or(here);
         let stripes = match mdts.len() {
             0 | 1 => Stripes::default(),
@@ -381,6 +381,8 @@ mod tests {
         let alone = DirectoryPlace { mdt: MdtIndex(0), stripes: Stripes::default() };
         assert_eq!(one.place(b"x", &[], MdtIndex(0)), alone);
         assert_eq!(all.place(b"x", &[MdtIndex(0)], MdtIndex(0)), alone, "all of them is one");
+        let many: Vec<MdtIndex> = (0..=SHARDS_MAX as u16).map(MdtIndex).collect();
+        assert!(all.place(b"x", &many, MdtIndex(0)).stripes.is_possible(), "not more than a directory can have");
     }
 
     #[test]

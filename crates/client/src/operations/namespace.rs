@@ -280,13 +280,13 @@ impl FileSystem {
         from: (InodeNumber, &[u8]),
         to: (InodeNumber, &[u8]),
     ) -> Option<(InodeNumber, Arc<Layout>)> {
+        let (inode, replaced) = (self.target_of(from.0, from.1)?, self.target_of(to.0, to.1)?);
         let is_refused = |parent| self.look(parent, |cache| cache.may_change_names(who, parent)) == Some(false);
-        if is_refused(from.0) || is_refused(to.0) {
+        if inode == replaced || is_refused(from.0) || is_refused(to.0) {
             return None;
         }
-        let (inode, replaced) = (self.target_of(from.0, from.1)?, self.target_of(to.0, to.1)?);
         let attributes = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
-        if inode == replaced || attributes.is_some_and(|known| known.size == 0 && known.blocks == 0) {
+        if attributes.is_some_and(|known| known.size == 0 && known.blocks == 0) {
             return None;
         }
         Some((inode, self.look(inode, |cache| cache.layout(inode))?))
