@@ -283,11 +283,12 @@ impl FileSystem {
         let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
         let mut pauses = Pauses::default();
         loop {
-            let listening = self.targets.mdt_of(at)?.repetitions().listen(awaited);
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
             let learned = (!opens).then(|| self.directory_maps.learned());
             let target = if opens { at } else { self.directory_maps.place_request(at, &mut again.request) };
+            // The MDT that answers calls back: in a striped directory not the one of `at`.
+            let listening = self.targets.mdt_of(target)?.repetitions().listen(awaited);
             let outcome = self.call_once(target, again).await;
             if self.learns_map(&outcome, learned)? {
                 continue;
