@@ -14,6 +14,7 @@ pub mod history;
 mod interval;
 mod ior;
 pub mod leftovers;
+mod mdt;
 mod mdtest;
 pub mod measurement;
 mod network;
@@ -128,6 +129,9 @@ pub enum BenchCommand {
     /// Compare the kinds of object stores with each other and with the local file system, without
     /// clients: rates, write amplification and processor time
     Objects(objects::ObjectsArgs),
+    /// Call one metadata target directly, without clients and network: creations, look-ups, stats and
+    /// removals per second, with the local file system beside them
+    Mdt(mdt::MdtArgs),
     /// All of the above that compare file systems, with sizes for a run of a few minutes
     All {
         /// Common options.
@@ -205,6 +209,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
         BenchCommand::Queues(arguments) => queues::run(&arguments),
         BenchCommand::Objects(arguments) => objects::run(arguments),
+        BenchCommand::Mdt(arguments) => mdt::run(arguments),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {
