@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{FileSystem, NewFile, NewNode};
@@ -162,4 +162,47 @@ fn a_sync_of_a_file_tells_that_its_new_name_was_lost_with_another_mdt() {
         assert!(lost > 0 || links, "no seed loses the name");
         assert_eq!(synced_after_a_rename(SEED, links, false), ([Ok(()), Ok(())], true));
     }
+}
+
+/// Names of which some are on each of two MDTs.
+const SPREAD: u8 = 16;
+
+#[test]
+fn a_creation_waits_for_the_mdt_of_its_shard_to_learn_the_map() {
+    with_mdts(SEED, 2, |cluster| {
+        Box::pin(async move {
+            let at = on(cluster, 0, |file_system| async move { directory(&file_system, "striped", 0, &[0, 1]).await });
+            let at = at.await?;
+            cluster.kill_server(Role::Mgs);
+            cluster.kill_server(Role::Mds(1));
+            // It has no map before the MGS is back, and so no OSTs: it calls back then.
+            cluster.start_server(Role::Mds(1));
+            let (file_system, _) = cluster.file_system(0).ok_or("the client is not mounted")?;
+            let create = move |number: u8| {
+                let file_system = file_system.clone();
+                cluster.begin_on_client(0, async move {
+                    let new = node(at, &format!("name{number}"), NodeKind::Regular);
+                    file_system.create(&Credentials::root(), new).await.map(|made| made.inode.mdt())
+                })
+            };
+            let creations: Vec<_> = (0..SPREAD).map(|number| Box::pin(create(number))).collect();
+            let (mut near, mut waiting) = (0, Vec::new());
+            for mut creation in creations {
+                match cluster.within(Duration::from_secs(30), creation.as_mut()).await {
+                    Some(made) => {
+                        assert_eq!(made, Some(Ok(MdtIndex(0))));
+                        near += 1;
+                    }
+                    None => waiting.push(creation),
+                }
+            }
+            assert!(near > 0 && !waiting.is_empty(), "{near} of {SPREAD}");
+            cluster.ready().await?;
+            for creation in waiting {
+                let made = cluster.within(Duration::from_secs(60), creation).await;
+                assert_eq!(made, Some(Some(Ok(MdtIndex(1)))));
+            }
+            Ok(())
+        })
+    });
 }
