@@ -15,6 +15,9 @@
 //! - what passes a queue that all cores share ([`Costs::is_shared`]) moves its lock's cache line
 //!   from core to core, once for every other core that works.
 //!
+//! What makes a busy node cheaper: a core that had nothing to do first wakes up for a frame
+//! ([`CpuKind::CoreWakeUp`]); one that works finds the frame when it is done.
+//!
 //! Invariants: at most `cores` tasks work at once; no core is idle while a task waits; a task that
 //! ends gives its core to the next. Downside: cores are equal, tasks do not return to the core
 //! whose cache they know, and a suspended process (SIGSTOP) keeps the cores that its tasks had.
@@ -62,6 +65,15 @@ impl Costs {
     /// Whether this kind passes a queue that all cores share.
     pub fn is_shared(kind: CpuKind) -> bool {
         matches!(kind, CpuKind::FrameIn | CpuKind::WakeUp)
+    }
+
+    /// What a core that had nothing to do spends on waking up for this kind, which comes in from
+    /// elsewhere. A core that works takes it without sleeping in between.
+    fn of_wake_up(&self, kind: CpuKind, bytes: u64) -> Duration {
+        match kind {
+            CpuKind::FrameIn => self.of(CpuKind::CoreWakeUp, bytes),
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -159,6 +171,9 @@ async fn work(shared: Arc<Shared>, kind: CpuKind, bytes: u64) {
     let model = &shared.model;
     let mut left = model.costs.of(kind, bytes);
     let (mut core, mut waited) = Shared::core(&shared).await;
+    if !waited {
+        left += model.costs.of_wake_up(kind, bytes);
+    }
     if Costs::is_shared(kind) {
         let others = shared.state.lock().busy.saturating_sub(1);
         left += model.hand_over * others;
@@ -333,6 +348,30 @@ mod tests {
             (alone, clock.now().since(begun))
         });
         assert_eq!(ran.unwrap(), (Duration::ZERO, Duration::from_nanos(100)));
+    }
+
+    #[test]
+    fn a_core_wakes_up_for_a_frame_unless_it_works() {
+        let mut model = ProcessorModel { switch: Duration::ZERO, hand_over: Duration::ZERO, ..model(1) };
+        model.costs.0[CpuKind::CoreWakeUp as usize] = Cost { each_ns: 5000, byte_ps: 10 };
+        let simulation = Simulation::new(1);
+        let cores = NodeProcessors::new(&simulation, model);
+        let clock = simulation.clone();
+        let ran = simulation.run(RunLimits::default(), async move {
+            let begun = clock.now();
+            cores.spend(CpuKind::FrameIn, 1_000_000).await;
+            let idle = clock.now().since(begun);
+            clock.spawn(ProcessId(1), "copy", cores.spend(CpuKind::Copy, 50_000));
+            clock.sleep(Duration::from_micros(20)).await;
+            let begun = clock.now();
+            cores.spend(CpuKind::FrameIn, 1_000_000).await;
+            let busy = clock.now().since(begun);
+            // What goes out finds its core awake: the task that sends it has just run.
+            cores.spend(CpuKind::FrameOut, 1_000_000).await;
+            (idle, busy, clock.now().since(begun))
+        });
+        let rest = Duration::from_micros(30);
+        assert_eq!(ran.unwrap(), (Duration::from_micros(15), rest, rest));
     }
 
     #[test]

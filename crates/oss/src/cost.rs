@@ -1,15 +1,19 @@
 //! What requests cost in processor time, stated for the lab ([`rt::Cpu`]).
 
-use rpc::message::{OstRequest, Request};
+use rpc::{
+    Call,
+    message::{OstRequest, Request},
+};
 use rt::{Cpu, CpuKind};
 
 /// A request begins: all but its data.
-pub(crate) async fn spend_on_request(cpu: &Cpu, request: &Request) {
-    let kind = match request {
-        Request::Ost(OstRequest::Write(_) | OstRequest::Read(_)) => CpuKind::ObjectIo,
-        _ => CpuKind::ObjectOther,
+pub(crate) async fn spend_on_request(cpu: &Cpu, call: &Call) {
+    let (kind, bytes) = match &call.request {
+        Request::Ost(OstRequest::Write(_)) => (CpuKind::ObjectWrite, call.bulk.len() as u64),
+        Request::Ost(OstRequest::Read(read)) => (CpuKind::ObjectRead, read.bytes.into()),
+        _ => (CpuKind::ObjectOther, 0),
     };
-    cpu.spend(kind, 0).await;
+    cpu.spend(kind, bytes).await;
 }
 
 /// Data of a request: their checksums, and a copy to or from the page cache.

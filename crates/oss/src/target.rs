@@ -518,7 +518,7 @@ pub(crate) async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv:
 impl Handler for Ost {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
-            crate::cost::spend_on_request(self.directory.cpu(), &call.request).await;
+            crate::cost::spend_on_request(self.directory.cpu(), &call).await;
             match self.execute(call).await {
                 Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Ost(reply)), bulk),
                 Err(error) => {

@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod checksum;
 pub mod codec;
+mod cost;
 pub mod handler;
 pub mod histogram;
 pub mod import;

@@ -19,18 +19,27 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// What costs processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuKind {
-    /// A frame comes in: received, decoded, passed on. Bytes of the frame.
+    /// A frame comes in: received, decoded, passed on. All but its data, whose bytes are stated for
+    /// [`CpuKind::CoreWakeUp`].
     FrameIn,
-    /// A frame goes out: encoded and sent. Bytes of the frame.
+    /// A frame goes out: encoded and sent. All but its data.
     FrameOut,
+    /// Data of a frame, at each end: they go out, or come in.
+    FrameData,
+    /// A core that had nothing to do wakes up for what came in: a frame, or bytes of its data,
+    /// which come in pieces. No code states it, because no code knows whether its core works:
+    /// modelled cores add it.
+    CoreWakeUp,
     /// A request that had to wait for a service thread gets one.
     WakeUp,
     /// A request to the metadata that changes nothing: its operation.
     MetadataRead,
     /// A request that changes metadata: its operation.
     MetadataChange,
-    /// A request that reads or writes an object: all but checksums and copies.
-    ObjectIo,
+    /// A request that reads an object: all but checksums and copies. Bytes that are read.
+    ObjectRead,
+    /// A request that writes an object: all but checksums and copies. Bytes that are written.
+    ObjectWrite,
     /// Any other request to an object storage target.
     ObjectOther,
     /// Bytes that are copied, such as into the page cache.
@@ -43,13 +52,16 @@ pub enum CpuKind {
 
 impl CpuKind {
     /// All of them.
-    pub const ALL: [CpuKind; 10] = [
+    pub const ALL: [CpuKind; 13] = [
         CpuKind::FrameIn,
         CpuKind::FrameOut,
+        CpuKind::FrameData,
+        CpuKind::CoreWakeUp,
         CpuKind::WakeUp,
         CpuKind::MetadataRead,
         CpuKind::MetadataChange,
-        CpuKind::ObjectIo,
+        CpuKind::ObjectRead,
+        CpuKind::ObjectWrite,
         CpuKind::ObjectOther,
         CpuKind::Copy,
         CpuKind::Checksum,
@@ -61,10 +73,13 @@ impl CpuKind {
         match self {
             CpuKind::FrameIn => "frame_in",
             CpuKind::FrameOut => "frame_out",
+            CpuKind::FrameData => "frame_data",
+            CpuKind::CoreWakeUp => "core_wake_up",
             CpuKind::WakeUp => "wake_up",
             CpuKind::MetadataRead => "metadata_read",
             CpuKind::MetadataChange => "metadata_change",
-            CpuKind::ObjectIo => "object_io",
+            CpuKind::ObjectRead => "object_read",
+            CpuKind::ObjectWrite => "object_write",
             CpuKind::ObjectOther => "object_other",
             CpuKind::Copy => "copy",
             CpuKind::Checksum => "checksum",

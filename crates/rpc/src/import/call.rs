@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rt::{
-    BoxFuture, CpuKind, Frame, Instant, Sender, clock,
+    BoxFuture, Frame, Instant, Sender, clock,
     trace::{self, Origin},
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError, oneshot};
@@ -22,6 +22,7 @@ use crate::{
         self, Body,
         opcode::{self, Opcode},
     },
+    cost,
     handler::Answer,
     message::{Request, RequestExtension, kind::Effect, lock::Enqueue, mdt::Close},
     server::{LocalLink, LocalOutcome, SlotToken, memory_of},
@@ -314,11 +315,7 @@ impl Import {
     ) -> CallResult {
         // The reply first: it also says that a caller has waited too long for a peer that does not
         // read.
-        let send = async {
-            let bytes = frame.body.len() + frame.bulk.len();
-            self.inner.seams.cpu.spend(CpuKind::FrameOut, bytes as u64).await;
-            sender.send(frame).await
-        };
+        let send = cost::send(&self.inner.seams.cpu, sender, frame);
         let early = tokio::select! {
             biased;
             early = &mut reply => Some(early),

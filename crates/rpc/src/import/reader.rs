@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use rt::{BoxFuture, CpuKind, FrameHeader, Receiver, Sender};
+use rt::{BoxFuture, FrameHeader, Receiver, Sender};
 use tokio::sync::oneshot;
 use types::Generation;
 
 use super::{core::Received, driver::End, follow::Follow, handle::Hook, inner::Inner};
 use crate::{
+    cost,
     handler::CallbackHandler,
     message::{ClientRequest, session::frame_flag},
 };
@@ -76,8 +77,7 @@ impl Reader {
                 Ok(None) => break Stop::End(End::lost("closed by the server")),
                 Err(error) => break Stop::End(error.into()),
             };
-            let bytes = frame.body.len() + frame.bulk.len();
-            self.inner.seams.cpu.spend(CpuKind::FrameIn, bytes as u64).await;
+            cost::spend_on_frame_in(&self.inner.seams.cpu, &frame).await;
             if let Some(stop) = self.on_frame(frame) {
                 break stop;
             }

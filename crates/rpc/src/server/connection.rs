@@ -41,6 +41,7 @@ use crate::{
         self, MessageDecodeError,
         opcode::{self, Opcode},
     },
+    cost,
     handler::{Answer, Call},
     message::{
         RequestExtension, bounds,
@@ -283,7 +284,7 @@ impl Reader {
 
     async fn on_request(&mut self, frame: Frame) -> Result<(), End> {
         let header = frame.header;
-        self.shared.seams.cpu.spend(CpuKind::FrameIn, frame_bytes(&frame)).await;
+        cost::spend_on_frame_in(&self.shared.seams.cpu, &frame).await;
         let Some((bound, connected)) = &self.session else {
             return Err(End::Garbage("a request before a session".to_owned()));
         };
@@ -485,19 +486,13 @@ async fn work(
         bound.target.close(&bound.cell).await;
     }
     let reply = reply_frame(bound.target.now(), &header, reply);
-    shared.seams.cpu.spend(CpuKind::FrameOut, frame_bytes(&reply)).await;
-    if let Err(error) = sender.send(reply).await {
+    if let Err(error) = cost::send(&shared.seams.cpu, &*sender, reply).await {
         tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will repeat the request");
     }
     if is_panic {
         bound.target.detach_all();
     }
     drop(share);
-}
-
-/// Bytes of a frame's message and data.
-fn frame_bytes(frame: &Frame) -> u64 {
-    (frame.body.len() + frame.bulk.len()) as u64
 }
 
 /// An answer that says only how it stands with a request.

@@ -2,7 +2,10 @@
 //! MPI ranks are.
 
 use std::{
+    fs::{self, File},
     io,
+    os::unix::fs::FileExt,
+    path::Path,
     sync::Barrier,
     time::{Duration, Instant},
 };
@@ -43,6 +46,34 @@ pub fn own_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Waits until this process uses hardly any processor time, a few seconds at most: so that what
+/// servers in it still have to do after one block is not counted with the next.
+pub fn settle() {
+    const WINDOW: Duration = Duration::from_millis(10);
+    const WINDOWS_MAX: u32 = 300;
+    for _ in 0..WINDOWS_MAX {
+        let before = own_cpu();
+        std::thread::sleep(WINDOW);
+        if own_cpu().saturating_sub(before) < WINDOW / 20 {
+            return;
+        }
+    }
+}
+
+/// Writes so many bytes to a file in this directory and removes it, so that what is written next
+/// finds memory that the host has just used: a virtual machine may have to get other memory from
+/// its own host first, at several times the cost of the write.
+pub fn warm_memory(directory: &Path, bytes: u64) -> io::Result<()> {
+    const MIB: usize = 1 << 20;
+    let path = directory.join("warm");
+    let file = File::create(&path)?;
+    let data = vec![0; MIB];
+    let written = (0..bytes.div_ceil(MIB as u64)).try_for_each(|number| file.write_all_at(&data, number << 20));
+    drop(file);
+    fs::remove_file(path)?;
+    written
+}
+
 /// Processor time used so far by another process, all threads, also those that have ended; zero if
 /// it is gone.
 pub fn cpu_of(process: u32) -> Duration {
@@ -63,6 +94,14 @@ pub fn cpu_of(process: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warming_memory_leaves_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        warm_memory(place.path(), 1).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(warm_memory(&place.path().join("none"), 1).is_err());
+    }
 
     #[test]
     fn the_processor_time_of_another_process_grows_until_it_is_gone() {

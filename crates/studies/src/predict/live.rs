@@ -17,6 +17,9 @@ use crate::bench::{
 /// OSTs, here and in virtual time.
 pub const OSTS: u16 = 4;
 
+/// More than the rows of a round write.
+const WARM_BYTES: u64 = 512 << 20;
+
 fn io_error(error: FsError) -> std::io::Error {
     std::io::Error::from_raw_os_error(host::errno::of(&error).0)
 }
@@ -34,24 +37,27 @@ pub fn run(place: &Path, rounds: u32, scale: u64) -> anyhow::Result<Vec<[Cost; R
     for round in 1..=rounds {
         progress::show(format_args!("live, round {round} of {rounds}"));
         let subject = subject(round)?;
+        workers::warm_memory(place, WARM_BYTES / scale)?;
         let mut costs = [Cost::default(); ROWS.len()];
         for (row, cost) in ROWS.into_iter().zip(&mut costs) {
             let count = row.count(scale);
+            workers::settle();
             let cpu = own_cpu();
             let took = workers::run(usize::from(row.streams), |stream| {
                 (0..count).try_for_each(|number| {
-                    let call = subject.call(row.calls, stream as u16, number);
+                    let call = subject.call(row, stream as u16, number);
                     system.client_cores.block_on(call).map_err(io_error)
                 })
             })?;
             let calls = (count * u64::from(row.streams)) as f64;
             let cpu = own_cpu().saturating_sub(cpu);
+            system.client_cores.block_on(subject.settle(row)).map_err(io_error)?;
             *cost = Cost { seconds: took.as_secs_f64() / calls, cpu_seconds: cpu.as_secs_f64() / calls };
         }
-        system.client_cores.block_on(subject.remove(round)).map_err(io_error)?;
+        system.client_cores.block_on(subject.remove()).map_err(io_error)?;
         all.push(costs);
     }
     progress::done();
-    system.client_cores.block_on(kept.remove(0)).map_err(io_error)?;
+    system.client_cores.block_on(kept.remove()).map_err(io_error)?;
     Ok(all)
 }

@@ -3,7 +3,11 @@
 //!
 //! The calibration runs first, in runs of its own. Rows from which a cost is derived are marked,
 //! and their errors are not counted; nothing is fitted to the others. Times that pass are compared,
-//! and processor time, which other load on the machine disturbs less.
+//! and processor time, which other load on the machine disturbs less. Both are those of the least
+//! disturbed rounds.
+//!
+//! Writes go to the memory of the host: what makes their data durable follows each row, and is not
+//! measured.
 //!
 //! Downside: a row is one kind of call at a time; the model is of a machine on which nothing else
 //! runs.
@@ -20,7 +24,7 @@ use host::progress;
 use self::work::{ROWS, Row};
 use crate::{
     bench::{calibrate, leftovers::Place, report::empty_table},
-    study::shape::median,
+    study::shape::least_disturbed,
 };
 
 /// How far predictions may be off, in the mean.
@@ -29,7 +33,7 @@ const BOUND: f64 = 0.10;
 /// Options.
 #[derive(Clone, Debug, Args)]
 pub struct PredictArgs {
-    /// Rounds of the live runs; medians are compared
+    /// Rounds of the live runs; lower quartiles are compared
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Operations of each kind of the calibration
@@ -87,7 +91,7 @@ pub fn run(arguments: &PredictArgs) -> anyhow::Result<()> {
     let compared: Vec<Compared> = (0..ROWS.len())
         .map(|number| {
             let of = |value: fn(&Cost) -> f64| {
-                median(rounds.iter().map(|costs| value(&costs[number])).collect()).unwrap_or(f64::NAN)
+                least_disturbed(rounds.iter().map(|costs| value(&costs[number])).collect()).unwrap_or(f64::NAN)
             };
             let live = Cost { seconds: of(|cost| cost.seconds), cpu_seconds: of(|cost| cost.cpu_seconds) };
             Compared { row: ROWS[number], live, predicted: predicted[number] }

@@ -9,7 +9,7 @@ use lab::{
     cluster::{Cluster, ClusterOptions},
     hardware::{Hardware, Links},
     log::EventLog,
-    processors::NodeProcessors,
+    processors::{NodeProcessors, ProcessorModel},
 };
 use parking_lot::Mutex;
 use rt::{Cpu, Device, Instant};
@@ -78,7 +78,8 @@ impl Hardware for Machine {
 
     fn processors(&self, simulation: &Simulation, _: &str) -> Cpu {
         let mut processors = self.processors.lock();
-        let model = costs::node(self.cores, self.calibrated.costs);
+        // What changing between threads takes is a part of the calibrated costs.
+        let model = ProcessorModel { switch: Duration::ZERO, ..costs::node(self.cores, self.calibrated.costs) };
         Cpu::on(Arc::new(processors.get_or_insert_with(|| NodeProcessors::new(simulation, model)).clone()))
     }
 }
@@ -122,7 +123,7 @@ async fn block(cluster: &Cluster, machine: &Machine, subject: &Subject, row: Row
         let subject = subject.clone();
         let work = async move {
             for number in 0..count {
-                subject.call(row.calls, stream, number).await?;
+                subject.call(row, stream, number).await?;
             }
             FsResult::Ok(())
         };
@@ -133,10 +134,14 @@ async fn block(cluster: &Cluster, machine: &Machine, subject: &Subject, row: Row
         outcome.await.ok_or("the client died")?.map_err(|error| format!("{}: {error}", row.name()))?;
     }
     let calls = (count * u64::from(row.streams)) as f64;
-    Ok(Cost {
+    let cost = Cost {
         seconds: cluster.simulation().now().since(begun).as_secs_f64() / calls,
         cpu_seconds: (machine.worked() - worked).as_secs_f64() / calls,
-    })
+    };
+    let subject = subject.clone();
+    let settled = cluster.on_client(0, async move { subject.settle(row).await }).await;
+    settled.ok_or("the client died")?.map_err(|error| error.to_string())?;
+    Ok(cost)
 }
 
 #[cfg(test)]

@@ -1,0 +1,182 @@
+//! What calls of one client cost, one after the other, with the servers in its own process and with
+//! servers that it reaches over TCP.
+//!
+//! Writes come in bursts; what follows each burst makes its data durable and is not measured. So a
+//! write costs what it takes to have the data in the host's memory, and flushes are no part of it.
+
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use client::{NewNode, WriteOptions};
+use layout::StripeCount;
+use rpc::message::mdt::{OpenFlags, open_flag};
+use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
+
+use super::{
+    super::{
+        both_ends::BothEnds,
+        systems::System,
+        workers::{self, own_cpu},
+    },
+    MIB, cost,
+};
+use crate::{
+    model::spindle::zeros,
+    study::{Striping, shape::least_disturbed},
+};
+
+/// Bytes of the smaller calls: large enough that they are done as the larger ones are.
+pub const SMALL_BYTES: usize = 128 << 10;
+/// Bytes of the larger calls.
+pub const LARGE_BYTES: usize = MIB;
+
+/// In nanoseconds of processor time each, the servers in the same process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here {
+    /// A request that changes nothing.
+    pub stat: f64,
+    /// A directory is made or removed.
+    pub change: f64,
+}
+
+/// Calls of two sizes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
+    /// Of [`SMALL_BYTES`].
+    pub small: f64,
+    /// Of [`LARGE_BYTES`].
+    pub large: f64,
+}
+
+/// In nanoseconds of processor time of both ends each, over TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Remote {
+    /// A request that changes nothing.
+    pub stat: f64,
+    /// Nanoseconds that pass, of stats that little else disturbs.
+    pub stat_passes: f64,
+    /// Reads of what the servers' host has in memory.
+    pub read: Sizes,
+    /// Writes into the memory of the servers' host.
+    pub write: Sizes,
+}
+
+impl Here {
+    /// Measures with so many calls.
+    pub fn measure(system: &System, count: u32) -> anyhow::Result<Self> {
+        let (target, cpu) = (&*system.target, || system.cpu());
+        // Each stat is a request.
+        target.cache_nothing()?;
+        target.create("stat")?.close()?;
+        workers::settle();
+        let stat = cost(cpu, count, |_| target.stat("stat").map(drop))?;
+        let both = cost(cpu, count, |number| {
+            let name = format!("made.{number}");
+            target.make_directory(&name)?;
+            target.remove_directory(&name)
+        })?;
+        target.unlink("stat")?;
+        Ok(Self { stat, change: both / 2.0 })
+    }
+}
+
+impl Remote {
+    /// Measures with so many calls; `directory` is on the disk of the servers.
+    pub fn measure(system: &BothEnds, directory: &Path, count: u32) -> anyhow::Result<Self> {
+        let file_system = &system.file_system;
+        file_system.set_cached_locks_max(MdtIndex(0), 0).map_err(io_error)?;
+        let credentials = Credentials::root();
+        // Never written: the MDT knows its size, and is asked alone.
+        wait(system, file_system.create(&credentials, new_file("stat")))?;
+        workers::settle();
+        let mut passed = Vec::new();
+        let stat = cost(own_cpu, count, |_| {
+            let begun = Instant::now();
+            wait(system, file_system.lookup(&credentials, InodeNumber::ROOT, b"stat"))?;
+            passed.push(begun.elapsed().as_nanos() as f64);
+            Ok(())
+        })?;
+        let stat_passes = least_disturbed(passed).unwrap_or(stat);
+        wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, b"stat"))?;
+        let (small, large) = (bursts(system, directory, SMALL_BYTES)?, bursts(system, directory, LARGE_BYTES)?);
+        let read = Sizes { small: small.read, large: large.read };
+        let write = Sizes { small: small.write, large: large.write };
+        Ok(Self { stat, stat_passes, read, write })
+    }
+}
+
+fn io_error(error: FsError) -> io::Error {
+    io::Error::from_raw_os_error(host::errno::of(&error).0)
+}
+
+fn wait<T>(system: &BothEnds, call: impl Future<Output = FsResult<T>>) -> io::Result<T> {
+    system.client_cores.block_on(call).map_err(io_error)
+}
+
+/// A file on one OST.
+fn new_file(name: &str) -> NewNode {
+    NewNode {
+        parent: InodeNumber::ROOT,
+        name: name.as_bytes().to_vec(),
+        kind: NodeKind::Regular,
+        mode: 0o600,
+        umask: 0,
+        layout: Some(Striping::plain(StripeCount::Exactly(1), MIB as u64).spec()),
+    }
+}
+
+/// Bytes that are written before they are made durable: few enough that the host's memory takes
+/// them.
+const BURST_BYTES: usize = 16 * MIB;
+const BURSTS: usize = 20;
+
+/// Of calls of one size.
+struct Bursts {
+    read: f64,
+    write: f64,
+}
+
+/// Calls of this size, one after the other, in bursts, of which the least disturbed count. Each has
+/// a file of its own, so nothing is overwritten.
+fn bursts(system: &BothEnds, directory: &Path, bytes: usize) -> io::Result<Bursts> {
+    const NAME: &str = "burst";
+    let (file_system, credentials, calls) = (&system.file_system, Credentials::root(), BURST_BYTES / bytes);
+    let offset = |number: usize| (number * bytes) as u64;
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    for _ in 0..BURSTS {
+        workers::warm_memory(directory, 2 * BURST_BYTES as u64)?;
+        let made = wait(system, file_system.create(&credentials, new_file(NAME)))?;
+        let file =
+            wait(system, file_system.open(&credentials, made.inode, OpenFlags(open_flag::READ | open_flag::WRITE)))?;
+        workers::settle();
+        let before = own_cpu();
+        for number in 0..calls {
+            let written = file_system.write(&file, offset(number), zeros(bytes), WriteOptions::default());
+            if wait(system, written)? != bytes {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        writes.push(per_call(own_cpu().saturating_sub(before), calls));
+        wait(system, file_system.fsync(&file, false))?;
+        workers::settle();
+        let before = own_cpu();
+        for number in 0..calls {
+            let data = wait(system, file_system.read(&file, offset(number), bytes))?;
+            if data.into_pieces().iter().map(Bytes::len).sum::<usize>() != bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        reads.push(per_call(own_cpu().saturating_sub(before), calls));
+        wait(system, file_system.close(file, None))?;
+        wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, NAME.as_bytes()))?;
+    }
+    Ok(Bursts { read: least_disturbed(reads).unwrap_or(0.0), write: least_disturbed(writes).unwrap_or(0.0) })
+}
+
+fn per_call(all: Duration, calls: usize) -> f64 {
+    all.as_nanos() as f64 / calls as f64
+}
