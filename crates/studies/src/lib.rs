@@ -9,7 +9,8 @@
 //! - `model`: disks and links on which the lab's cluster runs in `study`;
 //! - `experiment`: runs the studies and shows the results as tables, figures and JSON lines;
 //! - `predict`: the same calls live and in virtual time, side by side;
-//! - `demo`: the demonstration on real files.
+//! - `demo`: the demonstration on real files;
+//! - `directory_places`: where the directories of metadata benchmarks are.
 //!
 //! Nothing here is needed to use the file system. Downside: a model is only as good as its
 //! assumptions (docs/decisions/0011-models.md); `bench` shows what this machine does at this
@@ -18,6 +19,7 @@
 mod bench;
 mod command;
 mod demo;
+mod directory_places;
 mod experiment;
 mod figure;
 mod model;

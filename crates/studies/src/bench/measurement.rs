@@ -73,6 +73,15 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// A client of the system, in turn if there are several.
+    pub fn client(&self, number: usize) -> &dyn BenchTarget {
+        let clients = self.system.others.len() + 1;
+        match number % clients {
+            0 => self.target,
+            other => &*self.system.others[other - 1],
+        }
+    }
+
     /// Processor time used so far.
     pub fn cpu(&self) -> Duration {
         self.system.cpu()

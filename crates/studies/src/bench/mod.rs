@@ -14,6 +14,7 @@ pub mod history;
 mod interval;
 mod ior;
 pub mod leftovers;
+mod mdsrate;
 mod mdt;
 mod mdtest;
 pub mod measurement;
@@ -46,7 +47,7 @@ use fdatasync::fdatasync_rate;
 use history::History;
 use leftovers::Place;
 use measurement::{Measurement, Run};
-use systems::{System, SystemKind};
+use systems::{Size, System, SystemKind};
 
 /// Benchmarks.
 #[derive(Clone, Debug, Subcommand)]
@@ -64,6 +65,17 @@ pub enum BenchCommand {
         /// created and read with one call
         #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=4096))]
         on_mdt: Option<u64>,
+    },
+    /// Rates of single metadata operations over several metadata targets: mknod, lookup, stat,
+    /// setattr, readdir, unlink, and create with open and close. Directories are on the metadata
+    /// targets in turn. Each phase uses another client than the one before it, if there are several
+    Mdsrate {
+        /// Common options. `--workers`: in each directory.
+        #[command(flatten)]
+        common: Common,
+        /// Size of the file system, and of the load.
+        #[command(flatten)]
+        load: mdsrate::LoadOptions,
     },
     /// Transfer rates (easy: own files, large transfers; hard: one shared file, 47008-byte records)
     Ior {
@@ -196,6 +208,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Mdtest { common, files, on_mdt } => {
             Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
         }
+        BenchCommand::Mdsrate { common, load } => Session::new(common)?.mdsrate(&load)?.finish(),
         BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
             true => {
                 anyhow::ensure!(place.at.is_none(), "--at can only be used with --segments");
@@ -241,6 +254,7 @@ fn ior_in_segments(
 /// Benchmarks that share systems and results.
 struct Session {
     common: Common,
+    size: Size,
     place: Place,
     json: Option<File>,
     results: Vec<Measurement>,
@@ -251,7 +265,16 @@ impl Session {
         let place = Place::new("stria-bench-", common.dir.as_deref())?;
         let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let json = common.json.as_ref().map(create).transpose()?;
-        Ok(Self { common, place, json, results: Vec::new() })
+        let size = Size::with_osts(common.osts);
+        Ok(Self { common, size, place, json, results: Vec::new() })
+    }
+
+    fn mdsrate(mut self, options: &mdsrate::LoadOptions) -> anyhow::Result<Self> {
+        let load = options.load()?;
+        self.size = Size { mdts: options.mdts, clients: options.clients, ..self.size };
+        self.common.workers.iter_mut().for_each(|workers| *workers *= load.directories);
+        self.interleave(&|run| load.run(run), false)?;
+        Ok(self)
     }
 
     fn mdtest(mut self, files: usize, on_mdt: Option<u64>) -> anyhow::Result<Self> {
@@ -310,7 +333,7 @@ impl Session {
                     progress::show(format_args!("{} x{workers}, round {round} of {of}", kind.name()));
                     let fdatasync_per_second = fdatasync_rate(self.place.path())?;
                     let place = self.place.path().join(kind.name());
-                    let system = System::start(*kind, place, self.common.osts)?;
+                    let system = System::start_sized(*kind, place, self.size)?;
                     let run = Run { target: &*system.target, workers, system: &system, fdatasync_per_second };
                     let results = workload(&run).with_context(|| format!("on {}", kind.name()))?;
                     self.record(results)?;

@@ -47,12 +47,32 @@ impl SystemKind {
     }
 }
 
+/// Numbers of targets and clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Metadata targets.
+    pub mdts: u16,
+    /// Object storage targets.
+    pub osts: u16,
+    /// Clients: mounts, or native ones. A local directory is the same for all.
+    pub clients: u16,
+}
+
+impl Size {
+    /// One client, one MDT and so many OSTs.
+    pub fn with_osts(osts: u16) -> Self {
+        Self { mdts: 1, osts, clients: 1 }
+    }
+}
+
 /// A running system. Dropping it stops and removes everything.
 pub struct System {
     /// Which.
     pub kind: SystemKind,
     /// What operations go to.
     pub target: Box<dyn BenchTarget>,
+    /// Further clients of it.
+    pub others: Vec<Box<dyn BenchTarget>>,
     /// Directory to give to programs, where there is one.
     pub directory: Option<PathBuf>,
     children: Vec<Server>,
@@ -63,46 +83,62 @@ pub struct System {
 impl System {
     /// Starts a system whose data live below `place`, a directory of its own.
     pub fn start(kind: SystemKind, place: PathBuf, osts: u16) -> anyhow::Result<Self> {
+        Self::start_sized(kind, place, Size::with_osts(osts))
+    }
+
+    /// The same with several MDTs and clients.
+    pub fn start_sized(kind: SystemKind, place: PathBuf, size: Size) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&place)?;
         match kind {
             SystemKind::Local => {
                 let directory = place.join("local");
                 std::fs::create_dir(&directory)?;
-                Ok(Self::mounted(kind, directory, Vec::new(), place))
+                Ok(Self::mounted(kind, vec![directory], Vec::new(), place))
             }
             SystemKind::Mount => {
                 let mount = place.join("mnt");
-                let child = up(&place, osts, &mount, &[])?;
-                Ok(Self::mounted(kind, mount, vec![child], place))
+                // Further mounts are processes of their own.
+                let listens = size.clients > 1;
+                let (child, address) = up(&place, size, &mount, listens, &[])?;
+                let mut mounts = vec![mount];
+                let mut children = Vec::new();
+                for client in 1..size.clients {
+                    let key = place.join("data/mgs").join(key_file::CLIENT_KEY_FILE);
+                    let (child, mount) = mount_at(&place, client, address.as_deref(), &key)?;
+                    mounts.push(mount);
+                    children.push(child);
+                }
+                children.push(child);
+                Ok(Self::mounted(kind, mounts, children, place))
             }
             SystemKind::TcpMount => {
-                let (server, address) = serve(&place, osts, "127.0.0.1:0", |_| Ok(()))?;
-                let mount = place.join("mnt");
-                std::fs::create_dir(&mount)?;
-                let mut command = own_command()?;
-                command.args(["mount", "--foreground", &format!("{address}:/stria")]).arg(&mount);
-                command.arg("--key").arg(place.join("mgs0").join(key_file::CLIENT_KEY_FILE));
-                let (client, _) = start(command, "mounted")?;
-                Ok(Self::mounted(kind, mount, vec![client, server], place))
+                let (server, address) = serve(&place, size, "127.0.0.1:0", |_| Ok(()))?;
+                let key = place.join("mgs0").join(key_file::CLIENT_KEY_FILE);
+                let (mut mounts, mut children) = (Vec::new(), Vec::new());
+                for client in 0..size.clients {
+                    let (child, mount) = mount_at(&place, client, Some(&address), &key)?;
+                    mounts.push(mount);
+                    children.push(child);
+                }
+                children.push(server);
+                Ok(Self::mounted(kind, mounts, children, place))
             }
             SystemKind::Native => {
                 let cores = Cores::start_all()?;
-                let options = NodeOptions::up(place.join("data"), 1, osts);
+                let options = NodeOptions::up(place.join("data"), size.mdts, size.osts);
                 options.format_missing()?;
                 let node = cores.block_on(Node::start(cores.clone(), options))?;
-                let file_system = cores.block_on(node.mount_client())?;
-                let target = Box::new(NativeTarget::new(file_system, cores.clone()));
-                Ok(Self { kind, target, directory: None, children: Vec::new(), node: Some((node, cores)), place })
+                Self::native(kind, (node, cores), Vec::new(), (place, size.clients))
             }
             SystemKind::TcpNative => {
-                let (server, address) = serve(&place, osts, "127.0.0.1:0", |_| Ok(()))?;
+                let (server, address) = serve(&place, size, "127.0.0.1:0", |_| Ok(()))?;
                 let cores = Cores::start_all()?;
                 let keys =
                     key_file::read(&place.join("mgs0").join(key_file::CLIENT_KEY_FILE), "stria", KeyKind::Client)?;
                 let address = Address::from(address.as_str()).into();
-                let (node, file_system) = cores.block_on(Node::connect(cores.clone(), &address, "stria", keys))?;
-                let target = Box::new(NativeTarget::new(file_system, cores.clone()));
-                Ok(Self { kind, target, directory: None, children: vec![server], node: Some((node, cores)), place })
+                let options = NodeOptions::client(&address, "stria", rpc::Role::Client, keys);
+                let node = cores.block_on(Node::start(cores.clone(), options))?;
+                Self::native(kind, (node, cores), vec![server], (place, size.clients))
             }
         }
     }
@@ -111,13 +147,33 @@ impl System {
     pub fn up(place: PathBuf, osts: u16, parameters: &[String]) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&place)?;
         let mount = place.join("mnt");
-        let child = up(&place, osts, &mount, parameters)?;
-        Ok(Self::mounted(SystemKind::Mount, mount, vec![child], place))
+        let (child, _) = up(&place, Size::with_osts(osts), &mount, false, parameters)?;
+        Ok(Self::mounted(SystemKind::Mount, vec![mount], vec![child], place))
     }
 
-    fn mounted(kind: SystemKind, directory: PathBuf, children: Vec<Server>, place: PathBuf) -> Self {
-        let target = Box::new(PosixTarget::new(&directory, false));
-        Self { kind, target, directory: Some(directory), children, node: None, place }
+    /// Directories of clients; children end in this order.
+    fn mounted(kind: SystemKind, directories: Vec<PathBuf>, children: Vec<Server>, place: PathBuf) -> Self {
+        let target = |directory: &PathBuf| -> Box<dyn BenchTarget> { Box::new(PosixTarget::new(directory, false)) };
+        let mut targets = directories.iter().map(target);
+        let first = targets.next().expect("a system has a client");
+        let others = targets.collect();
+        Self { kind, target: first, others, directory: directories.into_iter().next(), children, node: None, place }
+    }
+
+    /// Clients of a process with these cores.
+    fn native(
+        kind: SystemKind,
+        (node, cores): (Node, Cores),
+        children: Vec<Server>,
+        (place, clients): (PathBuf, u16),
+    ) -> anyhow::Result<Self> {
+        let client = || -> anyhow::Result<Box<dyn BenchTarget>> {
+            let file_system = cores.block_on(node.mount_client())?;
+            Ok(Box::new(NativeTarget::new(file_system, cores.clone())))
+        };
+        let target = client()?;
+        let others = (1..clients).map(|_| client()).collect::<anyhow::Result<_>>()?;
+        Ok(Self { kind, target, others, directory: None, children, node: Some((node, cores)), place })
     }
 
     /// Processor time used so far by this process and all servers and clients of the system.
@@ -149,26 +205,50 @@ pub(super) fn own_command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::Result<Server> {
+/// `stria up`; also the address at which others reach it, if it `listens`.
+fn up(
+    place: &Path,
+    size: Size,
+    mount: &Path,
+    listens: bool,
+    parameters: &[String],
+) -> anyhow::Result<(Server, Option<String>)> {
     let mut command = own_command()?;
-    command.arg("up").arg("--dir").arg(place.join("data")).args(["--osts", &osts.to_string()]);
-    command.arg("--mount").arg(mount);
+    command.arg("up").arg("--dir").arg(place.join("data")).args(["--osts", &size.osts.to_string()]);
+    command.args(["--mdts", &size.mdts.to_string()]).arg("--mount").arg(mount);
+    if listens {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
     for parameter in parameters {
         command.args(["--set", parameter]);
     }
-    Ok(start(command, "mounted")?.0)
+    let (child, said) = start(command, "mounted")?;
+    let address = said.split_once("serving other hosts at ").and_then(|(_, rest)| rest.split(": ").next());
+    Ok((child, address.map(str::to_owned)))
+}
+
+/// A mount of a client by itself; `address`: of the MGS.
+fn mount_at(place: &Path, client: u16, address: Option<&str>, key: &Path) -> anyhow::Result<(Server, PathBuf)> {
+    let address = address.context("the servers did not say at which address they listen")?;
+    let mount = place.join(format!("mnt{client}"));
+    std::fs::create_dir(&mount)?;
+    let mut command = own_command()?;
+    command.args(["mount", "--foreground", &format!("{address}:/stria")]).arg(&mount);
+    command.arg("--key").arg(key);
+    let (child, _) = start(command, "mounted")?;
+    Ok((child, mount))
 }
 
 /// Servers of all roles in one process of their own, which listen there, after `prepare` has said
 /// where the process runs; returns the address of the MGS.
 pub(super) fn serve(
     place: &Path,
-    osts: u16,
+    size: Size,
     listen: &str,
     prepare: impl FnOnce(&mut Command) -> anyhow::Result<()>,
 ) -> anyhow::Result<(Server, String)> {
     let mut config = format!("fsname = \"stria\"\nlisten = {listen:?}\nrun_dir = {:?}\n", place.join("run"));
-    for (role, count) in [("mgs", 1), ("mdt", 1), ("ost", osts)] {
+    for (role, count) in [("mgs", 1), ("mdt", size.mdts), ("ost", size.osts)] {
         for index in 0..count {
             let dir = place.join(format!("{role}{index}"));
             config.push_str(&format!("\n[[target]]\nrole = \"{role}\"\nindex = {index}\ndir = {dir:?}\n"));
@@ -184,29 +264,31 @@ pub(super) fn serve(
     let mut command = own_command()?;
     command.arg("serve").arg(&path);
     prepare(&mut command)?;
-    let (child, line) = start(command, "serving ")?;
+    let (child, said) = start(command, "serving ")?;
+    let line = said.lines().last().unwrap_or_default();
     let address = line.split_once(" at ").and_then(|(_, rest)| rest.split(';').next());
-    let address = address.with_context(|| format!("no address in '{}'", line.trim_end()))?.trim().to_owned();
+    let address = address.with_context(|| format!("no address in '{line}'"))?.trim().to_owned();
     Ok((child, address))
 }
 
-/// Starts a daemon and waits until a line of its output contains `ready`; also that line.
+/// Starts a daemon and waits until a line of its output contains `ready`; also its output up to
+/// then.
 pub(super) fn start(mut command: Command, ready: &str) -> anyhow::Result<(Server, String)> {
     let started = Server::start(&mut command);
     let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
     let mut output = BufReader::new(child.take_output().context("the child's output is not piped")?);
-    let mut line = String::new();
+    let mut said = String::new();
     loop {
-        line.clear();
-        if output.read_line(&mut line)? == 0 {
+        let before = said.len();
+        if output.read_line(&mut said)? == 0 {
             let status = child.wait()?;
             bail!("{command:?} ended before it was ready: {status}");
         }
-        if line.contains(ready) {
+        if said[before..].contains(ready) {
             break;
         }
     }
     // The pipe stays open and is drained, so that the daemon never blocks on its own output.
     std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-    Ok((child, line))
+    Ok((child, said))
 }

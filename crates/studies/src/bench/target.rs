@@ -11,21 +11,29 @@ use std::{
 };
 
 use bytes::Bytes;
-use client::{FileSystem, NewFile, NewNode, OpenFile, ReadData, WriteOptions};
+use client::{EntryAttributes, FileSystem, NewFile, NewNode, OpenFile, ReadData, WriteOptions};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use parking_lot::Mutex;
 use rpc::message::{
     control::{ControlReply, ControlRequest},
     mdt::{OpenFlags, open_flag},
+    mdt_peer::MakeDirectory,
 };
 use rt::real::Cores;
-use types::{Credentials, FsError, InodeNumber, MdtIndex, NodeKind};
+use types::{
+    Attributes, Credentials, DirectoryPlace, FsError, InodeNumber, MdtIndex, NodeKind, SetAttributes, SetTime,
+};
 
 /// A file system under measurement. Paths are relative and use existing directories made through
 /// the same target.
 pub trait BenchTarget: Send + Sync {
     /// mkdir
     fn make_directory(&self, path: &str) -> io::Result<()>;
+    /// mkdir at a place of the caller's choice. A file system without MDTs makes it where it has
+    /// room.
+    fn make_directory_at(&self, path: &str, place: &DirectoryPlace) -> io::Result<()>;
+    /// mknod of a regular file, without opening it
+    fn make_node(&self, path: &str) -> io::Result<()>;
     /// open(O_CREAT | O_RDWR)
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
     /// open(O_RDWR)
@@ -50,8 +58,14 @@ pub trait BenchTarget: Send + Sync {
         file.read_at(buffer, 0)?;
         file.close()
     }
+    /// Finds out that the name is there.
+    fn lookup(&self, path: &str) -> io::Result<()>;
     /// stat
     fn stat(&self, path: &str) -> io::Result<u64>;
+    /// utimensat: both times become the present one.
+    fn set_times(&self, path: &str) -> io::Result<()>;
+    /// Lists a directory; the number of names, without `.` and `..`.
+    fn list(&self, directory: &str) -> io::Result<usize>;
     /// unlink
     fn unlink(&self, path: &str) -> io::Result<()>;
     /// rmdir
@@ -102,6 +116,26 @@ impl BenchTarget for PosixTarget {
         std::fs::create_dir(self.root.join(path))
     }
 
+    fn make_directory_at(&self, path: &str, place: &DirectoryPlace) -> io::Result<()> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let DirectoryPlace { mdt, stripes } = place.clone();
+        let name = name.as_bytes().to_vec();
+        let request = ControlRequest::MakeDirectory { name, mode: 0o755, umask: 0, mdt: Some(mdt), stripes };
+        match host::ioctl::call(File::open(self.root.join(above))?, &request) {
+            Ok(ControlReply::Created(_)) => Ok(()),
+            Ok(ControlReply::Error(error)) => Err(io_error(error)),
+            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+            // Not ours.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => self.make_directory(path),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make_node(&self, path: &str) -> io::Result<()> {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        Ok(mknodat(CWD, self.root.join(path), FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?)
+    }
+
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
         let file = self.options().create(true).truncate(false).open(self.root.join(path))?;
         Ok(Box::new(PosixFile { file }))
@@ -123,8 +157,26 @@ impl BenchTarget for PosixTarget {
         }
     }
 
+    fn lookup(&self, path: &str) -> io::Result<()> {
+        // Finds the inode and asks for nothing of it.
+        use rustix::fs::{CWD, Mode, OFlags, openat};
+        Ok(openat(CWD, self.root.join(path), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map(drop)?)
+    }
+
     fn stat(&self, path: &str) -> io::Result<u64> {
         Ok(std::fs::metadata(self.root.join(path))?.len())
+    }
+
+    fn set_times(&self, path: &str) -> io::Result<()> {
+        use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        Ok(utimensat(CWD, self.root.join(path), &times, AtFlags::empty())?)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<usize> {
+        std::fs::read_dir(self.root.join(directory))?.try_fold(0, |names, name| name.map(|_| names + 1))
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
@@ -181,8 +233,25 @@ impl NativeTarget {
 
     fn split<'p>(&self, path: &'p str) -> io::Result<(InodeNumber, &'p [u8])> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let parent = self.directories.lock().get(Path::new(parent)).copied();
-        parent.map(|parent| (parent, name.as_bytes())).ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok((self.directory(parent)?, name.as_bytes()))
+    }
+
+    /// A directory that was made through this client, or is looked up once.
+    fn directory(&self, path: &str) -> io::Result<InodeNumber> {
+        if let Some(known) = self.directories.lock().get(Path::new(path)) {
+            return Ok(*known);
+        }
+        let (parent, name) = self.split(path)?;
+        let found = self.cores.block_on(self.file_system.lookup(&self.credentials, parent, name)).map_err(io_error)?;
+        self.directories.lock().insert(PathBuf::from(path), found.inode);
+        Ok(found.inode)
+    }
+
+    fn make(&self, path: &str, kind: NodeKind, mode: u32) -> io::Result<InodeNumber> {
+        let (parent, name) = self.split(path)?;
+        let node = NewNode { parent, name: name.to_vec(), kind, mode, umask: 0, layout: None };
+        let made = self.cores.block_on(self.file_system.create(&self.credentials, node)).map_err(io_error)?;
+        Ok(made.inode)
     }
 
     fn open_existing(&self, path: &str) -> Result<Arc<OpenFile>, io::Error> {
@@ -196,6 +265,11 @@ impl NativeTarget {
             .map_err(io_error)
     }
 
+    fn find(&self, path: &str) -> io::Result<Attributes> {
+        let (parent, name) = self.split(path)?;
+        self.cores.block_on(self.file_system.lookup(&self.credentials, parent, name)).map_err(io_error)
+    }
+
     fn file(&self, file: Arc<OpenFile>) -> Box<dyn TargetFile> {
         Box::new(NativeFile { file, file_system: Arc::clone(&self.file_system), cores: self.cores.clone() })
     }
@@ -207,12 +281,22 @@ fn io_error(error: FsError) -> io::Error {
 
 impl BenchTarget for NativeTarget {
     fn make_directory(&self, path: &str) -> io::Result<()> {
-        let (parent, name) = self.split(path)?;
-        let node =
-            NewNode { parent, name: name.to_vec(), kind: NodeKind::Directory, mode: 0o755, umask: 0, layout: None };
-        let made = self.cores.block_on(self.file_system.create(&self.credentials, node)).map_err(io_error)?;
-        self.directories.lock().insert(PathBuf::from(path), made.inode);
+        let made = self.make(path, NodeKind::Directory, 0o755)?;
+        self.directories.lock().insert(PathBuf::from(path), made);
         Ok(())
+    }
+
+    fn make_directory_at(&self, path: &str, place: &DirectoryPlace) -> io::Result<()> {
+        let (parent, name) = self.split(path)?;
+        let DirectoryPlace { mdt, stripes } = place.clone();
+        let make = MakeDirectory { parent, name: name.to_vec(), mode: 0o755, umask: 0, mdt, stripes };
+        let made = self.cores.block_on(self.file_system.make_directory(&self.credentials, make)).map_err(io_error)?;
+        self.directories.lock().insert(PathBuf::from(path), made);
+        Ok(())
+    }
+
+    fn make_node(&self, path: &str) -> io::Result<()> {
+        self.make(path, NodeKind::Regular, 0o644).map(drop)
     }
 
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
@@ -256,10 +340,41 @@ impl BenchTarget for NativeTarget {
         fill(buffer, self.cores.block_on(read).map_err(io_error)?.1)
     }
 
+    fn lookup(&self, path: &str) -> io::Result<()> {
+        self.find(path).map(drop)
+    }
+
     fn stat(&self, path: &str) -> io::Result<u64> {
-        let (parent, name) = self.split(path)?;
-        let attributes = self.cores.block_on(self.file_system.lookup(&self.credentials, parent, name));
-        Ok(attributes.map_err(io_error)?.size)
+        Ok(self.find(path)?.size)
+    }
+
+    fn set_times(&self, path: &str) -> io::Result<()> {
+        let inode = self.find(path)?.inode;
+        let changes =
+            SetAttributes { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttributes::default() };
+        let set = self.file_system.set_attributes(&self.credentials, inode, changes, None);
+        self.cores.block_on(set).map(drop).map_err(io_error)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<usize> {
+        /// As many as a mount asks for.
+        const PAGE: u32 = 1024;
+        let inode = self.directory(directory)?;
+        let listed = async {
+            let open = self.file_system.open(&self.credentials, inode, OpenFlags(open_flag::READ)).await?;
+            let (mut names, mut cookie) = (0, 0);
+            loop {
+                let page = self.file_system.read_directory(&open, cookie, PAGE, EntryAttributes::None).await?;
+                names += page.items.iter().filter(|item| !matches!(&*item.name, b"." | b"..")).count();
+                cookie = page.items.last().map_or(cookie, |item| item.cookie);
+                if page.end || page.items.is_empty() {
+                    break;
+                }
+            }
+            self.file_system.close(open, None).await?;
+            Ok(names)
+        };
+        self.cores.block_on(listed).map_err(io_error)
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {

@@ -71,7 +71,7 @@ impl Cluster {
         std::fs::create_dir(&servers)?;
         let listen = format!("{}:988", server_host.address);
         let prepare = |command: &mut Command| Ok(server_host.runs(command)?);
-        let (server, address) = systems::serve(&servers, osts, &listen, prepare)?;
+        let (server, address) = systems::serve(&servers, systems::Size::with_osts(osts), &listen, prepare)?;
         quota.add(server.id()).context("cannot move the server into its control group")?;
         let control = place.path().join("control");
         std::fs::create_dir(&control)?;

@@ -1,0 +1,201 @@
+//! mdsrate: rates of single metadata operations over many metadata targets, as Lustre's test
+//! program of that name measures them.
+//!
+//! Directories are on the MDTs in turn; each may be striped over several. Workers are spread over
+//! directories and clients in turn, so a directory has workers on several clients, as MPI ranks
+//! would be. Each phase lets another client use a worker's names than the phase before it did, if
+//! there are several: so what an operation costs is seen, and not what a client has cached. With
+//! one client, `lookup` and `stat` show what its caches hold.
+//!
+//! mknod makes a file without objects and without opening it; create opens and closes it too.
+//! readdir lists whole directories, every worker its own; its operations are names.
+
+use std::{fmt::Write, io};
+
+use anyhow::ensure;
+use clap::{Args, builder::RangedU64ValueParser};
+use types::counted;
+
+use super::{
+    measurement::{Measurement, Run},
+    target::BenchTarget,
+    workers,
+};
+use crate::directory_places::in_turn;
+
+/// Above all directories.
+const ROOT: &str = "mdsrate";
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct MdsRate {
+    /// Files of each worker.
+    pub files: usize,
+    /// Directories.
+    pub directories: usize,
+    /// MDTs over which each directory is striped; 1: not striped.
+    pub stripes: u16,
+    /// MDTs that there are.
+    pub mdts: u16,
+}
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LoadOptions {
+    /// Number of metadata targets
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub mdts: u16,
+    /// Number of directories; 1: all workers share one [default: one on each metadata target]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    directories: Option<u16>,
+    /// Number of metadata targets over which each directory is striped; 0: all of them
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    stripes: u16,
+    /// Number of clients, among which workers are shared out: native ones, or mounts, each a
+    /// process of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub clients: u16,
+    /// Number of files per worker
+    #[arg(long, default_value_t = 1000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
+    files: usize,
+}
+
+impl LoadOptions {
+    /// The load that they describe.
+    pub fn load(&self) -> anyhow::Result<MdsRate> {
+        let Self { mdts, directories, stripes, files, .. } = *self;
+        ensure!(
+            stripes <= mdts,
+            "--stripes {stripes}: the file system has {}; more need --mdts {stripes}",
+            counted(mdts, "metadata target")
+        );
+        let stripes = if stripes == 0 { mdts } else { stripes };
+        Ok(MdsRate { files, directories: directories.unwrap_or(mdts).into(), stripes, mdts })
+    }
+}
+
+impl MdsRate {
+    fn name(self) -> &'static str {
+        match (self.directories, self.stripes) {
+            (1, 1) => "mdsrate-shared",
+            (1, _) => "mdsrate-shared-striped",
+            (_, 1) => "mdsrate",
+            _ => "mdsrate-striped",
+        }
+    }
+
+    fn directory(number: usize) -> String {
+        format!("{ROOT}/dir.{number}")
+    }
+
+    fn path(self, rank: usize, file: usize) -> String {
+        let mut path = String::with_capacity(48);
+        let directory = rank % self.directories;
+        write!(path, "{ROOT}/dir.{directory}/file.{rank}.{file}").expect("writing to a string");
+        path
+    }
+
+    /// Runs all phases and removes everything again.
+    pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
+        run.target.make_directory(ROOT)?;
+        for directory in 0..self.directories {
+            run.target.make_directory_at(&Self::directory(directory), &in_turn(directory, self.mdts, self.stripes))?;
+        }
+        let mut phases = Phases { of: self, run, done: 0, results: Vec::new() };
+        phases.files("mknod", |target, path| target.make_node(path))?;
+        phases.files("lookup", |target, path| target.lookup(path))?;
+        phases.files("stat", |target, path| target.stat(path).map(drop))?;
+        phases.files("setattr", |target, path| target.set_times(path))?;
+        phases.listings()?;
+        phases.files("unlink", |target, path| target.unlink(path))?;
+        phases.files("create", |target, path| target.create(path)?.close())?;
+        phases.files("unlink created", |target, path| target.unlink(path))?;
+        let results = phases.results;
+        for directory in 0..self.directories {
+            run.target.remove_directory(&Self::directory(directory))?;
+        }
+        run.target.remove_directory(ROOT)?;
+        Ok(results)
+    }
+}
+
+/// Phases of a run, one after the other.
+struct Phases<'r, 's> {
+    of: MdsRate,
+    run: &'r Run<'s>,
+    /// Phases so far: the next one uses the clients after those of the last one.
+    done: usize,
+    results: Vec<Measurement>,
+}
+
+impl Phases<'_, '_> {
+    /// Every worker does this to all of its files.
+    fn files(
+        &mut self,
+        phase: &'static str,
+        operation: impl Fn(&dyn BenchTarget, &str) -> io::Result<()> + Sync,
+    ) -> io::Result<()> {
+        let (of, workers) = (self.of, self.run.workers);
+        self.measure(phase, (of.files * workers) as u64, |target, rank| {
+            (0..of.files).try_for_each(|file| operation(target, &of.path(rank, file)))
+        })
+    }
+
+    /// Every worker lists its directory.
+    fn listings(&mut self) -> io::Result<()> {
+        let (of, workers) = (self.of, self.run.workers);
+        let names_in =
+            |directory: usize| of.files * (0..workers).filter(|rank| rank % of.directories == directory).count();
+        let names = (0..workers).map(|rank| names_in(rank % of.directories) as u64).sum();
+        self.measure("readdir", names, |target, rank| {
+            let directory = rank % of.directories;
+            match target.list(&MdsRate::directory(directory))? {
+                found if found == names_in(directory) => Ok(()),
+                found => Err(io::Error::other(format!("directory {directory} has {found} names in its listing"))),
+            }
+        })
+    }
+
+    fn measure(
+        &mut self,
+        phase: &'static str,
+        operations: u64,
+        work: impl Fn(&dyn BenchTarget, usize) -> io::Result<()> + Sync,
+    ) -> io::Result<()> {
+        let (run, shift) = (self.run, self.done);
+        self.done += 1;
+        let cpu = run.cpu();
+        let wall = workers::run(run.workers, |rank| work(run.client(rank + shift), rank))?;
+        self.results.push(run.measurement(self.of.name(), phase, operations, 0, wall, cpu));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::systems::{Size, System, SystemKind};
+
+    /// Every phase does what it counts, by every client, on striped directories and others, and
+    /// leaves nothing.
+    #[test]
+    fn all_phases_run_on_a_local_directory_and_over_several_mdts() {
+        for (kind, mdts, stripes) in [(SystemKind::Local, 1, 1), (SystemKind::Native, 3, 1), (SystemKind::Native, 3, 2)]
+        {
+            let place = tempfile::tempdir().unwrap();
+            let size = Size { mdts, osts: 1, clients: 2 };
+            let system = System::start_sized(kind, place.path().join("system"), size).unwrap();
+            let run = Run { target: &*system.target, workers: 4, system: &system, fdatasync_per_second: 1.0 };
+            let load = MdsRate { files: 5, directories: 3, stripes, mdts };
+            let results = load.run(&run).unwrap();
+            let counts: Vec<(&str, u64)> = results.iter().map(|result| (result.phase, result.operations)).collect();
+            // Directory 0 has the names of two workers, each of whom lists them.
+            let readdir = 2 * 10 + 5 + 5;
+            let each = ["mknod", "lookup", "stat", "setattr"].map(|phase| (phase, 20));
+            let rest = [("readdir", readdir), ("unlink", 20), ("create", 20), ("unlink created", 20)];
+            assert_eq!(counts, [&each[..], &rest].concat());
+            assert!(results.iter().all(|result| result.rate() > 0.0));
+            assert_eq!(run.client(1).list("").unwrap(), 0, "nothing is left");
+        }
+    }
+}
