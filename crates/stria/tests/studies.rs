@@ -33,9 +33,27 @@ fn run(place: &Place, command: &str, arguments: &str) -> Vec<serde_json::Value> 
         .arg("--json")
         .arg(&json);
     let text = output.succeed();
-    assert!(text.contains("MiB/s"), "{text}");
+    assert!(text.contains("MiB/s") || text.contains("ops/s"), "{text}");
     let lines = std::fs::read_to_string(&json).expect("JSON lines");
     lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Several mounts of several MDTs, in a process with the servers and without, do what they count.
+#[test]
+fn metadata_operations_run_over_several_mdts_and_mounts() {
+    let place = Place::new();
+    let history = place.data("history.jsonl");
+    let load = "--mdts 2 --clients 2 --stripes 0 --directories 3 --workers 2 --files 10 --repeat 1 --osts 1";
+    let systems = "--systems local,mount,tcp-mount,tcp-native";
+    let lines = bench(&place, &format!("mdsrate {load} {systems} --history {}", history.display()));
+    assert_eq!(lines.len(), 4 * 8, "systems and phases");
+    for line in lines {
+        let operations = if line["phase"] == "readdir" { 6 * 20 } else { 6 * 10 };
+        assert_eq!((&line["operations"], &line["workers"]), (&operations.into(), &6.into()), "{line}");
+        assert_eq!(line["bench"], "mdsrate-striped");
+    }
+    let refused = program(env!("CARGO_BIN_EXE_stria")).args(["bench", "mdsrate", "--stripes", "3"]).output();
+    assert!(refused.status != 0 && refused.stderr.contains("more need --mdts 3"), "{refused:?}");
 }
 
 fn rate(line: &serde_json::Value) -> f64 {
