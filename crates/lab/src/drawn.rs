@@ -76,7 +76,8 @@ impl fmt::Display for Drawn {
             mdts,
             osts,
             clients,
-            settings: Settings { lease: _, lock_timeout, import, store, ost, engines, layout, upper_cache },
+            settings:
+                Settings { lease: _, lock_timeout, import, store, mdt_audits: _, ost, engines, layout, upper_cache },
             ..
         } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
@@ -193,7 +194,8 @@ pub fn settings(seed: u64) -> Settings {
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
-    Settings { lease: LEASE_LONG, lock_timeout: LOCK_TIMEOUT, import, store, ost, engines, layout, upper_cache: None }
+    let (lease, lock_timeout) = (LEASE_LONG, LOCK_TIMEOUT);
+    Settings { lease, lock_timeout, import, store, mdt_audits: true, ost, engines, layout, upper_cache: None }
 }
 
 #[cfg(test)]

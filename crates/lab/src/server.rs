@@ -119,6 +119,9 @@ pub struct Settings {
     pub import: ImportOptions,
     /// Settings of tables.
     pub store: kv::Config,
+    /// Whether MDTs check all of their tables after each commit: it finds bugs, and takes time with
+    /// every file that there is.
+    pub mdt_audits: bool,
     /// Settings of OSTs.
     pub ost: OstOptions,
     /// Where OSTs keep their objects.
@@ -289,7 +292,7 @@ fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
     options.keys = keys();
     options.parameters.default_layout = settings.layout;
     options.parameters.lock_timeout = settings.lock_timeout;
-    options.audits = true;
+    options.audits = settings.mdt_audits;
     options
 }
 

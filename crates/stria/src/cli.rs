@@ -15,7 +15,8 @@ use node::{
     up::UpArgs,
 };
 use studies::{
-    AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, PredictArgs, ServiceThreadsArgs, StudyCommand,
+    AgeingArgs, BenchCommand, DemoArgs, E1Workload, ExperimentArgs, MetadataArgs, PredictArgs, ServiceThreadsArgs,
+    StudyCommand,
 };
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
@@ -181,6 +182,13 @@ pub enum LabCommand {
         /// Arguments of all experiments.
         #[command(flatten)]
         arguments: ExperimentArgs,
+    },
+    /// `stria study metadata-scaling lab`
+    #[command(hide = true)]
+    E5 {
+        /// Arguments of the study.
+        #[command(flatten)]
+        arguments: MetadataArgs,
     },
     /// `stria study ageing lab`
     #[command(hide = true)]

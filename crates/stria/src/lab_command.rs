@@ -29,6 +29,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
         LabCommand::E1 { workload, nodes_max, arguments } => studies::e1(*workload, *nodes_max, arguments),
         LabCommand::E2 { arguments } => studies::e2(arguments),
         LabCommand::E3 { arguments } => studies::e3(arguments),
+        LabCommand::E5 { arguments } => studies::metadata(arguments),
         LabCommand::Ageing { arguments } => studies::ageing(arguments),
     }
 }

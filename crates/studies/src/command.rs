@@ -1,6 +1,6 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2` and `lab e3` are other names of the
-//! same.
+//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2`, `lab e3` and `lab e5` are other names
+//! of the same.
 
 use clap::{Args, Subcommand};
 
@@ -9,7 +9,7 @@ use crate::{
         study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
         threads::{self, LiveOptions},
     },
-    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, MixedArgs, ServiceThreadsArgs},
+    experiment::{self, AgeingArgs, E1Workload, ExperimentArgs, MetadataArgs, MixedArgs, ServiceThreadsArgs},
 };
 
 /// A study.
@@ -58,6 +58,21 @@ pub enum StudyCommand {
         #[command(subcommand)]
         on: AgeingOn,
     },
+    /// Metadata scaling: mknod, stat and unlink on 1 to 64 metadata servers with 1 to 6 metadata
+    /// targets each, in separate directories and in one striped directory
+    MetadataScaling {
+        /// Where.
+        #[command(subcommand)]
+        on: MetadataOn,
+    },
+}
+
+/// What metadata scaling runs on.
+#[derive(Clone, Debug, Subcommand)]
+pub enum MetadataOn {
+    /// Run in virtual time: the shipped code on a model of the study's cluster
+    #[command(long_flag = "lab")]
+    Lab(MetadataArgs),
 }
 
 /// What a study runs on.
@@ -114,5 +129,6 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
         StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
         StudyCommand::Ageing { on: AgeingOn::Mixed(arguments) } => experiment::mixed(&arguments),
+        StudyCommand::MetadataScaling { on: MetadataOn::Lab(arguments) } => experiment::metadata(&arguments),
     }
 }

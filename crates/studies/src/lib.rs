@@ -29,5 +29,7 @@ mod study;
 pub use bench::{BenchCommand, run as run_bench};
 pub use command::{StudyCommand, run as run_study};
 pub use demo::{DemoArgs, run as run_demo};
-pub use experiment::{AgeingArgs, E1Workload, ExperimentArgs, ServiceThreadsArgs, ageing, e1, e2, e3};
+pub use experiment::{
+    AgeingArgs, E1Workload, ExperimentArgs, MetadataArgs, ServiceThreadsArgs, ageing, e1, e2, e3, metadata,
+};
 pub use predict::{PredictArgs, run as predict};

@@ -3,6 +3,7 @@
 
 mod ageing;
 mod ageing_output;
+mod metadata;
 mod mixed;
 mod parallel;
 mod runner;
@@ -13,6 +14,7 @@ use std::{num::NonZero, path::PathBuf};
 
 pub use ageing::{AgeingArgs, ageing};
 use clap::{Args, ValueEnum};
+pub use metadata::{MetadataArgs, metadata};
 pub use mixed::{MixedArgs, mixed};
 use runner::{Series, run_all, show_findings};
 

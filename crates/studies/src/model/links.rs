@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rt::Instant;
 use types::time::transfer_time;
 
-use super::spindle::share_zeros;
+use super::{machines::Machines, spindle::share_zeros};
 
 /// Bandwidths of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -48,19 +48,26 @@ struct State {
 #[derive(Debug)]
 pub struct Links {
     model: LinkModel,
+    machines: Machines,
     state: Mutex<State>,
 }
 
 impl Links {
     /// Idle links.
     pub fn new(model: LinkModel) -> Self {
-        Self { model, state: Mutex::default() }
+        Self { model, machines: Machines::SEPARATE, state: Mutex::default() }
+    }
+
+    /// The same with machines that have several MDTs or clients.
+    pub fn of_machines(self, machines: Machines) -> Self {
+        Self { machines, ..self }
     }
 
     /// The machine a host of the simulation stands in.
     fn machine(&self, host: &str) -> String {
         let number = host.strip_prefix("oss").and_then(|number| number.parse::<u16>().ok());
-        number.map_or_else(|| host.to_owned(), |number| format!("oss machine {}", number / self.model.osts_per_machine))
+        let oss = number.map(|number| format!("oss machine {}", number / self.model.osts_per_machine));
+        oss.or_else(|| self.machines.of(host)).unwrap_or_else(|| host.to_owned())
     }
 }
 

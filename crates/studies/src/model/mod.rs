@@ -4,6 +4,7 @@
 pub mod block_cache;
 pub mod costs;
 pub mod links;
+pub mod machines;
 pub mod raid;
 pub mod rotating;
 pub mod spindle;
@@ -20,6 +21,8 @@ use rt::{Cpu, Device};
 
 use block_cache::{BlockCache, ServerMemory};
 use links::{LinkModel, Links};
+pub use machines::Machines;
+use machines::OneAtATime;
 use raid::{Raid, RaidModel, RaidStatistics};
 use spindle::{Spindle, SpindleModel};
 
@@ -43,12 +46,14 @@ pub struct HardwareModel {
     pub raid: Option<RaidModel>,
     /// Cores; `None`: processor time costs nothing.
     pub processors: Option<NodeModels>,
+    /// Hosts that share cores and links.
+    pub machines: Machines,
 }
 
 impl HardwareModel {
     /// Single disks, and processors that cost nothing.
     pub fn new(links: LinkModel, spindle: SpindleModel) -> Self {
-        Self { links, spindle, raid: None, processors: None }
+        Self { links, spindle, raid: None, processors: None, machines: Machines::SEPARATE }
     }
 }
 
@@ -58,13 +63,21 @@ pub struct ModelledHardware {
     /// What each machine with object storage servers keeps of what was read.
     memories: Mutex<BTreeMap<u16, ServerMemory>>,
     arrays: Mutex<Vec<Raid>>,
+    /// By host; hosts of one machine have the same.
     nodes: Mutex<BTreeMap<String, NodeProcessors>>,
+    machines: Mutex<BTreeMap<String, NodeProcessors>>,
 }
 
 impl ModelledHardware {
     /// Idle hardware.
     pub fn new(model: HardwareModel) -> Self {
-        Self { model, memories: Mutex::default(), arrays: Mutex::default(), nodes: Mutex::default() }
+        Self {
+            model,
+            memories: Mutex::default(),
+            arrays: Mutex::default(),
+            nodes: Mutex::default(),
+            machines: Mutex::default(),
+        }
     }
 
     /// What arrays did so far, together.
@@ -98,7 +111,7 @@ impl ModelledHardware {
 
 impl Hardware for ModelledHardware {
     fn links(&self) -> Arc<dyn lab::hardware::Links> {
-        Arc::new(Links::new(self.model.links))
+        Arc::new(Links::new(self.model.links).of_machines(self.model.machines))
     }
 
     fn objects(&self, simulation: &Simulation, ost: u16) -> Arc<dyn Device> {
@@ -113,8 +126,16 @@ impl Hardware for ModelledHardware {
     fn processors(&self, simulation: &Simulation, host: &str) -> Cpu {
         let Some(NodeModels { server, client }) = self.model.processors else { return Cpu::default() };
         let model = if host.starts_with("client") { client } else { server };
-        let node = NodeProcessors::new(simulation, model);
+        let machines = self.model.machines;
+        let new = || NodeProcessors::new(simulation, model);
+        let node = match machines.of(host) {
+            Some(machine) => self.machines.lock().entry(machine).or_insert_with(new).clone(),
+            None => new(),
+        };
         self.nodes.lock().insert(host.to_owned(), node.clone());
-        Cpu::on(Arc::new(node))
+        match machines.mdts_one_at_a_time && host.starts_with("mds") {
+            true => Cpu::on(Arc::new(OneAtATime::on(Arc::new(node)))),
+            false => Cpu::on(Arc::new(node)),
+        }
     }
 }

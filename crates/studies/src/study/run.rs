@@ -37,6 +37,8 @@ use crate::model::{
 /// A cluster to run on.
 #[derive(Clone, Copy, Debug)]
 pub struct Testbed {
+    /// MDTs.
+    pub mdts: u16,
     /// OSTs.
     pub osts: u16,
     /// OSTs that are targets of one process, and share its services and cores.
@@ -77,7 +79,7 @@ impl Testbed {
         };
         let hardware = HardwareModel::new(links, spindle);
         let (osts, clients) = (super::e1::OSTS as u16, super::e1::CLIENTS as u16);
-        Self { osts, osts_per_server: 1, clients, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+        Self { mdts: 1, osts, osts_per_server: 1, clients, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     /// The same for data that the servers' memory may hold: `bytes` of it in each of them.
@@ -106,7 +108,7 @@ impl Testbed {
         };
         let hardware = HardwareModel::new(links, spindle);
         let osts = super::e3::OSTS as u16;
-        Self { osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+        Self { mdts: 1, osts, osts_per_server: 1, clients: osts, hardware, mapping_ahead_bytes: 0, out_of_order: false }
     }
 
     /// E2's: one OSS with 4 OSTs on RAID 6 of 8 and 2 drives, with the write caches of the drives
@@ -136,7 +138,15 @@ impl Testbed {
             client: costs::node(CLIENT_CORES, costs),
         });
         let hardware = HardwareModel { raid: Some(raid), processors, ..HardwareModel::new(links, spindle) };
-        Self { osts: OSTS, osts_per_server: OSTS, clients: 8, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+        Self {
+            mdts: 1,
+            osts: OSTS,
+            osts_per_server: OSTS,
+            clients: 8,
+            hardware,
+            mapping_ahead_bytes: 0,
+            out_of_order: false,
+        }
     }
 
     /// The same with clients whose requests leave out of order.
@@ -204,7 +214,7 @@ where
     let ran = simulation.run(LIMITS, async move {
         let log = EventLog::new(&inner);
         let options = ClusterOptions {
-            mdts: 1,
+            mdts: testbed.mdts,
             osts: testbed.osts,
             osts_per_server: testbed.osts_per_server,
             clients: testbed.clients,
@@ -372,6 +382,7 @@ pub(crate) fn settings() -> Settings {
         lock_timeout: timeout,
         import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
+        mdt_audits: false,
         ost: OstOptions::default(),
         engines: Engines::HostFiles,
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },
@@ -402,7 +413,15 @@ mod tests {
             osts_per_machine: 1,
         };
         let hardware = HardwareModel::new(links, spindle);
-        Testbed { osts: 2, osts_per_server: 1, clients: 2, hardware, mapping_ahead_bytes: 0, out_of_order: false }
+        Testbed {
+            mdts: 1,
+            osts: 2,
+            osts_per_server: 1,
+            clients: 2,
+            hardware,
+            mapping_ahead_bytes: 0,
+            out_of_order: false,
+        }
     }
 
     fn job(stripe_count: u32, tasks: u32) -> Job {

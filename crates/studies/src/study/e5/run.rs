@@ -1,0 +1,341 @@
+//! Runs a cell of E5 in virtual time: the shipped MDS and client on modelled cores and links.
+//!
+//! As mdsrate does it: every task makes, looks at and removes files of its own, one after the
+//! other, and a phase lasts from the first task's start to the last one's end. Tasks are spread
+//! over client nodes in turn, then over the mounts of a node, so the tasks of a directory are on
+//! several nodes. Between phases all clients give their locks back, as benchmarks of Lustre do
+//! (`lru_size=clear`): otherwise stat would show what clients have cached.
+//!
+//! MDTs of one MDS share its cores and its link. An MDT executes one operation at a time: it has
+//! one mutex for its namespace, which costs nothing by itself in the lab, so it is part of the
+//! hardware here ([`crate::model::ModelledHardware`]). Downside: MDTs of one MDS are processes of
+//! their own here, which do not share service threads.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use client::{FileSystem, NewNode};
+use lab::{
+    cluster::{Cluster, client_host},
+    processors::{Costs, ProcessorUse},
+    server::Role,
+};
+use rpc::message::{mdt_peer::MakeDirectory, mgs::TargetRole};
+use types::{Credentials, DirectoryPlace, FsResult, InodeNumber, MdtIndex, NodeKind};
+
+use super::{Amount, Cell, DIRECTORY_TASKS, Load, NODE_CORES, NODES, PHASES, SERVER_CORES};
+use crate::{
+    directory_places::in_turn,
+    model::{HardwareModel, Machines, ModelledHardware, NodeModels, costs},
+    study::run::{Testbed, all_at_once, on_cluster},
+};
+
+/// What a phase of a cell came to.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Outcome {
+    /// Name of the cell.
+    pub cell: String,
+    /// What was done.
+    pub phase: &'static str,
+    /// Operations of all tasks.
+    pub operations: u64,
+    /// Seconds from the first task's start to the last one's end.
+    pub seconds: f64,
+    /// Requests of clients for each operation.
+    pub requests: f64,
+    /// Part of the time that cores of the busiest MDS worked or changed tasks.
+    pub server_use: f64,
+    /// The same of the MDS that is least busy.
+    pub server_use_min: f64,
+    /// The same of the busiest client node.
+    pub node_use: f64,
+}
+
+impl Outcome {
+    /// Operations per second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// A file system on modelled hardware.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    /// What code costs.
+    pub costs: Costs,
+    /// Whether an MDT executes one operation at a time.
+    pub one_at_a_time: bool,
+}
+
+impl Hardware {
+    fn testbed(self, cell: Cell, mounts: u16) -> Testbed {
+        let e1 = Testbed::e1(false);
+        let links = crate::model::links::LinkModel { routers: 0, osts_per_machine: 1, ..e1.hardware.links };
+        let processors =
+            NodeModels { server: costs::node(SERVER_CORES, self.costs), client: costs::node(NODE_CORES, self.costs) };
+        let machines =
+            Machines { mdts: cell.mdts, clients: mounts.div_ceil(NODES), mdts_one_at_a_time: self.one_at_a_time };
+        let hardware =
+            HardwareModel { processors: Some(processors), machines, ..HardwareModel::new(links, e1.hardware.spindle) };
+        Testbed { mdts: cell.mdts_in_all(), osts: 1, clients: mounts, hardware, ..e1 }
+    }
+}
+
+/// Mounts that a cell uses: of whole nodes, and not more of them than it has tasks.
+fn mounts_of(cell: Cell, amount: Amount) -> u16 {
+    let all = u32::from(NODES) * u32::from(amount.mounts);
+    cell.load.tasks().min(all) as u16
+}
+
+/// Runs one cell.
+pub fn run(cell: Cell, amount: Amount, hardware: Hardware, seed: u64) -> Result<Vec<Outcome>, String> {
+    let mounts = mounts_of(cell, amount);
+    on_cluster(hardware.testbed(cell, mounts), seed, move |cluster, hardware| async move {
+        all_mdts_known(&cluster, cell.mdts_in_all()).await?;
+        let world = World::prepare(cell, amount, cluster, hardware).await?;
+        let mut outcomes = Vec::new();
+        for phase in PHASES {
+            outcomes.push(world.phase(phase).await.map_err(|error| format!("{}, {phase}: {error}", cell.name()))?);
+            world.give_locks_back().await?;
+        }
+        Ok(outcomes)
+    })
+}
+
+/// Waits until every client knows every MDT.
+async fn all_mdts_known(cluster: &Cluster, mdts: u16) -> Result<(), String> {
+    let last = MdtIndex(mdts - 1);
+    for _ in 0..1000 {
+        if cluster.file_systems().iter().all(|(_, file_system)| file_system.cached_locks(last).is_ok()) {
+            return Ok(());
+        }
+        cluster.simulation().sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("clients do not know all of {mdts} metadata targets"))
+}
+
+/// A task: its mount, and the directory it works in.
+#[derive(Clone)]
+struct Task {
+    client: u16,
+    file_system: Arc<FileSystem>,
+    directory: InodeNumber,
+    rank: u32,
+}
+
+impl Task {
+    async fn work(self, phase: &'static str, files: u64) -> FsResult<()> {
+        let Self { file_system, directory, rank, .. } = self;
+        let root = Credentials::root();
+        for file in 0..files {
+            let name = format!("file.{rank}.{file}").into_bytes();
+            match phase {
+                "mknod" => {
+                    let kind = NodeKind::Regular;
+                    let node = NewNode { parent: directory, name, kind, mode: 0o644, umask: 0, layout: None };
+                    file_system.create(&root, node).await?;
+                }
+                "stat" => drop(file_system.lookup(&root, directory, &name).await?),
+                _ => file_system.unlink(&root, directory, &name).await?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    cell: Cell,
+    task_files: u64,
+    cluster: Cluster,
+    hardware: Arc<ModelledHardware>,
+    tasks: Vec<Task>,
+}
+
+/// What has been used so far.
+struct Usage {
+    /// Requests of all clients, by target and kind.
+    requests: BTreeMap<(TargetRole, &'static str), u64>,
+    servers: Vec<ProcessorUse>,
+    nodes: Vec<ProcessorUse>,
+}
+
+impl Usage {
+    fn requests_since(&self, before: &Usage) -> u64 {
+        self.requests.values().sum::<u64>() - before.requests.values().sum::<u64>()
+    }
+
+    /// For the log: what each target was asked for, and how long each MDS worked.
+    fn tell(&self, before: &Usage, what: &str) {
+        for ((role, kind), count) in &self.requests {
+            let count = count - before.requests.get(&(*role, *kind)).unwrap_or(&0);
+            if count > 0 {
+                tracing::info!("{what}: {role:?} got {count} {kind}");
+            }
+        }
+        for (number, (after, before)) in self.servers.iter().zip(&before.servers).enumerate() {
+            let (worked, switching) = (after.worked - before.worked, after.switching - before.switching);
+            tracing::info!("{what}: MDS {number} worked for {worked:?} and changed tasks for {switching:?}");
+        }
+    }
+}
+
+impl World {
+    async fn prepare(
+        cell: Cell,
+        amount: Amount,
+        cluster: Cluster,
+        hardware: Arc<ModelledHardware>,
+    ) -> Result<Self, String> {
+        let mdts = cell.mdts_in_all();
+        let places: Vec<DirectoryPlace> = match cell.load {
+            Load::Separate { directories } => {
+                (0..directories as usize).map(|number| in_turn(number, mdts, 1)).collect()
+            }
+            Load::Striped { .. } => vec![in_turn(0, mdts, mdts)],
+        };
+        /// Until MDTs have delivered to each other what they decided.
+        const SETTLED: Duration = Duration::from_secs(5);
+        let clients = cluster.clients();
+        let mut made = Vec::new();
+        for (number, place) in places.into_iter().enumerate() {
+            made.push(make(&cluster, number, place).await?);
+        }
+        cluster.simulation().sleep(SETTLED).await;
+        let (nodes, each) = (clients.len().div_ceil(per_node(clients.len())), per_node(clients.len()));
+        let task = |rank: u32| -> Result<Task, String> {
+            let directory = match cell.load {
+                Load::Separate { .. } => made[(rank / DIRECTORY_TASKS) as usize],
+                Load::Striped { .. } => made[0],
+            };
+            let rank_of = rank as usize;
+            // Nodes in turn, then the mounts of each.
+            let place = (rank_of % nodes) * each + (rank_of / nodes) % each;
+            let client = clients[place % clients.len()];
+            let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
+            Ok(Task { client, file_system, directory, rank })
+        };
+        let tasks = (0..cell.load.tasks()).map(task).collect::<Result<_, _>>()?;
+        Ok(Self { cell, task_files: cell.task_files(amount), cluster, hardware, tasks })
+    }
+
+    async fn phase(&self, phase: &'static str) -> Result<Outcome, String> {
+        let before = self.usage();
+        let files = self.task_files;
+        let work = self.tasks.iter().map(|task| (task.client, task.clone().work(phase, files)));
+        let seconds = all_at_once(&self.cluster, work).await?;
+        let after = self.usage();
+        after.tell(&before, &format!("{}, {phase}", self.cell.name()));
+        let operations = files * self.tasks.len() as u64;
+        let part = |(after, before): (&ProcessorUse, &ProcessorUse), cores: u32| {
+            let busy = (after.worked + after.switching).saturating_sub(before.worked + before.switching);
+            busy.as_secs_f64() / seconds.max(1e-9) / f64::from(cores)
+        };
+        let servers = after.servers.iter().zip(&before.servers).map(|pair| part(pair, SERVER_CORES));
+        let nodes = after.nodes.iter().zip(&before.nodes).map(|pair| part(pair, NODE_CORES));
+        Ok(Outcome {
+            cell: self.cell.name(),
+            phase,
+            operations,
+            seconds,
+            requests: after.requests_since(&before) as f64 / operations as f64,
+            server_use: servers.clone().fold(0.0, f64::max),
+            server_use_min: servers.fold(f64::INFINITY, f64::min),
+            node_use: nodes.fold(0.0, f64::max),
+        })
+    }
+
+    fn usage(&self) -> Usage {
+        let clients = self.cluster.file_systems();
+        let mut requests = BTreeMap::new();
+        for (role, _, statistics) in clients.iter().flat_map(|(_, file_system)| file_system.connections()) {
+            for opcode in statistics.opcodes {
+                *requests.entry((role, opcode.name)).or_default() += opcode.calls;
+            }
+        }
+        let cores = |hosts: Vec<String>| hosts.iter().filter_map(|host| self.hardware.cores(host)).collect();
+        let servers = (0..self.cell.servers).map(|server| Role::Mds(server * self.cell.mdts).host()).collect();
+        let nodes = clients.iter().step_by(per_node(clients.len())).map(|(client, _)| client_host(*client)).collect();
+        Usage { requests, servers: cores(servers), nodes: cores(nodes) }
+    }
+
+    /// All clients give back all locks of all MDTs.
+    async fn give_locks_back(&self) -> Result<(), String> {
+        for (_, file_system) in self.cluster.file_systems() {
+            for mdt in (0..self.cell.mdts_in_all()).map(MdtIndex) {
+                file_system.clear_cached_locks(mdt).map_err(|error| error.to_string())?;
+            }
+        }
+        let mdts = self.cell.mdts_in_all();
+        let held = |(_, file_system): (u16, Arc<FileSystem>)| {
+            (0..mdts).map(MdtIndex).any(|mdt| file_system.cached_locks(mdt).is_ok_and(|(locks, _)| locks > 0))
+        };
+        for _ in 0..1000 {
+            if !self.cluster.file_systems().into_iter().any(held) {
+                return Ok(());
+            }
+            self.cluster.simulation().sleep(Duration::from_millis(20)).await;
+        }
+        Err("clients keep locks".to_owned())
+    }
+}
+
+/// Mounts on each node.
+fn per_node(mounts: usize) -> usize {
+    mounts.div_ceil(NODES.into())
+}
+
+async fn make(cluster: &Cluster, number: usize, place: DirectoryPlace) -> Result<InodeNumber, String> {
+    let client = *cluster.clients().first().ok_or("no client")?;
+    let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
+    let DirectoryPlace { mdt, stripes } = place;
+    let name = format!("dir.{number}").into_bytes();
+    let make = MakeDirectory { parent: InodeNumber::ROOT, name, mode: 0o755, umask: 0, mdt, stripes };
+    let made = async move { file_system.make_directory(&Credentials::root(), make).await };
+    let made = cluster.on_client(client, made).await.ok_or("a client died")?;
+    made.map_err(|error| format!("making a directory: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMOUNT: Amount = Amount { files: 1, striped_files: 1, task_files_min: 25, mounts: 1 };
+    const HARDWARE: Hardware = Hardware { costs: costs::MEASURED, one_at_a_time: true };
+
+    #[test]
+    fn two_servers_do_twice_as_much_as_one_in_separate_directories_and_a_run_repeats() {
+        let one = run(Cell::separate(1, 1, 8), AMOUNT, HARDWARE, 1).unwrap();
+        let two = run(Cell::separate(2, 1, 16), AMOUNT, HARDWARE, 1).unwrap();
+        for (one, two) in one.iter().zip(&two) {
+            let growth = two.rate() / one.rate();
+            assert!((1.7..2.2).contains(&growth), "{} grows by {growth}: {one:?} {two:?}", one.phase);
+            // Some more, for directories that several clients use.
+            assert!((1.0..1.6).contains(&one.requests), "{one:?}");
+        }
+        assert_eq!(run(Cell::separate(1, 1, 8), AMOUNT, HARDWARE, 1).unwrap(), one);
+    }
+
+    #[test]
+    fn mdts_of_a_server_share_its_cores_and_each_executes_one_operation_at_a_time() {
+        let mknod = |cell: Cell, one_at_a_time: bool| {
+            let hardware = Hardware { one_at_a_time, ..HARDWARE };
+            run(cell, AMOUNT, hardware, 1).unwrap().swap_remove(0)
+        };
+        let change = Duration::from_nanos(costs::MEASURED.0[rt::CpuKind::MetadataChange as usize].each_ns.into());
+        let one = mknod(Cell::separate(1, 1, 16), true);
+        assert!(one.rate() <= 1.0 / change.as_secs_f64(), "{one:?}");
+        let without = mknod(Cell::separate(1, 1, 16), false);
+        assert!(without.rate() > one.rate() * 1.5, "{without:?} {one:?}");
+        let two = mknod(Cell::separate(1, 2, 16), true);
+        assert!(two.rate() > one.rate() * 1.5 && two.server_use > one.server_use * 1.5, "{two:?} {one:?}");
+    }
+
+    #[test]
+    fn a_striped_directory_uses_all_servers_alike() {
+        let outcomes = run(Cell::striped(2, 1, 32), AMOUNT, HARDWARE, 1).unwrap();
+        assert_eq!(outcomes.iter().map(|outcome| outcome.phase).collect::<Vec<_>>(), PHASES);
+        for outcome in outcomes {
+            assert_eq!(outcome.operations, 32 * 25);
+            assert!(outcome.server_use_min > outcome.server_use * 0.6, "{outcome:?}");
+        }
+    }
+}
