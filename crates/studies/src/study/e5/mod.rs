@@ -127,7 +127,8 @@ impl Cell {
 
 /// All cells, up to so many MDS.
 pub fn cells(servers_max: u16) -> Vec<Cell> {
-    let mut cells = Vec::new();
+    let mut cells = MANY_SERVERS.map(growing_separate).to_vec();
+    cells.extend(MANY_SERVERS.map(growing_striped));
     for directories in DIRECTORIES {
         cells.extend(SERVERS.map(|servers| Cell::separate(servers, 1, directories)));
     }
@@ -135,8 +136,6 @@ pub fn cells(servers_max: u16) -> Vec<Cell> {
     cells.extend(SERVERS.map(|servers| Cell::separate(servers, 6, 128)));
     cells.extend(SERVERS.map(|servers| Cell::striped(servers, 1, STRIPED_TASKS)));
     cells.push(Cell::striped(6, 6, STRIPED_TASKS));
-    cells.extend(MANY_SERVERS.map(growing_separate));
-    cells.extend(MANY_SERVERS.map(growing_striped));
     let mut unique: Vec<Cell> = Vec::new();
     for cell in cells.into_iter().filter(|cell| cell.servers <= servers_max) {
         if !unique.contains(&cell) {

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use client::{FileSystem, NewNode};
 use lab::{
     cluster::{Cluster, client_host},
-    processors::{Costs, ProcessorUse},
+    processors::{Costs, ProcessorModel, ProcessorUse},
     server::Role,
 };
 use rpc::message::{mdt_peer::MakeDirectory, mgs::TargetRole};
@@ -57,6 +57,11 @@ impl Outcome {
     }
 }
 
+/// Memory that a request to the metadata uses again and again: some pages (assumed). With the 1 MiB
+/// of a request with data, an MDS for which more than 15 requests wait would spend most of its time
+/// in filling caches again, and those that all clients ask first would never catch up.
+const WORKING_SET_BYTES: u64 = 16 << 10;
+
 /// A file system on modelled hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware {
@@ -70,8 +75,8 @@ impl Hardware {
     fn testbed(self, cell: Cell, mounts: u16) -> Testbed {
         let e1 = Testbed::e1(false);
         let links = crate::model::links::LinkModel { routers: 0, osts_per_machine: 1, ..e1.hardware.links };
-        let processors =
-            NodeModels { server: costs::node(SERVER_CORES, self.costs), client: costs::node(NODE_CORES, self.costs) };
+        let node = |cores| ProcessorModel { working_set_bytes: WORKING_SET_BYTES, ..costs::node(cores, self.costs) };
+        let processors = NodeModels { server: node(SERVER_CORES), client: node(NODE_CORES) };
         let machines =
             Machines { mdts: cell.mdts, clients: mounts.div_ceil(NODES), mdts_one_at_a_time: self.one_at_a_time };
         let hardware =
