@@ -31,14 +31,17 @@ use crate::{
 /// Arguments of the study.
 #[derive(Clone, Debug, Args)]
 pub struct MetadataArgs {
-    /// Divide the number of files in separate directories by this; 1: 200,000. Each task has 16
-    /// files at least
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=200_000))]
+    /// Divide the number of files in separate directories by this; 1: 200,000
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=200_000))]
     scale: u64,
     /// Divide the number of files in the striped directory by this; 1: 6.4 million, which takes
     /// hours
-    #[arg(long, default_value_t = 320, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=6_400_000))]
+    #[arg(long, default_value_t = 1600, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=6_400_000))]
     striped_scale: u64,
+    /// Least number of files of a task. With few, phases show how tasks begin and end; with as many
+    /// for all tasks, numbers of metadata servers can be compared
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    task_files: u64,
     /// Number of mounts on each of the 20 client nodes, at most; published are 32. Each takes
     /// memory for every metadata target
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
@@ -75,6 +78,7 @@ struct Line<'a> {
     study: &'static str,
     scale: u64,
     striped_scale: u64,
+    task_files: u64,
     mounts: u16,
     one_at_a_time: bool,
     seed: u64,
@@ -84,12 +88,10 @@ struct Line<'a> {
 
 impl MetadataArgs {
     fn amount(&self) -> Amount {
-        /// Of a task.
-        const FILES_MIN: u64 = 16;
         Amount {
             files: FILES / self.scale,
             striped_files: STRIPED_FILES / self.striped_scale,
-            task_files_min: FILES_MIN,
+            task_files_min: self.task_files,
             mounts: self.mounts,
         }
     }
@@ -106,8 +108,17 @@ impl MetadataArgs {
     fn keep(&self, file: &mut File, outcomes: &[Outcome]) -> anyhow::Result<()> {
         let mut text = String::new();
         for outcome in outcomes {
-            let Self { scale, striped_scale, mounts, seed, without_mutex, .. } = *self;
-            let line = Line { study: "e5", scale, striped_scale, mounts, one_at_a_time: !without_mutex, seed, outcome };
+            let Self { scale, striped_scale, task_files, mounts, seed, without_mutex, .. } = *self;
+            let line = Line {
+                study: "e5",
+                scale,
+                striped_scale,
+                task_files,
+                mounts,
+                one_at_a_time: !without_mutex,
+                seed,
+                outcome,
+            };
             text += &serde_json::to_string(&line)?;
             text.push('\n');
         }
@@ -217,7 +228,19 @@ mod tests {
     fn a_part_of_the_study_runs_and_keeps_its_results_and_figures() {
         let place = tempfile::tempdir().unwrap();
         let json = place.path().join("lines.json");
-        let words = ["study", "--scale", "2000", "--mounts", "1", "--only", "2x1, 1 directory", "--only", "nothing"];
+        let words = [
+            "study",
+            "--task-files",
+            "25",
+            "--scale",
+            "2000",
+            "--mounts",
+            "1",
+            "--only",
+            "2x1, 1 directory",
+            "--only",
+            "nothing",
+        ];
         let mut arguments = Command::parse_from(words).arguments;
         arguments.json = Some(json.clone());
         arguments.figures = Some(place.path().to_owned());

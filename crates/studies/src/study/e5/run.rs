@@ -20,7 +20,7 @@ use lab::{
     server::Role,
 };
 use rpc::message::{mdt_peer::MakeDirectory, mgs::TargetRole};
-use types::{Credentials, DirectoryPlace, FsResult, InodeNumber, MdtIndex, NodeKind};
+use types::{Credentials, DirectoryPlace, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
 
 use super::{Amount, Cell, DIRECTORY_TASKS, Load, NODE_CORES, NODES, PHASES, SERVER_CORES};
 use crate::{
@@ -124,10 +124,16 @@ struct Task {
     client: u16,
     file_system: Arc<FileSystem>,
     directory: InodeNumber,
+    directory_name: Vec<u8>,
     rank: u32,
 }
 
 impl Task {
+    async fn find_directory(self) -> FsResult<()> {
+        let found = self.file_system.lookup(&Credentials::root(), InodeNumber::ROOT, &self.directory_name).await?;
+        if found.inode == self.directory { Ok(()) } else { Err(FsError::Stale) }
+    }
+
     async fn work(self, phase: &'static str, files: u64) -> FsResult<()> {
         let Self { file_system, directory, rank, .. } = self;
         let root = Credentials::root();
@@ -207,18 +213,23 @@ impl World {
         cluster.simulation().sleep(SETTLED).await;
         let (nodes, each) = (clients.len().div_ceil(per_node(clients.len())), per_node(clients.len()));
         let task = |rank: u32| -> Result<Task, String> {
-            let directory = match cell.load {
-                Load::Separate { .. } => made[(rank / DIRECTORY_TASKS) as usize],
-                Load::Striped { .. } => made[0],
+            let number = match cell.load {
+                Load::Separate { .. } => (rank / DIRECTORY_TASKS) as usize,
+                Load::Striped { .. } => 0,
             };
+            let (directory, directory_name) = (made[number], directory_name(number));
             let rank_of = rank as usize;
             // Nodes in turn, then the mounts of each.
             let place = (rank_of % nodes) * each + (rank_of / nodes) % each;
             let client = clients[place % clients.len()];
             let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
-            Ok(Task { client, file_system, directory, rank })
+            Ok(Task { client, file_system, directory, directory_name, rank })
         };
-        let tasks = (0..cell.load.tasks()).map(task).collect::<Result<_, _>>()?;
+        let tasks: Vec<Task> = (0..cell.load.tasks()).map(task).collect::<Result<_, _>>()?;
+        // A program has found its directory before it begins: where a striped one is, the MDT of
+        // its first shard tells each client once, which many files would hide.
+        let find = tasks.iter().map(|task| (task.client, task.clone().find_directory()));
+        all_at_once(&cluster, find).await?;
         Ok(Self { cell, task_files: cell.task_files(amount), cluster, hardware, tasks })
     }
 
@@ -283,6 +294,10 @@ impl World {
     }
 }
 
+fn directory_name(number: usize) -> Vec<u8> {
+    format!("dir.{number}").into_bytes()
+}
+
 /// Mounts on each node.
 fn per_node(mounts: usize) -> usize {
     mounts.div_ceil(NODES.into())
@@ -292,7 +307,7 @@ async fn make(cluster: &Cluster, number: usize, place: DirectoryPlace) -> Result
     let client = *cluster.clients().first().ok_or("no client")?;
     let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
     let DirectoryPlace { mdt, stripes } = place;
-    let name = format!("dir.{number}").into_bytes();
+    let name = directory_name(number);
     let make = MakeDirectory { parent: InodeNumber::ROOT, name, mode: 0o755, umask: 0, mdt, stripes };
     let made = async move { file_system.make_directory(&Credentials::root(), make).await };
     let made = cluster.on_client(client, made).await.ok_or("a client died")?;
