@@ -4,6 +4,7 @@
 mod blocks;
 mod commits;
 mod common;
+mod elsewhere;
 mod given_up;
 mod growth;
 mod moved;

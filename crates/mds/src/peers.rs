@@ -441,7 +441,7 @@ mod tests {
             let name = b"name".to_vec();
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
-        let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None };
+        let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None, entry: None };
         let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), prepared };
         let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
         assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
@@ -455,7 +455,8 @@ mod tests {
         peers.begin(5, [OTHER]);
         let of = |peers: &mut Peers, part: Part| {
             let kind = types::FileKind::Directory;
-            let prepared = Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None };
+            let prepared =
+                Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None, entry: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
             PreparedOperation { operation, peer: OTHER, part, prepared }

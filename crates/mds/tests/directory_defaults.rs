@@ -1,12 +1,18 @@
 //! What new directories get by the default of the one above: stripes, and the MDT that has them.
 
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{Create, LayoutInfo},
-    mdt_peer::MakeDirectory,
+use std::sync::Arc;
+
+use rpc::{
+    Import, ImportOptions,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Create, LayoutInfo},
+        mdt_peer::MakeDirectory,
+        session::feature,
+    },
 };
 use types::{
-    Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes,
+    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes,
     limits::SHARDS_MAX,
 };
 
@@ -14,7 +20,7 @@ use super::{
     absent_mdts::in_time,
     common::{
         ROOT, root,
-        several::{Cluster, endpoint, make_directory},
+        several::{Cluster, ComesBack, endpoint, import_options, make_directory},
     },
 };
 
@@ -56,13 +62,88 @@ async fn mdts(cluster: &Cluster, inode: InodeNumber) -> Vec<u16> {
 async fn mkdir(cluster: &Cluster, parent: InodeNumber, name: &str, who: Credentials) -> FsResult<InodeNumber> {
     let map = info(cluster, parent).await.map;
     let parent = map.and_then(|map| map.shard_of(name.as_bytes())).unwrap_or(parent);
-    let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
-    let create = Create { parent, name, kind, mode: 0o777, umask: 0o22, layout: None, open: None };
-    match cluster.0[usize::from(parent.mdt().0)].call(MdtRequest::Create(who, create)).await? {
+    match cluster.0[usize::from(parent.mdt().0)].call(mkdir_as(parent, name, who)).await? {
         MdtReply::Created(created) => Ok(created.entry.attributes.inode),
-        MdtReply::Remote(inode) => Ok(inode),
+        MdtReply::Decided(decided) => Ok(decided.entry.attributes.inode),
         other => panic!("{other:?}"),
     }
+}
+
+fn mkdir_as(parent: InodeNumber, name: &str, who: Credentials) -> MdtRequest {
+    let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
+    MdtRequest::Create(who, Create { parent, name, kind, mode: 0o777, umask: 0o22, layout: None, open: None })
+}
+
+/// A client that understands so much, at MDT 0.
+fn client_with(cluster: &Cluster, number: u64, features: u64) -> Import {
+    let options = ImportOptions { features, ..import_options() };
+    cluster.0[0].connect_with(number, options, Arc::new(ComesBack))
+}
+
+/// The client needs no other request, which might fail although the directory exists.
+#[tokio::test]
+async fn the_answer_to_a_mkdir_says_all_of_what_it_made() {
+    let cluster = Cluster::new(3).await;
+    let own = types::SetAttributes { gid: Some(7), mode: Some(0o2775), ..Default::default() };
+    cluster.0[0].call(MdtRequest::SetAttributes(root(), ROOT, own)).await.unwrap();
+    let on_2 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(2)), ..ALL };
+    let from_1 = DirectoryDefault { first: Some(MdtIndex(1)), ..ALL };
+    for (name, default) in [("far", on_2), ("striped here", ALL), ("striped from 1", from_1)] {
+        set(&cluster, ROOT, Some(default)).await.unwrap();
+        let decided = match cluster.0[0].call(mkdir_as(ROOT, name, root())).await {
+            Ok(MdtReply::Decided(decided)) => decided,
+            other => panic!("{name}: {other:?}"),
+        };
+        in_time("it is made", cluster.at_rest()).await;
+        let Attributes { inode, gid, mode, links, .. } = decided.entry.attributes;
+        assert_eq!((gid, mode, links), (7, 0o2755, 2), "{name}: set-gid directories pass both on");
+        let found = cluster.0[usize::from(inode.mdt().0)].stat(inode).await.unwrap();
+        assert_eq!(decided.entry, found, "{name}");
+        assert_eq!(decided.map, info(&cluster, inode).await.map, "{name}");
+    }
+    cluster.end().await;
+}
+
+/// What it does not understand is not stored as the reply to its request, either: that is sent again
+/// as it is.
+#[tokio::test]
+async fn clients_get_answers_that_they_understand() {
+    let cluster = Cluster::new(2).await;
+    let older = client_with(&cluster, 31, feature::ALL & !feature::DECIDED_INODES);
+    let on_1 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), ..ALL };
+    set(&cluster, ROOT, Some(on_1)).await.unwrap();
+    let answer = older.call(mkdir_as(ROOT, "far", root())).await.unwrap().reply;
+    assert_eq!(answer, MdtReply::Remote(cluster.0[0].lookup(ROOT, "far").await.unwrap()));
+    set(&cluster, ROOT, Some(ALL)).await.unwrap();
+    match older.call(mkdir_as(ROOT, "striped", root())).await.unwrap().reply {
+        MdtReply::Created(created) => assert_eq!(created.entry.map_version, 1),
+        other => panic!("{other:?}"),
+    }
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// Release 0.1.0 knows one MDT, and no stripes: it would not find its directory, or not the names in
+/// it.
+#[tokio::test]
+async fn clients_that_know_one_mdt_make_directories_where_they_find_them() {
+    let cluster = Cluster::new(2).await;
+    let newer = feature::SEVERAL_MDTS | feature::STRIPED_DIRECTORIES | feature::DECIDED_INODES;
+    let old = client_with(&cluster, 32, feature::ALL & !newer);
+    let on_1 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), ..ALL };
+    for (name, default) in [("one", on_1), ("all", ALL)] {
+        set(&cluster, ROOT, Some(default)).await.unwrap();
+        let made = match old.call(mkdir_as(ROOT, name, root())).await.unwrap().reply {
+            MdtReply::Created(created) => created.entry.attributes.inode,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!((made.mdt(), mdts(&cluster, made).await), (MdtIndex(0), vec![]), "{name}");
+        assert_eq!(default_of(&cluster, made).await, Some(default), "others go by it");
+        let below = old.call(mkdir_as(made, "below", root())).await.unwrap().reply;
+        assert!(matches!(below, MdtReply::Created(_)), "{below:?}");
+    }
+    assert_eq!(in_time("all ends", cluster.at_rest()).await, [], "no name leads elsewhere");
+    cluster.end().await;
 }
 
 #[tokio::test]

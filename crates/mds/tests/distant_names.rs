@@ -1,16 +1,27 @@
 //! Links, removals and renames over several MDTs, between real ones (decision 0049).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use mds::tables::ENTRIES;
-use rpc::message::{MdtReply, MdtRequest, mdt::RenameMode};
-use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes};
+use rpc::{
+    ImportOptions,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Link, RenameMode},
+        session::feature,
+    },
+};
+use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes};
 
 use super::{
+    absent_mdts::in_time,
     check::{entry_key, entry_record},
     common::{
         ROOT, root,
-        several::{Cluster, Node, call, remove, rename},
+        several::{Cluster, ComesBack, Node, call, import_options, remove, rename},
         user,
     },
 };
@@ -138,6 +149,37 @@ async fn files_are_renamed_between_mdts() {
 }
 
 /// As within one MDT, for all callers and with all permissions.
+/// The client needs no other request, which might fail although the name was made. Clients that do
+/// not understand the answer get another one; those that know one MDT make no such name.
+#[tokio::test]
+async fn the_answer_to_a_link_says_what_got_the_name() {
+    let tree = Tree::new(2).await;
+    let (file, zero) = (tree.file(1, "file").await, tree.on(0));
+    let link = |name: &str| MdtRequest::Link(root(), Link { inode: file, parent: zero, name: name.into() });
+    let before = tree.node(file).stat(file).await.unwrap();
+    let decided = match tree.node(zero).call(link("link")).await {
+        Ok(MdtReply::Decided(decided)) => decided,
+        other => panic!("{other:?}"),
+    };
+    in_time("it is made", tree.cluster.at_rest()).await;
+    let found = tree.node(file).stat(file).await.unwrap();
+    assert_eq!((found.attributes.links, decided.map), (2, None));
+    assert!(decided.entry.attributes.ctime > before.attributes.ctime);
+    let ctime = found.attributes.ctime;
+    assert_eq!(Attributes { ctime, ..decided.entry.attributes }, found.attributes);
+    let with = |number, features| {
+        let options = ImportOptions { features, ..import_options() };
+        tree.node(zero).connect_with(number, options, Arc::new(ComesBack))
+    };
+    let older = with(31, feature::ALL & !feature::DECIDED_INODES);
+    assert_eq!(older.call(link("older")).await.unwrap().reply, MdtReply::Remote(file));
+    let old = with(32, feature::ALL & !feature::SEVERAL_MDTS);
+    assert_eq!(old.call(link("old")).await.map(drop), Err(FsError::NotSupported));
+    in_time("all ends", tree.cluster.at_rest()).await;
+    assert_eq!((tree.lookup((zero, "old")).await, tree.links(file).await), (Err(FsError::NotFound), Ok(3)));
+    tree.cluster.end().await;
+}
+
 #[tokio::test]
 async fn a_rename_of_one_link_to_another_link_does_nothing() {
     let tree = Tree::new(3).await;

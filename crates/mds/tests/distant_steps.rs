@@ -90,7 +90,7 @@ impl Case {
         let is_over = asked.is_finished() && pending == 0;
         happen(&mut tree.cluster, fault, coordinator).await;
         let answered = in_time(&case, asked).await.unwrap();
-        assert!(matches!(answered, Ok(MdtReply::Done | MdtReply::Remote(_))), "{case}: {answered:?}");
+        assert!(matches!(answered, Ok(MdtReply::Done | MdtReply::Decided(_))), "{case}: {answered:?}");
         in_time(&case, tree.cluster.at_rest()).await;
         let names = in_time(&case, self.look(&tree)).await;
         let may_be_undone = matches!(fault, Fault::LosesPower(nodes) if nodes.contains(&coordinator));

@@ -7,7 +7,7 @@ use layout::Layout;
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
-    mdt_peer::MakeDirectory,
+    mdt_peer::{Decided, MakeDirectory},
 };
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
@@ -154,10 +154,23 @@ impl FileSystem {
                 self.note_striped(&created.entry).await?;
                 self.complete(&created.entry).await
             }
-            // One that another MDT has, by that default.
+            // On other MDTs, by that default.
+            MdtReply::Decided(decided) => self.decided(decided, None).await,
+            // The MDT is older.
             MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
             reply => Err(unexpected(reply)),
         }
+    }
+
+    /// Attributes of what was decided. Its MDT is not asked: that it does not answer, or that
+    /// somebody has removed it since, is no failure of what has happened. `begun`: see
+    /// [`FileSystem::complete_since`].
+    async fn decided(&self, decided: Decided, begun: Option<u64>) -> FsResult<Attributes> {
+        let Decided { entry, map } = decided;
+        if let Some(map) = map {
+            self.directory_maps.learn(map)?;
+        }
+        self.complete_since(&entry, begun).await
     }
 
     /// Makes a directory on MDTs of the caller's choice.
@@ -311,11 +324,14 @@ impl FileSystem {
         if let Some(open) = self.client_state.opens.find(inode) {
             open.gets_name();
         }
+        let begun = self.changes_begun(inode);
         let answered = self.call_for_name(parent, || MdtRequest::Link(credentials.clone(), link())).await?;
         self.names_elsewhere.changed(Some(inode), self.directory_maps.place(parent, name).mdt(), answered.era);
         match answered.reply {
             MdtReply::Entry(entry) => self.complete(&entry).await,
             // It is on another MDT.
+            MdtReply::Decided(decided) => self.decided(decided, begun).await,
+            // One of both MDTs is older.
             MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
             reply => Err(unexpected(reply)),
         }

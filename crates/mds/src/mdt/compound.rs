@@ -83,7 +83,7 @@ impl Mdt {
         let (reply, found) = loop {
             let mut lacks_osts = false;
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
-                let context = self.context(call.client);
+                let context = self.context_of(call);
                 let mut lengthened = None;
                 let outcome = namespace.attempt(&context, Some(attempts), |txn| {
                     let Executed { reply, found } = compound::run(txn, compound, &new)?;

@@ -422,7 +422,7 @@ impl Mdt {
         namespace: &mut Namespace,
         attempts: &mut Attempts,
     ) -> Attempt<Attempted> {
-        let context = self.context(call.client);
+        let context = self.context_of(call);
         let (mut lacks_osts, mut lengthened, mut data, mut needs, mut used) = (false, None, None, None, Vec::new());
         let outcome = namespace.attempt(&context, Some(attempts), |txn| {
             txn.set_of_others(others);

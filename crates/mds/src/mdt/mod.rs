@@ -43,7 +43,7 @@ use std::{
 use kv::{Lsn, PowerLossEra, Store};
 use lock::inode_locks::LockCounters;
 use parking_lot::{Mutex, MutexGuard};
-use rpc::{Principal, message::mgs::Pool};
+use rpc::{Call, Principal, message::mgs::Pool};
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
@@ -222,6 +222,7 @@ impl Mdt {
     pub(crate) fn context(&self, client: ClientId) -> Context {
         Context {
             client,
+            features: 0,
             now: self.seams.clock.wall(),
             now_ns: self.seams.clock.now().0,
             parameters: self.possible(self.parameters()),
@@ -229,6 +230,11 @@ impl Mdt {
             moved_bytes_max: self.moved_bytes_limit(),
             supply: self.store.supply(),
         }
+    }
+
+    /// The same, of a request.
+    fn context_of(&self, call: &Call) -> Context {
+        Context { features: call.features, ..self.context(call.client) }
     }
 
     /// Parameters without what this MDT cannot do.

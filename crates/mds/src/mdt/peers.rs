@@ -220,7 +220,8 @@ impl Mdt {
             match taken {
                 Ok(operation) => {
                     let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
-                    let prepared = Prepared { inode, start, kind, undurable: None, parent: None, map: None };
+                    let prepared =
+                        Prepared { inode, start, kind, undurable: None, parent: None, map: None, entry: None };
                     return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, prepared });
                 }
                 Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,

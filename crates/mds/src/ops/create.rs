@@ -4,7 +4,8 @@
 use rpc::message::{
     MdtReply,
     mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
-    mdt_peer::MakeDirectory,
+    mdt_peer::{Decided, MakeDirectory},
+    session::feature,
 };
 use types::{Credentials, DirectoryPlace, FileKind, FsError, FsResult, NodeKind, permission};
 
@@ -54,8 +55,12 @@ fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_def
         if by_default && let Some(DirectoryPlace { mdt, stripes }) = txn.default_place(&directory, &request.name)? {
             let Create { parent, name, mode, umask, .. } = request.clone();
             let made = spread(txn, who, directory, &MakeDirectory { parent, name, mode, umask, mdt, stripes })?;
+            let entry = made.entry();
             return Ok(match txn.is_here(made.number()) {
-                true => MdtReply::Created(Created { entry: made.entry(), created: true, opened: None }),
+                _ if txn.context.knows(feature::DECIDED_INODES) => {
+                    MdtReply::Decided(Decided { entry, map: made.map() })
+                }
+                true => MdtReply::Created(Created { entry, created: true, opened: None }),
                 false => MdtReply::Remote(made.number()),
             });
         }

@@ -1,10 +1,12 @@
 //! Link: another name for an inode, or the first of an unnamed file.
 
 use rpc::message::{
-    MdtReply, mdt,
-    mdt_peer::{AddLink, Part},
+    MdtReply,
+    mdt::{self, Entry},
+    mdt_peer::{AddLink, Decided, Part},
+    session::feature,
 };
-use types::{Credentials, FsError, FsResult, limits, permission};
+use types::{Credentials, FsError, FsResult, Timestamp, limits, permission};
 
 use crate::{
     protection,
@@ -59,7 +61,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::L
 }
 
 /// Gives a file on another MDT a name, which it has to promise to take. The name is here: this MDT
-/// decides. The client asks the other one for the attributes.
+/// decides. Clients that do not understand what is decided ask the other one for the attributes.
 fn link_elsewhere(
     txn: &mut Transaction<'_>,
     who: &Credentials,
@@ -74,6 +76,10 @@ fn link_elsewhere(
         return Err(FsError::NotFound);
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    if !txn.context.knows(feature::SEVERAL_MDTS) {
+        // It could not read the answer.
+        return Err(FsError::NotSupported);
+    }
     let part = Part::AddLink(AddLink { inode, parent, name: name.clone() });
     let (operation, prepared) = txn.prepared(inode.mdt(), part)?;
     txn.insert_entry(parent, NamedInode { name: name.clone(), inode, kind: prepared.kind })?;
@@ -81,5 +87,18 @@ fn link_elsewhere(
     txn.put_inode(&directory);
     let part = DecidedPart::AddLink(Link { parent, name });
     txn.decide(inode.mdt(), Decision { operation, inode, part });
-    Ok(MdtReply::Remote(inode))
+    Ok(match prepared.entry {
+        Some(entry) if txn.context.knows(feature::DECIDED_INODES) && entry.attributes.inode == inode => {
+            MdtReply::Decided(Decided { entry: linked(entry, txn.now()), map: None })
+        }
+        // The other MDT is older, and did not say what it is.
+        _ => MdtReply::Remote(inode),
+    })
+}
+
+/// An inode of another MDT with one name more.
+fn linked(mut entry: Entry, now: Timestamp) -> Entry {
+    entry.attributes.links = entry.attributes.links.saturating_add(1);
+    entry.attributes.ctime = now.max(entry.attributes.ctime.next());
+    entry
 }

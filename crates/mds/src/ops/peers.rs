@@ -104,7 +104,8 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
         }
         _ => found.as_ref().and_then(Inode::map),
     };
-    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent, map }))
+    let entry = found.as_ref().filter(|_| matches!(part, Part::AddLink(_))).map(Inode::entry);
+    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent, map, entry }))
 }
 
 /// A name says something else of what it leads to than that is.

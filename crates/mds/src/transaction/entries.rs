@@ -200,6 +200,7 @@ pub(super) mod tests {
         let store = Store::open(seams, device, cold, kv::Config::small(), &mut |_, _| {}).await.unwrap();
         let context = Context {
             client: ClientId(1),
+            features: 0,
             now: Timestamp::default(),
             now_ns: 0,
             parameters: Parameters::default(),

@@ -60,6 +60,8 @@ pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>;
 pub(crate) struct Context {
     /// The caller.
     pub client: ClientId,
+    /// What it understands: bits of [`feature`](rpc::message::session::feature).
+    pub features: u64,
     /// Wall-clock time of the operation: one for all its timestamps.
     pub now: Timestamp,
     /// Monotonic time in nanoseconds.
@@ -76,6 +78,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Whether the caller understands all of these [`feature`](rpc::message::session::feature)s.
+    pub fn knows(&self, features: u64) -> bool {
+        self.features & features == features
+    }
+
     /// The largest number of bytes that a new file gets on the MDT without an explicit request.
     pub fn bytes_on_mdt_by_default(&self) -> u64 {
         if self.supply.scarce { 0 } else { self.parameters.bytes_on_mdt_max }

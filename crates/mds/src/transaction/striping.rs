@@ -1,7 +1,10 @@
 //! Striped directories within a transaction: their names are in shards
 //! (docs/decisions/0058-striped-directories.md).
 
-use rpc::message::mdt_peer::{DropLink, MakeDirectory, OperationId, Part};
+use rpc::message::{
+    mdt_peer::{DropLink, MakeDirectory, OperationId, Part},
+    session::feature,
+};
 use types::{
     Attributes, Credentials, Damage, DirectoryMap, DirectoryPlace, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
     ShardPlace, Stripes,
@@ -64,9 +67,13 @@ impl Transaction<'_> {
     }
 
     /// Where a new directory is made by the default of the one above; `None`: here, without
-    /// stripes.
+    /// stripes. That is also what clients get that would not find its names, or not itself: they
+    /// can make and use directories as before there was a default.
     pub fn default_place(&self, directory: &Inode, name: &[u8]) -> FsResult<Option<DirectoryPlace>> {
         let Some(default) = directory.directory_default else { return Ok(None) };
+        if !self.context.knows(feature::SEVERAL_MDTS | feature::STRIPED_DIRECTORIES) {
+            return Ok(None);
+        }
         let place = default.place(name, &self.mdts_in_use()?, self.mdt);
         Ok((place.mdt != self.mdt || !place.stripes.mdts.is_empty()).then_some(place))
     }

@@ -218,7 +218,7 @@ impl Node {
     pub async fn link(&self, inode: InodeNumber, parent: InodeNumber, name: &str) -> FsResult<()> {
         let link = mdt::Link { inode, parent, name: name.as_bytes().to_vec() };
         match self.call(MdtRequest::Link(root(), link)).await? {
-            MdtReply::Entry(_) | MdtReply::Remote(_) => Ok(()),
+            MdtReply::Entry(_) | MdtReply::Decided(_) => Ok(()),
             other => panic!("a link was answered {other:?}"),
         }
     }

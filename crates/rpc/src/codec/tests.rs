@@ -462,11 +462,13 @@ fn mdt_replies() -> Vec<MdtReply> {
             undurable: Some(layout()),
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(map()),
+            entry: Some(entry()),
         }),
         R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
         R::Ancestry(Ancestry::GoesOn(INODE)),
         R::Striped(map()),
+        R::Decided(Decided { entry: entry(), map: Some(map()) }),
     ]
 }
 

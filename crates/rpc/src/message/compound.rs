@@ -419,6 +419,7 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::RemoteNames(_)
             | MdtReply::Ancestry(_)
             | MdtReply::Striped(_)
+            | MdtReply::Decided(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
             | MdtReply::Queued

@@ -12,7 +12,7 @@ use types::{
 use super::{
     Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed,
     mdt_peer::{
-        Above, Ancestry, Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames,
+        Above, Ancestry, Decided, Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames,
         RemoteNamesAfter,
     },
 };
@@ -758,7 +758,8 @@ pub enum MdtRequest {
     /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
     Access(Credentials, InodeNumber, u32),
     /// -> Created; Waiting like `Open`, and while the MDT does not know yet where it can place new
-    /// files (ask again)
+    /// files (ask again); Decided, of a directory on other MDTs; Remote, if the name leads to a
+    /// file on another MDT that is to be opened there
     Create(Credentials, Create),
     /// -> Created
     CreateUnnamed(Credentials, CreateUnnamed),
@@ -779,7 +780,7 @@ pub enum MdtRequest {
     Unlink(Credentials, Unlink),
     /// -> Done, or SyncFirst (make the source's objects durable, then ask again)
     Rename(Credentials, Rename),
-    /// -> Entry
+    /// -> Entry; Decided, if the inode is on another MDT
     Link(Credentials, Link),
     /// -> Target
     ReadLink(InodeNumber),
@@ -972,6 +973,10 @@ pub enum MdtReply {
     /// The directory is striped: nothing has happened, and the client asks the shard that has the
     /// name.
     Striped(DirectoryMap),
+    /// A new directory that is not, or not only, on this MDT; or a file on another MDT that got a
+    /// name here. To clients with
+    /// [`DECIDED_INODES`](super::session::feature::DECIDED_INODES).
+    Decided(Decided),
 }
 
 impl MdtReply {

@@ -11,6 +11,8 @@ use layout::Layout;
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, DirectoryMap, FileKind, InodeNumber, MdtIndex, Stripes};
 
+use super::mdt::Entry;
+
 /// An operation on names and inodes of several MDTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OperationId {
@@ -153,6 +155,9 @@ pub struct Prepared {
     /// shards.
     #[serde(default)]
     pub map: Option<DirectoryMap>,
+    /// Of [`Part::AddLink`]: the inode, as it is now.
+    #[serde(default)]
+    pub entry: Option<Entry>,
 }
 
 /// Whether a directory is another one or above it, on the way to the root. (Not recorded: the tree
@@ -232,6 +237,16 @@ pub struct MakeDirectory {
     /// The MDTs over which its names are spread.
     #[serde(default)]
     pub stripes: Stripes,
+}
+
+/// An inode as an operation has decided that it is. What another MDT has of it may have to be
+/// carried out there yet. No lock goes with it: nothing of it can be cached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// The inode. Its MDT may give it a later ctime.
+    pub entry: Entry,
+    /// Of a striped directory: its map.
+    pub map: Option<DirectoryMap>,
 }
 
 /// A name and an inode on different MDTs, as one of both has it, for fsck.

@@ -65,9 +65,13 @@ pub mod feature {
     /// The caller knows that names of a directory may be in its shards
     /// ([`Striped`](crate::message::MdtReply::Striped)).
     pub const STRIPED_DIRECTORIES: u64 = 32;
+    /// The caller understands what is said of an inode on another MDT once it is decided
+    /// ([`Decided`](crate::message::MdtReply::Decided)).
+    pub const DECIDED_INODES: u64 = 64;
 
     /// All that this build supports.
-    pub const ALL: u64 = DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | CLOSES_BESIDE | STRIPED_DIRECTORIES;
+    pub const ALL: u64 =
+        DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | CLOSES_BESIDE | STRIPED_DIRECTORIES | DECIDED_INODES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].
