@@ -46,6 +46,7 @@ use crate::{
     targets::{
         awaited_mdts::{Pauses, awaited_mdt},
         connection::{TargetConnection, stale_if_evicted, target_name},
+        named_mdts::named_mdts,
         target_table::{Connector, TargetTable},
         told_opens::depends_on_opens,
     },
@@ -507,7 +508,25 @@ impl FileSystem {
         let inodes = depends_on_opens(&question.request);
         target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
         target.tell_accesses_first(&self.seams.spawn, &question.request).await.map_err(stale_if_evicted)?;
-        target.ask_mdt(&self.seams, &self.client_state.opens, question).await.map_err(stale_if_evicted)
+        let asked = target.ask_mdt(&self.seams, &self.client_state.opens, question).await;
+        let answered = asked.map_err(stale_if_evicted)?;
+        if let Some(mdt) = named_mdts(&answered.reply).find(|mdt| self.targets.mdt(*mdt).is_err()) {
+            // Rare, and would make every call's future larger.
+            Box::pin(self.learn_of_mdts(mdt, &answered.reply)).await;
+        }
+        Ok(answered)
+    }
+
+    /// Waits until the MDTs are known that an answer names. If that takes too long, what is asked of
+    /// them fails; what was done has happened.
+    async fn learn_of_mdts(&self, unknown: MdtIndex, reply: &MdtReply) {
+        tracing::info!(%unknown, "waiting for the cluster map that has this metadata target");
+        for mdt in named_mdts(reply) {
+            if let Err(error) = self.targets.get_named(TargetRole::Mdt(mdt)).await {
+                tracing::warn!(%mdt, %error, "no cluster map has this metadata target");
+                return;
+            }
+        }
     }
 }
 

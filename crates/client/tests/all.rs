@@ -15,6 +15,7 @@ mod lock_claims;
 mod locks;
 mod model;
 mod moving;
+mod newer_map;
 mod own_listings;
 mod own_sizes;
 mod power_loss;

@@ -8,6 +8,7 @@ pub(crate) mod late_closes;
 mod lock_ages;
 mod lock_claims;
 mod lock_returns;
+pub(crate) mod named_mdts;
 pub(crate) mod recovery;
 pub(crate) mod repetitions;
 pub(crate) mod target_table;

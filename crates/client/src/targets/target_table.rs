@@ -18,7 +18,8 @@ use rpc::{
     Import, ImportOptions, Recovery, Tuning,
     message::mgs::{ClusterMap, MapTarget, Pool, TargetRole, TargetState},
 };
-use rt::Seams;
+use rt::{Seams, clock};
+use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, limits::BULK_BYTES_MAX};
 
 use crate::{
@@ -51,6 +52,8 @@ pub(crate) struct TargetTable {
     has_ended: AtomicBool,
     /// The newest map.
     map: Mutex<Arc<ClusterMap>>,
+    /// Changes after each map that was taken over, and at the end.
+    updates: watch::Sender<()>,
 }
 
 impl TargetTable {
@@ -63,6 +66,7 @@ impl TargetTable {
             limits_bulk: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             map: Mutex::default(),
+            updates: watch::Sender::new(()),
         })
     }
 
@@ -70,7 +74,11 @@ impl TargetTable {
     pub fn end(&self) -> Vec<Arc<TargetConnection>> {
         let by_role = self.by_role.write();
         self.has_ended.store(true, Ordering::Relaxed);
-        by_role.values().cloned().collect()
+        let targets = by_role.values().cloned().collect();
+        // Those that are told look at the table.
+        drop(by_role);
+        self.updates.send_replace(());
+        targets
     }
 
     /// Takes over a (newer) cluster map.
@@ -97,6 +105,21 @@ impl TargetTable {
         let mdts = by_role.keys().filter(|role| matches!(role, TargetRole::Mdt(_))).count();
         self.several_mdts.store(mdts > 1, Ordering::Relaxed);
         *self.map.lock() = map;
+        drop(by_role);
+        self.updates.send_replace(());
+    }
+
+    /// Waits for a map that has this target. An MDT may have a newer one than this client, and name
+    /// what is on a target that was added a moment ago. `NoDevice` if no such map comes while calls
+    /// to targets wait.
+    pub async fn get_named(&self, role: TargetRole) -> FsResult<Arc<TargetConnection>> {
+        let clock = self.connector.seams.clock.clone();
+        let mut updates = self.updates.subscribe();
+        let is_there = |_: &()| self.has_ended.load(Ordering::Relaxed) || self.by_role.read().contains_key(&role);
+        let until = clock.now() + self.timeout_of_callers();
+        // The sender lives in `self`: waiting cannot fail.
+        let _ = clock::timeout_at(&*clock, until, async { drop(updates.wait_for(is_there).await) }).await;
+        self.get(role)
     }
 
     /// The incarnation `client` has ended: an MDT evicted it, and OSTs refuse it. Connects again to

@@ -29,7 +29,7 @@ use rt::BoxFuture;
 use tokio::sync::watch;
 use types::{
     Accounted, Attributes, ClientId, DataChanges, DataTimes, FileKind, FsError, FsResult, Generation, InodeNumber,
-    LockHandle, OstIndex, ProtocolError, SetTime, Slot, SpaceUsage, Timestamp, Xid,
+    LockHandle, MdtIndex, OstIndex, ProtocolError, SetTime, Slot, SpaceUsage, Timestamp, Xid,
 };
 
 #[derive(Clone)]
@@ -257,6 +257,16 @@ impl FakeMdt {
         self.state.lock().exclusive.holder(inode).is_some()
     }
 
+    /// An inode without a name, of any number.
+    pub fn add(&self, inode: InodeNumber, kind: FileKind) {
+        self.state.lock().add(inode, kind, 0o755, None);
+    }
+
+    /// From now on a name leads to this inode, which another MDT has.
+    pub fn lead_elsewhere(&self, name: &str, inode: InodeNumber) {
+        self.state.lock().names.insert(name.as_bytes().to_vec(), inode);
+    }
+
     /// Number of opens.
     pub fn open_count(&self) -> usize {
         self.state.lock().opens.len()
@@ -409,6 +419,9 @@ impl State {
         match request {
             MdtRequest::Lookup(_, lookup) => {
                 let inode = *self.names.get(&lookup.name).ok_or(FsError::NotFound)?;
+                if !self.inodes.contains_key(&inode) && inode.mdt() != MdtIndex(0) {
+                    return Ok(MdtReply::Remote(inode));
+                }
                 Ok(MdtReply::Entry(self.entry(inode)?))
             }
             MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(self.entry(inode)?)),

@@ -199,6 +199,22 @@ impl Cluster {
         });
     }
 
+    /// Another MDT is served; clients learn of it by [`Cluster::publish_mdt`].
+    pub fn add_mdt(&self, index: MdtIndex, mdt: &Arc<FakeMdt>) {
+        self.server.lock().add_target(&format!("stria-{index}"), mdt.clone(), LEASE);
+    }
+
+    /// The next map has this MDT.
+    pub fn publish_mdt(&self, index: MdtIndex) {
+        self.map.send_modify(|map| {
+            let mut changed = ClusterMap::clone(map);
+            changed.version += 1;
+            let first = changed.targets[0].clone();
+            changed.targets.push(MapTarget { role: TargetRole::Mdt(index), ..first });
+            *map = Arc::new(changed);
+        });
+    }
+
     /// Evicts a client from the MDT.
     pub async fn evict(&self, client: ClientId) {
         let server = self.server.lock().clone();
