@@ -50,6 +50,7 @@ mod presumed_opens;
 mod protection;
 mod removed;
 mod shown_changes;
+mod spread;
 mod statistics;
 pub mod tables;
 mod transaction;

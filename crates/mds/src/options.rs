@@ -78,7 +78,10 @@ pub struct Parameters {
     pub bytes_on_mdt_max: u64,
     /// Placement (`lod.*.qos_threshold_rr`, `qos_prio_free`, `osp.*.reserved`).
     pub placement: PlacementPolicy,
-    /// How often OSTs are asked for their space and condition.
+    /// On which MDTs directories go that are spread (`lod.*.mdt_qos_threshold_rr`,
+    /// `mdt_qos_prio_free`).
+    pub directory_placement: PlacementPolicy,
+    /// How often OSTs are asked for their space and condition, and other MDTs for their space.
     pub ost_refresh: Duration,
     /// How long an OST may be silent before new files avoid it.
     pub ost_silence: Duration,
@@ -102,6 +105,8 @@ impl Default for Parameters {
             default_layout: FileSystemDefault::default(),
             bytes_on_mdt_max: BYTES_ON_MDT_MAX_DEFAULT,
             placement: PlacementPolicy::default(),
+            // A directory takes next to nothing.
+            directory_placement: PlacementPolicy { reserved_bytes: 0, ..PlacementPolicy::default() },
             ost_refresh: Duration::from_secs(5),
             ost_silence: Duration::from_secs(15),
             // A tenth of the rate of one disk: other users of it hardly notice.

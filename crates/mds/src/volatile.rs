@@ -10,6 +10,7 @@ use std::{
 use kv::Lsn;
 use layout::ComponentId;
 use lock::{AdvisoryLocks, ExclusiveLocks, InodeBits, LockFamily, LockOwner, WaitTicket, inode_bit};
+use parking_lot::Mutex;
 use rpc::message::mdt::SetLock;
 use rt::Instant;
 use tokio::sync::{Notify, futures::OwnedNotified};
@@ -26,6 +27,7 @@ use crate::{
     placement::Targets,
     presumed_opens::Until,
     removed::Removed,
+    spread::Spread,
     tables::evicted::EvictedRecord,
     waiters::Waiters,
 };
@@ -251,6 +253,9 @@ pub(crate) struct Volatile {
     pub lengthened: BTreeMap<InodeNumber, Lsn>,
     /// Operations on names and inodes of several MDTs.
     pub peers: Peers,
+    /// Where the next directory goes. (A choice is no change of what an operation is about: an
+    /// attempt that makes one can be given up.)
+    pub spread: Mutex<Spread>,
 }
 
 impl Volatile {
@@ -275,6 +280,7 @@ impl Volatile {
             history: History::default(),
             lengthened: BTreeMap::new(),
             peers: Peers::default(),
+            spread: Mutex::new(Spread::new(random)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What new directories get by the default of the one above: stripes, and the MDT that has them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rpc::{
     Import, ImportOptions,
@@ -11,6 +11,7 @@ use rpc::{
         session::feature,
     },
 };
+use tokio::task::JoinSet;
 use types::{
     Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes,
     limits::SHARDS_MAX,
@@ -20,7 +21,7 @@ use super::{
     absent_mdts::in_time,
     common::{
         ROOT, root,
-        several::{Cluster, ComesBack, endpoint, import_options, make_directory},
+        several::{Cluster, ComesBack, call, endpoint, import_options, make_directory},
     },
 };
 
@@ -187,18 +188,108 @@ async fn new_directories_go_to_the_mdt_of_the_default() {
     assert_eq!(mkdir(&cluster, ROOT, "far", root()).await, Err(FsError::Exists));
     let below = mkdir(&cluster, far, "below", root()).await.unwrap();
     assert_eq!((below.mdt(), default_of(&cluster, below).await), (MdtIndex(2), Some(on_2)));
-    // By names: on all of them.
-    let spread = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..ALL };
-    set(&cluster, ROOT, Some(spread)).await.unwrap();
-    let mut found = std::collections::BTreeSet::new();
-    for number in 0..20 {
-        let made = mkdir(&cluster, ROOT, &format!("d{number}"), root()).await.unwrap();
-        found.insert(made.mdt().0);
-        let with_it = mkdir(&cluster, made, "with it", root()).await.unwrap();
-        assert_eq!(with_it.mdt(), made.mdt(), "for one level");
-    }
-    assert_eq!(found.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
     in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// Each directory on another MDT, for one level.
+const SPREAD: DirectoryDefault = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..ALL };
+
+/// So many more directories in the root; how many each MDT has got.
+async fn spread(cluster: &Cluster, prefix: &str, directories: usize) -> Vec<usize> {
+    let mut counts = vec![0; cluster.0.len()];
+    for number in 0..directories {
+        let made = mkdir(cluster, ROOT, &format!("{prefix}{number}"), root()).await.unwrap();
+        counts[usize::from(made.mdt().0)] += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn new_directories_go_round_the_mdts() {
+    let cluster = Cluster::new(3).await;
+    // An MDT that is not connected yet would lose its turn.
+    for mdt in 0..3 {
+        cluster.0[0].make_directory(ROOT, &format!("first on {mdt}"), mdt).await.unwrap();
+    }
+    in_time("they are made", cluster.at_rest()).await;
+    set(&cluster, ROOT, Some(SPREAD)).await.unwrap();
+    for round in 0..5 {
+        assert_eq!(spread(&cluster, &format!("round {round} "), 3).await, [1, 1, 1]);
+    }
+    assert_eq!(mkdir(&cluster, ROOT, "round 0 0", root()).await, Err(FsError::Exists));
+    // Others do not count, and what is below stays.
+    let made = mkdir(&cluster, ROOT, "d", root()).await.unwrap();
+    let below = mkdir(&cluster, made, "below", root()).await.unwrap();
+    assert_eq!(below.mdt(), made.mdt(), "for one level");
+    let mut others = spread(&cluster, "others", 2).await;
+    others[usize::from(made.mdt().0)] += 1;
+    assert_eq!(others, [1, 1, 1]);
+    // Each of those that are made at the same time.
+    let mut made = JoinSet::new();
+    for number in 0..30 {
+        let import = cluster.0[0].import.clone();
+        made.spawn(async move { call(&import, mkdir_as(ROOT, &format!("at once {number}"), root())).await });
+    }
+    let mut counts = [0; 3];
+    for made in made.join_all().await {
+        match made {
+            Ok(MdtReply::Decided(decided)) => counts[usize::from(decided.entry.attributes.inode.mdt().0)] += 1,
+            Ok(MdtReply::Created(_)) => counts[0] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // One that was told to ask again took another turn.
+    assert!(counts.iter().all(|count| (5..=15).contains(count)), "{counts:?}");
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// What has little space gets few directories, and what does not answer none: mkdir waits for none
+/// of them.
+#[tokio::test]
+async fn new_directories_go_where_space_is_and_answers_come_from() {
+    let mut cluster = Cluster::new(3).await;
+    set(&cluster, ROOT, Some(SPREAD)).await.unwrap();
+    for node in &mut cluster.0 {
+        node.set_refresh(Duration::from_millis(5));
+        node.set_capacity(1 << 40);
+    }
+    cluster.0[1].set_capacity(1 << 34);
+    cluster.restart(&[0, 1, 2]).await;
+    // Until all have told.
+    let mut turn = 0;
+    in_time("space decides", async {
+        loop {
+            turn += 1;
+            let [zero, one, two] = spread(&cluster, &format!("turn {turn} "), 30).await[..] else { panic!("three") };
+            if one < 4 && zero > 5 && two > 5 {
+                break;
+            }
+        }
+    })
+    .await;
+    cluster.0[1].set_capacity(1 << 40);
+    in_time("they are equal", async {
+        loop {
+            turn += 1;
+            if spread(&cluster, &format!("turn {turn} "), 3).await == [1, 1, 1] {
+                break;
+            }
+        }
+    })
+    .await;
+    in_time("all is made", cluster.at_rest()).await;
+    cluster.0[2].crash().await;
+    in_time("it is missed", async {
+        loop {
+            turn += 1;
+            if spread(&cluster, &format!("turn {turn} "), 10).await == [5, 5, 0] {
+                break;
+            }
+        }
+    })
+    .await;
     cluster.end().await;
 }
 

@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 14] = [
+const NUMBERS: [Number; 16] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -104,6 +104,24 @@ const NUMBERS: [Number; 14] = [
         set: |parameters, value| parameters.placement.qos_prio_free = value as u32,
     },
     Number {
+        name: "lod.mdt_qos_threshold_rr",
+        doc: "percent by which free space of metadata targets may differ before new directories that are spread over them go by it",
+        range: 0..=100,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.directory_placement.qos_threshold_rr),
+        set: |parameters, value| parameters.directory_placement.qos_threshold_rr = value as u32,
+    },
+    Number {
+        name: "lod.mdt_qos_prio_free",
+        doc: "percent by which free space of metadata targets outweighs even distribution of such directories",
+        range: 0..=100,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.directory_placement.qos_prio_free),
+        set: |parameters, value| parameters.directory_placement.qos_prio_free = value as u32,
+    },
+    Number {
         name: "lod.reserved_permille",
         doc: "thousandths of an OST's space; while it has less free, other OSTs get new objects first",
         range: 0..=1000,
@@ -123,7 +141,7 @@ const NUMBERS: [Number; 14] = [
     },
     Number {
         name: "osp.maxage_ms",
-        doc: "milliseconds between queries of the space of the OSTs; shorter while one fills up",
+        doc: "milliseconds between queries of the space of the OSTs, shorter while one fills up, and of other metadata targets",
         range: 10..=3_600_000,
         unit: 1,
         size_bytes: None,

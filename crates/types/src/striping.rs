@@ -194,15 +194,15 @@ pub struct DirectoryPlace {
 pub struct DirectoryDefault {
     /// Over how many MDTs their names are spread; `None`: all that are in use.
     pub count: Option<u16>,
-    /// The first of these; `None`: the one that has the name of the new directory, or as
-    /// `spread_levels` says.
+    /// The first of these; `None`: the one that has the name of the new directory, or another one
+    /// each time, as `spread_levels` says.
     pub first: Option<MdtIndex>,
     /// Which shard has a name; `None`: by the usual one.
     pub hash: Option<NameHash>,
     /// For so many levels of directories; `None`: for all.
     pub levels: Option<u8>,
-    /// For so many levels the first MDT is chosen by the name of the new directory; `None`: for
-    /// all.
+    /// For so many levels the first MDT is another one each time, and the one that has the name
+    /// below them; `None`: for all.
     pub spread_levels: Option<u8>,
 }
 
@@ -234,20 +234,17 @@ impl DirectoryDefault {
         usize::from(self.count.unwrap_or(1)) <= there.len() && self.first.is_none_or(|first| there.contains(&first))
     }
 
-    /// Where a new directory of this name is; `there`: the MDTs in use, in order; `here`: the one
-    /// that has the name. If fewer are left than the default says, all of them; if the first is
-    /// out of use, from the next one on.
-    pub fn place(&self, name: &[u8], there: &[MdtIndex], here: MdtIndex) -> DirectoryPlace {
-        let first = match (self.first, self.spread_levels) {
-            (Some(first), _) => first,
-            (None, Some(0)) => here,
-            (None, _) => {
-                let chosen = usize::try_from(fnv_1a(name) % there.len().max(1) as u64);
-                chosen.ok().and_then(|chosen| there.get(chosen)).copied().unwrap_or(here)
-            }
-        };
+    /// Whether the first MDT of a new directory is another one each time.
+    pub fn is_spread(&self) -> bool {
+        self.first.is_none() && self.spread_levels != Some(0)
+    }
+
+    /// Where a new directory is; `first`: the first MDT by this default; `there`: the MDTs in use,
+    /// in order. If fewer are left than the default says, all of them; if the first is out of use,
+    /// from the next one on.
+    pub fn place(&self, first: MdtIndex, there: &[MdtIndex]) -> DirectoryPlace {
         let mdts = mdts_from(there, first, self.count.map_or(SHARDS_MAX, usize::from));
-        let mdt = mdts.first().copied().unwrap_or(here);
+        let mdt = mdts.first().copied().unwrap_or(first);
         let stripes = match mdts.len() {
             0 | 1 => Stripes::default(),
             _ => Stripes { hash: self.hash.unwrap_or_default(), mdts },
@@ -348,27 +345,26 @@ mod tests {
     fn defaults_hold_for_their_levels_and_choose_mdts() {
         let there = [0, 1, 2, 5].map(MdtIndex);
         let all = DirectoryDefault { count: None, first: None, hash: None, levels: Some(2), spread_levels: Some(0) };
-        let mdts = |default: DirectoryDefault, name: &[u8]| {
-            let place = default.place(name, &there, MdtIndex(2));
+        let mdts = |default: DirectoryDefault| {
+            let place = default.place(default.first.unwrap_or(MdtIndex(2)), &there);
             (place.mdt.0, place.stripes.mdts.iter().map(|mdt| mdt.0).collect::<Vec<_>>())
         };
-        assert_eq!(mdts(all, b"x"), (2, vec![2, 5, 0, 1]));
+        assert_eq!(mdts(all), (2, vec![2, 5, 0, 1]));
         let next = all.inherited().expect("another level");
         assert_eq!((next.levels, next.inherited()), (Some(1), None));
         let endless = DirectoryDefault { levels: None, ..all };
         assert_eq!(endless.inherited(), Some(endless));
         let two = DirectoryDefault { count: Some(2), first: Some(MdtIndex(5)), ..all };
-        assert_eq!(mdts(two, b"x"), (5, vec![5, 0]));
+        assert_eq!(mdts(two), (5, vec![5, 0]));
         let (gone, many) =
             (DirectoryDefault { first: Some(MdtIndex(3)), ..two }, DirectoryDefault { count: Some(5), ..all });
-        assert_eq!(mdts(gone, b"x"), (5, vec![5, 0]), "the next one, if this one was taken out of use");
-        assert_eq!(mdts(many, b"x"), (2, vec![2, 5, 0, 1]), "those that are left");
+        assert_eq!(mdts(gone), (5, vec![5, 0]), "the next one, if this one was taken out of use");
+        assert_eq!(mdts(many), (2, vec![2, 5, 0, 1]), "those that are left");
         assert_eq!([all, two, gone, many].map(|default| default.is_fulfilled_by(&there)), [true, true, false, false]);
         let one = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..endless };
-        let found: std::collections::BTreeSet<u16> =
-            (0..100).map(|number| mdts(one, format!("d{number}").as_bytes()).0).collect();
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [0, 1, 2, 5], "spread by names");
-        assert_eq!(mdts(one.inherited().expect("endless"), b"x"), (2, Vec::new()));
+        let below = one.inherited().expect("endless");
+        assert_eq!([one, below, two].map(|default| default.is_spread()), [true, false, false]);
+        assert_eq!(mdts(below), (2, Vec::new()));
         let impossible = [
             DirectoryDefault { count: Some(0), ..all },
             DirectoryDefault { count: Some(SHARDS_MAX as u16 + 1), ..all },
@@ -379,10 +375,10 @@ mod tests {
         assert!([all, endless, two, one].iter().all(DirectoryDefault::is_possible));
         assert!(!impossible.iter().any(DirectoryDefault::is_possible));
         let alone = DirectoryPlace { mdt: MdtIndex(0), stripes: Stripes::default() };
-        assert_eq!(one.place(b"x", &[], MdtIndex(0)), alone);
-        assert_eq!(all.place(b"x", &[MdtIndex(0)], MdtIndex(0)), alone, "all of them is one");
+        assert_eq!(one.place(MdtIndex(0), &[]), alone);
+        assert_eq!(all.place(MdtIndex(0), &[MdtIndex(0)]), alone, "all of them is one");
         let many: Vec<MdtIndex> = (0..=SHARDS_MAX as u16).map(MdtIndex).collect();
-        assert!(all.place(b"x", &many, MdtIndex(0)).stripes.is_possible(), "not more than a directory can have");
+        assert!(all.place(MdtIndex(0), &many).stripes.is_possible(), "not more than a directory can have");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rpc::{
     stored_reply,
 };
 use rt::{BoxFuture, CpuKind, Instant};
-use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
+use types::{ClientId, FsError, FsResult, MdtIndex, ProtocolError, Slot, Xid};
 
 use super::{
     Mdt, check,
@@ -355,9 +355,10 @@ impl Mdt {
         let waiter = Waiter::of(call, row.service);
         let mut refreshed = false;
         let mut others = Coordination::default();
+        let mut chosen = None;
         loop {
             let transact = |namespace: &mut Namespace, attempts: &mut Attempts| {
-                self.attempt(call, request, row, (wanted, &others.found), namespace, attempts)
+                self.attempt(call, request, row, (wanted, &others.found, &mut chosen), namespace, attempts)
             };
             let holds = waiter.holds || !others.found.prepared.is_empty();
             let holder = Waiter { holds, ..waiter };
@@ -412,13 +413,14 @@ impl Mdt {
         }
     }
 
-    /// One attempt of a request. `wanted`: locks; then what other MDTs have done for it.
+    /// One attempt of a request. `wanted`: locks; then what other MDTs have done for it, and which
+    /// one was chosen for the directory that it makes.
     fn attempt(
         &self,
         call: &Call,
         request: &MdtRequest,
         row: &MdtRow<'_>,
-        (wanted, others): (Option<Enqueue>, &OfOthers),
+        (wanted, others, chosen): (Option<Enqueue>, &OfOthers, &mut Option<MdtIndex>),
         namespace: &mut Namespace,
         attempts: &mut Attempts,
     ) -> Attempt<Attempted> {
@@ -426,10 +428,12 @@ impl Mdt {
         let (mut lacks_osts, mut lengthened, mut data, mut needs, mut used) = (false, None, None, None, Vec::new());
         let outcome = namespace.attempt(&context, Some(attempts), |txn| {
             txn.set_of_others(others);
+            txn.set_chosen_mdt(*chosen);
             data = ops::data::beside_open(txn, request, wanted)?;
             let reply = ops::run(txn, request);
             lacks_osts = txn.lacks_osts();
             (needs, used) = (txn.take_needs(), txn.take_used());
+            *chosen = txn.chosen_mdt();
             let reply = reply?;
             if row.stored {
                 txn.keep_reply(call, &reply)?;

@@ -74,7 +74,13 @@ impl MdtProxy {
         let connection = ProxyConnection::new(mdt.import_of(peer, endpoint), active, wakeup);
         let proxy = Arc::new(MdtProxy { mdt: peer, begun: mdt.seams.clock.now(), connection });
         mdt.spawn("mdt_decisions", proxy.clone().run(mdt.clone()));
+        mdt.spawn("mdt_peer_space", proxy.clone().watch_space(mdt.clone()));
         proxy
+    }
+
+    /// The other MDT.
+    pub(super) fn peer(&self) -> MdtIndex {
+        self.mdt
     }
 
     async fn run(self: Arc<Self>, mdt: Arc<Mdt>) {
@@ -258,7 +264,7 @@ impl MdtProxy {
     }
 
     /// A request that may be repeated: in another session too, if the MDT has started again.
-    async fn call(&self, request: MdtRequest) -> FsResult<MdtReply> {
+    pub(super) async fn call(&self, request: MdtRequest) -> FsResult<MdtReply> {
         loop {
             match self.connection.import.call(request.clone()).await {
                 Err(FsError::Evicted) if !self.connection.ended() => {}

@@ -25,6 +25,7 @@ mod mdt_proxy;
 mod moves;
 mod notices;
 mod ost_proxy;
+mod peer_space;
 mod peers;
 mod proxy_connection;
 mod recovery;

@@ -52,7 +52,7 @@ fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_def
         return Err(FsError::Invalid);
     }
     if kind == FileKind::Directory {
-        if by_default && let Some(DirectoryPlace { mdt, stripes }) = txn.default_place(&directory, &request.name)? {
+        if by_default && let Some(DirectoryPlace { mdt, stripes }) = txn.default_place(&directory)? {
             let Create { parent, name, mode, umask, .. } = request.clone();
             let made = spread(txn, who, directory, &MakeDirectory { parent, name, mode, umask, mdt, stripes })?;
             let entry = made.entry();

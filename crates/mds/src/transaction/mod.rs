@@ -117,6 +117,9 @@ pub(crate) struct Transaction<'n> {
     needs: Option<Need>,
     /// It came to what waits for other MDTs.
     awaits_peer: Cell<Option<MdtIndex>>,
+    /// The MDT that was chosen for a directory which it makes: attempts of one request choose once,
+    /// because others prepare their parts for it in between.
+    chosen_mdt: Cell<Option<MdtIndex>>,
     /// It came to a directory that has its names in these shards.
     striped: RefCell<Option<DirectoryMap>>,
 }
@@ -227,6 +230,7 @@ impl<'n> Transaction<'n> {
             tree: None,
             needs: None,
             awaits_peer: Cell::new(None),
+            chosen_mdt: Cell::new(None),
             striped: RefCell::new(None),
         }
     }

@@ -69,13 +69,33 @@ impl Transaction<'_> {
     /// Where a new directory is made by the default of the one above; `None`: here, without
     /// stripes. That is also what clients get that would not find its names, or not itself: they
     /// can make and use directories as before there was a default.
-    pub fn default_place(&self, directory: &Inode, name: &[u8]) -> FsResult<Option<DirectoryPlace>> {
+    pub fn default_place(&self, directory: &Inode) -> FsResult<Option<DirectoryPlace>> {
         let Some(default) = directory.directory_default else { return Ok(None) };
         if !self.context.knows(feature::SEVERAL_MDTS | feature::STRIPED_DIRECTORIES) {
             return Ok(None);
         }
-        let place = default.place(name, &self.mdts_in_use()?, self.mdt);
+        let there = self.mdts_in_use()?;
+        let first = if default.is_spread() { self.spread_to(&there) } else { default.first.unwrap_or(self.mdt) };
+        let place = default.place(first, &there);
         Ok((place.mdt != self.mdt || !place.stripes.mdts.is_empty()).then_some(place))
+    }
+
+    /// The MDT of a directory that is spread: the next one, if no attempt has chosen yet.
+    fn spread_to(&self, there: &[MdtIndex]) -> MdtIndex {
+        let policy = &self.context.parameters.directory_placement;
+        let chosen = self.chosen_mdt.get().or_else(|| self.volatile.spread.lock().next(there, policy));
+        self.chosen_mdt.set(chosen);
+        chosen.unwrap_or(self.mdt)
+    }
+
+    /// What a former attempt of the request has chosen.
+    pub fn set_chosen_mdt(&self, chosen: Option<MdtIndex>) {
+        self.chosen_mdt.set(chosen);
+    }
+
+    /// What the next attempt is to keep to.
+    pub fn chosen_mdt(&self) -> Option<MdtIndex> {
+        self.chosen_mdt.get()
     }
 
     /// The MDTs in use, in order. Waits until they are known.

@@ -190,6 +190,16 @@ impl Node {
         (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, &self.options).await;
     }
 
+    /// From the next start on, others are asked for their space so often.
+    pub fn set_refresh(&mut self, refresh: Duration) {
+        self.options.parameters.ost_refresh = refresh;
+    }
+
+    /// Changes the capacity of the device.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.device.set_capacity(bytes);
+    }
+
     /// A request of a client; once more if it has to begin a session.
     pub async fn call(&self, request: MdtRequest) -> FsResult<MdtReply> {
         call(&self.import, request).await
