@@ -517,8 +517,8 @@ impl FileSystem {
         Ok(answered)
     }
 
-    /// Waits until the MDTs are known that an answer names. If that takes too long, what is asked of
-    /// them fails; what was done has happened.
+    /// Waits until the MDTs are known that an answer names. If that takes too long, what is asked
+    /// of them fails; what was done has happened.
     async fn learn_of_mdts(&self, unknown: MdtIndex, reply: &MdtReply) {
         tracing::info!(%unknown, "waiting for the cluster map that has this metadata target");
         for mdt in named_mdts(reply) {

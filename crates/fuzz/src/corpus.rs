@@ -537,7 +537,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             undurable: Some(layout()),
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(shards.clone()),
-            entry: Some(Entry::of(Attributes::zeroed(INODE, FileKind::Regular))),
+            entry: Some(Box::new(Entry::of(Attributes::zeroed(INODE, FileKind::Regular)))),
         }),
         MdtReply::Decided(Decided {
             entry: Entry::of(Attributes::zeroed(INODE, FileKind::Directory)),

@@ -3,8 +3,8 @@
 //! much space, else by space; as new files go to OSTs, with the same code ([`layout::Placement`]).
 //! MDTs that do not answer come last: a mkdir would wait for them. Volatile.
 //!
-//! Life cycle: one per MDT; others are asked for their space at an interval (`mdt::peer_space`). One
-//! of which nothing is known counts as free as the one with the most space.
+//! Life cycle: one per MDT; others are asked for their space at an interval (`mdt::peer_space`).
+//! One of which nothing is known counts as free as the one with the most space.
 //!
 //! Downside: MDTs do not know of each other's rounds.
 

@@ -105,8 +105,8 @@ async fn the_answer_to_a_mkdir_says_all_of_what_it_made() {
     cluster.end().await;
 }
 
-/// What it does not understand is not stored as the reply to its request, either: that is sent again
-/// as it is.
+/// What it does not understand is not stored as the reply to its request, either: that is sent
+/// again as it is.
 #[tokio::test]
 async fn clients_get_answers_that_they_understand() {
     let cluster = Cluster::new(2).await;
@@ -124,8 +124,8 @@ async fn clients_get_answers_that_they_understand() {
     cluster.end().await;
 }
 
-/// Release 0.1.0 knows one MDT, and no stripes: it would not find its directory, or not the names in
-/// it.
+/// Release 0.1.0 knows one MDT, and no stripes: it would not find its directory, or not the names
+/// in it.
 #[tokio::test]
 async fn clients_that_know_one_mdt_make_directories_where_they_find_them() {
     let cluster = Cluster::new(2).await;

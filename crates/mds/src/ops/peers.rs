@@ -104,7 +104,7 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
         }
         _ => found.as_ref().and_then(Inode::map),
     };
-    let entry = found.as_ref().filter(|_| matches!(part, Part::AddLink(_))).map(Inode::entry);
+    let entry = found.as_ref().filter(|_| matches!(part, Part::AddLink(_))).map(|inode| Box::new(inode.entry()));
     Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent, map, entry }))
 }
 

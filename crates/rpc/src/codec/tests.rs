@@ -462,7 +462,7 @@ fn mdt_replies() -> Vec<MdtReply> {
             undurable: Some(layout()),
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(map()),
-            entry: Some(entry()),
+            entry: Some(Box::new(entry())),
         }),
         R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),

@@ -11,7 +11,7 @@ use layout::Layout;
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, DirectoryMap, FileKind, InodeNumber, MdtIndex, Stripes};
 
-use super::mdt::Entry;
+use super::entry::Entry;
 
 /// An operation on names and inodes of several MDTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -157,7 +157,7 @@ pub struct Prepared {
     pub map: Option<DirectoryMap>,
     /// Of [`Part::AddLink`]: the inode, as it is now.
     #[serde(default)]
-    pub entry: Option<Entry>,
+    pub entry: Option<Box<Entry>>,
 }
 
 /// Whether a directory is another one or above it, on the way to the root. (Not recorded: the tree

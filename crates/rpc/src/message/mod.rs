@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod client;
 pub mod compound;
 pub mod control;
+pub mod entry;
 pub mod extension;
 pub mod full_ost;
 pub mod kind;
