@@ -16,6 +16,7 @@ use types::{
 use crate::{
     FileSystem, NewNode, OpenFile,
     cache::cached_inode::CAPABILITIES_NAME,
+    directory_maps::merged,
     open_state::open_inode::verified,
     statistics::Operation,
     targets::connection::{done, entry, unexpected},
@@ -167,10 +168,12 @@ impl FileSystem {
     /// [`FileSystem::complete_since`].
     async fn decided(&self, decided: Decided, begun: Option<u64>) -> FsResult<Attributes> {
         let Decided { entry, map } = decided;
-        if let Some(map) = map {
-            self.directory_maps.learn(map)?;
-        }
-        self.complete_since(&entry, begun).await
+        let Some(map) = map else { return self.complete_since(&entry, begun).await };
+        // A new one, as its shards are.
+        let shards: Vec<_> = map.shards.iter().map(|shard| Attributes { inode: *shard, ..entry.attributes }).collect();
+        self.directory_maps.learn(map)?;
+        shards.iter().for_each(|shard| self.directory_maps.saw(*shard));
+        Ok(merged(entry.attributes, &shards))
     }
 
     /// Makes a directory on MDTs of the caller's choice.
