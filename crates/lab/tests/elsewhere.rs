@@ -12,7 +12,10 @@ use lab::{
     drawn::settings,
     server::Role,
 };
-use rpc::message::control::{ControlReply, ControlRequest};
+use rpc::message::{
+    control::{ControlReply, ControlRequest},
+    mdt::{OpenFlags, open_flag},
+};
 use rt::BoxFuture;
 use types::{Attributes, Credentials, DirectoryDefault, FsResult, InodeNumber, MdtIndex, NodeKind};
 
@@ -81,4 +84,78 @@ fn what_was_decided_succeeds_without_the_mdt_of_the_inode() {
             .await
         })
     });
+}
+
+/// What a sync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Synced {
+    Nothing,
+    Parent,
+    Made,
+}
+
+/// A directory is made whose default puts it on MDT 1; then what is named is synced, MDT 0 loses
+/// its power, or both MDTs, and the root is synced twice. Whether the directory is there, and what
+/// the last syncs said.
+fn after_power_loss(seed: u64, synced: Synced, default: DirectoryDefault, both: bool) -> (bool, [FsResult<()>; 2]) {
+    with_two_mdts(seed, move |cluster| {
+        Box::pin(async move {
+            let (root, made) = on(cluster, 0, move |file_system: Arc<FileSystem>| async move {
+                set_default(&file_system, default).await;
+                while file_system.sync_all().await.is_err() {}
+                let read = OpenFlags(open_flag::READ);
+                let root = file_system.open(&Credentials::root(), ROOT, read).await?;
+                let made = mkdir(&file_system, ROOT, "made").await?.inode;
+                match synced {
+                    Synced::Nothing => {}
+                    Synced::Parent => file_system.fsync(&root, false).await?,
+                    Synced::Made => {
+                        let opened = file_system.open(&Credentials::root(), made, read).await?;
+                        file_system.fsync(&opened, false).await?;
+                        file_system.close(opened, None).await?;
+                    }
+                }
+                FsResult::Ok((root, made))
+            })
+            .await?;
+            cluster.lose_power(Role::Mds(0));
+            if both {
+                cluster.lose_power(Role::Mds(1));
+            }
+            cluster.ready().await?;
+            on(cluster, 0, move |file_system| async move {
+                let told = [file_system.fsync(&root, false).await, file_system.fsync(&root, false).await];
+                let found = file_system.lookup(&Credentials::root(), ROOT, b"made").await;
+                if let Ok(found) = &found {
+                    assert_eq!((found.inode, found.links), (made, 2));
+                    mkdir(&file_system, made, "below").await?;
+                }
+                file_system.close(root, None).await?;
+                FsResult::Ok((found.is_ok(), told))
+            })
+            .await
+        })
+    })
+}
+
+/// A sync of the directory that has the name makes the new directory durable, wherever that is; and
+/// so does a sync of the new directory: it can be opened once the decision is durable.
+#[test]
+fn a_sync_of_either_directory_makes_a_new_one_on_another_mdt_durable() {
+    for default in [ON_1, STRIPED] {
+        let mut lost = 0;
+        for seed in 0..8 {
+            for both in [false, true] {
+                for synced in [Synced::Parent, Synced::Made] {
+                    let (is_there, _) = after_power_loss(seed, synced, default, both);
+                    assert!(is_there, "seed {seed}, {synced:?}, {default:?}, both: {both}");
+                }
+                let (is_there, told) = after_power_loss(seed, Synced::Nothing, default, both);
+                assert!(is_there || told[0].is_err(), "seed {seed}, {default:?}, both: {both}: nobody is told");
+                assert_eq!(told[1], Ok(()), "once");
+                lost += u32::from(!is_there);
+            }
+        }
+        assert!(lost > 0, "{default:?}: no seed loses the directory");
+    }
 }
