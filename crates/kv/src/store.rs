@@ -190,6 +190,12 @@ impl Store {
         self.shared.statistics()
     }
 
+    /// Whether the journal will soon be so long that a checkpoint begins. What is to be removed
+    /// should be removed before that: the checkpoint would write it to the cold store.
+    pub fn is_checkpoint_near(&self) -> bool {
+        self.shared.is_checkpoint_near()
+    }
+
     /// Number of the last batch that a power loss cannot take.
     pub fn last_durable(&self) -> Lsn {
         self.shared.last_durable()

@@ -185,6 +185,7 @@ pub fn settings(seed: u64) -> Settings {
         commit_interval: *random.pick(&[Duration::from_millis(50), Duration::from_secs(1)]),
         write_back_bytes: *random.pick(&[32 << 10, 64 << 20]),
         write_back_idle: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        overwrite_bytes_min: *Random::for_purpose(seed, "overwrites").pick(&[4 << 10, 64 << 10]),
         defrag_bytes_per_second: *defrag.pick(&[0, 1 << 20, 1 << 30]),
         defrag_busy_percent: *defrag.pick(&[50, 100]),
         audits: true,

@@ -11,7 +11,9 @@ use std::{ops::RangeInclusive, path::PathBuf};
 use anyhow::{Context, bail};
 use client::JobSource;
 use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, WINDOW_BLOCKS, parse_table};
-use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES, PERCENT as PERCENT_OF_TIME};
+use oss::parameters::{
+    INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES, OVERWRITE_KIBIBYTES, PERCENT as PERCENT_OF_TIME,
+};
 use rpc::message::mgs::{ClusterMap, TargetRole};
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
@@ -72,6 +74,8 @@ enum Takes {
     IdlePoll,
     /// A number.
     Number(RangeInclusive<u64>),
+    /// A number of KiB, or a size with a unit of its own.
+    Kibibytes(RangeInclusive<u64>),
     /// A number of MiB, or a size with a unit of its own.
     Mebibytes(RangeInclusive<u64>),
 }
@@ -148,6 +152,7 @@ const OF_OST: &[Leaf] = &[
     number("mb_small_req", WINDOW_BLOCKS),
     shown("mb_stats"),
     number("no_create", 0..=1),
+    Leaf { name: "overwrite_kb", takes: Takes::Kibibytes(OVERWRITE_KIBIBYTES) },
     shown("panics"),
     Leaf { name: "prealloc_table", takes: Takes::PreallocTable },
     number("readonly", 0..=1),
@@ -283,6 +288,7 @@ fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), Parame
             Takes::PreallocTable => Parameter::writable("", String::new, |text| parse_table(text).map(drop)),
             Takes::Pages => checked(&pages::PAGES_PER_RPC, |text, _| pages::parse(text)),
             Takes::Number(range) => checked(range, parse_number),
+            Takes::Kibibytes(range) => checked(range, |text, range| parse_size(text, 1 << 10, range)),
             Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
         };
         tree.register(&[prefix, name].concat(), parameter)

@@ -12,12 +12,17 @@ use std::{
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::SpaceUsage;
 
-use crate::{Ost, OstOptions, RateLimit};
+use crate::{
+    Ost, OstOptions, RateLimit,
+    options::{IN_PLACE_BYTES_MIN, OVERWRITE_BYTES_MIN},
+};
 
 /// Intervals in milliseconds: up to a day.
 pub const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
 /// Amounts of space in MiB: up to 1 PiB.
 pub const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
+/// Shortest overwrites that go to the device at once, in KiB.
+pub const OVERWRITE_KIBIBYTES: RangeInclusive<u64> = OVERWRITE_BYTES_MIN >> 10..=IN_PLACE_BYTES_MIN >> 10;
 /// Limits in MiB per second: up to 1 TiB.
 pub const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
 /// Parts of the time.
@@ -184,6 +189,16 @@ impl Ost {
                 space("inline data of large objects, in MiB, above which they are written back", |options| {
                     &mut options.write_back_bytes
                 }),
+            ),
+            (
+                "overwrite_kb",
+                self.setting(
+                    "shortest overwrites in KiB that go to new places on the device at once; shorter ones are inline",
+                    |text| parse_size(text, 1 << 10, &OVERWRITE_KIBIBYTES),
+                    |options| options.overwrite_bytes_min >> 10,
+                    |options, kibibytes| options.overwrite_bytes_min = kibibytes << 10,
+                )
+                .within(OVERWRITE_KIBIBYTES),
             ),
             (
                 "reserved_mb",

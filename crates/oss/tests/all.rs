@@ -10,6 +10,7 @@ mod load_first;
 mod local;
 mod model;
 mod origins;
+mod overwrites;
 mod repetition;
 mod requests;
 mod reserved;

@@ -237,12 +237,13 @@ fn one_answer_takes_a_limited_amount_of_work() {
 }
 
 /// What the tables have of the first object.
-fn lines(target: &TestOst) -> String {
+/// The records of the first object.
+pub fn lines(target: &TestOst) -> String {
     target.ost.inspect_object(object(1)).unwrap().join("\n")
 }
 
 /// Whether blocks of an object are in the tables.
-fn has_inline(target: &TestOst, number: u64) -> bool {
+pub fn has_inline(target: &TestOst, number: u64) -> bool {
     let lines = target.ost.inspect_object(object(number)).unwrap();
     lines.iter().any(|line| line.starts_with("chunks ") && line.contains("inline"))
 }
@@ -267,8 +268,8 @@ fn large_data_are_written_once_and_to_new_places() {
         assert_eq!(free(&target).await, left, "what was overwritten is free");
         assert_eq!(target.read(object(1), 0, MIB).await, pattern(2, 0, MIB));
         target.sync().await;
-        target.write(object(1), 3 * BLOCK, &pattern(3, 3 * BLOCK, BLOCK)).await;
-        assert!(lines(&target).contains("3..4 inline"), "small changes go to the journal: {}", lines(&target));
+        target.write_with(object(1), 3 * BLOCK, &pattern(3, 3 * BLOCK, BLOCK), true).await.unwrap();
+        assert!(lines(&target).contains("3..4 inline"), "small synced changes go to the journal: {}", lines(&target));
         assert_eq!(target.ost.check_device(), Ok(Vec::new()));
         target.ost.work().await;
         assert!(!has_inline(&target, 1), "written back: {}", lines(&target));
@@ -277,6 +278,20 @@ fn large_data_are_written_once_and_to_new_places() {
         assert_eq!(target.read(object(1), 3 * BLOCK, BLOCK).await, pattern(3, 3 * BLOCK, BLOCK));
         assert_eq!(target.read(object(1), 0, 3 * BLOCK).await, pattern(2, 0, 3 * BLOCK));
     });
+}
+
+/// A loss of power that the journal survives, and of the data what happens to be on the device.
+pub async fn records_survive(target: TestOst, seed: u64) -> TestOst {
+    // The journal becomes durable by this, and the device is not flushed.
+    target.done(OstRequest::Sync(vec![object(2)])).await;
+    let entropy = SeededEntropy::new(seed);
+    let objects = target.objects.power_loss(&entropy, Unflushed::KeptOrLost);
+    let journal = target.journal.power_loss(&entropy, Unflushed::Lost);
+    let cold = target.cold.power_loss(&entropy);
+    let probe = Probe::new(objects.clone());
+    let devices = devices(&probe, &journal, &cold);
+    let ost = common::open(&target.seams, devices, quiet_options(), quiet_config()).await;
+    TestOst { objects, probe, journal, cold, ost, ..target }
 }
 
 /// The records of the new data survive, and the data do not.
@@ -291,16 +306,7 @@ fn overwritten_data_come_back_if_the_new_ones_are_lost() {
             // Twice: the former place is that of the first ones.
             target.write(object(1), 0, &pattern(2, 0, MIB)).await;
             target.write(object(1), 0, &pattern(3, 0, MIB)).await;
-            // The journal becomes durable by this, and the device is not flushed.
-            target.done(OstRequest::Sync(vec![object(2)])).await;
-            let entropy = SeededEntropy::new(seed);
-            let objects = target.objects.power_loss(&entropy, Unflushed::KeptOrLost);
-            let journal = target.journal.power_loss(&entropy, Unflushed::Lost);
-            let cold = target.cold.power_loss(&entropy);
-            let probe = Probe::new(objects.clone());
-            let devices = devices(&probe, &journal, &cold);
-            let ost = common::open(&target.seams, devices, quiet_options(), quiet_config()).await;
-            let target = TestOst { objects, probe, journal, cold, ost, ..target };
+            let target = records_survive(target, seed).await;
             let found = target.read(object(1), 0, MIB).await;
             let is_new = found == pattern(3, 0, MIB);
             assert!(is_new || found == pattern(1, 0, MIB), "seed {seed}: all of one write");

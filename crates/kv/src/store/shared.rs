@@ -32,6 +32,8 @@ use crate::{
 const DIRTY_FACTOR_WAIT: usize = 2;
 /// Dirty memory at which `apply` refuses.
 const DIRTY_FACTOR_REFUSE: usize = 4;
+/// A checkpoint is near when this part of the journal is left before it.
+const NEAR_PARTS: u64 = 8;
 /// Entries that eviction may look at for each applied or read one: more than one, so that it
 /// catches up.
 pub(super) const EVICTION_STEPS: usize = 8;
@@ -215,6 +217,11 @@ impl Shared {
         state.tables.dirty_bytes() as u64 > self.config.dirty_bytes
             || state.journal.live_segments() as u64 > u64::from(self.config.segments_max) / 2
             || self.is_checkpoint_urgent(state)
+    }
+
+    pub(super) fn is_checkpoint_near(&self) -> bool {
+        let (live, most) = (self.state.lock().journal.live_segments() as u64, u64::from(self.config.segments_max));
+        live + most / NEAR_PARTS > most / 2
     }
 
     pub(super) async fn written(&self, lsn: Lsn) -> Result<()> {

@@ -263,8 +263,7 @@ impl DirectoryStore {
         if records.object_with(object, &blocks)?.is_none() {
             return Ok(Err(Left::NoGain));
         }
-        let states = records.block_states(object, blocks.clone())?;
-        let address_before = self.address_before(records, object, blocks.start)?;
+        let (address_before, states) = self.states_with_address_before(records, object, &blocks)?;
         let flushed = volatile.flushed_epoch(object);
         let mut pieces = Pieces::default();
         for (block, state) in blocks.zip(&states) {
@@ -507,6 +506,8 @@ mod tests {
     async fn a_turn_ends_when_write_back_is_due() {
         let idle = Duration::from_secs(2);
         let options = OstOptions { defrag_bytes_per_second: 1 << 30, write_back_idle: idle, ..quiet() };
+        // All that is short is inline.
+        let options = OstOptions { overwrite_bytes_min: IN_PLACE_BYTES_MIN, ..options };
         let test = in_pieces(options, 4).await;
         let store = test.store();
         test.write_inline(OTHER, MIB).await;

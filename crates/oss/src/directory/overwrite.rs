@@ -59,7 +59,8 @@ const EDGES_MAX: u64 = 2;
 /// to the device.
 pub(super) fn tables_bytes(blocks: &Range<u64>, expects_places: bool) -> u64 {
     let count = blocks.end - blocks.start;
-    if expects_places { count * RECORD_BYTES + EDGES_MAX * BLOCK_BYTES } else { count * BLOCK_BYTES }
+    let inline = count * BLOCK_BYTES;
+    if expects_places { inline.min(count * RECORD_BYTES + EDGES_MAX * BLOCK_BYTES) } else { inline }
 }
 
 impl DirectoryStore {

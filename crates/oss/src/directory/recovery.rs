@@ -34,6 +34,7 @@ use super::{
     device::DEVICE_FILE,
     host_file,
     host_file_state::{DirtyFile, HostFileState, HostWork, Taint},
+    overlap::overlap,
     parse_host_file,
     records::Records,
 };
@@ -47,6 +48,10 @@ use crate::{
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, REPLIES, parse_object_key, parse_part_key},
     throughput::Throughput,
 };
+
+/// Chunks whose unflushed blocks are compared at a time: each by itself may be one request for each
+/// block.
+const CHUNKS_AT_A_TIME: usize = 16;
 
 /// More epochs than there ever are: about one per commit.
 const EPOCH_MAX: u64 = 1 << 62;
@@ -269,25 +274,42 @@ impl DirectoryStore {
         dirty: &[(ObjectId, u64)],
         recovery: &mut Recovery,
     ) -> FsResult<Vec<(ObjectId, BTreeSet<u64>)>> {
-        let mut missing = Vec::new();
-        for &(object, chunk) in dirty {
-            let Some(record) = self.records(None).chunk(object, chunk)? else { continue };
-            let flushed = self.volatile.lock().flushed_epoch(object);
-            let doubtful: Vec<(u64, BlockState)> = (chunk * CHUNK_BLOCKS..)
-                .zip(record.states().iter().copied())
-                .filter(|(_, state)| state.epoch() > flushed)
-                .collect();
-            let mut blocks = BTreeSet::new();
-            for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0 && a.1.is_followed_by(&b.1)) {
-                blocks.extend(self.write_again(object, run).await?);
+        let found = Mutex::new((Vec::new(), recovery));
+        let note = |object: ObjectId, verified: u64, missing: BTreeSet<u64>| {
+            let (all, recovery) = &mut *found.lock();
+            recovery.blocks_verified += verified;
+            recovery.blocks_reset += missing.len() as u64;
+            if !missing.is_empty() {
+                all.push((object, missing));
             }
-            recovery.blocks_verified += doubtful.len() as u64;
-            recovery.blocks_reset += blocks.len() as u64;
-            if !blocks.is_empty() {
-                missing.push((object, blocks));
+        };
+        let chunks = dirty.to_vec().into_iter().map(|(object, chunk)| {
+            let note = &note;
+            async move {
+                let (verified, missing) = self.find_missing_of(object, chunk).await?;
+                note(object, verified, missing);
+                Ok::<(), FsError>(())
             }
-        }
+        });
+        overlap(chunks, CHUNKS_AT_A_TIME).await?;
+        let (mut missing, _) = found.into_inner();
+        missing.sort();
         Ok(missing)
+    }
+
+    /// The same of one chunk: how many of its blocks were compared, and which of them are missing.
+    async fn find_missing_of(&self, object: ObjectId, chunk: u64) -> FsResult<(u64, BTreeSet<u64>)> {
+        let mut missing = BTreeSet::new();
+        let Some(record) = self.records(None).chunk(object, chunk)? else { return Ok((0, missing)) };
+        let flushed = self.volatile.lock().flushed_epoch(object);
+        let doubtful: Vec<(u64, BlockState)> = (chunk * CHUNK_BLOCKS..)
+            .zip(record.states().iter().copied())
+            .filter(|(_, state)| state.epoch() > flushed)
+            .collect();
+        for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0 && a.1.is_followed_by(&b.1)) {
+            missing.extend(self.write_again(object, run).await?);
+        }
+        Ok((doubtful.len() as u64, missing))
     }
 
     /// Writes those of adjacent blocks that have their checksums to where they are, so that the

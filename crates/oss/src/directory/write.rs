@@ -124,7 +124,7 @@ impl DirectoryStore {
         let loading = &mut Loading::default();
         let mut attempts = 1;
         // If they are not found, it is tried again with space for all data where the tables are.
-        let mut expects_places = self.has_device() && bytes >= IN_PLACE_BYTES_MIN;
+        let mut expects_places = self.may_go_to_device(write, bytes);
         let applied = loop {
             let outcome = self.try_write(loading, write, &data, (end, &blocks), origin, expects_places).await;
             if expects_places && matches!(outcome, Err(FsError::NoSpace)) {
@@ -159,10 +159,9 @@ impl DirectoryStore {
         let space = self.space_for(loading, object, blocks, tables_bytes(blocks, expects_places)).await?;
         let look = |records: &Records<'_>| {
             let record = records.permitted(object, blocks, write.layout_generation)?;
-            let states = records.block_states(object, blocks.clone())?;
+            let (address_before, states) = self.states_with_address_before(records, object, blocks)?;
             let edges = records.written_in_part(object, write.offset, data.len() as u64)?;
             let record = record.unwrap_or_default();
-            let address_before = self.address_before(records, object, blocks.start)?;
             Ok(Before { size: record.size, reserved: record.reserved, address_before, states, edges })
         };
         let access = (SERVICE_IO, Access::Exclusive);
@@ -189,12 +188,27 @@ impl DirectoryStore {
         Ok(recorded)
     }
 
-    /// Where the block before this one is on the device.
-    pub(super) fn address_before(&self, records: &Records<'_>, object: ObjectId, block: u64) -> FsResult<Option<u64>> {
-        if block == 0 || !self.has_device() {
-            return Ok(None);
-        }
-        Ok(records.block_states(object, block - 1..block)?[0].address())
+    /// Whether whole blocks of a write may go to the device at once: those of a large write, and of
+    /// a short one those that are there already. A short write that is to be durable goes inline:
+    /// that takes one flush, of the journal, and not a second one of the device.
+    fn may_go_to_device(&self, write: &Write, bytes: u64) -> bool {
+        let overwrites = || !write.sync && bytes >= self.options.lock().overwrite_bytes_min;
+        self.has_device() && (bytes >= IN_PLACE_BYTES_MIN || overwrites())
+    }
+
+    /// States of blocks, and where the block before them is on the device; mostly of one record,
+    /// which is decoded once.
+    pub(super) fn states_with_address_before(
+        &self,
+        records: &Records<'_>,
+        object: ObjectId,
+        blocks: &Range<u64>,
+    ) -> FsResult<(Option<u64>, Vec<BlockState>)> {
+        let has_before = self.has_device() && blocks.start > 0;
+        let from = blocks.start - u64::from(has_before);
+        let mut states = records.block_states(object, from..blocks.end)?;
+        let before = if has_before { states.remove(0).address() } else { None };
+        Ok((before, states))
     }
 
     /// Places on the device for the blocks that are to get new ones, by their numbers; none if it
@@ -208,15 +222,18 @@ impl DirectoryStore {
         in_progress: &mut InProgress,
     ) -> FsResult<BTreeMap<u64, u64>> {
         let mut places = BTreeMap::new();
-        if !self.has_device() || (data.len() as u64) < IN_PLACE_BYTES_MIN {
+        if !self.may_go_to_device(write, data.len() as u64) {
             return Ok(places);
         }
+        let is_large = data.len() as u64 >= IN_PLACE_BYTES_MIN;
         let blocks = blocks_of(write.offset, data.len() as u64);
         let first = blocks.start;
         let may_be_replaced = {
             let volatile = self.volatile.lock();
             let (flushed, present) = (volatile.flushed_epoch(write.object), volatile.epoch);
-            move |state: &BlockState| may_be_replaced(state, flushed, present)
+            move |state: &BlockState| {
+                (is_large || state.address().is_some()) && may_be_replaced(state, flushed, present)
+            }
         };
         let wanted: Vec<u64> = blocks
             .zip(&before.states)
@@ -403,9 +420,7 @@ impl DirectoryStore {
             at += part.len();
             outcome = Some(outcome.map_or(applied, |earlier| earlier.and(applied)));
         }
-        if self.write_back_bytes() > self.options.lock().write_back_bytes {
-            self.wanted.notify_one();
-        }
+        self.want_write_back();
         Ok(outcome.expect("a write touches at least one block"))
     }
 

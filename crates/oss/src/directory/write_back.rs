@@ -26,6 +26,7 @@ use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 use super::{
     BLOCK, DirectoryStore,
     device::{DEVICE_FILE, InProgress, Unplaced},
+    device_space::DeviceSpace,
     host_file,
     host_file_state::HostFileState,
     records::Records,
@@ -41,8 +42,16 @@ const ROUND_BLOCKS_MAX: usize = 4096;
 /// What moving a block adds to a batch besides the record of its chunk: a key of INLINE to delete.
 const MOVED_BLOCK_BYTES: usize = 64;
 
+/// Runs of an object from which on a round looks for one place for all of them.
+const SCATTERED_RUNS_MIN: usize = 8;
+/// Runs of fewer blocks than this, on average, do: 64 KiB.
+const SHORT_RUN_BLOCKS: usize = 16;
+
 /// Inline blocks whose chunks are loaded together: about as many as a load has of them.
 const BLOCKS_AHEAD: usize = 256;
+
+/// The part of what may wait that may wait when a checkpoint is near.
+const CHECKPOINT_PARTS: u64 = 8;
 
 /// Rounds that fail are logged this often at most.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
@@ -134,8 +143,26 @@ impl DirectoryStore {
         let volatile = self.volatile.lock();
         let options = self.options.lock();
         let idle = self.seams.clock.now().since(volatile.last_change) >= options.write_back_idle;
-        let over = volatile.backlog_blocks * BLOCK_BYTES > options.write_back_bytes;
-        if idle || over { self.hand(&volatile, fruitless) } else { None }
+        if idle || self.is_backlog_over(&volatile, options.write_back_bytes) {
+            self.hand(&volatile, fruitless)
+        } else {
+            None
+        }
+    }
+
+    /// Whether more waits than may. Less may when a checkpoint is near, which would write it to the
+    /// cold store.
+    fn is_backlog_over(&self, volatile: &HostFileState, bytes_max: u64) -> bool {
+        let bytes = volatile.backlog_blocks * BLOCK_BYTES;
+        bytes > bytes_max || (bytes > bytes_max / CHECKPOINT_PARTS && self.kv.is_checkpoint_near())
+    }
+
+    /// Lets the task write back if more waits than may.
+    pub(super) fn want_write_back(&self) {
+        let bytes_max = self.options.lock().write_back_bytes;
+        if self.is_backlog_over(&self.volatile.lock(), bytes_max) {
+            self.wanted.notify_one();
+        }
     }
 
     /// Where the hand is; `None` if nothing waits, or if so many rounds moved nothing that all
@@ -218,9 +245,10 @@ impl DirectoryStore {
     ) -> FsResult<Vec<u64>> {
         let loading = &mut Loading::default();
         let size = self.look(loading, |records| records.object(object)).await?.map_or(0, |record| record.size);
-        let mut addresses = Vec::with_capacity(copied.len());
+        let mut addresses = self.one_run_for(loading, copied, in_progress).await?;
+        let unplaced = &copied[addresses.len()..];
         let follows = |block: u64, next: u64| block + 1 == next && !next.is_multiple_of(CHUNK_BLOCKS);
-        for run in copied.chunk_by(|a, b| follows(a.block, b.block)) {
+        for run in unplaced.chunk_by(|a, b| follows(a.block, b.block)) {
             let blocks = run[0].block..run[0].block + run.len() as u64;
             let unplaced = Unplaced { object, blocks, size, after: addresses.last().copied() };
             match self.allocate_on_device(loading, &unplaced, in_progress).await {
@@ -237,6 +265,30 @@ impl DirectoryStore {
         }
         self.device.flush(DEVICE_FILE).await.map_err(|error| self.poison("flushing the device", &error))?;
         Ok(addresses)
+    }
+
+    /// Places for all copies, in one run of the device, if many of them are short runs of the
+    /// object; otherwise none. Each such run by itself would get its place in a window of the
+    /// object, at a distance from the next, and be a request of its own.
+    async fn one_run_for(
+        &self,
+        loading: &mut Loading,
+        copied: &[Copied],
+        in_progress: &mut InProgress,
+    ) -> FsResult<Vec<u64>> {
+        let runs = copied.chunk_by(|a, b| a.block + 1 == b.block).count();
+        if runs < SCATTERED_RUNS_MIN || copied.len() / runs >= SHORT_RUN_BLOCKS {
+            return Ok(Vec::new());
+        }
+        let ask = |device: &mut DeviceSpace| device.allocate_run(copied.len() as u32, None);
+        match self.ask_allocator(loading, ask).await {
+            Ok(Some(run)) => {
+                in_progress.add(run.clone());
+                Ok(run.collect())
+            }
+            Ok(None) | Err(FsError::NoSpace) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Contents of inline blocks that may be written to the host file, in order, and the chunk at

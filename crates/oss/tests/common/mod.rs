@@ -46,6 +46,7 @@ pub fn quiet_options() -> OstOptions {
         commit_interval: Duration::from_secs(3600),
         write_back_bytes: u64::MAX,
         write_back_idle: Duration::ZERO,
+        overwrite_bytes_min: BLOCK,
         reserve_bytes: 0,
         discard: false,
         defrag_bytes_per_second: 0,

@@ -1,0 +1,130 @@
+//! Short overwrites of blocks that are on a device: they go to new places there at once.
+
+use crate::{
+    common::{BLOCK, DEVICE, MIB, TestOst, object, parameter, parameters, pattern, run},
+    device::{has_inline, lines, records_survive},
+};
+
+#[test]
+fn blocks_on_the_device_get_new_places_and_the_rest_goes_inline() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let write = async |version, block: u64, blocks: u64| {
+            target.write(object(1), block * BLOCK, &pattern(version, block * BLOCK, blocks * BLOCK)).await;
+        };
+        write(1, 0, 256).await;
+        target.sync().await;
+        write(2, 3, 1).await;
+        assert!(lines(&target).contains("3..4 on the device since epoch"), "{}", lines(&target));
+        assert_eq!(parameter(&target, "writeback_pending_bytes"), "0");
+        // Again, and in part.
+        write(3, 3, 1).await;
+        assert!(lines(&target).contains("3..4 on the device since epoch"), "{}", lines(&target));
+        target.write(object(1), 7 * BLOCK, b"part").await;
+        assert!(lines(&target).contains("7..8 inline"), "a part of a block: {}", lines(&target));
+        write(2, 7, 1).await;
+        assert!(lines(&target).contains("7..8 inline"), "until it is written back: {}", lines(&target));
+        write(2, 256, 2).await;
+        assert!(lines(&target).contains("chunk 1: 0..2 inline"), "what is new: {}", lines(&target));
+        let (at, durable) = (5 * BLOCK, true);
+        target.write_with(object(1), at, &pattern(2, at, BLOCK), durable).await.unwrap();
+        assert!(lines(&target).contains("5..6 inline"), "one flush is enough for it: {}", lines(&target));
+        // Shorter than what the administrator wants there.
+        assert_eq!(parameter(&target, "overwrite_kb"), "4");
+        parameters(&target).set("obdfilter.*.overwrite_kb", "8").unwrap();
+        write(2, 9, 1).await;
+        write(2, 11, 2).await;
+        assert!(lines(&target).contains("9..10 inline"), "{}", lines(&target));
+        assert!(lines(&target).contains("11..13 on the device since epoch"), "{}", lines(&target));
+        for wrong in ["3", "65", "0"] {
+            assert!(parameters(&target).set("obdfilter.*.overwrite_kb", wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        let mut expected = pattern(1, 0, MIB);
+        for (version, block, blocks) in [(3, 3, 1), (2, 5, 1), (2, 7, 1), (2, 9, 1), (2, 11, 2)] {
+            let (start, bytes) = (block * BLOCK, blocks * BLOCK);
+            expected[start as usize..(start + bytes) as usize].copy_from_slice(&pattern(version, start, bytes));
+        }
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        target.ost.work().await;
+        assert!(!has_inline(&target, 1) && target.read(object(1), 0, MIB).await == expected);
+        let target = target.crash().await;
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+    });
+}
+
+/// Else each would be a request to the device, and the journal would fill faster than it empties.
+#[test]
+fn what_is_written_back_of_many_places_of_an_object_goes_to_one_of_the_device() {
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        parameters(&target).set("obdfilter.*.overwrite_kb", "64").unwrap();
+        target.write(object(1), 0, &pattern(1, 0, 2 * MIB)).await;
+        target.sync().await;
+        let mut expected = pattern(1, 0, 2 * MIB);
+        for block in (0..512).step_by(7) {
+            let data = pattern(2, block * BLOCK, BLOCK);
+            target.write(object(1), block * BLOCK, &data).await;
+            expected[(block * BLOCK) as usize..][..BLOCK as usize].copy_from_slice(&data);
+        }
+        target.ost.work().await;
+        assert!(!has_inline(&target, 1), "{}", lines(&target));
+        let lines = lines(&target);
+        let addresses = lines.split(", ").filter_map(|run| {
+            let (blocks, places) = run.split_once(" on the device at ")?;
+            let (start, end) = blocks.rsplit(' ').next()?.split_once("..")?;
+            let is_one = start.parse::<u64>().ok()? + 1 == end.parse().ok()?;
+            is_one.then(|| places.split_once("..")?.0.parse::<u64>().ok()).flatten()
+        });
+        let addresses: Vec<u64> = addresses.collect();
+        assert!(
+            addresses.len() > 70 && addresses.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+            "{addresses:?}: {lines}"
+        );
+        assert!(target.read(object(1), 0, 2 * MIB).await == expected);
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        let target = target.power_loss(3).await;
+        assert!(target.read(object(1), 0, 2 * MIB).await == expected);
+    });
+}
+
+/// Each by itself: some of the data survive with their records, others do not.
+#[test]
+fn each_block_comes_back_whose_new_data_are_lost() {
+    let (mut all_old, mut all_new) = (0, 0);
+    for seed in 0..12 {
+        run(async {
+            let target = TestOst::on(DEVICE, seed).await;
+            target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+            target.sync().await;
+            let blocks = (0..256u64).step_by(5);
+            for (version, block) in [2, 3].into_iter().flat_map(|version| blocks.clone().map(move |one| (version, one)))
+            {
+                target.write(object(1), block * BLOCK, &pattern(version, block * BLOCK, BLOCK)).await;
+            }
+            let target = records_survive(target, seed).await;
+            let found = target.read(object(1), 0, MIB).await;
+            let (mut old, mut new) = (0, 0);
+            for (block, contents) in found.chunks_exact(BLOCK as usize).enumerate() {
+                let of = |version| pattern(version, block as u64 * BLOCK, BLOCK);
+                let is_overwritten = block % 5 == 0;
+                let is_new = contents == of(3);
+                assert!(if is_new { is_overwritten } else { contents == of(1) }, "seed {seed}: block {block}");
+                old += u64::from(is_overwritten && !is_new);
+                new += u64::from(is_new);
+            }
+            assert_eq!(target.ost.recovery().blocks_reset, old);
+            target.done(rpc::message::OstRequest::Verify(object(1))).await;
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+            (all_old, all_new) = (all_old + old, all_new + new);
+            // What came back is not given out.
+            for number in 2..5 {
+                target.write(object(number), 0, &pattern(number, 0, 3 * MIB)).await;
+                target.sync().await;
+            }
+            assert!(target.read(object(1), 0, MIB).await == found);
+        });
+    }
+    assert!(all_old > 0 && all_new > 0, "both happen: {all_old} {all_new}");
+}
