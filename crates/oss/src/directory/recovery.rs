@@ -283,14 +283,14 @@ impl DirectoryStore {
                 all.push((object, missing));
             }
         };
-        let chunks = dirty.to_vec().into_iter().map(|(object, chunk)| {
-            let note = &note;
-            async move {
+        let (note, mut chunks) = (&note, Vec::with_capacity(dirty.len()));
+        for &(object, chunk) in dirty {
+            chunks.push(async move {
                 let (verified, missing) = self.find_missing_of(object, chunk).await?;
                 note(object, verified, missing);
                 Ok::<(), FsError>(())
-            }
-        });
+            });
+        }
         overlap(chunks, CHUNKS_AT_A_TIME).await?;
         let (mut missing, _) = found.into_inner();
         missing.sort();
