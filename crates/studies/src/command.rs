@@ -1,6 +1,6 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2`, `lab e3` and `lab e5` are other names
-//! of the same.
+//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2`, `lab e3` and `lab e5` are other
+//! names of the same.
 
 use clap::{Args, Subcommand};
 

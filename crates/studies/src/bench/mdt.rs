@@ -207,7 +207,9 @@ impl Names for LocalDirectories {
                     rustix::fs::Mode::from_raw_mode(0o644),
                     0,
                 )?,
-                Phase::Lookup | Phase::Stat => drop(std::fs::symlink_metadata(&path)?),
+                Phase::Lookup | Phase::Stat => {
+                    std::fs::symlink_metadata(&path)?;
+                }
                 Phase::Remove => std::fs::remove_file(&path)?,
             }
         }

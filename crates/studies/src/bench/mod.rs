@@ -141,8 +141,8 @@ pub enum BenchCommand {
     /// Compare the kinds of object stores with each other and with the local file system, without
     /// clients: rates, write amplification and processor time
     Objects(objects::ObjectsArgs),
-    /// Call one metadata target directly, without clients and network: creations, look-ups, stats and
-    /// removals per second, with the local file system beside them
+    /// Call one metadata target directly, without clients and network: creations, look-ups, stats
+    /// and removals per second, with the local file system beside them
     Mdt(mdt::MdtArgs),
     /// All of the above that compare file systems, with sizes for a run of a few minutes
     All {

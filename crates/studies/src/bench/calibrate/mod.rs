@@ -4,8 +4,8 @@
 //! Only processor time is measured, so other load on the machine disturbs it little. Copies,
 //! checksums, wake-ups of threads and appends are measured by themselves; the data of frames, and
 //! the wake-up of a core for one, with frames alone; requests as the difference between a client in
-//! the servers' process and one that reaches them over TCP; operations on metadata as what a call in
-//! the servers' process costs, those on objects as what is left of a call over TCP.
+//! the servers' process and one that reaches them over TCP; operations on metadata as what a call
+//! in the servers' process costs, those on objects as what is left of a call over TCP.
 //!
 //! Downside: frames that go out and those that come in get equal parts of their cost, and all that
 //! change metadata cost the same. What the client does for an object counts as the OST's.
