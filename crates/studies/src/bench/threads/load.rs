@@ -33,6 +33,8 @@ use crate::{
 const RECORD_BYTES: u64 = 16 << 10;
 /// Of a client's file: it stays in the server's memory.
 const FILE_BYTES: u64 = 32 << 20;
+/// A load that does nothing for longer has failed.
+const STALL_MAX: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 const NAME: &str = "load";
 
@@ -96,11 +98,17 @@ impl Load {
         Ok(load)
     }
 
-    /// MiB per second during this time.
+    /// MiB per second during this time; longer while nothing moves, as on a host that is busy with
+    /// other work.
     pub fn measure(&self, time: Duration) -> anyhow::Result<f64> {
         let (start, before) = (Instant::now(), self.shared.bytes.load(Ordering::Relaxed));
-        std::thread::sleep(time);
-        let (bytes, took) = (self.shared.bytes.load(Ordering::Relaxed) - before, start.elapsed());
+        let (bytes, took) = loop {
+            std::thread::sleep(time);
+            let (bytes, took) = (self.shared.bytes.load(Ordering::Relaxed) - before, start.elapsed());
+            if bytes > 0 || took > time + STALL_MAX || self.shared.failed.lock().is_some() {
+                break (bytes, took);
+            }
+        };
         if let Some(error) = self.shared.failed.lock().take() {
             return Err(error).context("a task of the load failed");
         }
