@@ -9,8 +9,7 @@
 //! client of the calls asks for no locks.
 
 use std::{
-    fs::File,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -39,10 +38,9 @@ use types::{ClientId, Credentials, InodeNumber, NodeKind, OstIndex, Slot, Xid};
 
 use super::{
     fdatasync::fdatasync_rate,
-    history::History,
     leftovers::Place,
     measurement::Measurement,
-    report,
+    results::Results,
     workers::{self, own_cpu},
 };
 
@@ -82,9 +80,7 @@ pub struct MdtArgs {
 /// Runs `stria bench mdt`.
 pub fn run(arguments: MdtArgs) -> anyhow::Result<()> {
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = arguments.json.as_ref().map(create).transpose()?;
-    let mut results = Vec::new();
+    let mut results = Results::new(arguments.json.as_deref())?;
     for workers in &arguments.workers {
         for round in 1..=arguments.repeat {
             for system in ["local", BENCH] {
@@ -101,22 +97,12 @@ pub fn run(arguments: MdtArgs) -> anyhow::Result<()> {
                 drop(namespace);
                 std::fs::remove_dir_all(&directory)
                     .with_context(|| format!("cannot remove {}", directory.display()))?;
-                for one in &measured {
-                    if let Some(file) = &mut json {
-                        writeln!(file, "{}", serde_json::to_string(one)?)?;
-                    }
-                }
-                results.extend(measured);
+                results.record(measured)?;
             }
         }
     }
     progress::done();
-    let lines = report::lines(&results);
-    println!("{}", report::table(&lines));
-    match History::at(arguments.history).and_then(|history| history.append(lines)) {
-        Ok(number) => println!("saved as run {number} of the history; to compare: stria bench compare"),
-        Err(error) => progress::tell(format_args!("cannot add the run to the history: {error:#}")),
-    }
+    results.finish(arguments.history, |_| None);
     Ok(())
 }
 

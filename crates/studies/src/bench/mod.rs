@@ -25,6 +25,7 @@ mod queues;
 mod random;
 mod records;
 pub mod report;
+mod results;
 pub mod study;
 pub mod systems;
 mod target;
@@ -32,12 +33,7 @@ pub mod threads;
 pub mod tree;
 pub mod workers;
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    path::PathBuf,
-    process::Command,
-};
+use std::{io, path::PathBuf, process::Command};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, builder::RangedU64ValueParser};
@@ -47,6 +43,7 @@ use fdatasync::fdatasync_rate;
 use history::History;
 use leftovers::Place;
 use measurement::{Measurement, Run};
+use results::Results;
 use systems::{Size, System, SystemKind};
 
 /// Benchmarks.
@@ -256,17 +253,14 @@ struct Session {
     common: Common,
     size: Size,
     place: Place,
-    json: Option<File>,
-    results: Vec<Measurement>,
+    results: Results,
 }
 
 impl Session {
     fn new(common: Common) -> anyhow::Result<Self> {
         let place = Place::new("stria-bench-", common.dir.as_deref())?;
-        let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-        let json = common.json.as_ref().map(create).transpose()?;
-        let size = Size::with_osts(common.osts);
-        Ok(Self { common, size, place, json, results: Vec::new() })
+        let (size, results) = (Size::with_osts(common.osts), Results::new(common.json.as_deref())?);
+        Ok(Self { common, size, place, results })
     }
 
     fn mdsrate(mut self, options: &mdsrate::LoadOptions) -> anyhow::Result<Self> {
@@ -336,7 +330,7 @@ impl Session {
                     let system = System::start_sized(*kind, place, self.size)?;
                     let run = Run { target: &*system.target, workers, system: &system, fdatasync_per_second };
                     let results = workload(&run).with_context(|| format!("on {}", kind.name()))?;
-                    self.record(results)?;
+                    self.results.record(results)?;
                 }
             }
         }
@@ -344,30 +338,10 @@ impl Session {
         Ok(())
     }
 
-    fn record(&mut self, results: Vec<Measurement>) -> anyhow::Result<()> {
-        if let Some(file) = &mut self.json {
-            for result in &results {
-                writeln!(file, "{}", serde_json::to_string(result)?)?;
-            }
-        }
-        self.results.extend(results);
-        Ok(())
-    }
-
     fn finish(self) -> anyhow::Result<()> {
-        let lines = report::lines(&self.results);
-        println!("{}", report::table(&lines));
-        if self.results.iter().any(|result| result.bench == random::NAME) {
-            println!("{}", random::NOTE);
-        }
-        if let Some(path) = &self.common.json {
-            println!("all measurements: {}", path.display());
-        }
-        // The measurements stand above in any case.
-        match History::at(self.common.history).and_then(|history| history.append(lines)) {
-            Ok(number) => println!("saved as run {number} of the history; to compare: stria bench compare"),
-            Err(error) => progress::tell(format_args!("cannot add the run to the history: {error:#}")),
-        }
+        self.results.finish(self.common.history, |measured| {
+            measured.iter().any(|one| one.bench == random::NAME).then_some(random::NOTE)
+        });
         Ok(())
     }
 }

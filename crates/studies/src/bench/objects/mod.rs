@@ -20,8 +20,7 @@ mod file_system;
 mod store;
 
 use std::{
-    fs::File,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -41,11 +40,10 @@ use super::{
     caches::{CacheKind, drop_caches},
     disk::Disks,
     fdatasync::fdatasync_rate,
-    history::History,
     leftovers::Place,
     measurement::{Measurement, OBJECTS_LARGE as LARGE},
     random::shuffled,
-    report,
+    results::Results,
     workers::{self, own_cpu},
 };
 
@@ -111,9 +109,7 @@ pub fn run(arguments: ObjectsArgs) -> anyhow::Result<()> {
         "ext4 and xfs overwrite whatever the device holds: give --force if nothing on it is needed"
     );
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = arguments.json.as_ref().map(create).transpose()?;
-    let (mut results, mut force) = (Vec::new(), arguments.force);
+    let (mut results, mut force) = (Results::new(arguments.json.as_deref())?, arguments.force);
     for workers in &arguments.workers {
         for round in 1..=arguments.repeat {
             for kind in &arguments.stores {
@@ -126,22 +122,12 @@ pub fn run(arguments: ObjectsArgs) -> anyhow::Result<()> {
                     .with_context(|| format!("cannot remove {}", directory.display()))?;
                 // From then on the device holds what was measured.
                 force |= *kind == StoreKind::Blocks;
-                for one in &measured {
-                    if let Some(file) = &mut json {
-                        writeln!(file, "{}", serde_json::to_string(one)?)?;
-                    }
-                }
-                results.extend(measured);
+                results.record(measured)?;
             }
         }
     }
     progress::done();
-    let lines = report::lines(&results);
-    println!("{}", report::table(&lines));
-    match History::at(arguments.history).and_then(|history| history.append(lines)) {
-        Ok(number) => println!("saved as run {number} of the history; to compare: stria bench compare"),
-        Err(error) => progress::tell(format_args!("cannot add the run to the history: {error:#}")),
-    }
+    results.finish(arguments.history, |_| None);
     Ok(())
 }
 
