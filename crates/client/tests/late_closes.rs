@@ -9,7 +9,7 @@ use bytes::Bytes;
 use client::{FileSystem, OpenFile, WriteOptions};
 use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
 use support::{ROOT, others_run, real::RealCluster};
-use types::{Credentials, InodeNumber, SetAttributes, SetTime, Timestamp};
+use types::{Credentials, InodeNumber, MdtIndex, SetAttributes, SetTime, Timestamp};
 
 /// No close is sent by itself during a test.
 const LONG_MS: u32 = 3_600_000;
@@ -268,6 +268,19 @@ async fn an_eviction_drops_what_waits() {
     make(&fs, "another").await;
     fs.sync_all().await.unwrap();
     assert_eq!((cluster.open_files(), fs.open_count()), (0, 0));
+}
+
+/// `lru_size=clear`: who has no lock is not asked, so the closes come with the locks.
+#[tokio::test]
+async fn locks_that_are_cleared_take_what_waits_along() {
+    let cluster = RealCluster::new(65536, 1).await;
+    let (fs, other) = (mount(&cluster).await, mount(&cluster).await);
+    let inode = make(&fs, "file").await;
+    fs.clear_cached_locks(MdtIndex(0)).unwrap();
+    while cluster.open_files() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!((size(&other, inode).await, count(&other, "ost_glimpse")), (4, 0));
 }
 
 #[tokio::test]
