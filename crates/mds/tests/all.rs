@@ -44,4 +44,5 @@ mod small_files;
 mod striped_directories;
 mod swap;
 mod unasked_opens;
+mod unnamed_elsewhere;
 mod versions;

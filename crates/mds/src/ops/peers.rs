@@ -21,9 +21,10 @@ use crate::{
     peers::PeerChange,
     protection,
     tables::{
-        APPLIED, DECISIONS, PREPARED, applied,
+        APPLIED, DECISIONS, ORPHANS, PREPARED, applied,
         decision::{self, DecidedPart, Decision, MovedName},
         inode::{Inode, Link},
+        orphan,
         prepared::{self, Promise},
     },
     transaction::Transaction,
@@ -173,8 +174,6 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
             let passed_by = txn.volatile.removed.contains(inode.number()) && !txn.is_open(inode.number());
             Err(if passed_by { FsError::Stale } else { FsError::NotFound })
         }
-        // Its last close would remove it although the link may be decided.
-        0 => Err(FsError::CrossDevice),
         limits::LINKS_MAX.. => Err(FsError::TooManyLinks),
         _ => Ok(()),
     }
@@ -269,8 +268,15 @@ pub(crate) fn abort(txn: &mut Transaction<'_>, operation: OperationId) -> FsResu
 fn release(txn: &mut Transaction<'_>, operation: OperationId) -> FsResult<()> {
     txn.release_space();
     let key = prepared::key(operation);
-    if txn.get(PREPARED, &key)?.is_some() {
+    if let Some(value) = txn.get(PREPARED, &key)? {
+        let (promise, inodes) = prepared::decode(&value)?;
         txn.delete(PREPARED, key);
+        if let (Promise::AddLink, [inode]) = (promise, &inodes[..])
+            && txn.find_inode(*inode)?.is_some_and(|inode| inode.attributes.links == 0)
+        {
+            // It got no name. Its last close may have come meanwhile.
+            txn.reap_released(*inode)?;
+        }
     }
     txn.change_peers(PeerChange::Release(operation));
     Ok(())
@@ -356,6 +362,9 @@ fn move_link(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Lin
 
 fn add_link(txn: &mut Transaction<'_>, inode: InodeNumber, new: Link) -> FsResult<()> {
     let Some(mut linked) = txn.find_inode(inode)? else { return Ok(()) };
+    if linked.attributes.links == 0 {
+        txn.delete(ORPHANS, orphan::key(inode));
+    }
     linked.attributes.links = linked.attributes.links.saturating_add(1);
     linked.change(txn.now());
     txn.add_link(&mut linked, new);

@@ -212,8 +212,17 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Destroys an inode that was recorded as an orphan, if nothing keeps it; true if it did.
+    /// Destroys an inode that was recorded as an orphan, if nothing keeps it; true if it did. One
+    /// that is to get a name of another MDT is looked at again when that is decided.
     pub fn reap(&mut self, number: InodeNumber) -> FsResult<bool> {
+        match self.volatile.peers.locked_by(number) {
+            Some(_) => Ok(false),
+            None => self.reap_released(number),
+        }
+    }
+
+    /// The same of one for which nothing is prepared any more.
+    pub fn reap_released(&mut self, number: InodeNumber) -> FsResult<bool> {
         if self.is_open(number) || self.volatile.removed.contains(number) || self.volatile.recovery.running() {
             return Ok(false);
         }
