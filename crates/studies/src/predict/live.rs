@@ -41,6 +41,7 @@ pub fn run(place: &Path, rounds: u32, scale: u64) -> anyhow::Result<Vec<[Cost; R
         let mut costs = [Cost::default(); ROWS.len()];
         for (row, cost) in ROWS.into_iter().zip(&mut costs) {
             let count = row.count(scale);
+            subject.begin(row).map_err(io_error)?;
             workers::settle();
             let cpu = own_cpu();
             let took = workers::run(usize::from(row.streams), |stream| {

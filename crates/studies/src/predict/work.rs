@@ -14,6 +14,7 @@ const MIB: u64 = 1 << 20;
 const SMALL_BYTES: u64 = 4096;
 /// Bytes of each stream's file: few enough that the host's memory takes what all streams write.
 const FILE_BYTES: u64 = 16 * MIB;
+const MDT: MdtIndex = MdtIndex(0);
 /// A file that is closed: its size is known to the MDT, which a stat asks alone.
 const CLOSED: &[u8] = b"closed";
 const FLAGS: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
@@ -144,6 +145,8 @@ pub struct Subject {
     credentials: Credentials,
     round: u32,
     scale: u64,
+    /// Locks that the client caches at most, unless a row is to ask for everything.
+    locks_max: usize,
     /// One for each stream.
     files: BTreeMap<Written, Vec<Arc<OpenFile>>>,
 }
@@ -157,8 +160,7 @@ impl Subject {
     /// 0 also makes the file that stats ask for.
     pub async fn new(file_system: Arc<FileSystem>, round: u32, scale: u64) -> FsResult<Self> {
         let credentials = Credentials::root();
-        // Every stat is a request.
-        file_system.set_cached_locks_max(MdtIndex(0), 0)?;
+        let locks_max = file_system.cached_locks(MDT).map_or(0, |(_, most)| most);
         let mut files = BTreeMap::new();
         for row in ROWS.into_iter().filter(|row| row.writes()) {
             let Some(bytes) = row.calls.written_by() else { continue };
@@ -182,7 +184,7 @@ impl Subject {
             let made = file_system.create_open(&credentials, InodeNumber::ROOT, CLOSED, 0o600, 0, FLAGS).await?;
             file_system.close(made.file, None).await?;
         }
-        Ok(Self { file_system, credentials, round, scale, files })
+        Ok(Self { file_system, credentials, round, scale, locks_max, files })
     }
 
     /// Closes and removes the files.
@@ -198,6 +200,13 @@ impl Subject {
             self.file_system.unlink(&self.credentials, InodeNumber::ROOT, CLOSED).await?;
         }
         Ok(())
+    }
+
+    /// Before a row: every stat is a request, but without locks every write would be two, because
+    /// the MDT would be asked whether the file has capabilities.
+    pub fn begin(&self, row: Row) -> FsResult<()> {
+        let locks_max = if row.calls.written_by().is_none() { 0 } else { self.locks_max };
+        self.file_system.set_cached_locks_max(MDT, locks_max)
     }
 
     /// Makes durable what a row has written, so that nothing of it is left to those after it.
