@@ -21,7 +21,7 @@ use runner::{Series, run_all, show_findings};
 use crate::{
     bench::study,
     figure::{BarSeries, write_bars},
-    model::costs::MEASURED,
+    model::costs::APART,
     study::{
         Job, Scale, blast, e1, e2,
         e3::{self, Aggregate},
@@ -224,7 +224,7 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 /// `stria lab e2 --fine`: 1 to 64 service threads and requests in flight.
 fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let study = e2::fine_sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
-    let testbed = Testbed::e2(Some(MEASURED), MISALIGNED_BYTES);
+    let testbed = Testbed::e2(Some(APART), MISALIGNED_BYTES);
     let [one] = run_all(&study, [("", testbed)], arguments, service_threads::run)?;
     let rates = Rates::of(&one.outcomes);
     for phase in ["write", "read"] {
@@ -249,13 +249,13 @@ pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) ->
     }
     let study = e2::sweep(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds = [
-        ("as measured", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES)),
-        ("costs +30%", Testbed::e2(Some(MEASURED.scaled(130)), MISALIGNED_BYTES)),
-        ("costs -30%", Testbed::e2(Some(MEASURED.scaled(70)), MISALIGNED_BYTES)),
+        ("as measured", Testbed::e2(Some(APART), MISALIGNED_BYTES)),
+        ("costs +30%", Testbed::e2(Some(APART.scaled(130)), MISALIGNED_BYTES)),
+        ("costs -30%", Testbed::e2(Some(APART.scaled(70)), MISALIGNED_BYTES)),
         ("without costs", Testbed::e2(None, MISALIGNED_BYTES)),
-        ("aligned", Testbed::e2(Some(MEASURED), 0)),
-        ("out of order", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).with_requests_out_of_order()),
-        ("write caches off", Testbed::e2(Some(MEASURED), MISALIGNED_BYTES).without_write_caches()),
+        ("aligned", Testbed::e2(Some(APART), 0)),
+        ("out of order", Testbed::e2(Some(APART), MISALIGNED_BYTES).with_requests_out_of_order()),
+        ("write caches off", Testbed::e2(Some(APART), MISALIGNED_BYTES).without_write_caches()),
     ];
     let series = run_all(&study, testbeds, arguments, service_threads::run)?;
     for other in series[1..].iter().filter(|one| !one.study.jobs.is_empty()) {

@@ -11,7 +11,7 @@ use super::{ExperimentArgs, MISALIGNED_BYTES, parallel::in_parallel};
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, write_curves},
-    model::costs::MEASURED,
+    model::costs::APART,
     study::{
         run::Testbed,
         tuned::{
@@ -80,7 +80,7 @@ fn run_all(runs: &[Run], arguments: &ExperimentArgs) -> anyhow::Result<Courses> 
     let file = Mutex::new(arguments.json.as_ref().map(create).transpose()?);
     let (begun, done) = (Instant::now(), Mutex::new(0));
     let results = in_parallel(runs, arguments.threads, |run| {
-        let course = run.plan().ok_or("no load")?.run(Testbed::e2(Some(MEASURED), MISALIGNED_BYTES), arguments.seed)?;
+        let course = run.plan().ok_or("no load")?.run(Testbed::e2(Some(APART), MISALIGNED_BYTES), arguments.seed)?;
         let mut done = done.lock().expect("no panic while locked");
         *done += 1;
         let rate = course.seconds.iter().flatten().sum::<f64>() / course.seconds.len().max(1) as f64;

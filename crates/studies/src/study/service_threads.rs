@@ -186,7 +186,7 @@ mod tests {
         let study = e2::sweep(crate::study::Scale { bytes: 1024, ..crate::study::Scale::FULL });
         let job = study.jobs.iter().find(|job| job.name == "1x1 k1 s4 c4").unwrap();
         let job = Job { task_bytes: 64 << 20, transfer_bytes: 32 << 20, ..job.clone() };
-        let testbed = Testbed::e2(Some(crate::model::costs::MEASURED), 0);
+        let testbed = Testbed::e2(Some(crate::model::costs::APART), 0);
         let outcomes = run(&job, testbed, 1).unwrap();
         assert_eq!(run(&job, testbed, 1).unwrap(), outcomes);
         // One OST writes 8 x 100 MB/s.

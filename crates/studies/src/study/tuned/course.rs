@@ -302,12 +302,12 @@ fn transfer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::costs::MEASURED, study::tuned::contract};
+    use crate::{model::costs::APART, study::tuned::contract};
 
     fn run(seconds: usize, threads: Number, in_flight: Number) -> Course {
         let stage = Stage { seconds, load: Load(8, 1), request_bytes: REQUEST_BYTES };
         let plan = Plan { stripes: 1, access: Access::Write, stages: vec![stage], threads, in_flight };
-        plan.run(Testbed::e2(Some(MEASURED), (256 << 10) + 4096), 1).unwrap()
+        plan.run(Testbed::e2(Some(APART), (256 << 10) + 4096), 1).unwrap()
     }
 
     /// The sweep of this load: 92 MiB/s with 2 threads, 420 with 8, 491 with 32, 535 with 64, 557
@@ -340,7 +340,7 @@ mod tests {
             threads: Number::Fixed(8),
             in_flight: Number::Fixed(8),
         };
-        let course = plan.run(Testbed::e2(Some(MEASURED), 0), 1).unwrap();
+        let course = plan.run(Testbed::e2(Some(APART), 0), 1).unwrap();
         let [.., last] = &course.seconds[..] else { panic!("four seconds") };
         assert!(course.seconds[1].iter().all(|moved| *moved > 0.0), "{course:?}");
         assert!(last[0] > 0.0 && last[1] < 1.0, "{course:?}");
