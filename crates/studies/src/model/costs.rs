@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lab::processors::{Cost, Costs, ProcessorModel};
 
-/// What StriaFS costs on the machine on which it is developed, as `stria bench calibrate` printed
-/// it there, rounded; before reads and writes of objects, and wake-ups of cores, were measured
-/// apart: so the former have the same cost, and the latter are a part of each frame.
+/// The table of E5: what StriaFS costs on the machine on which it is developed, as `stria bench
+/// calibrate` printed it there, rounded; before reads and writes of objects, and wake-ups of cores,
+/// were measured apart: so the former have the same cost, and the latter are a part of each frame.
 pub const MEASURED: Costs = Costs([
     // frame_in
     Cost { each_ns: 5_900, byte_ps: 0 },
@@ -37,9 +37,9 @@ pub const MEASURED: Costs = Costs([
     Cost { each_ns: 840, byte_ps: 500 },
 ]);
 
-/// What `stria bench calibrate` printed since all kinds are measured apart, rounded: the table of
-/// E2, of which nothing is derived. The machine had become slower by then, at frames most of all.
-/// Without the request to the MDT that each write was measured with.
+/// The table of E2, from which nothing in it is derived: what `stria bench calibrate` printed since
+/// all kinds are measured apart, rounded, without the request to the MDT that each write was
+/// measured with. The machine had become slower by then, at frames most of all.
 pub const APART: Costs = Costs([
     // frame_in
     Cost { each_ns: 19_800, byte_ps: 0 },
