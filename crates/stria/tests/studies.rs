@@ -228,10 +228,15 @@ fn table_5_runs_in_miniature() {
 
 /// Begins E2 live in a directory, with few and short measurements.
 fn begin_service_threads(place: &Place, directory: &Path, options: &str) -> Daemon {
+    let fixed = "--clients 2 --tasks 4 --osts 2 --threads 1,8 --in-flight 1,8 --seconds 0.2 --search 0.5";
+    begin(place, directory, &format!("service-threads --live {fixed} {options}"))
+}
+
+/// Begins a live study in a directory.
+fn begin(place: &Place, directory: &Path, arguments: &str) -> Daemon {
     std::fs::create_dir_all(directory).expect("mkdir");
     let mut command = Command::new(env!("CARGO_BIN_EXE_stria"));
-    command.args("study service-threads --live --clients 2 --tasks 4 --osts 2 --threads 1,8".split(' '));
-    command.args("--in-flight 1,8 --seconds 0.2 --search 0.5".split(' ')).args(options.split_whitespace());
+    command.arg("study").args(arguments.split_whitespace());
     command.arg("--dir").arg(directory).arg("--json").arg(place.data("lines.json"));
     Daemon::start("study", command, &place.data("study.log"))
 }
@@ -280,6 +285,39 @@ fn service_threads_run_in_miniature_and_leave_nothing() {
     // up.
     let limited = of("reads").filter_map(|line| line["mib_per_second"].as_f64());
     assert!(limited.clone().all(|rate| rate < 2.0 * 7.9 * 1.1), "{:?}", limited.collect::<Vec<_>>());
+}
+
+/// Metadata servers have what processor time they may have, and all files are made, found and
+/// removed, in separate directories and in one that is striped over all.
+#[test]
+fn metadata_scaling_runs_in_miniature_and_leaves_nothing() {
+    /// Hundredths of a processor.
+    const PERCENT: f64 = 5.0;
+    let place = Place::new();
+    let directory = place.data("bench");
+    let options = "--servers 1,2 --percent 5 --clients 3 --task-files 10 --repeat 1";
+    let mut study = begin(&place, &directory, &format!("metadata-scaling --live {options}"));
+    let process = study.pid();
+    study.wait_for("unlink: in one striped directory at least 85% of linear from 1 to 2 MDS");
+    assert!(study.ended().success());
+    expect_nothing_left(&directory, process);
+    let lines = std::fs::read_to_string(place.data("lines.json")).expect("JSON lines");
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let cells = ["1x1, 16 directories", "1x1, striped, 64 tasks", "2x1, 32 directories", "2x1, striped, 128 tasks"];
+    let wanted = cells.iter().flat_map(|cell| ["mknod", "stat", "unlink"].map(|phase| (Some(*cell), Some(phase))));
+    let found = lines.iter().map(|line| (line["cell"].as_str(), line["phase"].as_str()));
+    assert_eq!(found.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+    for line in &lines {
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+        let servers = if line["cell"].as_str().is_some_and(|cell| cell.starts_with('2')) { 2.0 } else { 1.0 };
+        assert_eq!(number("operations"), servers * 64.0 * 10.0, "{line}");
+        // Nothing is served from the caches of clients, and no server rests.
+        assert!(number("requests") > 0.9 && number("server_use_min") > 0.0, "{line}");
+        // The kernel notices at its next tick that a limit is reached, and takes back what was used
+        // until then.
+        let used = number("server_use") * number("seconds") * PERCENT / 100.0;
+        assert!(used <= number("seconds") * 1.2 * PERCENT / 100.0 + 0.02, "{used} s of processor time: {line}");
+    }
 }
 
 /// Ctrl-C in the middle of a measurement removes everything, too.

@@ -1,11 +1,12 @@
 //! `stria study`: the published studies by what they are about, live on this machine or in virtual
-//! time. `bench e1`, `bench e2`, `bench e3`, `lab e1`, `lab e2`, `lab e3` and `lab e5` are other
-//! names of the same.
+//! time. `bench e1`, `bench e2`, `bench e3`, `bench e5`, `lab e1`, `lab e2`, `lab e3` and `lab e5`
+//! are other names of the same.
 
 use clap::{Args, Subcommand};
 
 use crate::{
     bench::{
+        scaling::{self, ScalingOptions},
         study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
         threads::{self, LiveOptions},
     },
@@ -63,16 +64,8 @@ pub enum StudyCommand {
     MetadataScaling {
         /// Where.
         #[command(subcommand)]
-        on: MetadataOn,
+        on: On<ScalingOptions, MetadataArgs>,
     },
-}
-
-/// What metadata scaling runs on.
-#[derive(Clone, Debug, Subcommand)]
-pub enum MetadataOn {
-    /// Run in virtual time: the shipped code on a model of the study's cluster
-    #[command(long_flag = "lab")]
-    Lab(MetadataArgs),
 }
 
 /// What a study runs on.
@@ -129,6 +122,7 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
         StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
         StudyCommand::Ageing { on: AgeingOn::Mixed(arguments) } => experiment::mixed(&arguments),
-        StudyCommand::MetadataScaling { on: MetadataOn::Lab(arguments) } => experiment::metadata(&arguments),
+        StudyCommand::MetadataScaling { on: On::Live(options) } => scaling::run(&options),
+        StudyCommand::MetadataScaling { on: On::Lab(arguments) } => experiment::metadata(&arguments),
     }
 }

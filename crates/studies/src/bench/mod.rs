@@ -26,6 +26,7 @@ mod random;
 mod records;
 pub mod report;
 mod results;
+pub mod scaling;
 pub mod study;
 pub mod systems;
 mod target;
@@ -111,6 +112,9 @@ pub enum BenchCommand {
     /// `stria study stripe-advice live`
     #[command(hide = true)]
     E3(study::PresetOptions),
+    /// `stria study metadata-scaling live`
+    #[command(hide = true)]
+    E5(scaling::ScalingOptions),
     /// Random reads and writes of 4 KiB
     Random {
         /// Common options.
@@ -216,6 +220,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::E1 { command } => study::run_e1(&command),
         BenchCommand::E2(options) => threads::run(&options),
         BenchCommand::E3(options) => study::run_e3(&options),
+        BenchCommand::E5(options) => scaling::run(&options),
         BenchCommand::Calibrate(arguments) => calibrate::run(&arguments),
         BenchCommand::Queues(arguments) => queues::run(&arguments),
         BenchCommand::Objects(arguments) => objects::run(arguments),

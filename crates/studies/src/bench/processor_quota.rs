@@ -1,7 +1,8 @@
 //! A limit on the processor time of a process, by a control group (cgroup) of its own: version 2
 //! (`cpu.max`) where it has the controller `cpu`, version 1 (`cpu.cfs_quota_us`) otherwise.
 //!
-//! Names are `stria-study-PID`; the next run removes what a killed one has left. Downside: needs
+//! Names are `stria-study-PID`, or `stria-study-PID-NAME` if a program needs several; the next run
+//! removes what a killed one has left. Downside: needs
 //! root, and a kernel with bandwidth control of the scheduler.
 
 use std::{
@@ -35,11 +36,20 @@ pub struct ProcessorQuota {
 impl ProcessorQuota {
     /// An empty group without a limit.
     pub fn new() -> io::Result<Self> {
+        Self::called(format!("{PREFIX}{}", std::process::id()))
+    }
+
+    /// The same, of a program that has several: each has a name.
+    pub fn named(name: &str) -> io::Result<Self> {
+        Self::called(format!("{PREFIX}{}-{name}", std::process::id()))
+    }
+
+    fn called(name: String) -> io::Result<Self> {
         let missing = || io::Error::other("this host has no control groups for processor time (cgroup, cpu)");
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let (root, version) = hierarchy(&mounts, offers_processor_time).ok_or_else(missing)?;
         remove_stale(&root);
-        let directory = root.join(format!("{PREFIX}{}", std::process::id()));
+        let directory = root.join(name);
         let kept = Kept::new(KernelObject::ControlGroup(directory.clone()))?;
         let group = Self { directory, version, _kept: kept };
         // What cannot be limited fails here, before anything is measured.

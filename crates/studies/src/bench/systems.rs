@@ -254,15 +254,24 @@ pub(super) fn serve(
             config.push_str(&format!("\n[[target]]\nrole = \"{role}\"\nindex = {index}\ndir = {dir:?}\n"));
         }
     }
-    let path = place.join("serve.toml");
-    std::fs::write(&path, config)?;
+    serve_configured(&place.join("serve.toml"), &config, prepare)
+}
+
+/// Servers with this configuration, which is written to a file, in a process of their own; returns
+/// the address at which they listen.
+pub(super) fn serve_configured(
+    path: &Path,
+    config: &str,
+    prepare: impl FnOnce(&mut Command) -> anyhow::Result<()>,
+) -> anyhow::Result<(Server, String)> {
+    std::fs::write(path, config)?;
     let mut format = own_command()?;
-    let output = format.arg("format").arg(&path).output()?;
+    let output = format.arg("format").arg(path).output()?;
     if !output.status.success() {
         bail!("stria format failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     let mut command = own_command()?;
-    command.arg("serve").arg(&path);
+    command.arg("serve").arg(path);
     prepare(&mut command)?;
     let (child, said) = start(command, "serving ")?;
     let line = said.lines().last().unwrap_or_default();

@@ -2,8 +2,7 @@
 //! statements.
 
 use std::{
-    fs::File,
-    io::Write,
+    collections::BTreeMap,
     num::NonZero,
     path::{Path, PathBuf},
     sync::Mutex,
@@ -12,19 +11,23 @@ use std::{
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
-use comfy_table::Table;
-use serde::Serialize;
 
-use super::parallel::in_parallel;
+use super::{
+    metadata_lines::{Conditions, Lines},
+    parallel::in_parallel,
+};
 use crate::{
-    bench::{report::empty_table, study::describe},
+    bench::{
+        scaling::{add_row, draw_linear, table},
+        study::describe,
+    },
     figure::{BarSeries, write_curves},
     model::costs::MEASURED,
     study::e5::{
-        Amount, Cell, DIRECTORIES, FILES, MANY_SERVERS, MOUNTS, NODES, PHASES, SERVERS, STRIPED_FILES, cells,
+        Amount, Cell, DIRECTORIES, FILES, MANY_SERVERS, MDT_DIRECTORIES, MDTS, MOUNTS, NODES, Outcome, PHASES, SERVERS,
+        STRIPED_FILES, cells,
         findings::{Rates, findings},
-        growing_separate, growing_striped,
-        run::{Hardware, Outcome, run},
+        run::{Hardware, run},
     },
 };
 
@@ -66,24 +69,14 @@ pub struct MetadataArgs {
     /// Write every result to this file as a JSON line, as soon as it is known
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Continue a run with the same options that was ended: take the results that --json has, and
+    /// run the rest
+    #[arg(long, requires = "json")]
+    resume: bool,
     /// Number of configurations to run in parallel; by default one per core. Results do not depend
     /// on it
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
-}
-
-/// One result as a JSON line.
-#[derive(Serialize)]
-struct Line<'a> {
-    study: &'static str,
-    scale: u64,
-    striped_scale: u64,
-    task_files: u64,
-    mounts: u16,
-    one_at_a_time: bool,
-    seed: u64,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
 }
 
 impl MetadataArgs {
@@ -105,24 +98,9 @@ impl MetadataArgs {
         self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()))
     }
 
-    fn keep(&self, file: &mut File, outcomes: &[Outcome]) -> anyhow::Result<()> {
-        let mut text = String::new();
-        for outcome in outcomes {
-            let Self { scale, striped_scale, task_files, mounts, seed, without_mutex, .. } = *self;
-            let line = Line {
-                study: "e5",
-                scale,
-                striped_scale,
-                task_files,
-                mounts,
-                one_at_a_time: !without_mutex,
-                seed,
-                outcome,
-            };
-            text += &serde_json::to_string(&line)?;
-            text.push('\n');
-        }
-        Ok(file.write_all(text.as_bytes())?)
+    fn conditions(&self) -> Conditions {
+        let Self { scale, striped_scale, task_files, mounts, seed, without_mutex, .. } = *self;
+        Conditions { study: "e5", scale, striped_scale, task_files, mounts, one_at_a_time: !without_mutex, seed }
     }
 }
 
@@ -136,56 +114,34 @@ pub fn metadata(arguments: &MetadataArgs) -> anyhow::Result<()> {
          (published: {FILES}), {} in the striped directory (published: {STRIPED_FILES}), {} for each task at least",
         amount.mounts, amount.files, amount.striped_files, amount.task_files_min
     );
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let progress = Mutex::new((0, arguments.json.as_ref().map(create).transpose()?));
+    let lines = Lines::open(arguments.json.as_deref(), arguments.conditions(), arguments.resume)?;
+    let earlier: BTreeMap<Cell, Vec<Outcome>> =
+        cells.iter().filter_map(|cell| Some((*cell, lines.earlier(*cell)?))).collect();
+    let missing: Vec<Cell> = cells.iter().copied().filter(|cell| !earlier.contains_key(cell)).collect();
+    let progress = Mutex::new((0, lines));
     let begun = Instant::now();
-    let results = in_parallel(&cells, arguments.threads, |cell| -> anyhow::Result<Vec<Outcome>> {
+    let results = in_parallel(&missing, arguments.threads, |cell| -> anyhow::Result<Vec<Outcome>> {
         let outcomes = run(*cell, amount, arguments.hardware(), arguments.seed).map_err(|error| anyhow!(error))?;
         let mut progress = progress.lock().expect("no panic while locked");
         progress.0 += 1;
         let rates: Vec<String> = outcomes.iter().map(|one| format!("{} {:.0}/s", one.phase, one.rate())).collect();
-        let (done, all, elapsed) = (progress.0, cells.len(), begun.elapsed().as_secs());
+        let (done, all, elapsed) = (progress.0, missing.len(), begun.elapsed().as_secs());
         eprintln!("{done} of {all} ({elapsed} s): {}: {}", cell.name(), rates.join(", "));
-        if let Some(file) = &mut progress.1 {
-            arguments.keep(file, &outcomes)?;
-        }
+        progress.1.keep(&outcomes)?;
         Ok(outcomes)
     });
+    let mut known = earlier;
+    for (cell, outcomes) in missing.into_iter().zip(results) {
+        known.insert(cell, outcomes.with_context(|| cell.name())?);
+    }
     let (mut rates, mut table) = (Rates::default(), table());
-    for (cell, outcomes) in cells.iter().zip(results) {
-        let outcomes = outcomes.with_context(|| cell.name())?;
-        add_row(&mut table, *cell, &outcomes);
-        rates.0.extend(outcomes.iter().map(|outcome| ((*cell, outcome.phase), outcome.rate())));
+    for (cell, outcomes) in cells.iter().filter_map(|cell| Some((*cell, known.get(cell)?))) {
+        add_row(&mut table, cell, outcomes);
+        outcomes.iter().for_each(|outcome| rates.add(cell, outcome));
     }
     println!("{table}");
     findings(&rates).iter().for_each(|finding| println!("{}", describe(finding)));
     arguments.figures.as_deref().map_or(Ok(()), |directory| draw(directory, &rates))
-}
-
-/// The first columns are about the load, the rest about each phase.
-fn table() -> Table {
-    let mut header = vec!["configuration".to_owned(), "tasks".to_owned(), "files".to_owned()];
-    for phase in PHASES {
-        header.extend(["/s", " requests", " MDS", " nodes"].map(|what| format!("{phase}{what}")));
-    }
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    empty_table(&header, &(1..header.len()).collect::<Vec<_>>())
-}
-
-/// Rates, requests for each operation, and the use of the busiest machines in percent.
-fn add_row(table: &mut Table, cell: Cell, outcomes: &[Outcome]) {
-    let files = outcomes.first().map_or(0, |outcome| outcome.operations);
-    let mut row = vec![cell.name(), cell.load.tasks().to_string(), files.to_string()];
-    for outcome in outcomes {
-        let percent = |part: f64| format!("{:.0}%", part * 100.0);
-        row.extend([
-            format!("{:.0}", outcome.rate()),
-            format!("{:.2}", outcome.requests),
-            percent(outcome.server_use),
-            percent(outcome.node_use),
-        ]);
-    }
-    table.add_row(row);
 }
 
 /// For each phase: the study's cells by the number of directories, and what comes beyond as a part
@@ -200,16 +156,19 @@ fn draw(directory: &Path, rates: &Rates) -> anyhow::Result<()> {
         let title = format!("E5: {phase}, by directories (4 tasks each) and MDS");
         write_curves(&directory.join(format!("e5-{phase}.svg")), &title, "operations/s", &groups, &series)?;
     }
-    let groups = MANY_SERVERS.map(|servers| format!("{servers} MDS"));
-    let curve = |name: &str, cell: fn(u16) -> Cell, phase: &'static str| BarSeries {
-        name: format!("{phase}, {name}"),
-        values: MANY_SERVERS.map(|servers| 100.0 * rates.of_linear((cell(1), cell(servers)), phase)).to_vec(),
+    let curves = |name: &str, title: &str, groups: &[String], cells: &[Cell]| {
+        let values = |phase| cells.iter().map(|cell| rates.get(*cell, phase)).collect();
+        let series = PHASES.map(|phase| BarSeries { name: phase.to_owned(), values: values(phase) });
+        write_curves(&directory.join(name), title, "operations/s", groups, &series)
     };
-    let separate = PHASES.map(|phase| curve("separate", growing_separate, phase));
-    let striped = PHASES.map(|phase| curve("striped", growing_striped, phase));
-    let series: Vec<BarSeries> = separate.into_iter().chain(striped).collect();
+    let (groups, cells) =
+        (MDTS.map(|mdts| format!("1x{mdts}")), MDTS.map(|mdts| Cell::separate(1, mdts, MDT_DIRECTORIES)));
+    curves("e5-mdts.svg", "E5: MDTs of one MDS, 64 directories", &groups, &cells)?;
+    let (groups, cells) =
+        (SERVERS.map(|servers| format!("{servers}x6")), SERVERS.map(|servers| Cell::separate(servers, 6, 128)));
+    curves("e5-six.svg", "E5: MDS with 6 MDTs each, 128 directories", &groups, &cells)?;
     let title = "E5: 64 tasks for each MDS, part of linear growth";
-    write_curves(&directory.join("e5-linear.svg"), title, "% of linear", &groups, &series)
+    draw_linear(&directory.join("e5-linear.svg"), title, rates, &MANY_SERVERS)
 }
 
 #[cfg(test)]
@@ -249,7 +208,15 @@ mod tests {
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((lines.len(), &lines[1]["phase"], &lines[1]["operations"]), (3, &"stat".into(), &100.into()));
         assert!(lines.iter().all(|line| line["cell"] == "2x1, 1 directory" && line["seconds"].as_f64() > Some(0.0)));
-        assert!(place.path().join("e5-linear.svg").exists());
+        for name in ["linear", "mdts", "six", "mknod"] {
+            assert!(place.path().join(format!("e5-{name}.svg")).exists(), "{name}");
+        }
+        // What is there is not run again.
+        arguments.resume = true;
+        std::fs::write(&json, text.replace("\"operations\":100", "\"operations\":100000")).unwrap();
+        metadata(&arguments).unwrap();
+        assert_eq!(std::fs::read_to_string(&json).unwrap().lines().filter(|line| !line.is_empty()).count(), 3);
+        arguments.resume = false;
         arguments.only = vec!["9x9".to_owned()];
         assert_eq!(metadata(&arguments).unwrap_err().to_string(), "no configuration matches --only");
     }

@@ -4,6 +4,7 @@
 mod ageing;
 mod ageing_output;
 mod metadata;
+mod metadata_lines;
 mod mixed;
 mod parallel;
 mod runner;

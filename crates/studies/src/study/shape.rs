@@ -14,7 +14,7 @@ pub const EQUAL_WITHIN: f64 = 0.05;
 pub struct Rates(BTreeMap<(String, &'static str), f64>);
 
 /// One sentence and whether it holds.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Finding {
     /// The sentence, as the study has it.
     pub sentence: String,

@@ -3,13 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cell, MANY_SERVERS, PHASES, SERVERS, STRIPED_TASKS, growing_separate, growing_striped};
+use super::{
+    Cell, MANY_SERVERS, MDT_DIRECTORIES, MDTS, Outcome, PHASES, SERVERS, STRIPED_TASKS, growing_separate,
+    growing_striped,
+};
 use crate::study::shape::{EQUAL_WITHIN, Finding};
 
 /// "Linear": at least this part of it.
 const LINEAR: f64 = 0.90;
 /// What one striped directory has to reach of it.
 const LINEAR_STRIPED: f64 = 0.80;
+/// The same on one host, whose MDS have a part of a processor each.
+const LINEAR_LIVE: f64 = 0.85;
 /// MDS up to which this has to be reached, and how many there were in the study.
 const GOAL_SERVERS: u16 = 16;
 /// See [`GOAL_SERVERS`].
@@ -18,17 +23,36 @@ const STUDY_SERVERS: u16 = 6;
 const CLOSE: f64 = 0.15;
 /// "Far apart": one is at least so much faster.
 const FAR: f64 = 0.25;
-/// Directories with which MDTs of one MDS are compared with MDS: 256 tasks.
-const DIRECTORIES: u32 = 64;
+/// What processors of one MDS with many MDTs peak at: between these parts of their time.
+const PEAK: [f64; 2] = [0.70, 0.90];
 
-/// Operations per second, by cell and phase.
+/// What was measured, by cell and phase.
 #[derive(Clone, Debug, Default)]
-pub struct Rates(pub BTreeMap<(Cell, &'static str), f64>);
+pub struct Rates(BTreeMap<(Cell, &'static str), Measured>);
+
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Operations per second.
+    rate: f64,
+    /// Of the processor time of the busiest MDS.
+    server_use: f64,
+}
 
 impl Rates {
-    /// NaN if it was not measured, so that no sentence about it holds.
+    /// Adds what a phase of a cell came to.
+    pub fn add(&mut self, cell: Cell, outcome: &Outcome) {
+        let measured = Measured { rate: outcome.rate(), server_use: outcome.server_use };
+        self.0.insert((cell, outcome.phase), measured);
+    }
+
+    /// Operations per second; NaN if it was not measured, so that no sentence about it holds.
     pub fn get(&self, cell: Cell, phase: &'static str) -> f64 {
-        self.0.get(&(cell, phase)).copied().unwrap_or(f64::NAN)
+        self.0.get(&(cell, phase)).map_or(f64::NAN, |measured| measured.rate)
+    }
+
+    /// The part of its processor time that the busiest MDS used; the same.
+    fn server_use(&self, cell: Cell, phase: &'static str) -> f64 {
+        self.0.get(&(cell, phase)).map_or(f64::NAN, |measured| measured.server_use)
     }
 
     /// How much of linear growth from one cell to another one is reached; the growth is that of
@@ -46,13 +70,15 @@ impl Rates {
 /// Every sentence about cells of which some were measured, and whether it holds.
 pub fn findings(rates: &Rates) -> Vec<Finding> {
     type Sentence = fn(&Rates, &'static str) -> (Finding, Vec<Cell>);
-    let sentences: [Sentence; 10] = [
+    let sentences: [Sentence; 12] = [
         more_mdts_help,
         diminishing_returns,
+        processors_peak,
         linear_from_2_to_4,
         linear_with_256_tasks,
         two_are_close,
         four_are_far_apart,
+        six_each_scale,
         striped_scales,
         |rates, phase| goal(rates, phase, "separate directories", growing_separate, LINEAR),
         |rates, phase| goal(rates, phase, "one striped directory", growing_striped, LINEAR_STRIPED),
@@ -64,7 +90,7 @@ pub fn findings(rates: &Rates) -> Vec<Finding> {
 }
 
 fn one_server(mdts: u16) -> Cell {
-    Cell::separate(1, mdts, DIRECTORIES)
+    Cell::separate(1, mdts, MDT_DIRECTORIES)
 }
 
 fn shown(rates: &[f64]) -> String {
@@ -88,12 +114,7 @@ fn least(values: &[f64]) -> f64 {
 
 fn more_mdts_help(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
     let cells = [1, 2, 4].map(one_server);
-    let all = cells.map(|cell| rates.get(cell, phase));
-    let finding = Finding {
-        sentence: format!("{phase}: more MDTs on one MDS help (1, 2, 4)"),
-        holds: all.windows(2).all(|pair| pair[1] > pair[0] * (1.0 + EQUAL_WITHIN)),
-        results: shown(&all),
-    };
+    let finding = grows(rates, phase, "more MDTs on one MDS help (1, 2, 4)", &cells);
     (finding, cells.into())
 }
 
@@ -110,6 +131,19 @@ fn diminishing_returns(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell
     (finding, cells.into())
 }
 
+fn processors_peak(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
+    let cells = MDTS.map(one_server);
+    let uses = cells.map(|cell| rates.server_use(cell, phase));
+    let [low, high] = PEAK;
+    let peak = if uses.iter().any(|part| part.is_nan()) { f64::NAN } else { uses.iter().copied().fold(0.0, f64::max) };
+    let finding = Finding {
+        sentence: format!("{phase}: processors of one MDS peak at 80% with more MDTs"),
+        holds: (low..=high).contains(&peak),
+        results: format!("{} with {}", percent(&uses), MDTS.map(|mdts| mdts.to_string()).join(", ")),
+    };
+    (finding, cells.into())
+}
+
 fn linear_from_2_to_4(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
     let pairs = [64, 128].map(|directories| [2, 4].map(|servers| Cell::separate(servers, 1, directories)));
     let parts = pairs.map(|[two, four]| rates.of_linear((two, four), phase));
@@ -122,7 +156,7 @@ fn linear_from_2_to_4(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>
 }
 
 fn linear_with_256_tasks(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
-    let cells = SERVERS.map(|servers| Cell::separate(servers, 1, DIRECTORIES));
+    let cells = SERVERS.map(|servers| Cell::separate(servers, 1, MDT_DIRECTORIES));
     let parts = cells.map(|cell| rates.of_linear((cells[0], cell), phase));
     let finding = Finding {
         sentence: format!("{phase}: with 256 threads it is linear in the number of MDS (1, 2, 4, 6)"),
@@ -133,7 +167,7 @@ fn linear_with_256_tasks(rates: &Rates, phase: &'static str) -> (Finding, Vec<Ce
 }
 
 fn two_are_close(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
-    let cells = [one_server(2), Cell::separate(2, 1, DIRECTORIES)];
+    let cells = [one_server(2), Cell::separate(2, 1, MDT_DIRECTORIES)];
     let [one, two] = cells.map(|cell| rates.get(cell, phase));
     let finding = Finding {
         sentence: format!("{phase}: 1x2 and 2x1 are close"),
@@ -144,7 +178,7 @@ fn two_are_close(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
 }
 
 fn four_are_far_apart(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
-    let cells = [one_server(4), Cell::separate(4, 1, DIRECTORIES)];
+    let cells = [one_server(4), Cell::separate(4, 1, MDT_DIRECTORIES)];
     let [one, four] = cells.map(|cell| rates.get(cell, phase));
     let finding = Finding {
         sentence: format!("{phase}: 1x4 and 4x1 are far apart"),
@@ -154,32 +188,63 @@ fn four_are_far_apart(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>
     (finding, cells.into())
 }
 
+fn six_each_scale(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
+    let cells = SERVERS.map(|servers| Cell::separate(servers, 6, 128));
+    let finding = grows(rates, phase, "with 6 MDTs on each MDS more MDS help (1, 2, 4, 6)", &cells);
+    (finding, cells.into())
+}
+
 fn striped_scales(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
     let cells = SERVERS.map(|servers| Cell::striped(servers, 1, STRIPED_TASKS));
-    let all = cells.map(|cell| rates.get(cell, phase));
-    let finding = Finding {
-        sentence: format!("{phase}: one striped directory scales too (1, 2, 4, 6 MDS)"),
+    let finding = grows(rates, phase, "one striped directory scales too (1, 2, 4, 6 MDS)", &cells);
+    (finding, cells.into())
+}
+
+/// Whether each of these cells does more than the one before it.
+fn grows(rates: &Rates, phase: &'static str, sentence: &str, cells: &[Cell]) -> Finding {
+    let all: Vec<f64> = cells.iter().map(|cell| rates.get(*cell, phase)).collect();
+    Finding {
+        sentence: format!("{phase}: {sentence}"),
         holds: all.windows(2).all(|pair| pair[1] > pair[0] * (1.0 + EQUAL_WITHIN)),
         results: shown(&all),
-    };
-    (finding, cells.into())
+    }
 }
 
 /// What StriaFS has to reach up to [`GOAL_SERVERS`].
 fn goal(rates: &Rates, phase: &'static str, what: &str, cell: fn(u16) -> Cell, part: f64) -> (Finding, Vec<Cell>) {
     let servers: Vec<u16> = MANY_SERVERS.into_iter().filter(|servers| *servers <= GOAL_SERVERS).collect();
-    let cells: Vec<Cell> = servers.iter().copied().map(cell).collect();
-    let parts: Vec<f64> = cells[1..].iter().map(|to| rates.of_linear((cells[0], *to), phase)).collect();
-    let names: Vec<String> = servers[1..].iter().map(u16::to_string).collect();
-    let finding = Finding {
+    let finding = scales(rates, phase, (what, cell), &servers, part);
+    (finding, servers.into_iter().map(cell).collect())
+}
+
+/// The goal of a run on one host, with these numbers of MDS, the least first.
+pub fn live_findings(rates: &Rates, servers: &[u16]) -> Vec<Finding> {
+    let loads: [(&str, fn(u16) -> Cell); 2] =
+        [("separate directories", growing_separate), ("one striped directory", growing_striped)];
+    let of_load = |load| PHASES.map(|phase| scales(rates, phase, load, servers, LINEAR_LIVE));
+    loads.into_iter().flat_map(of_load).collect()
+}
+
+/// Whether so much of linear is reached with each of these numbers of MDS, from the first of them.
+fn scales(
+    rates: &Rates,
+    phase: &'static str,
+    (what, cell): (&str, fn(u16) -> Cell),
+    servers: &[u16],
+    part: f64,
+) -> Finding {
+    let [first, others @ ..] = servers else { return Finding::default() };
+    let parts: Vec<f64> = others.iter().map(|to| rates.of_linear((cell(*first), cell(*to)), phase)).collect();
+    let names: Vec<String> = others.iter().map(u16::to_string).collect();
+    Finding {
         sentence: format!(
-            "{phase}: in {what} at least {:.0}% of linear from 1 to {GOAL_SERVERS} MDS (goal of StriaFS)",
-            part * 100.0
+            "{phase}: in {what} at least {:.0}% of linear from {first} to {} MDS (goal of StriaFS)",
+            part * 100.0,
+            servers[servers.len() - 1]
         ),
         holds: least(&parts) >= part,
         results: format!("{} with {}", percent(&parts), names.join(", ")),
-    };
-    (finding, cells)
+    }
 }
 
 fn open_question(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {
@@ -210,15 +275,28 @@ mod tests {
 
     /// Rates in which an MDT has so much, an MDS not more than four times that.
     fn rates(servers_max: u16) -> Rates {
-        let rate = |cell: Cell| f64::from(cell.servers) * 100e3 * f64::from(cell.mdts.min(4));
-        let all = cells(servers_max).into_iter();
-        Rates(all.flat_map(|cell| PHASES.map(|phase| ((cell, phase), rate(cell)))).collect())
+        let mut rates = Rates::default();
+        for (cell, phase) in cells(servers_max).into_iter().flat_map(|cell| PHASES.map(|phase| (cell, phase))) {
+            let rate = f64::from(cell.servers) * 100e3 * f64::from(cell.mdts.min(4));
+            let outcome = Outcome {
+                cell: cell.name(),
+                phase,
+                operations: rate as u64,
+                seconds: 1.0,
+                requests: 1.0,
+                server_use: 0.2 * f64::from(cell.mdts.min(4)),
+                server_use_min: 0.2,
+                node_use: 0.1,
+            };
+            rates.add(cell, &outcome);
+        }
+        rates
     }
 
     #[test]
     fn a_testbed_that_scales_fulfils_all_but_what_it_contradicts() {
         let found = findings(&rates(64));
-        assert_eq!(found.len(), 10 * PHASES.len());
+        assert_eq!(found.len(), 12 * PHASES.len());
         let failing: Vec<&str> =
             found.iter().filter(|finding| !finding.holds).map(|finding| finding.sentence.as_str()).collect();
         // 4 MDTs of one MDS do as much as 4 MDS here.

@@ -8,6 +8,7 @@
 
 pub mod findings;
 pub mod run;
+pub mod task;
 
 /// Client nodes, ...
 pub const NODES: u16 = 20;
@@ -30,6 +31,10 @@ pub const NODE_CORES: u32 = 20;
 pub const SERVERS: [u16; 4] = [1, 2, 4, 6];
 /// Numbers of directories with which these are compared, of the published 1 to 128.
 pub const DIRECTORIES: [u32; 4] = [1, 16, 64, 128];
+/// Numbers of MDTs of one MDS, ...
+pub const MDTS: [u16; 5] = [1, 2, 3, 4, 6];
+/// ... and of directories with which these are compared: 256 tasks.
+pub const MDT_DIRECTORIES: u32 = 64;
 /// Numbers of MDS of the open question.
 pub const MANY_SERVERS: [u16; 8] = [1, 2, 4, 6, 8, 16, 32, 64];
 /// Directories and tasks for each of these.
@@ -64,6 +69,34 @@ pub struct Cell {
     pub mdts: u16,
     /// What the tasks do.
     pub load: Load,
+}
+
+/// What a phase of a cell came to.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Outcome {
+    /// Name of the cell.
+    pub cell: String,
+    /// What was done.
+    pub phase: &'static str,
+    /// Operations of all tasks.
+    pub operations: u64,
+    /// Seconds from the first task's start to the last one's end.
+    pub seconds: f64,
+    /// Requests of clients for each operation.
+    pub requests: f64,
+    /// Part of its processor time that the busiest MDS worked or changed tasks.
+    pub server_use: f64,
+    /// The same of the MDS that is least busy.
+    pub server_use_min: f64,
+    /// The same of the busiest client node; live, of this host by all clients.
+    pub node_use: f64,
+}
+
+impl Outcome {
+    /// Operations per second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds.max(1e-9)
+    }
 }
 
 /// How much of a study is run.
@@ -132,7 +165,7 @@ pub fn cells(servers_max: u16) -> Vec<Cell> {
     for directories in DIRECTORIES {
         cells.extend(SERVERS.map(|servers| Cell::separate(servers, 1, directories)));
     }
-    cells.extend([2, 3, 4, 6].map(|mdts| Cell::separate(1, mdts, 64)));
+    cells.extend(MDTS.map(|mdts| Cell::separate(1, mdts, MDT_DIRECTORIES)));
     cells.extend(SERVERS.map(|servers| Cell::separate(servers, 6, 128)));
     cells.extend(SERVERS.map(|servers| Cell::striped(servers, 1, STRIPED_TASKS)));
     cells.push(Cell::striped(6, 6, STRIPED_TASKS));

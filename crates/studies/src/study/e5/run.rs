@@ -11,51 +11,24 @@
 //! hardware here ([`crate::model::ModelledHardware`]). Downside: MDTs of one MDS are processes of
 //! their own here, which do not share service threads.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use client::{FileSystem, NewNode};
+use client::FileSystem;
 use lab::{
     cluster::{Cluster, client_host},
     processors::{Costs, ProcessorModel, ProcessorUse},
     server::Role,
 };
-use rpc::message::{mdt_peer::MakeDirectory, mgs::TargetRole};
-use types::{Credentials, DirectoryPlace, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
+use types::{DirectoryPlace, InodeNumber, MdtIndex};
 
-use super::{Amount, Cell, DIRECTORY_TASKS, Load, NODE_CORES, NODES, PHASES, SERVER_CORES};
+use super::{
+    Amount, Cell, NODE_CORES, NODES, Outcome, PHASES, SERVER_CORES,
+    task::{self, Requests, Task},
+};
 use crate::{
-    directory_places::in_turn,
     model::{HardwareModel, Machines, ModelledHardware, NodeModels, costs},
     study::run::{Testbed, all_at_once, on_cluster},
 };
-
-/// What a phase of a cell came to.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Outcome {
-    /// Name of the cell.
-    pub cell: String,
-    /// What was done.
-    pub phase: &'static str,
-    /// Operations of all tasks.
-    pub operations: u64,
-    /// Seconds from the first task's start to the last one's end.
-    pub seconds: f64,
-    /// Requests of clients for each operation.
-    pub requests: f64,
-    /// Part of the time that cores of the busiest MDS worked or changed tasks.
-    pub server_use: f64,
-    /// The same of the MDS that is least busy.
-    pub server_use_min: f64,
-    /// The same of the busiest client node.
-    pub node_use: f64,
-}
-
-impl Outcome {
-    /// Operations per second.
-    pub fn rate(&self) -> f64 {
-        self.operations as f64 / self.seconds.max(1e-9)
-    }
-}
 
 /// Memory that a request to the metadata uses again and again: some pages (assumed). With the 1 MiB
 /// of a request with data, an MDS for which more than 15 requests wait would spend most of its time
@@ -118,53 +91,18 @@ async fn all_mdts_known(cluster: &Cluster, mdts: u16) -> Result<(), String> {
     Err(format!("clients do not know all of {mdts} metadata targets"))
 }
 
-/// A task: its mount, and the directory it works in.
-#[derive(Clone)]
-struct Task {
-    client: u16,
-    file_system: Arc<FileSystem>,
-    directory: InodeNumber,
-    directory_name: Vec<u8>,
-    rank: u32,
-}
-
-impl Task {
-    async fn find_directory(self) -> FsResult<()> {
-        let found = self.file_system.lookup(&Credentials::root(), InodeNumber::ROOT, &self.directory_name).await?;
-        if found.inode == self.directory { Ok(()) } else { Err(FsError::Stale) }
-    }
-
-    async fn work(self, phase: &'static str, files: u64) -> FsResult<()> {
-        let Self { file_system, directory, rank, .. } = self;
-        let root = Credentials::root();
-        for file in 0..files {
-            let name = format!("file.{rank}.{file}").into_bytes();
-            match phase {
-                "mknod" => {
-                    let kind = NodeKind::Regular;
-                    let node = NewNode { parent: directory, name, kind, mode: 0o644, umask: 0, layout: None };
-                    file_system.create(&root, node).await?;
-                }
-                "stat" => drop(file_system.lookup(&root, directory, &name).await?),
-                _ => file_system.unlink(&root, directory, &name).await?,
-            }
-        }
-        Ok(())
-    }
-}
-
 struct World {
     cell: Cell,
     task_files: u64,
     cluster: Cluster,
     hardware: Arc<ModelledHardware>,
-    tasks: Vec<Task>,
+    /// Each on its client.
+    tasks: Vec<(u16, Task)>,
 }
 
 /// What has been used so far.
 struct Usage {
-    /// Requests of all clients, by target and kind.
-    requests: BTreeMap<(TargetRole, &'static str), u64>,
+    requests: Requests,
     servers: Vec<ProcessorUse>,
     nodes: Vec<ProcessorUse>,
 }
@@ -196,39 +134,29 @@ impl World {
         cluster: Cluster,
         hardware: Arc<ModelledHardware>,
     ) -> Result<Self, String> {
-        let mdts = cell.mdts_in_all();
-        let places: Vec<DirectoryPlace> = match cell.load {
-            Load::Separate { directories } => {
-                (0..directories as usize).map(|number| in_turn(number, mdts, 1)).collect()
-            }
-            Load::Striped { .. } => vec![in_turn(0, mdts, mdts)],
-        };
         /// Until MDTs have delivered to each other what they decided.
         const SETTLED: Duration = Duration::from_secs(5);
         let clients = cluster.clients();
         let mut made = Vec::new();
-        for (number, place) in places.into_iter().enumerate() {
+        for (number, place) in task::places(cell).into_iter().enumerate() {
             made.push(make(&cluster, number, place).await?);
         }
         cluster.simulation().sleep(SETTLED).await;
         let (nodes, each) = (clients.len().div_ceil(per_node(clients.len())), per_node(clients.len()));
-        let task = |rank: u32| -> Result<Task, String> {
-            let number = match cell.load {
-                Load::Separate { .. } => (rank / DIRECTORY_TASKS) as usize,
-                Load::Striped { .. } => 0,
-            };
+        let task = |rank: u32| -> Result<(u16, Task), String> {
+            let number = task::directory_of(cell, rank);
             let (directory, directory_name) = (made[number], directory_name(number));
             let rank_of = rank as usize;
             // Nodes in turn, then the mounts of each.
             let place = (rank_of % nodes) * each + (rank_of / nodes) % each;
             let client = clients[place % clients.len()];
             let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
-            Ok(Task { client, file_system, directory, directory_name, rank })
+            Ok((client, Task { file_system, directory, directory_name, rank }))
         };
-        let tasks: Vec<Task> = (0..cell.load.tasks()).map(task).collect::<Result<_, _>>()?;
+        let tasks: Vec<_> = (0..cell.load.tasks()).map(task).collect::<Result<_, _>>()?;
         // A program has found its directory before it begins: where a striped one is, the MDT of
         // its first shard tells each client once, which many files would hide.
-        let find = tasks.iter().map(|task| (task.client, task.clone().find_directory()));
+        let find = tasks.iter().map(|(client, task)| (*client, task.clone().find_directory()));
         all_at_once(&cluster, find).await?;
         Ok(Self { cell, task_files: cell.task_files(amount), cluster, hardware, tasks })
     }
@@ -236,7 +164,7 @@ impl World {
     async fn phase(&self, phase: &'static str) -> Result<Outcome, String> {
         let before = self.usage();
         let files = self.task_files;
-        let work = self.tasks.iter().map(|task| (task.client, task.clone().work(phase, files)));
+        let work = self.tasks.iter().map(|(client, task)| (*client, task.clone().work(phase, files)));
         let seconds = all_at_once(&self.cluster, work).await?;
         let after = self.usage();
         after.tell(&before, &format!("{}, {phase}", self.cell.name()));
@@ -261,12 +189,7 @@ impl World {
 
     fn usage(&self) -> Usage {
         let clients = self.cluster.file_systems();
-        let mut requests = BTreeMap::new();
-        for (role, _, statistics) in clients.iter().flat_map(|(_, file_system)| file_system.connections()) {
-            for opcode in statistics.opcodes {
-                *requests.entry((role, opcode.name)).or_default() += opcode.calls;
-            }
-        }
+        let requests = task::requests_of(clients.iter().map(|(_, file_system)| file_system));
         let cores = |hosts: Vec<String>| hosts.iter().filter_map(|host| self.hardware.cores(host)).collect();
         let servers = (0..self.cell.servers).map(|server| Role::Mds(server * self.cell.mdts).host()).collect();
         let nodes = clients.iter().step_by(per_node(clients.len())).map(|(client, _)| client_host(*client)).collect();
@@ -275,15 +198,10 @@ impl World {
 
     /// All clients give back all locks of all MDTs.
     async fn give_locks_back(&self) -> Result<(), String> {
-        for (_, file_system) in self.cluster.file_systems() {
-            for mdt in (0..self.cell.mdts_in_all()).map(MdtIndex) {
-                file_system.clear_cached_locks(mdt).map_err(|error| error.to_string())?;
-            }
-        }
         let mdts = self.cell.mdts_in_all();
-        let held = |(_, file_system): (u16, Arc<FileSystem>)| {
-            (0..mdts).map(MdtIndex).any(|mdt| file_system.cached_locks(mdt).is_ok_and(|(locks, _)| locks > 0))
-        };
+        let clear = |(_, file_system): (u16, Arc<FileSystem>)| task::give_locks_back(&file_system, mdts);
+        self.cluster.file_systems().into_iter().try_for_each(clear).map_err(|error| error.to_string())?;
+        let held = |(_, file_system): (u16, Arc<FileSystem>)| task::has_locks(&file_system, mdts);
         for _ in 0..1000 {
             if !self.cluster.file_systems().into_iter().any(held) {
                 return Ok(());
@@ -306,10 +224,7 @@ fn per_node(mounts: usize) -> usize {
 async fn make(cluster: &Cluster, number: usize, place: DirectoryPlace) -> Result<InodeNumber, String> {
     let client = *cluster.clients().first().ok_or("no client")?;
     let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
-    let DirectoryPlace { mdt, stripes } = place;
-    let name = directory_name(number);
-    let make = MakeDirectory { parent: InodeNumber::ROOT, name, mode: 0o755, umask: 0, mdt, stripes };
-    let made = async move { file_system.make_directory(&Credentials::root(), make).await };
+    let made = async move { task::make_directory(&file_system, directory_name(number), place).await };
     let made = cluster.on_client(client, made).await.ok_or("a client died")?;
     made.map_err(|error| format!("making a directory: {error}"))
 }
