@@ -292,10 +292,10 @@ fn service_threads_run_in_miniature_and_leave_nothing() {
 #[test]
 fn metadata_scaling_runs_in_miniature_and_leaves_nothing() {
     /// Hundredths of a processor.
-    const PERCENT: f64 = 5.0;
+    const PERCENT: f64 = 10.0;
     let place = Place::new();
     let directory = place.data("bench");
-    let options = "--servers 1,2 --percent 5 --clients 3 --task-files 10 --repeat 1";
+    let options = "--servers 1,2 --percent 10 --clients 3 --task-files 10 --repeat 1";
     let mut study = begin(&place, &directory, &format!("metadata-scaling --live {options}"));
     let process = study.pid();
     study.wait_for("unlink: in one striped directory at least 85% of linear from 1 to 2 MDS");

@@ -30,8 +30,8 @@ pub struct ScalingOptions {
     /// Numbers of metadata servers, separated by commas; growth counts from the least
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     servers: Vec<u16>,
-    /// Hundredths of a processor that each metadata server gets
-    #[arg(long, default_value_t = 12, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Hundredths of a processor that each metadata server gets; the kernel gives no less than 10
+    #[arg(long, default_value_t = 12, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     percent: u32,
     /// Native clients, to which tasks are given in turn
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
