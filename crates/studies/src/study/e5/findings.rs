@@ -219,10 +219,9 @@ fn goal(rates: &Rates, phase: &'static str, what: &str, cell: fn(u16) -> Cell, p
 
 /// The goal of a run on one host, with these numbers of MDS, the least first.
 pub fn live_findings(rates: &Rates, servers: &[u16]) -> Vec<Finding> {
-    let loads: [(&str, fn(u16) -> Cell); 2] =
-        [("separate directories", growing_separate), ("one striped directory", growing_striped)];
-    let of_load = |load| PHASES.map(|phase| scales(rates, phase, load, servers, LINEAR_LIVE));
-    loads.into_iter().flat_map(of_load).collect()
+    let of_load = |what, cell| PHASES.map(|phase| scales(rates, phase, (what, cell), servers, LINEAR_LIVE));
+    let separate = of_load("separate directories", growing_separate as fn(u16) -> Cell);
+    separate.into_iter().chain(of_load("one striped directory", growing_striped)).collect()
 }
 
 /// Whether so much of linear is reached with each of these numbers of MDS, from the first of them.
