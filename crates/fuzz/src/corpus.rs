@@ -43,8 +43,9 @@ use rpc::{
             RenameMode, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mdt_peer::{
-            Above, AddLink, Ancestry, CopyAttributes, Decided, Decisions, DropLink, Join, Joined, MakeDirectory,
-            MoveLink, MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames, RemoteNamesAfter,
+            Above, AddLink, AddNames, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, Join, Joined,
+            MakeDirectory, MoveLink, MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
+            RemoteNamesAfter, SplitDirectory,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -388,6 +389,8 @@ fn parts() -> [Part; 8] {
         Part::Tree,
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE.as_shard(), master: INODE }),
+        Part::AddNames(AddNames { shard: INODE.as_shard(), master: INODE }),
+        Part::FollowName(FollowName { inode, parent: INODE, name: b"name".to_vec(), shard: INODE.as_shard() }),
     ]
 }
 
@@ -401,6 +404,7 @@ fn between_mdts() -> Vec<MdtRequest> {
     let prepare = |part| MdtRequest::Prepare(Prepare { operation: operation(), part });
     let stripes = Stripes { hash: NameHash::Crush2, mdts: vec![MdtIndex(300), MdtIndex(0)] };
     let others = [
+        MdtRequest::SplitDirectory(who.clone(), SplitDirectory { directory: INODE, stripes: stripes.clone() }),
         MdtRequest::MakeDirectory(
             who.clone(),
             MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300), stripes },

@@ -109,6 +109,9 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
         COUNTERS if counter::parse_decided_key(key).is_some() => {
             counter::parse_decided_key(key).map_or(String::new(), |mdt| format!("delivered to {mdt}"))
         }
+        COUNTERS if counter::parse_split_key(key).is_some() => {
+            counter::parse_split_key(key).map_or(String::new(), |inode| format!("names of {} move", fid(inode)))
+        }
         PREPARED => operation(prepared::decode_key(key)?),
         DECISIONS => {
             let (mdt, sequence) = decision::decode_key(key)?;
@@ -190,6 +193,7 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::AddLink => "add a link to",
         Promise::MoveName => "move a name of directory",
         Promise::Attributes => "change attributes of",
+        Promise::AddNames => "add names to shard",
     }
 }
 
@@ -217,6 +221,10 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
             format!("move name {old} of {} to {}{now}", fid(*inode), describe_link(new))
         }
         DecidedPart::CopyAttributes(_) => format!("copy attributes to {}", fid(decision.inode)),
+        DecidedPart::AddNames { names, complete } => {
+            let last = if *complete { ", the last" } else { "" };
+            format!("add {} to shard {}{last}", counted(names.len() as u64, "name"), fid(decision.inode))
+        }
         DecidedPart::Tree => "give the tree back".to_owned(),
     };
     Ok(format!("{}: {what}", operation(decision.operation)))
@@ -258,7 +266,8 @@ fn describe_inode(inode: &Inode) -> String {
         (attributes.flags & file_flag::IMMUTABLE != 0, "immutable"),
         (attributes.flags & file_flag::APPEND_ONLY != 0, "append-only"),
         (attributes.flags & file_flag::PROJECT_INHERIT != 0, "project id is inherited"),
-        (inode.map_version != 0, "striped directory"),
+        (inode.is_striped(), "striped directory"),
+        (inode.names_move(), "names move"),
         (inode.directory_default.is_some(), "default for new directories"),
     ] {
         parts.extend(present.then(|| what.to_owned()));

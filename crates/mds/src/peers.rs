@@ -39,7 +39,7 @@ impl Preparation {
         match self.promise {
             Some(Promise::MoveLink) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
-            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes) | None => false,
+            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes | Promise::AddNames) | None => false,
         }
     }
 }
@@ -57,7 +57,13 @@ pub(crate) fn essence(part: &Part) -> Part {
         Part::DropLink(part) => part.parent = of(&part.parent),
         Part::MoveLink(part) => part.parent = of(&part.parent),
         Part::MoveName(part) => part.new_parent = of(&part.new_parent),
-        Part::MakeDirectory | Part::MakeShard | Part::AddLink(_) | Part::CopyAttributes(_) | Part::Tree => {}
+        Part::MakeDirectory
+        | Part::MakeShard
+        | Part::AddLink(_)
+        | Part::CopyAttributes(_)
+        | Part::Tree
+        | Part::AddNames(_)
+        | Part::FollowName(_) => {}
     }
     part
 }

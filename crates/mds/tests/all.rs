@@ -41,6 +41,7 @@ mod size_model;
 mod sizes;
 mod slow_locks;
 mod small_files;
+mod split_directories;
 mod striped_directories;
 mod swap;
 mod unasked_opens;

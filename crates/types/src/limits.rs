@@ -33,6 +33,9 @@ pub const COMPOUND_REPLY_BYTES_MAX: usize = 64 * 1024;
 pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
 /// MDTs over which one directory can be striped: readdir cookies have room for as many.
 pub const SHARDS_MAX: usize = 1000;
+/// Names of a directory that gets shards: its names cannot be used while they move, which is not to
+/// take minutes.
+pub const SPLIT_NAMES_MAX: usize = 1 << 18;
 /// Files with more bytes on an MDT are not cached under the data bit: the reply to an open brings
 /// all of them. Larger ones gain little from one request less.
 pub const SMALL_FILE_BYTES_MAX: u32 = 64 * 1024;

@@ -223,6 +223,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::RemoveXattr(..)
         | R::SetDefaultLayout(..)
         | R::SetDirectoryDefault(..)
+        | R::SplitDirectory(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)
@@ -283,6 +284,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
         | R::SetDirectoryDefault(_, inode, _)
         | R::ChangeLayout(_, inode, _) => vec![Subject::Inode(*inode)],
         R::SetXattr(_, set) => vec![Subject::Inode(set.inode)],
+        R::SplitDirectory(_, split) => vec![Subject::Inode(split.directory)],
         R::ExclusiveBegin(_, begin) => vec![Subject::Inode(begin.inode)],
         R::ExclusiveEnd(end) => vec![Subject::Inode(end.inode)],
         R::SwapLayouts(_, swap) => vec![Subject::Inode(swap.first.inode), Subject::Inode(swap.second.inode)],

@@ -57,6 +57,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::GetLayout(_)
         | R::SetDefaultLayout(..)
         | R::SetDirectoryDefault(..)
+        | R::SplitDirectory(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)

@@ -104,6 +104,8 @@ impl Mdt {
         progress: impl Future<Output = T>,
     ) -> FsResult<T> {
         let clients = self.revoker.clients().ok_or(FsError::NoDevice)?;
+        // What this MDT does by itself has no thread of a service.
+        let waiter = waiter.filter(|waiter| waiter.client != self.principal.client());
         let _parked = waiter.and_then(|waiter| clients.park(waiter.service));
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
@@ -121,7 +123,8 @@ impl Mdt {
         waiter: Option<Waiter>,
         progress: impl Future<Output = T>,
     ) -> FsResult<T> {
-        let Some(Waiter { client, .. }) = waiter else { return self.unless_stopped(waiter, progress).await };
+        let others = waiter.filter(|waiter| waiter.client != self.principal.client());
+        let Some(Waiter { client, .. }) = others else { return self.unless_stopped(waiter, progress).await };
         let left = self.revoker.clients().ok_or(FsError::NoDevice)?.left(client);
         let unless_left = async {
             tokio::select! {

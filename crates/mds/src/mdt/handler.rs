@@ -346,7 +346,13 @@ impl Mdt {
     /// Runs a request in the namespace; and once more, with fresh reports, if no OST seems to have
     /// space; and once more for each part that other MDTs have to prepare. `told`: what its client
     /// is told with the reply.
-    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, told: &mut Told) -> FsResult<MdtReply> {
+    pub(super) async fn run(
+        &self,
+        call: &Call,
+        request: &MdtRequest,
+        row: &MdtRow<'_>,
+        told: &mut Told,
+    ) -> FsResult<MdtReply> {
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
@@ -405,6 +411,9 @@ impl Mdt {
             }
             if row.reclaims.is_some() {
                 self.recovery_wakeup.notify_one();
+            }
+            if matches!(request, MdtRequest::SplitDirectory(..)) {
+                self.split_wakeup.notify_one();
             }
             if row.registers_all_opens || row.reclaims.is_some() {
                 self.end_presumptions(call.client);

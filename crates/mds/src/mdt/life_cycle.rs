@@ -10,7 +10,9 @@ use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-use super::{Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker, silent_clients};
+use super::{
+    Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker, silent_clients, splits,
+};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -121,6 +123,7 @@ impl Mdt {
             other_mdts: watch::Sender::new(None),
             mdts_known: watch::Sender::new(false),
             recovery_wakeup: Notify::new(),
+            split_wakeup: Notify::new(),
             map_known: watch::Sender::new(false),
             stopping: watch::Sender::new(false),
             tasks: watch::Sender::new(0),
@@ -133,6 +136,7 @@ impl Mdt {
         mdt.spawn("mdt_notices", notices::run(mdt.clone()));
         mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));
         mdt.spawn("mdt_removed", removed::run(mdt.clone()));
+        mdt.spawn("mdt_splits", splits::run(mdt.clone()));
         Ok(mdt)
     }
 

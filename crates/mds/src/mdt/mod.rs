@@ -33,6 +33,7 @@ mod removed;
 mod revoker;
 mod silent_clients;
 mod space;
+mod splits;
 mod waiter;
 
 use std::{
@@ -101,6 +102,8 @@ pub struct Mdt {
     pub(crate) principal: Principal,
     /// Rung when a client finished its recovery, or the map is known.
     pub(crate) recovery_wakeup: Notify,
+    /// Rung when names of a directory are to be moved to its shards.
+    split_wakeup: Notify,
     pub(crate) map_known: watch::Sender<bool>,
     pub(crate) stopping: watch::Sender<bool>,
     /// Background tasks that still run.

@@ -71,7 +71,8 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
     Ok(())
 }
 
-fn lists(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<Xattrs> {
+/// The access lists of a directory.
+pub(super) fn lists(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<Xattrs> {
     let mut xattrs = Xattrs::new();
     for name in LISTS {
         xattrs.extend(txn.xattr(directory, name)?.map(|value| (name.to_vec(), value)));

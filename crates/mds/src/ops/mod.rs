@@ -32,6 +32,7 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sessions;
 pub(crate) mod setattr;
+pub(crate) mod split;
 pub(crate) mod swap;
 pub(crate) mod unlink;
 pub(crate) mod xattrs;
@@ -100,6 +101,7 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
             require_root(who)?;
             with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, *inode, *default))
         }
+        MdtRequest::SplitDirectory(who, request) => split::run(txn, who, request),
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),

@@ -15,7 +15,7 @@ use types::{
     permission,
 };
 
-use super::{copies, rename::rename_link};
+use super::{copies, rename::rename_link, split};
 use crate::{
     known_size,
     peers::PeerChange,
@@ -72,6 +72,14 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
         Part::MoveName(part) => {
             let inodes = check_name(txn, part)?;
             if inodes.is_empty() { inodes } else { promise(txn, operation, Promise::MoveName, inodes)? }
+        }
+        Part::AddNames(part) => {
+            split::check_addition(txn, *part)?;
+            promise(txn, operation, Promise::AddNames, vec![part.shard])?
+        }
+        Part::FollowName(part) => {
+            split::check_following(txn, part)?;
+            promise(txn, operation, Promise::MoveLink, vec![part.inode])?
         }
         Part::Tree => {
             if let Some(other) = txn.volatile.peers.keeps_tree(txn.mdt) {
@@ -142,6 +150,7 @@ fn check_copy(txn: &Transaction<'_>, part: CopyAttributes) -> FsResult<()> {
 
 fn check_drop(txn: &Transaction<'_>, part: &DropLink) -> FsResult<()> {
     let victim = txn.inode(part.inode)?;
+    txn.has_all_names(&victim)?;
     check_taking(txn, &part.who, &victim, (&part.parent, &part.name))?;
     match (part.directory, victim.is_directory()) {
         (true, false) => Err(FsError::NotDirectory),
@@ -328,6 +337,7 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
         DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
+        DecidedPart::AddNames { names, complete } => split::add_names(txn, inode, names, complete)?,
         DecidedPart::Tree => {}
     }
     release(txn, operation)

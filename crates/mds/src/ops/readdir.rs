@@ -28,6 +28,7 @@ const ENTRIES_MAX: usize = 4096;
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
     txn.has_own_names(&directory)?;
+    txn.has_all_names(&directory)?;
     let flags = flags_of_open(txn, request)?;
     if !flags.has(open_flag::READ) {
         return Err(FsError::BadHandle);

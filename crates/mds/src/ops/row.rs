@@ -178,7 +178,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::SetXattr(_, set) => row(C::Setxattr).placing_if(layout_xattrs::is_layout(&set.name)),
         R::RemoveXattr(..) => row(C::Setxattr),
         R::GetLayout(_) => row(C::Layout),
-        R::SetDefaultLayout(..) | R::SetDirectoryDefault(..) => row(C::Layout),
+        R::SetDefaultLayout(..) | R::SetDirectoryDefault(..) | R::SplitDirectory(..) => row(C::Layout),
         R::InodePaths(..) => row(C::Path),
         R::SetLock(set) => row(C::Lock).locking(set),
         R::CancelLock(_) => row(C::Lock),

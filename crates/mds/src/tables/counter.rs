@@ -1,5 +1,6 @@
 //! COUNTERS: identity and counters of this MDT. Key: which (1): 1 identity, 2 counters, 3 era, 4
-//! with an OST (2): deferred operations, 5 start, 6 with an MDT (2): decisions. Values, version 1:
+//! with an OST (2): deferred operations, 5 start, 6 with an MDT (2): decisions, 7 with a directory
+//! (8): its names move. Values, version 1:
 //!
 //! | key | value |
 //! |---|---|
@@ -9,10 +10,11 @@
 //! | 4, OST | version (1), sequence number of the last deferred operation that the OST has answered (8) |
 //! | 5 | version (1), number of the last start that knew of other MDTs (8): power-loss era in the upper 4 bytes |
 //! | 6, MDT | version (1), sequence number of the last decision that the MDT has answered (8) |
+//! | 7, directory | version (1), 0 (8): names of the directory are to be moved to its shards |
 
 use bytes::Bytes;
 use types::{
-    Damage, FsResult, MdtIndex, OstIndex,
+    Damage, FsResult, InodeNumber, MdtIndex, OstIndex,
     record::{RecordReader, RecordWriter},
 };
 
@@ -31,6 +33,19 @@ pub const START: &[u8] = &[5];
 const DELIVERED: u8 = 4;
 /// First byte of the keys of delivered decisions.
 const DECIDED: u8 = 6;
+
+/// What keys of directories begin with whose names move to shards.
+pub const SPLITS: &[u8] = &[7];
+
+/// The key of a directory whose names move to shards.
+pub fn split_key(directory: InodeNumber) -> Vec<u8> {
+    [SPLITS, &directory.0.to_be_bytes()].concat()
+}
+
+/// The directory, if it is such a key.
+pub fn parse_split_key(key: &[u8]) -> Option<InodeNumber> {
+    Some(InodeNumber(u64::from_be_bytes(key.strip_prefix(SPLITS)?.try_into().ok()?)))
+}
 
 /// The key of what an MDT has answered.
 pub fn decided_key(mdt: MdtIndex) -> Vec<u8> {

@@ -5,9 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes |
+//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes, 8 add names |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
-//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7: the shard |
+//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7 and 8: the shard |
 //! | 28 | .. | by kind |
 //!
 //! Make a directory:
@@ -53,6 +53,13 @@
 //! | 1 | bits of times that are copied, too: 1 access, 2 change of contents |
 //! | 4+n | value of INODES of the striped directory |
 //! | per attribute: 2+n, 4+n | name and value of an access list, to the end |
+//!
+//! Add names to a shard:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | 1 if all names are there with these, else 0 |
+//! | per name: 2+n, 8, 1 | name, inode and its kind, to the end |
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
@@ -62,6 +69,7 @@ use types::{
 
 use super::{
     codec::{kind_number, kind_of, split_number},
+    entry::NamedInode,
     inode::Link,
 };
 
@@ -74,6 +82,7 @@ const ADD_LINK: u8 = 4;
 const MOVE_NAME: u8 = 5;
 const TREE: u8 = 6;
 const COPY_ATTRIBUTES: u8 = 7;
+const ADD_NAMES: u8 = 8;
 const TIME_ACCESS: u8 = 1;
 const TIME_CONTENTS: u8 = 2;
 
@@ -113,6 +122,13 @@ pub enum DecidedPart {
     Tree,
     /// The shard has these attributes of its directory.
     CopyAttributes(CopiedAttributes),
+    /// The shard has these names, too.
+    AddNames {
+        /// The names.
+        names: Vec<NamedInode>,
+        /// They are the last.
+        complete: bool,
+    },
 }
 
 /// What a shard takes over from its directory.
@@ -193,6 +209,21 @@ fn read_moved(reader: &mut RecordReader<'_>) -> FsResult<MovedName> {
     Ok(MovedName { name, inode, kind, new, target })
 }
 
+fn read_names(reader: &mut RecordReader<'_>) -> FsResult<DecidedPart> {
+    let complete = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(reader.invalid("neither the last names nor others").into()),
+    };
+    let mut names = Vec::new();
+    while !reader.is_empty() {
+        let name = reader.short_bytes()?.to_vec();
+        let (inode, kind) = read_inode(reader)?;
+        names.push(NamedInode { name, inode, kind });
+    }
+    Ok(DecidedPart::AddNames { names, complete })
+}
+
 fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)> {
     Ok((InodeNumber(reader.u64()?), kind_of(reader.u8()?)?))
 }
@@ -225,6 +256,7 @@ impl Decision {
             DecidedPart::MoveName(_) => MOVE_NAME,
             DecidedPart::Tree => TREE,
             DecidedPart::CopyAttributes(_) => COPY_ATTRIBUTES,
+            DecidedPart::AddNames { .. } => ADD_NAMES,
         };
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
@@ -243,6 +275,12 @@ impl Decision {
                 write_link(&mut writer, new);
             }
             DecidedPart::MoveName(moved) => write_moved(&mut writer, moved),
+            DecidedPart::AddNames { names, complete } => {
+                writer.u8(u8::from(*complete));
+                for NamedInode { name, inode, kind } in names {
+                    writer.short_bytes(name).u64(inode.0).u8(kind_number(*kind));
+                }
+            }
             DecidedPart::Tree => {}
         }
         writer.finish()
@@ -273,6 +311,7 @@ impl Decision {
             MOVE_LINK => DecidedPart::MoveLink(read_link(&mut reader)?, read_link(&mut reader)?),
             ADD_LINK => DecidedPart::AddLink(read_link(&mut reader)?),
             MOVE_NAME => DecidedPart::MoveName(read_moved(&mut reader)?),
+            ADD_NAMES => read_names(&mut reader)?,
             TREE => DecidedPart::Tree,
             _ => return Err(reader.invalid("unknown kind of decision").into()),
         };
@@ -303,7 +342,10 @@ mod tests {
         let links = [DecidedPart::DropLink(link(b"name")), DecidedPart::AddLink(link(b"name"))];
         let names = [moved(None), moved(Some((InodeNumber(7), FileKind::Directory)))];
         let rename = DecidedPart::MoveLink(link(b"old"), link(b"new"));
-        for part in [make, copy, rename].into_iter().chain(links).chain(names) {
+        let kind = FileKind::Regular;
+        let named = |name: &[u8]| NamedInode { name: name.to_vec(), inode: InodeNumber(1 << 40), kind };
+        let add = DecidedPart::AddNames { names: vec![named(b"one"), named(b"two")], complete: true };
+        for part in [make, copy, rename, add].into_iter().chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
@@ -312,7 +354,7 @@ mod tests {
         }
         let tree = Decision { operation, inode: InodeNumber::ROOT, part: DecidedPart::Tree };
         assert_eq!(Decision::decode(&tree.encode()), Ok(tree));
-        let mut unknown = vec![1, 8];
+        let mut unknown = vec![1, 9];
         unknown.extend([0; 26]);
         assert!(Decision::decode(&unknown).is_err());
     }

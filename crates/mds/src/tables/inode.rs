@@ -13,7 +13,7 @@
 //! | 120 | 8 | directory of the first link; 0: no link |
 //! | 128 | 2+n | name of the first link |
 //! | .. | 12 | if changes are counted: changes of objects accounted for (8), changes of the record since they were (4); else 0 |
-//! | .. | 8 | directory: version of its map to shards; 0: it is not striped |
+//! | .. | 8 | directory: version of its map to shards; 0: it is not striped. Even: its names move to the shards. Of a shard 0, or the version with which all its names will be there |
 //! | .. | 3+8n | striped directory: hash (1, as Lustre numbers them), count of its shards (2), the shards (8 each) |
 //! | .. | 5 | shard: hash (1), its index (2), count of all shards (2) |
 //! | .. | 8 | default for new directories: count of MDTs (2; 0: all), whether a first one is given (1), the first (2), hash (1; 0: none is given), levels (1; 0: all), levels of which names choose the first (1; 255: all) |
@@ -115,7 +115,8 @@ pub struct Inode {
     pub size_known: bool,
     /// Write epoch ([`crate::known_size`]).
     pub epoch: u64,
-    /// Version of a directory's map to shards; 0: it is not striped.
+    /// Version of a directory's map to shards; 0: it is not striped. Even while its names move. Of
+    /// a shard 0, or, while its names come, the version with which all of them will be there.
     pub map_version: u64,
     /// Of a directory.
     pub striping: Striping,
@@ -205,6 +206,15 @@ impl Inode {
         }
     }
 
+    /// Whether the names of this striped directory are moving to its shards, or to this shard.
+    pub fn names_move(&self) -> bool {
+        match &self.striping {
+            Striping::None => false,
+            Striping::Over(..) => self.map_version.is_multiple_of(2),
+            Striping::Shard(_) => self.map_version > 0,
+        }
+    }
+
     /// The layout of a regular file.
     pub fn layout(&self) -> Option<&Layout> {
         match &self.data {
@@ -253,7 +263,8 @@ impl Inode {
     pub fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout().cloned() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        let Self { attributes, map_version, access_list, default_list, xattrs, .. } = *self;
+        let map_version = if self.is_striped() { self.map_version } else { 0 };
+        let Self { attributes, access_list, default_list, xattrs, .. } = *self;
         let no_public_xattrs = !access_list && !default_list && !xattrs;
         Entry {
             attributes,
@@ -382,7 +393,12 @@ impl Inode {
         let of_file = FILE_FLAGS.iter().filter(|(stored, _)| flags & stored != 0).fold(0, |set, (_, flag)| set | flag);
         let map_version = if kind == FileKind::Directory { reader.u64()? } else { 0 };
         let striping = read_striping(&mut reader, (inode, kind), flags)?;
-        if matches!(striping, Striping::Over(..)) != (map_version > 0) {
+        let has_version = match striping {
+            Striping::None => map_version == 0,
+            Striping::Over(..) => map_version > 0,
+            Striping::Shard(_) => true,
+        };
+        if !has_version {
             return Err(reader.invalid("a map without a version, or a version without a map").into());
         }
         let directory_default = match flags & FLAG_DIRECTORY_DEFAULT {

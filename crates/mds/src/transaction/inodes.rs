@@ -70,6 +70,7 @@ impl Transaction<'_> {
     pub fn enterable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
         let directory = self.directory(number)?;
         self.require(who, &directory, permission::EXECUTE)?;
+        self.has_all_names(&directory)?;
         Ok(directory)
     }
 

@@ -16,6 +16,9 @@ use crate::tables::{
     inode::{Inode, Link, Striping},
 };
 
+/// Version of the map of a directory that was not striped, until all its names are in the shards.
+const MAP_WHILE_NAMES_MOVE: u64 = 2;
+
 /// Shards whose end others have promised, with the operations.
 pub(crate) struct EndingShards {
     map: DirectoryMap,
@@ -37,6 +40,14 @@ impl Transaction<'_> {
                 Err(FsError::Busy)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Waits if names are still to come to this shard: until then it is not known which it has.
+    pub fn has_all_names(&self, directory: &Inode) -> FsResult<()> {
+        match directory.master() {
+            Some(master) if directory.names_move() => self.wait_for_peer(master.mdt()),
+            _ => Ok(()),
         }
     }
 
@@ -133,6 +144,21 @@ impl Transaction<'_> {
         Ok(master)
     }
 
+    /// A directory without stripes has shards from now on. Its names are to be moved to these.
+    pub fn begin_split(&mut self, mut master: Inode, stripes: &Stripes, lists: &Xattrs) -> FsResult<()> {
+        let made: Vec<_> =
+            stripes.mdts.iter().map(|at| self.number_at(*at, Part::MakeShard)).collect::<FsResult<_>>()?;
+        let shards = made.iter().map(|(_, number)| *number).collect();
+        (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), MAP_WHILE_NAMES_MOVE);
+        // Subdirectories count where their names are; until they all are, nobody looks at these.
+        master.attributes.links = 2;
+        for ((operation, _), shard) in made.into_iter().zip(shards_of(&master, stripes)) {
+            self.store_made(operation, &shard, lists);
+        }
+        self.put_inode(&master);
+        Ok(())
+    }
+
     /// A new number of an MDT, and the operation if it is another one.
     fn number_at(&mut self, mdt: MdtIndex, part: Part) -> FsResult<(Option<OperationId>, InodeNumber)> {
         let is_shard = part == Part::MakeShard;
@@ -187,7 +213,7 @@ impl Transaction<'_> {
     /// A shard of this MDT, if it exists; waits if it may become one.
     fn shard_here(&self, shard: InodeNumber) -> FsResult<Option<Inode>> {
         match self.inode(shard) {
-            Ok(inode) => Ok(Some(inode)),
+            Ok(inode) => self.has_all_names(&inode).map(|()| Some(inode)),
             // Damage, which fsck reports: it must not keep the directory from being removed.
             Err(FsError::Stale) => Ok(None),
             Err(error) => Err(error),
@@ -220,7 +246,9 @@ fn shards_of<'a>(master: &'a Inode, stripes: &'a Stripes) -> impl Iterator<Item 
     let count = numbers.len() as u16;
     numbers.iter().zip(0..).map(move |(number, index)| Inode {
         attributes: Attributes { inode: *number, ..master.attributes },
-        map_version: 0,
+        version: 0,
+        map_version: if master.names_move() { master.map_version + 1 } else { 0 },
+        xattrs: false,
         striping: Striping::Shard(ShardPlace { hash: stripes.hash, index, count }),
         first_link: Some(shard_link(master.number())),
         ..master.clone()

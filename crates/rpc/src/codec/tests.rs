@@ -244,6 +244,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::RemoteNames(root(), RemoteNamesAfter { of_names: true, key: Some(vec![1; 16]) }),
         R::Above(Above { directory: INODE, from: InodeNumber(9) }),
         R::SetDirectoryDefault(root(), INODE, Some(directory_default())),
+        R::SplitDirectory(root(), SplitDirectory { directory: INODE, stripes: stripes() }),
     ]
 }
 
@@ -288,6 +289,8 @@ fn parts() -> Vec<Part> {
         Part::Tree,
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE, master: InodeNumber(9) }),
+        Part::AddNames(AddNames { shard: INODE, master: InodeNumber(9) }),
+        Part::FollowName(FollowName { inode: INODE, parent: INODE, name: b"name".to_vec(), shard: InodeNumber(9) }),
     ]
 }
 

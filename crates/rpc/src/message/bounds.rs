@@ -92,8 +92,22 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             check_groups(who)?;
             if default.is_none_or(|default| default.is_possible()) { Ok(()) } else { Err(FsError::Invalid) }
         }
+        R::SplitDirectory(who, split) => {
+            check_groups(who)?;
+            within("stripes", split.stripes.mdts.len(), SHARDS_MAX)?;
+            match split.stripes.mdts.len() >= 2 && split.stripes.is_possible() {
+                true => Ok(()),
+                false => Err(FsError::Invalid),
+            }
+        }
         R::Prepare(prepare) => match &prepare.part {
-            Part::MakeDirectory | Part::MakeShard | Part::AddLink(_) | Part::CopyAttributes(_) | Part::Tree => Ok(()),
+            Part::MakeDirectory
+            | Part::MakeShard
+            | Part::AddLink(_)
+            | Part::CopyAttributes(_)
+            | Part::Tree
+            | Part::AddNames(_)
+            | Part::FollowName(_) => Ok(()),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),
             Part::MoveName(part) => check_groups(&part.who),

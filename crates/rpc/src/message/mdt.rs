@@ -14,7 +14,7 @@ use super::{
     Compound, CompoundReply, LeaveFullOst, OstReply, OstRequest, Removed,
     mdt_peer::{
         Above, Ancestry, Decided, Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames,
-        RemoteNamesAfter,
+        RemoteNamesAfter, SplitDirectory,
     },
 };
 
@@ -822,6 +822,9 @@ pub enum MdtRequest {
     Above(Above),
     /// Set or clear what new directories in a directory get (root only). -> Done
     SetDirectoryDefault(Credentials, InodeNumber, Option<DirectoryDefault>),
+    /// Give a directory shards (root only). -> Waiting if it begins to: the caller asks again;
+    /// `AwaitsMdt` as long as its names move; Done when all have
+    SplitDirectory(Credentials, SplitDirectory),
 }
 
 /// Answers of a metadata target.

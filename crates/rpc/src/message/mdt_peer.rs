@@ -48,6 +48,34 @@ pub enum Part {
     /// Owner, permissions, flags and defaults of a shard become those of its directory. Kept, also
     /// after a restart.
     CopyAttributes(CopyAttributes),
+    /// Names of a directory come to a shard of it that has not all of them yet. Kept, also after a
+    /// restart.
+    AddNames(AddNames),
+    /// The name of an inode is in a shard from now on, and was in the directory itself. Kept, also
+    /// after a restart.
+    FollowName(FollowName),
+}
+
+/// See [`Part::AddNames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddNames {
+    /// The shard.
+    pub shard: InodeNumber,
+    /// Its directory.
+    pub master: InodeNumber,
+}
+
+/// See [`Part::FollowName`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowName {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// The directory that has the name.
+    pub parent: InodeNumber,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The shard that is to have it.
+    pub shard: InodeNumber,
 }
 
 /// See [`Part::CopyAttributes`].
@@ -236,6 +264,15 @@ pub struct MakeDirectory {
     pub mdt: MdtIndex,
     /// The MDTs over which its names are spread.
     #[serde(default)]
+    pub stripes: Stripes,
+}
+
+/// A directory gets shards, to which its names move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitDirectory {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The MDTs over which its names are spread, two at least.
     pub stripes: Stripes,
 }
 

@@ -72,11 +72,12 @@ pub enum MdtKind {
     RemoteNames,
     Above,
     SetDirectoryDefault,
+    SplitDirectory,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 60] = [
+    pub const ALL: [MdtKind; 61] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -137,6 +138,7 @@ impl MdtKind {
         MdtKind::RemoteNames,
         MdtKind::Above,
         MdtKind::SetDirectoryDefault,
+        MdtKind::SplitDirectory,
     ];
 
     /// What is known of all requests of this kind.
@@ -205,6 +207,8 @@ impl MdtKind {
             K::RemoteNames => ("mdt_remote_names", Effect::Nothing, ReplySize::Body, P::Tools),
             K::Above => ("mdt_above", Effect::Nothing, ReplySize::Small, P::Mdts),
             K::SetDirectoryDefault => ("mdt_set_directory_default", Effect::Namespace, ReplySize::Small, P::Everybody),
+            // Asked again it finds what it began.
+            K::SplitDirectory => ("mdt_split_directory", Effect::State, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -288,6 +292,7 @@ impl MdtRequest {
             R::RemoteNames(..) => K::RemoteNames.row(),
             R::Above(..) => K::Above.row(),
             R::SetDirectoryDefault(..) => K::SetDirectoryDefault.row(),
+            R::SplitDirectory(..) => K::SplitDirectory.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }

@@ -1,0 +1,200 @@
+//! A directory that gets shards: its names move there, whatever happens meanwhile
+//! (docs/decisions/0062-directories-that-split.md).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rpc::message::{MdtReply, MdtRequest, mdt_peer::SplitDirectory};
+use types::{DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
+
+use super::{
+    absent_mdts::{FAULTS, Fault, happen, in_time},
+    common::{
+        ROOT, create_request, created, root,
+        several::{Cluster, call},
+    },
+    striped_directories::map_of,
+};
+
+fn split(directory: InodeNumber, mdts: &[u16]) -> MdtRequest {
+    let mdts = mdts.iter().map(|mdt| MdtIndex(*mdt)).collect();
+    let stripes = Stripes { hash: NameHash::Fnv1a64, mdts };
+    MdtRequest::SplitDirectory(root(), SplitDirectory { directory, stripes })
+}
+
+/// As a client does it: until all names have moved.
+async fn split_wholly(import: &rpc::Import, directory: InodeNumber, mdts: &[u16]) -> FsResult<()> {
+    loop {
+        match call(import, split(directory, mdts)).await? {
+            MdtReply::Waiting => {}
+            MdtReply::Done => return Ok(()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Names of a directory, and to what they lead.
+type Names = BTreeMap<String, InodeNumber>;
+
+/// Files, directories, and what is on other MDTs, in a directory on MDT 0.
+async fn filled(cluster: &Cluster, files: usize) -> (InodeNumber, Names) {
+    let zero = &cluster.0[0];
+    let directory = zero.create(ROOT, "directory", NodeKind::Directory).await.unwrap();
+    let mut names = Names::new();
+    for number in 0..files {
+        let name = format!("file{number}");
+        names.insert(name.clone(), zero.create(directory, &name, NodeKind::Regular).await.unwrap());
+    }
+    for number in 0..5 {
+        let name = format!("near{number}");
+        names.insert(name.clone(), zero.create(directory, &name, NodeKind::Directory).await.unwrap());
+    }
+    for number in 0..12 {
+        let name = format!("far{number}");
+        names.insert(name.clone(), zero.make_directory(directory, &name, 1).await.unwrap());
+    }
+    // Names of one file, here and elsewhere.
+    let elsewhere = zero.make_directory(ROOT, "elsewhere", 1).await.unwrap();
+    let file = cluster.0[1].create(elsewhere, "file", NodeKind::Regular).await.unwrap();
+    for (name, inode) in [("far-one", file), ("far-two", file), ("near-two", names["file0"])] {
+        zero.link(inode, directory, name).await.unwrap();
+        names.insert(name.to_owned(), inode);
+    }
+    (directory, names)
+}
+
+async fn lookup(cluster: &Cluster, map: &DirectoryMap, name: &str) -> FsResult<InodeNumber> {
+    let shard = map.shard_of(name.as_bytes()).unwrap();
+    cluster.0[usize::from(shard.mdt().0)].lookup(shard, name).await
+}
+
+/// All names are in the shards, where they belong, and what they lead to knows them.
+async fn assert_names(what: &str, cluster: &Cluster, directory: InodeNumber, names: &Names) -> DirectoryMap {
+    let map = map_of(cluster, directory).await;
+    for (name, inode) in names {
+        let found = in_time(what, lookup(cluster, &map, name)).await;
+        assert_eq!(found, Ok(*inode), "{what}: {name}");
+    }
+    in_time(what, cluster.at_rest()).await;
+    let mut links = cluster.0[0].stat(directory).await.unwrap().attributes.links;
+    for shard in &map.shards {
+        links += cluster.0[usize::from(shard.mdt().0)].stat(*shard).await.unwrap().attributes.links - 2;
+    }
+    assert_eq!(links, 2 + 5 + 12, "{what}: subdirectories");
+    map
+}
+
+#[tokio::test]
+async fn names_move_to_the_shards_and_lead_to_the_same_inodes() {
+    let cluster = Cluster::new(3).await;
+    let (directory, names) = filled(&cluster, 400).await;
+    let before = cluster.0[0].stat(names["file7"]).await.unwrap().attributes;
+    in_time("the split", split_wholly(&cluster.0[0].import, directory, &[1, 0, 2])).await.unwrap();
+    let map = assert_names("after the split", &cluster, directory, &names).await;
+    assert_eq!(map.shards.iter().map(|shard| shard.mdt().0).collect::<Vec<_>>(), [1, 0, 2]);
+    assert_eq!(cluster.0[0].stat(names["file7"]).await.unwrap().attributes, before, "programs see no change");
+    // Once more: it is done already. Otherwise: it is not possible yet.
+    assert_eq!(cluster.0[0].call(split(directory, &[1, 0, 2])).await, Ok(MdtReply::Done));
+    assert_eq!(cluster.0[0].call(split(directory, &[0, 1])).await, Err(FsError::NotSupported));
+    // The directory is one as others.
+    let above = lookup(&cluster, &map, "near0").await.unwrap();
+    assert_eq!(cluster.0[0].remove(ROOT, "directory", true).await, Err(FsError::NotEmpty));
+    assert!(cluster.0[0].create(above, "below", NodeKind::Regular).await.is_ok());
+    assert!(cluster.0[0].remove(above, "below", false).await.is_ok());
+    for (name, inode) in &names {
+        let shard = map.shard_of(name.as_bytes()).unwrap();
+        let is_directory =
+            name.starts_with("near") && name != "near-two" || name.starts_with("far") && !name.contains('-');
+        let removed = cluster.0[usize::from(shard.mdt().0)].remove(shard, name, is_directory).await;
+        assert_eq!(removed, Ok(()), "{name} of {inode}");
+    }
+    cluster.0[0].remove(ROOT, "directory", true).await.unwrap();
+    assert_eq!(cluster.0[0].lookup(ROOT, "directory").await, Err(FsError::NotFound));
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_split_is_refused_and_stays() {
+    let cluster = Cluster::new(2).await;
+    let zero = &cluster.0[0];
+    let file = zero.create(ROOT, "file", NodeKind::Regular).await.unwrap();
+    let directory = zero.create(ROOT, "directory", NodeKind::Directory).await.unwrap();
+    for (inode, mdts, error) in [
+        (file, &[0, 1][..], FsError::NotDirectory),
+        (ROOT, &[0, 1], FsError::Invalid),
+        (directory, &[0], FsError::Invalid),
+        (directory, &[1, 1], FsError::Invalid),
+        (directory, &[], FsError::Invalid),
+        (directory, &[0, 7], FsError::NoDeviceOrAddress),
+    ] {
+        assert_eq!(zero.call(split(inode, mdts)).await, Err(error), "{inode} over {mdts:?}");
+    }
+    let MdtRequest::SplitDirectory(_, request) = split(directory, &[0, 1]) else { panic!("a split") };
+    let by_user = zero.call(MdtRequest::SplitDirectory(super::common::user(7), request)).await;
+    assert_eq!(by_user, Err(FsError::NotPermitted));
+    assert!(zero.create(directory, "name", NodeKind::Regular).await.is_ok(), "it has no shards");
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+/// The MDT of a shard is not there: what has begun waits, and goes on.
+#[tokio::test]
+async fn names_wait_for_an_absent_mdt_and_then_move() {
+    let mut cluster = Cluster::new(2).await;
+    let (directory, names) = filled(&cluster, 20).await;
+    cluster.at_rest().await;
+    cluster.0[1].gate.close_flushes();
+    let begun = in_time("the begin", cluster.0[0].call(split(directory, &[0, 1]))).await;
+    assert_eq!(begun, Ok(MdtReply::Waiting));
+    let map = map_of(&cluster, directory).await;
+    let import = cluster.0[0].import.clone();
+    let name = names.keys().find(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).unwrap();
+    let create = create_request(map.shards[0], "new-name", NodeKind::Regular, 0o644, None);
+    let found = super::common::several::call(&import, MdtRequest::Create(root(), create));
+    assert!(tokio::time::timeout(Duration::from_millis(300), found).await.is_err(), "names wait: {name}");
+    // The process that was to move them ends, too.
+    cluster.restart(&[0, 1]).await;
+    in_time("the split", split_wholly(&cluster.0[0].import, directory, &[0, 1])).await.unwrap();
+    assert_names("after the split", &cluster, directory, &names).await;
+    cluster.end().await;
+}
+
+/// With a fault at each step: every name is there once, and moves at last.
+#[tokio::test]
+async fn no_name_is_lost_whatever_fails() {
+    for fault in FAULTS {
+        let mut steps = 0;
+        while after_steps(fault, steps).await {
+            steps += 7;
+        }
+        assert!(steps > 20, "{fault:?}: {steps} steps");
+    }
+}
+
+/// False if it was over before the fault.
+async fn after_steps(fault: Fault, steps: usize) -> bool {
+    let what = format!("{fault:?} after {steps} steps");
+    let mut cluster = Cluster::new(3).await;
+    let (directory, names) = filled(&cluster, 10).await;
+    cluster.at_rest().await;
+    for node in &cluster.0 {
+        node.call(MdtRequest::Commit).await.unwrap();
+    }
+    let import = cluster.0[0].import.clone();
+    cluster.1.allow(steps);
+    let asked = tokio::spawn(async move { split_wholly(&import, directory, &[1, 0, 2]).await });
+    in_time(&what, cluster.1.used_up()).await;
+    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
+    let is_over = asked.is_finished() && pending == 0;
+    happen(&mut cluster, fault, 0).await;
+    assert_eq!(in_time(&what, asked).await.unwrap(), Ok(()), "{what}");
+    // A power loss may have taken the answer back, and with it the shards: never a name.
+    in_time(&what, split_wholly(&cluster.0[0].import, directory, &[1, 0, 2])).await.unwrap();
+    let map = assert_names(&what, &cluster, directory, &names).await;
+    let shard = map.shard_of(b"new").unwrap();
+    let create = create_request(shard, "new", NodeKind::Regular, 0o644, None);
+    created(cluster.0[usize::from(shard.mdt().0)].call(MdtRequest::Create(root(), create)).await.unwrap());
+    in_time(&what, cluster.at_rest()).await;
+    cluster.end().await;
+    !is_over
+}
