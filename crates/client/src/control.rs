@@ -100,6 +100,10 @@ impl FileSystem {
                 self.swap_layouts(credentials, (of, version, true), (inode, None)).await?;
                 Ok(ControlReply::Done)
             }
+            ControlRequest::SplitDirectory(stripes) => {
+                self.split_directory(credentials, inode, stripes).await?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::MakeDirectory { name, mode, umask, mdt, stripes } => {
                 let Some(mdt) = mdt.or(stripes.mdts.first().copied()) else {
                     let node = NewNode { parent: inode, name, kind: NodeKind::Directory, mode, umask, layout: None };

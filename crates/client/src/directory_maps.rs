@@ -1,7 +1,8 @@
 //! The maps of striped directories (docs/decisions/0058-striped-directories.md): which shard has a
 //! name. A map does not change, and the number of a directory is not used twice, so what was
 //! learned stays true; it is learned from the answer to the first request that names the directory
-//! itself.
+//! itself. Only a power loss of the directory's MDT may take back that it got shards: then these do
+//! not exist, and the map is forgotten.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -53,6 +54,18 @@ impl DirectoryMaps {
         }
         self.learned.fetch_add(1, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// The directory has not this map any more.
+    pub fn forget(&self, directory: InodeNumber) {
+        self.maps.lock().remove(&directory);
+    }
+
+    /// A shard does not exist: nor do the others, or not any more.
+    pub fn forget_shard(&self, shard: InodeNumber) {
+        if shard.is_shard() {
+            self.maps.lock().retain(|_, map| !map.shards.contains(&shard));
+        }
     }
 
     /// Whether any directory is known to be striped.

@@ -12,7 +12,7 @@ use rpc::message::{
     control::{ControlReply, ControlRequest, Subject},
     mgs::TargetRole,
 };
-use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted, mdts_from};
+use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted, limits::SPLIT_NAMES_MAX, mdts_from};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -52,6 +52,9 @@ pub const SHOW_OPTIONS: &[OptionSpec] = &[
 /// Permission bits of new directories that the umask may clear.
 const MODE_DEFAULT: u32 = 0o777;
 
+/// The command that also spreads the names of directories that exist.
+const SPLITTING: &str = "setdirstripe";
+
 /// Runs `lfs mkdir`.
 pub fn mkdir(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     make("mkdir", arguments, output)
@@ -59,7 +62,7 @@ pub fn mkdir(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 
 /// Runs `lfs setdirstripe`.
 pub fn setdirstripe(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
-    make("setdirstripe", arguments, output)
+    make(SPLITTING, arguments, output)
 }
 
 fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcome {
@@ -69,7 +72,7 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
+                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nlfs setdirstripe with -c or several INDEX also spreads the names of a DIR that exists and has no stripes; nobody can\nuse them until all have moved, which takes about a second for 10,000. Inodes stay where they are.\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
             ),
         );
     }
@@ -84,7 +87,12 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return directory_default::set(command, &parsed, &wanted);
     }
     for operand in &parsed.operands {
-        make_one(command, Path::new(operand), &wanted, (mode, umask))?;
+        let path = Path::new(operand);
+        if command == SPLITTING && !wanted.is_plain() && path.is_dir() {
+            split_one(command, path, &wanted)?;
+            continue;
+        }
+        make_one(command, path, &wanted, (mode, umask))?;
     }
     Ok(())
 }
@@ -182,6 +190,32 @@ fn mode(parsed: &Parsed) -> Result<(u32, u32), String> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     Ok((MODE_DEFAULT, mask.bits()))
+}
+
+/// Spreads the names of a directory that exists.
+fn split_one(command: &str, path: &Path, wanted: &Wanted) -> Outcome {
+    let failed = |error: &CallError| refused(command, path.as_os_str(), error);
+    let there = mdts(path).map_err(|errno| failed(&errno.into()))?;
+    let inode = channel::inode(path).map_err(|errno| failed(&errno.into()))?;
+    let stripes = wanted.stripes(there, inode.mdt()).map_err(|problem| {
+        let shown = path.display();
+        Failure::new(libc::ENODEV, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+    })?;
+    if stripes.mdts.is_empty() {
+        // All metadata targets are one: that has the names already.
+        return Ok(());
+    }
+    channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop).map_err(|error| match error.errno() {
+        Errno(errno @ (libc::EOPNOTSUPP | libc::E2BIG)) => {
+            let problem = match errno {
+                libc::E2BIG => format!("it has more than {SPLIT_NAMES_MAX} names"),
+                _ => "it is striped already, and the stripes of a striped directory cannot be changed".to_owned(),
+            };
+            let shown = path.display();
+            Failure::new(errno, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+        }
+        _ => failed(&error),
+    })
 }
 
 fn make_one(command: &str, path: &Path, wanted: &Wanted, (mode, umask): (u32, u32)) -> Outcome {

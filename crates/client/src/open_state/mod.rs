@@ -2,6 +2,7 @@
 //! have to be synced.
 
 pub(crate) mod closed_unsynced;
+pub(crate) mod listing_place;
 pub(crate) mod open_file;
 pub(crate) mod open_inode;
 pub(crate) mod open_table;

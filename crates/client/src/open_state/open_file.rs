@@ -8,10 +8,14 @@ use std::{
     },
 };
 
+use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, attributes::file_flag};
 
-use crate::{FileSystem, open_state::open_inode::OpenInode};
+use crate::{
+    FileSystem,
+    open_state::{listing_place::ListingPlace, open_inode::OpenInode},
+};
 
 /// An open file or directory. Ends with [`FileSystem::close`]; one that is dropped without it is
 /// closed in the background.
@@ -24,6 +28,8 @@ pub struct OpenFile {
     append_only: bool,
     /// Whether it is being closed or has been closed.
     closed: AtomicBool,
+    /// Of a directory that is read.
+    pub(crate) listing: Mutex<ListingPlace>,
     file_system: Weak<FileSystem>,
 }
 
@@ -43,7 +49,8 @@ impl OpenFile {
         file_system: Weak<FileSystem>,
     ) -> Self {
         let append_only = attributes.flags & file_flag::APPEND_ONLY != 0;
-        Self { open, kind: attributes.kind, id, flags, append_only, closed: AtomicBool::new(false), file_system }
+        let (kind, closed, listing) = (attributes.kind, AtomicBool::new(false), Mutex::default());
+        Self { open, kind, id, flags, append_only, closed, listing, file_system }
     }
 
     /// The inode.

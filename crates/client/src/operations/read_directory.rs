@@ -56,13 +56,20 @@ impl FileSystem {
             Some(map) => map,
             None => match self.read_part(directory, directory.inode(), (cookie, entries_max), attributes).await {
                 Err(FsError::CrossDevice) => self.directory_map(directory.inode()).await?.ok_or(FsError::Stale)?,
-                page => return page,
+                page => {
+                    let page = page?;
+                    directory.listing.lock().gave_plain();
+                    return Ok(page);
+                }
             },
         };
         if !directory.flags().has(open_flag::READ) {
             return Err(FsError::BadHandle);
         }
-        self.read_striped(directory, &map, (cookie, entries_max), attributes).await
+        let (cookie, split_at) = directory.listing.lock().in_shards(cookie);
+        let page = self.read_striped(directory, &map, (cookie, entries_max, split_at), attributes).await?;
+        directory.listing.lock().gave_of_shards(split_at);
+        Ok(page)
     }
 
     /// The same of the directory itself, if it is not striped (`CrossDevice`), or of one of its

@@ -8,16 +8,21 @@ use rpc::{
     message::{
         MdtReply, MdtRequest,
         mdt::{COOKIE_PARENT, COOKIE_SELF, Entry},
+        mdt_peer::SplitDirectory,
     },
 };
 use rt::clock;
 use types::{
-    Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, striping::SHARD_COOKIE_BITS,
+    Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, Stripes,
+    striping::SHARD_COOKIE_BITS,
 };
 
 use crate::{
-    DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile, directory_maps::merged, join::join_all,
-    targets::connection::entry,
+    DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile,
+    directory_maps::merged,
+    join::join_all,
+    open_state::listing_place::was_shown,
+    targets::connection::{entry, unexpected},
 };
 
 /// How long a shard's MDT has to answer for attributes: an MDT that is silent must not keep others
@@ -50,6 +55,21 @@ impl FileSystem {
             // It was asked for the shard, and the MDT does not know that.
             Some(_) => Err(FsError::Stale),
         }
+    }
+
+    /// Whether the answer was that a shard does not exist, and the request is to be sent again, once
+    /// in all, to the directory that it named: it was sent to `at` instead.
+    pub(crate) fn forgets_map(
+        &self,
+        outcome: &FsResult<Answered<MdtReply>>,
+        (named, at): (InodeNumber, InodeNumber),
+        has_forgotten: &mut bool,
+    ) -> bool {
+        if !at.is_shard() || !matches!(outcome, Err(FsError::Stale)) {
+            return false;
+        }
+        self.directory_maps.forget_shard(at);
+        named != at && !std::mem::replace(has_forgotten, true)
     }
 
     /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is
@@ -117,13 +137,41 @@ impl FileSystem {
         }
     }
 
+    /// Whether a directory has the shards of this map, or none because it is gone. It may also have
+    /// none because its MDT has lost power at the moment at which it got them.
+    async fn is_still(&self, map: &DirectoryMap) -> bool {
+        let is_still = match self.layout_info(map.master).await {
+            Ok(info) => info.map.is_some_and(|now| now == *map),
+            Err(_) => true,
+        };
+        if !is_still {
+            self.directory_maps.forget(map.master);
+        }
+        is_still
+    }
+
+    /// Gives a directory shards on these MDTs, and waits until its names are there (root only).
+    pub async fn split_directory(&self, who: &Credentials, directory: InodeNumber, stripes: Stripes) -> FsResult<()> {
+        for mdt in &stripes.mdts {
+            self.targets.mdt(*mdt)?;
+        }
+        loop {
+            let split = SplitDirectory { directory, stripes: stripes.clone() };
+            match self.call(directory, MdtRequest::SplitDirectory(who.clone(), split)).await?.reply {
+                MdtReply::Waiting => {}
+                MdtReply::Done => return Ok(()),
+                reply => return Err(unexpected(reply)),
+            }
+        }
+    }
+
     /// Names of a striped directory: shard after shard. Cookies have the index of the shard in
-    /// their upper bits.
+    /// their upper bits. `split_at`: names up to this cookie were shown before there were shards.
     pub(super) async fn read_striped(
         &self,
         directory: &OpenFile,
         map: &DirectoryMap,
-        (cookie, entries_max): (u64, u32),
+        (cookie, entries_max, split_at): (u64, u32, Option<u64>),
         attributes: EntryAttributes,
     ) -> FsResult<DirectoryPage> {
         let mut items = Vec::new();
@@ -148,14 +196,14 @@ impl FileSystem {
             }
             let page = match self.read_part(directory, *shard, (position, room), attributes).await {
                 // The directory was removed while it was open.
-                Err(FsError::Stale) if directory.open.check().is_ok() => break true,
+                Err(FsError::Stale) if directory.open.check().is_ok() && self.is_still(map).await => break true,
                 page => page?,
             };
             position = page.items.last().map_or(position, |last| last.cookie);
             let has_more = !page.end && !page.items.is_empty();
-            items.extend(
-                page.items.into_iter().map(|item| DirectoryItem { cookie: cookie_of(index, item.cookie), ..item }),
-            );
+            let is_new = |item: &DirectoryItem| !split_at.is_some_and(|split_at| was_shown(&item.name, split_at));
+            let of_shard = |item: DirectoryItem| DirectoryItem { cookie: cookie_of(index, item.cookie), ..item };
+            items.extend(page.items.into_iter().filter(is_new).map(of_shard));
             if !has_more {
                 (index, position) = (index + 1, 0);
             }

@@ -185,6 +185,12 @@ impl Sides {
             DecidedPart::AddLink(link) => self.links.insert((*inode, link.clone())),
             DecidedPart::MoveLink(old, new) => self.move_link(mdt, *inode, old, new),
             DecidedPart::MoveName(moved) => self.move_name(mdt, *inode, moved),
+            DecidedPart::AddNames { names, .. } => names.iter().all(|named| {
+                let link = Link { parent: *inode, name: named.name.clone() };
+                // Names on the inode's own MDT are not told here.
+                named.inode.mdt() == mdt
+                    || self.names.insert((named.inode, link), named.kind == FileKind::Directory).is_none()
+            }),
             DecidedPart::Tree | DecidedPart::CopyAttributes(_) => true,
         };
         if is_known { Ok(()) } else { Err(format!("{part:?} does not fit {inode} of {mdt}")) }

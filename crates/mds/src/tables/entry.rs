@@ -17,13 +17,12 @@
 //! In a shard of a striped directory the hash has 46 bits, so that the index of the shard has room
 //! above it in a cookie: `index << 53 | position`.
 
-use rpc::message::mdt::COOKIE_PARENT;
+use rpc::message::mdt::{COOKIE_HASH_BITS, COOKIE_PARENT, first_cookie};
 use types::{
     Damage, FileKind, FsResult, InodeNumber,
     record::{RecordReader, RecordWriter},
     striping::SHARD_INDEX_BITS,
 };
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{key_of, kind_number, kind_of, split_number};
 
@@ -31,7 +30,7 @@ const VERSION: u8 = 1;
 const WHAT: &str = "directory entry";
 const FLAG_MORE: u8 = 1;
 const FLAG_GONE: u8 = 2;
-const NUMBER_BITS: u32 = 7;
+const NUMBER_BITS: u32 = u64::BITS - 1 - COOKIE_HASH_BITS;
 /// Names with equal hashes that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 
@@ -44,13 +43,13 @@ pub struct Position(pub u64);
 impl Position {
     /// The first position of a name in a directory that is no shard.
     pub fn of(name: &[u8]) -> Self {
-        Self((xxh3_64(name) >> 8).max(1) << NUMBER_BITS)
+        Self(first_cookie(name, COOKIE_HASH_BITS))
     }
 
     /// The first position of a name in this directory.
     pub fn of_name_in(directory: InodeNumber, name: &[u8]) -> Self {
         match directory.is_shard() {
-            true => Self((xxh3_64(name) >> (8 + SHARD_INDEX_BITS)).max(1) << NUMBER_BITS),
+            true => Self(first_cookie(name, COOKIE_HASH_BITS - SHARD_INDEX_BITS)),
             false => Self::of(name),
         }
     }

@@ -115,6 +115,9 @@ pub enum ControlRequest {
     /// Set (`Some`) or clear what new directories in the open directory get (`lfs setdirstripe
     /// -D`). -> Done
     SetDirectoryDefault(Option<DirectoryDefault>),
+    /// Spread the names of the open directory over these MDTs (`lfs setdirstripe -c`). -> Done when
+    /// they are there
+    SplitDirectory(Stripes),
 }
 
 impl ControlRequest {
@@ -124,6 +127,7 @@ impl ControlRequest {
             Self::CreateWithLayout { .. }
             | Self::SetDefaultLayout(_)
             | Self::SetDirectoryDefault(_)
+            | Self::SplitDirectory(_)
             | Self::ChangeLayout(..)
             | Self::BeginLayout { .. }
             | Self::SwapLayouts { .. }

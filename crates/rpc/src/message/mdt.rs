@@ -8,6 +8,7 @@ use types::{
     Credentials, DataChanges, DirectoryDefault, DirectoryMap, FileKind, Generation, InodeNumber, LockHandle, NodeKind,
     OstIndex, SetAttributes, SpaceUsage, Timestamp,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use super::entry::Entry;
 use super::{
@@ -475,6 +476,14 @@ pub struct DirectoryEntry {
 pub const COOKIE_SELF: u64 = 1;
 /// Cookie of `..` in every directory.
 pub const COOKIE_PARENT: u64 = 2;
+/// Bits of the hash of a name in a cookie; the lower 7 separate names with equal hashes.
+pub const COOKIE_HASH_BITS: u32 = 56;
+
+/// The first cookie that a name can have in a directory that is no shard, with so many bits of its
+/// hash ([`COOKIE_HASH_BITS`]; in a shard there are fewer).
+pub fn first_cookie(name: &[u8], hash_bits: u32) -> u64 {
+    (xxh3_64(name) >> (u64::BITS - hash_bits)).max(1) << 7
+}
 
 /// How [`SetXattr`] treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
