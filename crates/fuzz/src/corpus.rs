@@ -43,7 +43,7 @@ use rpc::{
             RenameMode, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
         },
         mdt_peer::{
-            Above, AddLink, AddNames, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, Join, Joined,
+            Above, AddLink, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, Join, Joined,
             MakeDirectory, MoveLink, MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
             RemoteNamesAfter, SplitDirectory,
         },
@@ -354,7 +354,7 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn parts() -> [Part; 10] {
+fn parts() -> [Part; 9] {
     let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
     let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
     let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
@@ -389,7 +389,6 @@ fn parts() -> [Part; 10] {
         Part::Tree,
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE.as_shard(), master: INODE }),
-        Part::AddNames(AddNames { shard: INODE.as_shard(), master: INODE }),
         Part::FollowName(FollowName { inode, parent: INODE, name: b"name".to_vec(), shard: INODE.as_shard() }),
     ]
 }

@@ -13,5 +13,6 @@ mod reference_model;
 mod seeds;
 mod shared_server;
 mod slow;
+mod split;
 mod striped;
 mod watched;

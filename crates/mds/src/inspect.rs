@@ -193,7 +193,6 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::AddLink => "add a link to",
         Promise::MoveName => "move a name of directory",
         Promise::Attributes => "change attributes of",
-        Promise::AddNames => "add names to shard",
     }
 }
 

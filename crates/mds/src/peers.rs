@@ -39,7 +39,7 @@ impl Preparation {
         match self.promise {
             Some(Promise::MoveLink) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
-            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes | Promise::AddNames) | None => false,
+            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes) | None => false,
         }
     }
 }
@@ -62,7 +62,6 @@ pub(crate) fn essence(part: &Part) -> Part {
         | Part::AddLink(_)
         | Part::CopyAttributes(_)
         | Part::Tree
-        | Part::AddNames(_)
         | Part::FollowName(_) => {}
     }
     part

@@ -42,6 +42,7 @@ mod sizes;
 mod slow_locks;
 mod small_files;
 mod split_directories;
+mod split_model;
 mod striped_directories;
 mod swap;
 mod unasked_opens;

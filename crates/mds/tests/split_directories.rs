@@ -165,7 +165,7 @@ async fn no_name_is_lost_whatever_fails() {
     for fault in FAULTS {
         let mut steps = 0;
         while after_steps(fault, steps).await {
-            steps += 7;
+            steps += 13;
         }
         assert!(steps > 20, "{fault:?}: {steps} steps");
     }

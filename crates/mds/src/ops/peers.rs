@@ -73,10 +73,6 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             let inodes = check_name(txn, part)?;
             if inodes.is_empty() { inodes } else { promise(txn, operation, Promise::MoveName, inodes)? }
         }
-        Part::AddNames(part) => {
-            split::check_addition(txn, *part)?;
-            promise(txn, operation, Promise::AddNames, vec![part.shard])?
-        }
         Part::FollowName(part) => {
             split::check_following(txn, part)?;
             promise(txn, operation, Promise::MoveLink, vec![part.inode])?

@@ -5,18 +5,18 @@
 
 use rpc::message::{
     MdtReply,
-    mdt_peer::{AddNames, FollowName, OperationId, Part, SplitDirectory},
+    mdt_peer::{FollowName, Part, SplitDirectory},
 };
 use types::{
-    Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber,
+    Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
     limits::{LINKS_MAX, SPLIT_NAMES_MAX},
 };
 
 use super::{copies, rename::replace_link, require_root};
 use crate::{
     tables::{
-        COUNTERS, counter,
-        decision::{DecidedPart, Decision},
+        COUNTERS, DECISIONS, counter,
+        decision::{self, DecidedPart, Decision},
         entry::{COLLISIONS_MAX, NamedInode, Position},
         inode::{Inode, Link},
     },
@@ -27,6 +27,8 @@ use crate::{
 const NAMES_PER_STEP: usize = 96;
 /// Of these, names that lead to other MDTs: each has to be prepared there.
 const REMOTE_PER_STEP: usize = 8;
+/// Decisions on their way to an MDT from which on no more names are sent there.
+const PENDING_MAX: usize = 64;
 /// Names that are looked at for one batch.
 const NAMES_SEEN_PER_STEP: usize = 4096;
 
@@ -148,7 +150,7 @@ fn move_names(txn: &mut Transaction<'_>, master: Inode, shard: InodeNumber, name
     let directory = master.number();
     let here = names.iter().map(|found| found.target.inode).filter(|inode| txn.is_here(*inode));
     txn.need_inodes(here.collect::<Vec<_>>().into_iter())?;
-    let addition = prepare_addition(txn, directory, shard)?;
+    has_room(txn, shard.mdt())?;
     for found in names {
         let (name, inode) = (found.target.name.clone(), found.target.inode);
         let (old, new) = (Link { parent: directory, name: name.clone() }, Link { parent: shard, name: name.clone() });
@@ -162,13 +164,7 @@ fn move_names(txn: &mut Transaction<'_>, master: Inode, shard: InodeNumber, name
         txn.remove_entry(directory, found)?;
     }
     let names = names.iter().map(|found| found.target.clone()).collect();
-    match addition {
-        Some(operation) => {
-            let part = DecidedPart::AddNames { names, complete: false };
-            txn.decide(shard.mdt(), Decision { operation, inode: shard, part });
-        }
-        None => add_names(txn, shard, names, false)?,
-    }
+    send_names(txn, shard, names, false)?;
     txn.put_inode(&master);
     Ok(())
 }
@@ -186,46 +182,34 @@ fn follow(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) 
     }
 }
 
-/// `None`: the shard is here.
-fn prepare_addition(
-    txn: &mut Transaction<'_>,
-    master: InodeNumber,
-    shard: InodeNumber,
-) -> FsResult<Option<OperationId>> {
+/// The MDT of a shard gets names, in the order in which they are decided. Nothing is prepared for
+/// that: a shard is closed until it has all of them, so nothing can be in the way.
+fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedInode>, complete: bool) -> FsResult<()> {
     if txn.is_here(shard) {
-        // Waits if it is in doubt.
-        txn.inode(shard)?;
-        return Ok(None);
+        return add_names(txn, shard, names, complete);
     }
-    let part = Part::AddNames(AddNames { shard, master });
-    Ok(Some(txn.prepared(shard.mdt(), part)?.0))
+    txn.decide_unprepared(shard.mdt(), shard, DecidedPart::AddNames { names, complete });
+    Ok(())
+}
+
+/// Waits while many names are on their way to an MDT, which may be absent.
+fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
+    let mut pending = 0;
+    txn.scan_prefix(DECISIONS, &decision::mdt_key(mdt), &mut |_, _| {
+        pending += 1;
+        Ok(pending < PENDING_MAX)
+    })?;
+    if pending < PENDING_MAX { Ok(()) } else { txn.wait_for_peer(mdt) }
 }
 
 /// All names are in the shards.
 fn open_shards(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap) -> FsResult<()> {
-    let mut shards = map.shards;
-    shards.sort();
-    for shard in shards {
-        match prepare_addition(txn, map.master, shard)? {
-            Some(operation) => {
-                let part = DecidedPart::AddNames { names: Vec::new(), complete: true };
-                txn.decide(shard.mdt(), Decision { operation, inode: shard, part });
-            }
-            None => add_names(txn, shard, Vec::new(), true)?,
-        }
+    for shard in map.shards {
+        send_names(txn, shard, Vec::new(), true)?;
     }
     master.map_version += 1;
     txn.put_inode(&master);
     Ok(())
-}
-
-/// Whether names may come to a shard.
-pub(super) fn check_addition(txn: &Transaction<'_>, AddNames { shard, master }: AddNames) -> FsResult<()> {
-    let found = txn.inode(shard)?;
-    match found.master() == Some(master) && found.names_move() {
-        true => Ok(()),
-        false => Err(FsError::Stale),
-    }
 }
 
 /// Nothing that is found keeps a name from moving; only what is in doubt is waited for.

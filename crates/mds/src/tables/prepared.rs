@@ -4,7 +4,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard, 6 names for a shard |
+//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard |
 //! | 2 | 8 | inode; with 4: the directory |
 //! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT |
 
@@ -21,7 +21,6 @@ const MOVE_LINK: u8 = 2;
 const ADD_LINK: u8 = 3;
 const MOVE_NAME: u8 = 4;
 const ATTRIBUTES: u8 = 5;
-const ADD_NAMES: u8 = 6;
 
 /// What is promised of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +35,6 @@ pub enum Promise {
     MoveName,
     /// It can get other attributes.
     Attributes,
-    /// Names can come to this shard.
-    AddNames,
 }
 
 /// The key.
@@ -64,7 +61,6 @@ pub fn encode(promise: Promise, inodes: &[InodeNumber]) -> Vec<u8> {
         Promise::AddLink => ADD_LINK,
         Promise::MoveName => MOVE_NAME,
         Promise::Attributes => ATTRIBUTES,
-        Promise::AddNames => ADD_NAMES,
     };
     let mut writer = RecordWriter::new(VERSION);
     writer.u8(kind);
@@ -83,7 +79,6 @@ pub fn decode(value: &[u8]) -> FsResult<(Promise, Vec<InodeNumber>)> {
         ADD_LINK => Promise::AddLink,
         MOVE_NAME => Promise::MoveName,
         ATTRIBUTES => Promise::Attributes,
-        ADD_NAMES => Promise::AddNames,
         _ => return Err(reader.invalid("unknown kind of part").into()),
     };
     let mut inodes = vec![InodeNumber(reader.u64()?)];
@@ -104,13 +99,13 @@ mod tests {
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
         let inodes = [InodeNumber(1 << 50), InodeNumber(7)];
-        use Promise::{AddLink, AddNames, Attributes, DropLink, MoveLink, MoveName};
-        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes, AddNames] {
+        use Promise::{AddLink, Attributes, DropLink, MoveLink, MoveName};
+        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes] {
             assert_eq!(decode(&encode(promise, &inodes[..1])), Ok((promise, inodes[..1].to_vec())));
         }
         assert_eq!(decode(&encode(Promise::MoveName, &inodes)), Ok((Promise::MoveName, inodes.to_vec())));
         assert!(decode(&encode(Promise::DropLink, &inodes)).is_err());
-        assert!(decode(&[1, 7, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(decode(&[1, 6, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

@@ -123,6 +123,13 @@ impl Transaction<'_> {
         self.changes.decisions.push((peer, decision));
     }
 
+    /// The same for something of which no part was prepared: whatever the other one does until then,
+    /// it can be carried out.
+    pub fn decide_unprepared(&mut self, peer: MdtIndex, inode: InodeNumber, part: DecidedPart) {
+        let operation = OperationId { coordinator: self.mdt, start: self.volatile.peers.start(), number: 0 };
+        self.changes.decisions.push((peer, Decision { operation, inode, part }));
+    }
+
     /// Whether a directory is another one or above it; the tree is held.
     pub fn is_above(&mut self, directory: InodeNumber, from: InodeNumber) -> FsResult<bool> {
         let mut from = from;

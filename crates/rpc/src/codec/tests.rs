@@ -289,7 +289,6 @@ fn parts() -> Vec<Part> {
         Part::Tree,
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE, master: InodeNumber(9) }),
-        Part::AddNames(AddNames { shard: INODE, master: InodeNumber(9) }),
         Part::FollowName(FollowName { inode: INODE, parent: INODE, name: b"name".to_vec(), shard: InodeNumber(9) }),
     ]
 }

@@ -106,7 +106,6 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             | Part::AddLink(_)
             | Part::CopyAttributes(_)
             | Part::Tree
-            | Part::AddNames(_)
             | Part::FollowName(_) => Ok(()),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),

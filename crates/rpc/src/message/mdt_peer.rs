@@ -48,21 +48,9 @@ pub enum Part {
     /// Owner, permissions, flags and defaults of a shard become those of its directory. Kept, also
     /// after a restart.
     CopyAttributes(CopyAttributes),
-    /// Names of a directory come to a shard of it that has not all of them yet. Kept, also after a
-    /// restart.
-    AddNames(AddNames),
     /// The name of an inode is in a shard from now on, and was in the directory itself. Kept, also
     /// after a restart.
     FollowName(FollowName),
-}
-
-/// See [`Part::AddNames`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddNames {
-    /// The shard.
-    pub shard: InodeNumber,
-    /// Its directory.
-    pub master: InodeNumber,
 }
 
 /// See [`Part::FollowName`].

@@ -1,0 +1,175 @@
+//! A directory gets shards while clients use it (docs/decisions/0062-directories-that-split.md): no
+//! name is lost, none is there twice, and a listing that goes on meanwhile shows each name once
+//! that is there all the time.
+
+use crate::common;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use client::{EntryAttributes, FileSystem, NewNode};
+use common::with_options;
+use lab::{
+    cluster::{Cluster, ClusterOptions},
+    drawn::settings,
+    server::Role,
+};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
+
+/// Names before the split: more than move in one batch to each shard.
+const NAMES: usize = 350;
+const PAGE: u32 = 16;
+
+type Names = BTreeMap<Vec<u8>, InodeNumber>;
+
+async fn create(file_system: &FileSystem, parent: InodeNumber, name: &str, kind: NodeKind) -> FsResult<InodeNumber> {
+    let node = NewNode { parent, name: name.as_bytes().to_vec(), kind, mode: 0o755, umask: 0, layout: None };
+    file_system.create(&Credentials::root(), node).await.map(|made| made.inode)
+}
+
+/// The names of a directory in the order in which they are shown.
+async fn list(file_system: &Arc<FileSystem>, directory: InodeNumber) -> FsResult<Vec<(Vec<u8>, InodeNumber)>> {
+    let opened = file_system.open(&Credentials::root(), directory, OpenFlags(open_flag::READ)).await?;
+    let (mut cookie, mut shown) = (0, Vec::new());
+    loop {
+        let page = file_system.read_directory(&opened, cookie, PAGE, EntryAttributes::None).await?;
+        let Some(last) = page.items.last() else { break };
+        cookie = last.cookie;
+        shown.extend(page.items.into_iter().map(|item| (item.name, item.inode)));
+        if page.end {
+            break;
+        }
+    }
+    file_system.close(opened, None).await?;
+    shown.retain(|(name, _)| name != b"." && name != b"..");
+    Ok(shown)
+}
+
+/// Every name that was there all the time is shown once, and none twice.
+fn check_listing(what: &str, shown: &[(Vec<u8>, InodeNumber)], there: &Names) {
+    let distinct: Names = shown.iter().cloned().collect();
+    assert_eq!(distinct.len(), shown.len(), "{what}: a name is shown twice");
+    for (name, inode) in there {
+        assert_eq!(distinct.get(name), Some(inode), "{what}: {}", name.escape_ascii());
+    }
+}
+
+/// What happens to an MDT in the middle of the split.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Nothing,
+    Dies(u16),
+    LosesPower(u16),
+}
+
+/// What one client does during the split: names come and go, and are listed.
+async fn use_names(file_system: Arc<FileSystem>, directory: InodeNumber, mut names: Names) -> FsResult<Names> {
+    let root = Credentials::root();
+    for round in 0..12_usize {
+        check_listing("during the split", &list(&file_system, directory).await?, &names);
+        for number in 0..4 {
+            let name = format!("new{round}-{number}");
+            let kind = if number == 0 { NodeKind::Directory } else { NodeKind::Regular };
+            names.insert(name.clone().into_bytes(), create(&file_system, directory, &name, kind).await?);
+        }
+        let gone = format!("old{round}").into_bytes();
+        file_system.unlink(&root, directory, &gone).await?;
+        names.remove(&gone);
+        let missing = file_system.lookup(&root, directory, &gone).await.map(|found| found.inode);
+        assert_eq!(missing, Err(FsError::NotFound));
+        let kept = format!("old{}", 100 + round).into_bytes();
+        assert_eq!(file_system.lookup(&root, directory, &kept).await.map(|found| found.inode), Ok(names[&kept]));
+    }
+    Ok(names)
+}
+
+fn split_under(seed: u64, fault: Fault, uses: bool) {
+    let options = ClusterOptions { mdts: 3, osts: 1, osts_per_server: 1, clients: 2, settings: settings(seed) };
+    let outcome = with_options(seed, options, move |cluster| Box::pin(scenario(cluster, seed, fault, uses)));
+    outcome.unwrap_or_else(|reason| panic!("{fault:?}: {reason}"));
+}
+
+/// A directory on MDT 0 with names that are durable.
+async fn filled(cluster: &Cluster) -> Result<(InodeNumber, Names), String> {
+    common::on(cluster, 0, move |file_system| async move {
+        let directory = create(&file_system, InodeNumber::ROOT, "directory", NodeKind::Directory).await?;
+        let mut names = Names::new();
+        for number in 0..NAMES {
+            let name = format!("old{number}");
+            let inode = create(&file_system, directory, &name, NodeKind::Regular).await?;
+            names.insert(name.into_bytes(), inode);
+        }
+        while file_system.sync_all().await.is_err() {}
+        FsResult::Ok((directory, names))
+    })
+    .await
+}
+
+async fn scenario(cluster: &Cluster, seed: u64, fault: Fault, uses: bool) -> Result<(), String> {
+    let (directory, names) = filled(cluster).await?;
+    let (user, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
+    let (splitter, _) = cluster.file_system(1).ok_or("client 1 is not mounted")?;
+    let mut using = Box::pin(
+        cluster
+            .begin_on_client(0, async move { if uses { use_names(user, directory, names).await } else { Ok(names) } }),
+    );
+    // At another moment with each seed, so that the split begins within a listing.
+    let early = cluster.within(Duration::from_micros(200 * (seed % 40)), using.as_mut()).await;
+    let mut splitting = Box::pin(cluster.begin_on_client(1, async move {
+        let mdts = (0..3).map(|number| MdtIndex(((seed + number) % 3) as u16)).collect();
+        let stripes = Stripes { hash: NameHash::Fnv1a64, mdts };
+        splitter.split_directory(&Credentials::root(), directory, stripes).await
+    }));
+    let split = cluster.within(Duration::from_micros(500 * (seed % 23)), splitting.as_mut()).await;
+    match fault {
+        Fault::Nothing => {}
+        Fault::Dies(mdt) => {
+            cluster.kill_server(Role::Mds(mdt));
+            cluster.start_server(Role::Mds(mdt));
+        }
+        Fault::LosesPower(mdt) => cluster.lose_power(Role::Mds(mdt)),
+    }
+    cluster.ready().await?;
+    let split = match split {
+        Some(split) => split,
+        None => splitting.await,
+    };
+    split.ok_or("client 1 died")?.map_err(|error| format!("the split: {error}"))?;
+    let names = match early {
+        Some(names) => names,
+        None => using.await,
+    };
+    let names = names.ok_or("client 0 died")?.map_err(|error| format!("using names: {error}"))?;
+    common::on(cluster, 1, move |file_system| async move {
+        let shown = list(&file_system, directory).await?;
+        check_listing("after the split", &shown, &names);
+        assert_eq!(shown.len(), names.len(), "no other names");
+        for (name, inode) in &names {
+            let found = file_system.lookup(&Credentials::root(), directory, name).await?;
+            assert_eq!(found.inode, *inode);
+        }
+        FsResult::Ok(())
+    })
+    .await
+}
+
+#[test]
+fn names_come_and_go_while_a_directory_splits() {
+    for seed in 0..12 {
+        split_under(seed, Fault::Nothing, true);
+    }
+}
+
+#[test]
+fn names_come_and_go_although_an_mdt_dies_during_the_split() {
+    for seed in 0..12 {
+        split_under(seed, Fault::Dies((seed / 3 % 3) as u16), true);
+    }
+}
+
+#[test]
+fn a_power_loss_during_the_split_takes_no_name() {
+    for seed in 0..12 {
+        split_under(seed, Fault::LosesPower((seed / 3 % 3) as u16), false);
+    }
+}
