@@ -173,3 +173,59 @@ fn a_power_loss_during_the_split_takes_no_name() {
         split_under(seed, Fault::LosesPower((seed / 3 % 3) as u16), false);
     }
 }
+
+/// The listing has shown so many names when the directory splits.
+async fn listed_across(cluster: &Cluster, shown_before: usize) -> Result<(), String> {
+    let (directory, names) = filled(cluster).await?;
+    let (opened, mut shown) = common::on(cluster, 0, move |file_system| async move {
+        let opened = file_system.open(&Credentials::root(), directory, OpenFlags(open_flag::READ)).await?;
+        let mut shown = Vec::new();
+        while shown.len() < shown_before {
+            let cookie = shown.last().map_or(0, |item: &client::DirectoryItem| item.cookie);
+            shown.extend(file_system.read_directory(&opened, cookie, PAGE, EntryAttributes::None).await?.items);
+        }
+        FsResult::Ok((opened, shown))
+    })
+    .await?;
+    common::on(cluster, 1, move |file_system| async move {
+        let stripes = Stripes { hash: NameHash::Crush, mdts: [2, 0].map(MdtIndex).to_vec() };
+        file_system.split_directory(&Credentials::root(), directory, stripes).await
+    })
+    .await?;
+    common::on(cluster, 0, move |file_system| async move {
+        // The first page comes twice: the kernel may ask for it again.
+        let cookie = shown.last().map_or(0, |item| item.cookie);
+        let first = file_system.read_directory(&opened, cookie, PAGE, EntryAttributes::None).await?;
+        assert_eq!(file_system.read_directory(&opened, cookie, PAGE, EntryAttributes::None).await?.items, first.items);
+        let (mut page, mut after) = (first, Vec::new());
+        loop {
+            after.extend(page.items);
+            let Some(last) = after.last() else { break };
+            if page.end {
+                break;
+            }
+            page = file_system.read_directory(&opened, last.cookie, PAGE, EntryAttributes::None).await?;
+        }
+        assert!(after.windows(2).all(|pair| pair[0].cookie < pair[1].cookie), "cookies grow");
+        shown.extend(after);
+        let shown = shown.into_iter().map(|item| (item.name, item.inode));
+        let shown: Vec<_> = shown.filter(|(name, _)| name != b"." && name != b"..").collect();
+        check_listing("across the split", &shown, &names);
+        assert_eq!(shown.len(), names.len());
+        // From the beginning.
+        let page = file_system.read_directory(&opened, 0, PAGE, EntryAttributes::None).await?;
+        assert_eq!((page.items.len(), &page.items[0].name[..]), (PAGE as usize, &b"."[..]));
+        file_system.close(opened, None).await
+    })
+    .await
+}
+
+#[test]
+fn a_listing_goes_on_in_the_shards_after_what_it_has_shown() {
+    for (seed, shown) in [0, 1, 40, NAMES / 2, NAMES].into_iter().enumerate() {
+        let seed = seed as u64;
+        let options = ClusterOptions { mdts: 3, osts: 1, osts_per_server: 1, clients: 2, settings: settings(seed) };
+        let outcome = with_options(seed, options, move |cluster| Box::pin(listed_across(cluster, shown)));
+        outcome.unwrap_or_else(|reason| panic!("{shown} names shown: {reason}"));
+    }
+}
