@@ -1,8 +1,9 @@
 //! Where a new directory is: on one of the MDTs, or striped over some of them.
 
+use client::FileSystem;
 use rpc::message::mdt_peer::MakeDirectory;
 use rt::Entropy;
-use types::{InodeNumber, MdtIndex, NameHash, Stripes};
+use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NameHash, Stripes};
 
 use crate::Random;
 
@@ -17,11 +18,24 @@ pub fn draw(random: &Random, mdts: u16) -> (MdtIndex, Stripes) {
     if mdts == 1 || !random.happens(STRIPED) {
         return (mdt, Stripes::default());
     }
+    (mdt, stripes(random, mdts, 1))
+}
+
+/// Stripes on so many of the MDTs, at least, in any order.
+fn stripes(random: &Random, mdts: u16, at_least: u64) -> Stripes {
     let mut left: Vec<MdtIndex> = (0..mdts).map(MdtIndex).collect();
-    let count = 1 + random.below(u64::from(mdts));
+    let count = at_least + random.below(u64::from(mdts) + 1 - at_least);
     let take = |_| left.remove(random.below(left.len() as u64) as usize);
     let mdts = (0..count).map(take).collect();
-    (mdt, Stripes { hash: *random.pick(&HASHES), mdts })
+    Stripes { hash: *random.pick(&HASHES), mdts }
+}
+
+/// Gives a directory drawn stripes over several MDTs, unless it is striped.
+pub async fn split(file_system: &FileSystem, directory: InodeNumber, random: &Random, mdts: u16) -> FsResult<()> {
+    match file_system.split_directory(&Credentials::root(), directory, stripes(random, mdts, 2)).await {
+        Err(FsError::NotSupported) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// A request for a directory with all permissions of its owner, at a drawn place.

@@ -95,8 +95,18 @@ impl Native {
             }
             Operation::Stat { path } => Ok(Outcome::Facts(facts(&self.resolve(path).await?))),
             Operation::List { path } => self.list(path).await,
+            Operation::Split { path } => self.split(path).await,
             _ => unreachable!("dispatched by subject"),
         }
+    }
+
+    /// Gives a directory stripes, if it has none and there are several MDTs.
+    async fn split(&self, path: &str) -> FsResult<Outcome> {
+        let found = self.resolve(path).await?;
+        if found.kind == FileKind::Directory && self.mdts > 1 {
+            directory_places::split(&self.file_system, found.inode, &self.random, self.mdts).await?;
+        }
+        Ok(Outcome::Done)
     }
 
     async fn set_mode(&self, operation: &Operation) -> FsResult<Outcome> {

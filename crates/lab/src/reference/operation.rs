@@ -68,6 +68,8 @@ pub enum Operation {
     Sync { path: Path },
     /// Another layout for the file, one of some; programs see no difference
     Migrate { path: Path, layout: u8 },
+    /// More metadata targets for the names of a directory; programs see no difference
+    Split { path: Path },
 }
 
 /// What an operation is about.
@@ -108,7 +110,7 @@ impl Operation {
             | Self::Sync { .. }
             | Self::Migrate { .. } => Subject::Data,
             Self::SetXattr { .. } | Self::GetXattr { .. } | Self::RemoveXattr { .. } => Subject::Xattrs,
-            Self::ReadLink { .. } | Self::Stat { .. } | Self::List { .. } => Subject::Looks,
+            Self::ReadLink { .. } | Self::Stat { .. } | Self::List { .. } | Self::Split { .. } => Subject::Looks,
         }
     }
 }

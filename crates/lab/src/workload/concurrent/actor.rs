@@ -67,6 +67,17 @@ impl Actor {
         told("mkdir of the scenario", self.make_in(InodeNumber::ROOT, self.scenario).await)
     }
 
+    /// Gives the scenario's directory stripes, if it has none and there are several MDTs.
+    pub async fn split_directory(&self) -> Result<(), String> {
+        if self.mdts == 1 {
+            return Ok(());
+        }
+        let directory = told("lookup of the scenario", self.directory().await)?;
+        let split = directory_places::split(&self.file_system, directory, &self.random, self.mdts).await;
+        self.note(format_args!("split -> {split:?}"));
+        told("split", split)
+    }
+
     /// Makes a directory in the scenario's.
     pub async fn make_subdirectory(&self, name: &str) -> FsResult<()> {
         self.make_in(self.directory().await?, name).await

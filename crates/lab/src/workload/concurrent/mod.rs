@@ -34,6 +34,8 @@ use crate::{
 const FAULTS_LAST: Duration = Duration::from_secs(30);
 /// When a client that is to die dies.
 const DEATH: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(5));
+/// When the directory of a scenario gets stripes.
+const SPLIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(2));
 /// Operations of the workload to one round of each scenario of each client.
 const OPERATIONS_PER_ROUND: u64 = 10;
 
@@ -64,7 +66,12 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         prepared.await.ok_or("a client died before anything began")??;
     }
     let chaos = Chaos::begin(cluster, plan);
-    let mut parts = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
+    if let Some(splitter) = cluster.clients().into_iter().find(|client| doomed != Some(*client)) {
+        parts.extend(
+            scenarios.iter().map(|scenario| (splitter, scenario.clone(), split(cluster, splitter, scenario, &random))),
+        );
+    }
     for client in cluster.clients() {
         parts.extend(
             scenarios.iter().map(|scenario| (client, scenario.clone(), start(cluster, client, scenario, rounds))),
@@ -93,6 +100,22 @@ fn start(
 ) -> BoxFuture<'static, Option<Verdict>> {
     let (inner, actor) = (scenario.clone(), Actor::new(cluster, client, scenario.name()));
     let work = cluster.begin_on_client(client, async move { inner.play(&actor, rounds).await });
+    Box::pin(work)
+}
+
+/// Gives the directory of a scenario stripes in the middle of it.
+fn split(
+    cluster: &Cluster,
+    client: u16,
+    scenario: &Arc<dyn Scenario>,
+    random: &Random,
+) -> BoxFuture<'static, Option<Verdict>> {
+    let actor = Actor::new(cluster, client, scenario.name());
+    let (after, simulation) = (spread(random, SPLIT.0, SPLIT.1), cluster.simulation().clone());
+    let work = cluster.begin_on_client(client, async move {
+        simulation.sleep(after).await;
+        actor.split_directory().await
+    });
     Box::pin(work)
 }
 
