@@ -235,6 +235,46 @@ fn programs_copy_and_search_striped_directories() {
     system.finish();
 }
 
+/// A directory gets stripes while both mounts use it, and have cached all of it before.
+#[test]
+fn a_directory_gets_stripes_while_it_is_used() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("mkdir d && cd d && for i in $(seq 300); do echo $i > f$i; done; mkdir s1 s2; lfs mkdir -i 1 far; ln f1 l1");
+    let all = "ls d | wc -l; ls -f d | sort -u | wc -l; stat -c %h d; cat d/f* | wc -l";
+    assert_eq!([a(all), b(all)], ["304\n306\n5\n300\n"; 2]);
+    let shown = "stat -c '%n %i %s %h %a %Y %Z' d/f* d/s*";
+    let before = b(shown);
+    let line = "cd $B && exec 3< d/f7 && for i in $(seq 200); do echo $i > d/n$i && rm d/f$((i + 50)) && test ! -e d/f$((i + 50)) \
+                || exit 1; done; cat <&3";
+    let user = system.shell(line);
+    let user = std::thread::spawn(move || user.succeed());
+    a("lfs setdirstripe -c -1 d && lfs setdirstripe -c -1 d");
+    assert_eq!(user.join().expect("no panic"), "7\n");
+    assert_eq!([a(all), b(all)], ["304\n306\n5\n100\n"; 2]);
+    assert_eq!(
+        b("lfs getdirstripe -c d; lfs getdirstripe -i d; cat d/n* | sort -n | tail -1").replace('\n', " "),
+        "4 0 200 "
+    );
+    let left =
+        |shown: &str| shown.lines().filter(|line| line.starts_with("d/f1 ")).map(str::to_owned).collect::<Vec<_>>();
+    let after = a(shown);
+    assert_eq!((left(&after), left(&after).len()), (left(&before), 1), "programs see the same files");
+    for (line, said) in [
+        ("lfs setdirstripe -c 2 d", "it is striped already"),
+        ("lfs mkdir -c 2 d", "stripe already set"),
+        ("lfs setdirstripe -c 9 d/s1", "9 stripes are not possible"),
+        ("rmdir d", "Directory not empty"),
+    ] {
+        let refused = system.shell(&format!("cd $A && {line}")).output();
+        assert!(refused.status != 0 && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    b("mv d/f1 d/moved && cat d/moved d/l1 && rm -r d");
+    a("test ! -e d");
+    system.finish();
+}
+
 /// Two processes with MDTs. Names of the MDT that is there are used; the rest waits.
 #[test]
 fn a_striped_directory_outlives_its_servers() {
