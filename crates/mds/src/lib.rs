@@ -27,6 +27,7 @@ mod claims;
 mod data;
 mod error;
 mod grants;
+mod growing_directories;
 mod history;
 mod hold_ups;
 pub mod inspect;

@@ -97,6 +97,12 @@ pub struct Parameters {
     pub lock_timeout: Duration,
     /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
     pub removal_grace: Duration,
+    /// Whether a directory gets shards when it has become large (`mdt.*.enable_dir_auto_split`).
+    pub splits_directories: bool,
+    /// With how many names it is large (`mdt.*.dir_split_count`).
+    pub split_names: u64,
+    /// Shards that it gets on other MDTs (`mdt.*.dir_split_delta`).
+    pub split_delta: u16,
 }
 
 impl Default for Parameters {
@@ -118,6 +124,11 @@ impl Default for Parameters {
             // Several hundred times the interval between two requests for one path on a busy host.
             // The kernel tries once more.
             removal_grace: Duration::from_secs(1),
+            // Its names cannot be used for some seconds: nobody asked for that.
+            splits_directories: false,
+            // Lustre's.
+            split_names: 50_000,
+            split_delta: 4,
         }
     }
 }

@@ -18,6 +18,7 @@ use types::{ClientId, InodeNumber, LockHandle, OstIndex, Slot, Timestamp, Xid, l
 
 use crate::{
     cache_locks::{CacheLocks, LOCKS_PER_STEP},
+    growing_directories::GrowingDirectories,
     history::History,
     hold_ups::HoldUps,
     invitations::Invitations,
@@ -256,6 +257,8 @@ pub(crate) struct Volatile {
     /// Where the next directory goes. (A choice is no change of what an operation is about: an
     /// attempt that makes one can be given up.)
     pub spread: Mutex<Spread>,
+    /// Directories that may become large.
+    pub growing: Mutex<GrowingDirectories>,
 }
 
 impl Volatile {
@@ -281,6 +284,7 @@ impl Volatile {
             lengthened: BTreeMap::new(),
             peers: Peers::default(),
             spread: Mutex::new(Spread::new(random)),
+            growing: Mutex::default(),
         }
     }
 

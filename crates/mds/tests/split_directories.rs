@@ -137,6 +137,67 @@ async fn what_cannot_split_is_refused_and_stays() {
     cluster.end().await;
 }
 
+/// A directory that has become large gets shards, if that is switched on.
+#[tokio::test]
+async fn large_directories_split_by_themselves() {
+    let cluster = Cluster::new(3).await;
+    let zero = &cluster.0[0];
+    let [off, small, large] = ["off", "small", "large"];
+    let mut directories = BTreeMap::new();
+    for (name, splits) in [(off, false), (small, true), (large, true)] {
+        let mut parameters = zero.mdt.parameters();
+        (parameters.splits_directories, parameters.split_names, parameters.split_delta) = (splits, 50, 1);
+        zero.mdt.set_parameters(parameters);
+        let directory = zero.create(ROOT, name, NodeKind::Directory).await.unwrap();
+        let mut names = Names::new();
+        for number in 0..if name == small { 49 } else { 60 } {
+            let file = format!("file{number}");
+            match zero.create(directory, &file, NodeKind::Regular).await {
+                Ok(inode) => drop(names.insert(file, inode)),
+                // It has shards by now.
+                Err(error) => panic!("{name}/{file}: {error}"),
+            }
+            if name == large && number + 1 == 49 {
+                break;
+            }
+        }
+        directories.insert(name, (directory, names));
+    }
+    let (directory, mut names) = directories[large].clone();
+    // The names that make it large. The split may begin with any of them.
+    for number in 49..80 {
+        let name = format!("file{number}");
+        let create = MdtRequest::Create(root(), create_request(directory, &name, NodeKind::Regular, 0o644, None));
+        let inode = match zero.call(create).await.unwrap() {
+            MdtReply::Striped(map) => {
+                let shard = map.shard_of(name.as_bytes()).unwrap();
+                cluster.0[usize::from(shard.mdt().0)].create(shard, &name, NodeKind::Regular).await.unwrap()
+            }
+            reply => created(reply).entry.attributes.inode,
+        };
+        names.insert(name, inode);
+    }
+    let map = in_time("the split", async {
+        loop {
+            match zero.call(MdtRequest::GetLayout(directory)).await.unwrap() {
+                MdtReply::Layout(info) if info.map.is_some() => break map_of(&cluster, directory).await,
+                _ => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    })
+    .await;
+    assert_eq!(map.shards.iter().map(|shard| shard.mdt().0).collect::<Vec<_>>(), [0, 1], "one more");
+    for (name, inode) in &names {
+        assert_eq!(in_time(name, lookup(&cluster, &map, name)).await, Ok(*inode));
+    }
+    for name in [off, small] {
+        let (directory, names) = &directories[name];
+        assert_eq!(zero.lookup(*directory, "file0").await, Ok(names["file0"]), "{name} has no shards");
+    }
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
 /// The MDT of a shard is not there: what has begun waits, and goes on.
 #[tokio::test]
 async fn names_wait_for_an_absent_mdt_and_then_move() {

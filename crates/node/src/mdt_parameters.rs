@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 16] = [
+const NUMBERS: [Number; 19] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -170,6 +170,31 @@ const NUMBERS: [Number; 16] = [
         get: |parameters| u64::from(parameters.open_locks),
         set: |parameters, value| parameters.open_locks = value == 1,
         ..SWITCH
+    },
+    Number {
+        name: "mdt.enable_dir_auto_split",
+        doc: "1: a directory without stripes that has dir_split_count names gets some; nobody can use its names until all have moved",
+        get: |parameters| u64::from(parameters.splits_directories),
+        set: |parameters, value| parameters.splits_directories = value == 1,
+        ..SWITCH
+    },
+    Number {
+        name: "mdt.dir_split_count",
+        doc: "names with which a directory splits by itself, if it may (enable_dir_auto_split)",
+        range: 2..=limits::SPLIT_NAMES_MAX as u64 / 2,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.split_names,
+        set: |parameters, value| parameters.split_names = value,
+    },
+    Number {
+        name: "mdt.dir_split_delta",
+        doc: "stripes on other metadata targets that such a directory gets, if there are so many",
+        range: 1..=limits::SHARDS_MAX as u64 - 1,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.split_delta),
+        set: |parameters, value| parameters.split_delta = value as u16,
     },
     Number {
         name: "mdt.ldlm_timeout",

@@ -1,5 +1,6 @@
 //! Moves the names of directories that get shards, one batch after the other
-//! ([`crate::ops::split`]). What a former start has begun goes on.
+//! ([`crate::ops::split`]). What a former start has begun goes on. Directories that have become
+//! large begin here, if they may.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +13,7 @@ use types::{Credentials, FsError, FsResult, InodeNumber, Slot, Stripes, Xid};
 
 use super::{Mdt, handler::Told};
 use crate::{
-    ops::row::row,
+    ops::{row::row, split},
     tables::{COUNTERS, counter},
 };
 
@@ -24,14 +25,17 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// Moves names, until the MDT stops.
 pub(super) async fn run(mdt: Arc<Mdt>) {
     let mut stopping = mdt.stopping.subscribe();
+    let growing = mdt.namespace().volatile.growing.lock().wakeup();
     loop {
-        let begun = mdt.split_wakeup.notified();
+        let (begun, grown) = (mdt.split_wakeup.notified(), growing.notified());
+        begin_large(&mdt).await;
         match step_all(&mdt).await {
             Ok(true) => {}
             Ok(false) => tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
                 () = begun => {}
+                () = grown => {}
             },
             Err(error) => {
                 tracing::debug!(target = %mdt.name(), %error, "cannot move names to shards now; trying again later");
@@ -43,6 +47,26 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
         }
         if *stopping.borrow() {
             return;
+        }
+    }
+}
+
+/// Directories that have become large get shards. What fails is tried again when there are more
+/// names.
+async fn begin_large(mdt: &Mdt) {
+    loop {
+        let Some(directory) = mdt.namespace().volatile.growing.lock().take_due() else { return };
+        let look = mdt.look(mdt.principal.client(), |txn| split::when_large(txn, directory)).await;
+        let begun = match look {
+            Ok(None) => continue,
+            Ok(Some(request)) => ask(mdt, request).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(_) => tracing::info!(target = %mdt.name(), %directory, "a large directory gets shards"),
+            Err(error) => {
+                tracing::warn!(target = %mdt.name(), %directory, %error, "a large directory cannot get shards")
+            }
         }
     }
 }
@@ -78,15 +102,16 @@ async fn directories(mdt: &Mdt) -> FsResult<Vec<InodeNumber>> {
 }
 
 async fn step(mdt: &Mdt, directory: InodeNumber) -> FsResult<()> {
-    let split = SplitDirectory { directory, stripes: Stripes::default() };
+    if ask(mdt, SplitDirectory { directory, stripes: Stripes::default() }).await? == MdtReply::Done {
+        tracing::info!(target = %mdt.name(), %directory, "all names of a directory are in its shards");
+    }
+    Ok(())
+}
+
+/// A request of this MDT to itself.
+async fn ask(mdt: &Mdt, split: SplitDirectory) -> FsResult<MdtReply> {
     let request = MdtRequest::SplitDirectory(Credentials::root(), split);
     let call = Call::plain(mdt.principal.client(), Slot(0), Xid(0), Request::Mdt(request.clone()), Bytes::new());
     // Its future is large.
-    match Box::pin(mdt.run(&call, &request, &row(&request), &mut Told::default())).await? {
-        MdtReply::Done => {
-            tracing::info!(target = %mdt.name(), %directory, "all names of a directory are in its shards");
-            Ok(())
-        }
-        _ => Ok(()),
-    }
+    Box::pin(mdt.run(&call, &request, &row(&request), &mut Told::default())).await
 }

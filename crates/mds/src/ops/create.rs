@@ -11,7 +11,7 @@ use types::{Credentials, DirectoryPlace, FileKind, FsError, FsResult, NodeKind, 
 
 use super::{
     open::{self, Opening},
-    require_root,
+    require_root, split,
 };
 use crate::{
     known_size,
@@ -80,6 +80,7 @@ fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_def
     let mut inode = txn.make_inode(&directory, new)?;
     let target = NamedInode { name: request.name.clone(), inode: inode.number(), kind };
     txn.insert_entry(request.parent, target)?;
+    split::note_growth(txn, &directory);
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
     let opened = request.open.map(|open| open_new(txn, &mut inode, open));
@@ -123,6 +124,7 @@ fn spread(
     let inode = txn.make_spread(who, &directory, request)?;
     let (name, kind) = (request.name.clone(), FileKind::Directory);
     txn.insert_entry(request.parent, NamedInode { name, inode: inode.number(), kind })?;
+    split::note_growth(txn, &directory);
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
     Ok(inode)

@@ -8,17 +8,19 @@ use rpc::message::{
     mdt_peer::{FollowName, Part, SplitDirectory},
 };
 use types::{
-    Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex,
+    Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, Stripes,
     limits::{LINKS_MAX, SPLIT_NAMES_MAX},
+    mdts_from,
 };
 
 use super::{copies, rename::replace_link, require_root};
 use crate::{
+    options::Parameters,
     tables::{
         COUNTERS, DECISIONS, counter,
         decision::{self, DecidedPart, Decision},
         entry::{COLLISIONS_MAX, NamedInode, Position},
-        inode::{Inode, Link},
+        inode::{Inode, Link, Striping},
     },
     transaction::{Transaction, entries::FoundEntry},
 };
@@ -56,10 +58,43 @@ fn is_as_asked(map: &DirectoryMap, SplitDirectory { stripes, .. }: &SplitDirecto
     map.hash == stripes.hash && mdts.eq(stripes.mdts.iter().copied())
 }
 
+/// A name is made in a directory.
+pub(super) fn note_growth(txn: &Transaction<'_>, directory: &Inode) {
+    let parameters = &txn.context.parameters;
+    if parameters.splits_directories && may_split(directory) && txn.volatile.peers.has_others() {
+        txn.volatile.growing.lock().made(directory.number(), parameters.split_names);
+    }
+}
+
+fn may_split(directory: &Inode) -> bool {
+    directory.striping == Striping::None && directory.number() != InodeNumber::ROOT && directory.attributes.links > 0
+}
+
+/// How a directory is to be split that has become large; `None`: it has not, or there is no other
+/// MDT.
+pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<Option<SplitDirectory>> {
+    let Parameters { split_names, split_delta, .. } = txn.context.parameters;
+    let (Some(found), Some(there)) = (txn.find_inode(directory)?, txn.volatile.peers.in_use(txn.mdt)) else {
+        return Ok(None);
+    };
+    let count = there.len().min(1 + usize::from(split_delta));
+    if !found.is_directory() || !may_split(&found) || count < 2 {
+        return Ok(None);
+    }
+    let mut names = 0;
+    txn.visit_entries(directory, Position(0), &mut |_| {
+        names += 1;
+        Ok(names < split_names)
+    })?;
+    let stripes = Stripes { hash: NameHash::default(), mdts: mdts_from(&there, txn.mdt, count) };
+    Ok((names >= split_names).then_some(SplitDirectory { directory, stripes }))
+}
+
 /// The directory has its shards from now on, and nobody uses its names until all have moved.
 fn begin(txn: &mut Transaction<'_>, master: Inode, request: &SplitDirectory) -> FsResult<MdtReply> {
     let directory = master.number();
     if directory == InodeNumber::ROOT {
+        // The root is found without its name, and lost+found in it.
         return Err(FsError::Invalid);
     }
     if master.attributes.links == 0 {
