@@ -61,11 +61,9 @@ impl DirectoryMaps {
         self.maps.lock().remove(&directory);
     }
 
-    /// A shard does not exist: nor do the others, or not any more.
-    pub fn forget_shard(&self, shard: InodeNumber) {
-        if shard.is_shard() {
-            self.maps.lock().retain(|_, map| !map.shards.contains(&shard));
-        }
+    /// The map that has this shard.
+    pub fn of_shard(&self, shard: InodeNumber) -> Option<Arc<DirectoryMap>> {
+        self.maps.lock().values().find(|map| map.shards.contains(&shard)).cloned()
     }
 
     /// Whether any directory is known to be striped.

@@ -479,7 +479,7 @@ impl FileSystem {
         inode: InodeNumber,
         mut question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
-        let (mut pauses, mut has_forgotten) = (Pauses::default(), false);
+        let (mut pauses, mut has_asked) = (Pauses::default(), false);
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
@@ -488,7 +488,10 @@ impl FileSystem {
             let learned = (!reads).then(|| self.directory_maps.learned());
             let at = self.directory_maps.place_request(inode, &mut again.request);
             let outcome = self.call_once(at, again).await;
-            if self.learns_map(&outcome, learned)? || self.forgets_map(&outcome, (inode, at), &mut has_forgotten) {
+            if self.learns_map(&outcome, learned)? {
+                continue;
+            }
+            if Self::may_lack_shard(&outcome, at) && self.forgets_map((inode, at), &mut has_asked).await {
                 continue;
             }
             match awaited_mdt(&outcome) {

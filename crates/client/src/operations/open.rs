@@ -281,7 +281,7 @@ impl FileSystem {
         // What is opened along with it is noted for the MDT of `at`: the caller begins again with
         // the shard of a striped directory.
         let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
-        let (mut pauses, mut has_forgotten) = (Pauses::default(), false);
+        let (mut pauses, mut has_asked) = (Pauses::default(), false);
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
@@ -290,7 +290,10 @@ impl FileSystem {
             // The MDT that answers calls back: in a striped directory not the one of `at`.
             let listening = self.targets.mdt_of(target)?.repetitions().listen(awaited);
             let outcome = self.call_once(target, again).await;
-            if self.learns_map(&outcome, learned)? || self.forgets_map(&outcome, (at, target), &mut has_forgotten) {
+            if self.learns_map(&outcome, learned)? {
+                continue;
+            }
+            if Self::may_lack_shard(&outcome, target) && self.forgets_map((at, target), &mut has_asked).await {
                 continue;
             }
             if let Some(mdt) = awaited_mdt(&outcome) {

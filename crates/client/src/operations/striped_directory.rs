@@ -11,7 +11,7 @@ use rpc::{
         mdt_peer::SplitDirectory,
     },
 };
-use rt::clock;
+use rt::{BoxFuture, clock};
 use types::{
     Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, Stripes,
     striping::SHARD_COOKIE_BITS,
@@ -41,6 +41,11 @@ fn cookie_of(index: usize, position: u64) -> u64 {
 }
 
 impl FileSystem {
+    /// Whether the answer may mean that there is no such shard.
+    pub(crate) fn may_lack_shard(outcome: &FsResult<Answered<MdtReply>>, at: InodeNumber) -> bool {
+        at.is_shard() && matches!(outcome, Err(FsError::Stale))
+    }
+
     /// Whether the answer was that a directory is striped, and the request is to be sent again to
     /// the shard. `learned`: the number of maps before it was sent
     /// ([`DirectoryMaps::learned`](crate::directory_maps::DirectoryMaps::learned)); `None`: what it
@@ -57,19 +62,23 @@ impl FileSystem {
         }
     }
 
-    /// Whether the answer was that a shard does not exist, and the request is to be sent again, once
-    /// in all, to the directory that it named: it was sent to `at` instead.
-    pub(crate) fn forgets_map(
-        &self,
-        outcome: &FsResult<Answered<MdtReply>>,
+    /// A request to the shard `at` failed with `Stale`: whether its directory has not got shards
+    /// after all, and the request is to be sent again, once, to the directory that it named.
+    /// `Stale` alone does not say that: the session may be lost, and the request may have been
+    /// executed.
+    pub(crate) fn forgets_map<'a>(
+        &'a self,
         (named, at): (InodeNumber, InodeNumber),
-        has_forgotten: &mut bool,
-    ) -> bool {
-        if !at.is_shard() || !matches!(outcome, Err(FsError::Stale)) {
-            return false;
-        }
-        self.directory_maps.forget_shard(at);
-        named != at && !std::mem::replace(has_forgotten, true)
+        has_asked: &mut bool,
+    ) -> BoxFuture<'a, bool> {
+        let map = if *has_asked { None } else { self.directory_maps.of_shard(at) };
+        *has_asked = true;
+        Box::pin(async move {
+            match map {
+                Some(map) => !self.is_still(&map).await && named != at,
+                None => false,
+            }
+        })
     }
 
     /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is
