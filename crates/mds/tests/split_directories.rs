@@ -213,6 +213,8 @@ async fn names_wait_for_an_absent_mdt_and_then_move() {
     let create = create_request(map.shards[0], "new-name", NodeKind::Regular, 0o644, None);
     let found = super::common::several::call(&import, MdtRequest::Create(root(), create));
     assert!(tokio::time::timeout(Duration::from_millis(300), found).await.is_err(), "names wait: {name}");
+    let stat = super::common::several::call(&import, MdtRequest::GetAttributes(map.shards[0]));
+    assert!(tokio::time::timeout(Duration::from_millis(300), stat).await.is_err(), "no lock on a closed shard");
     // The process that was to move them ends, too.
     cluster.restart(&[0, 1]).await;
     in_time("the split", split_wholly(&cluster.0[0].import, directory, &[0, 1])).await.unwrap();

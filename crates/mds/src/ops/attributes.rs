@@ -10,7 +10,10 @@ use crate::{
 };
 
 pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
-    Ok(MdtReply::Entry(entry(txn, &txn.inode(inode)?)))
+    let inode = txn.inode(inode)?;
+    // With the answer a lock might be granted, and names come to the shard without asking it back.
+    txn.has_all_names(&inode)?;
+    Ok(MdtReply::Entry(entry(txn, &inode)))
 }
 
 /// The inode as a client sees it. If its size is not known and no client writes to it, its last
