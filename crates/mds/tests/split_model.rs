@@ -227,7 +227,7 @@ impl World {
             Step::Move => {
                 let name = self.home.names.pop_first().expect("there is one");
                 match &mut self.home.shard {
-                    Some(shard) if name % 2 == 0 => drop(shard.names.insert(name)),
+                    Some(shard) if name.is_multiple_of(2) => drop(shard.names.insert(name)),
                     _ => self.home.decide(Decided::Add(name)),
                 }
             }
@@ -315,7 +315,7 @@ impl World {
             return self.list(client, number, without != Without::Skipping);
         }
         let (Request::Create(name) | Request::Remove(name) | Request::Lookup(name)) = client.request else { return };
-        let site = if name % 2 == 0 { Site::Home } else { Site::Away };
+        let site = if name.is_multiple_of(2) { Site::Home } else { Site::Away };
         if let Some(shard) = self.shard(client, number, site, without) {
             answer(&mut shard.names, client, site);
         }
@@ -342,7 +342,7 @@ impl World {
     fn list(&mut self, client: &mut Client, number: u8, skips: bool) {
         let forgotten = client.forgotten;
         let split_at = client.split_at.filter(|_| skips);
-        let is_of = |site: Site, name: &Name| (*name % 2 == 0) == (site == Site::Home);
+        let is_of = |site: Site, name: &Name| name.is_multiple_of(2) == (site == Site::Home);
         // Since the shards are listed one after the other, the last of the second one is the end.
         for site in [Site::Home, Site::Away] {
             let in_shards = client.shown.iter().skip(plain_count(client));
