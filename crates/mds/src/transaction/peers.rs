@@ -123,7 +123,7 @@ impl Transaction<'_> {
         self.changes.decisions.push((peer, decision));
     }
 
-    /// The same for something of which no part was prepared: whatever the other one does until then,
+    /// The same for something of which no part was prepared: whatever the other one does before,
     /// it can be carried out.
     pub fn decide_unprepared(&mut self, peer: MdtIndex, inode: InodeNumber, part: DecidedPart) {
         let operation = OperationId { coordinator: self.mdt, start: self.volatile.peers.start(), number: 0 };
