@@ -13,7 +13,7 @@
 //! (checkpoint, tasks ended, cold store closed). Dropping a store without closing it is equivalent
 //! to a crash of the process, except that a write in progress may be cut off.
 //!
-//! Downside: one lock per store; its users are expected to be one state machine each. A read that
+//! Downside: one lock per store for changes; its users are expected to be one state machine each. A read that
 //! misses memory blocks the core while the cold store looks it up, and also all tasks that wait for
 //! a lock of its caller; callers that hold a lock read with [`Store::reads`].
 
@@ -117,6 +117,11 @@ impl Store {
         self.shared.written(lsn).await?;
         self.shared.wait_while(|state| self.shared.is_behind(state)).await;
         Ok(())
+    }
+
+    /// As [`Store::written`], for callers that have only read: they need not slow down.
+    pub async fn shown(&self, lsn: Lsn) -> Result<()> {
+        if self.shared.is_written(lsn) { Ok(()) } else { self.shared.written(lsn).await }
     }
 
     /// Waits until the batch survives power loss.

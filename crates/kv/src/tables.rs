@@ -18,7 +18,11 @@
 //! return a read is one look-up. A walk looks at clean entries as well, at about ten nanoseconds
 //! each; in return the cold store gets its keys in order.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 
@@ -44,8 +48,14 @@ struct Entry {
     /// A value of an earlier epoch has not reached the cold store either: a checkpoint of that
     /// epoch must write the key, even though it can only write the newest value.
     overdue: bool,
-    /// Read or written since eviction last came by.
-    referenced: bool,
+    /// Read or written since eviction last came by. Readers set it beside each other.
+    referenced: AtomicBool,
+}
+
+impl Entry {
+    fn new(value: Option<Bytes>, epoch: u32, overdue: bool, referenced: bool) -> Self {
+        Self { value, epoch, overdue, referenced: AtomicBool::new(referenced) }
+    }
 }
 
 /// What memory knows of a key.
@@ -137,7 +147,7 @@ pub(crate) struct Tables {
 
 /// What the cold store does not know yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Dirty {
+pub(crate) struct Dirty {
     entries: usize,
     /// Of these, removed keys.
     removals: usize,
@@ -155,6 +165,21 @@ impl Dirty {
         self.entries -= 1;
         self.removals -= usize::from(removal);
         self.bytes -= bytes;
+    }
+
+    /// Estimated memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Estimated bytes that it will take in the cold store.
+    pub fn cold_bytes(&self) -> usize {
+        self.bytes - self.entries * (ENTRY_OVERHEAD_BYTES - COLD_OVERHEAD_BYTES)
+    }
+
+    /// Removed keys.
+    pub fn removals(&self) -> usize {
+        self.removals
     }
 }
 
@@ -199,24 +224,27 @@ impl Tables {
                     self.dirty.subtract(old.value.is_none(), before);
                 }
                 let overdue = old.epoch != CLEAN && (old.overdue || old.epoch != epoch);
-                *slot.get_mut() = Entry { value, epoch, overdue, referenced: true };
+                *slot.get_mut() = Entry::new(value, epoch, overdue, true);
                 self.bytes = self.bytes - before + after;
                 self.dirty.add(removal, after);
             }
             std::collections::btree_map::Entry::Vacant(slot) => {
                 let bytes = added + slot.key().heap_bytes();
-                slot.insert(Entry { value, epoch, overdue: false, referenced: true });
+                slot.insert(Entry::new(value, epoch, false, true));
                 self.bytes += bytes;
                 self.dirty.add(removal, bytes);
             }
         }
     }
 
-    pub fn get(&mut self, table: Table, key: &[u8]) -> Lookup {
+    pub fn get(&self, table: Table, key: &[u8]) -> Lookup {
         let key = Key::new(key);
-        match self.maps[usize::from(table.0)].get_mut(&key) {
+        match self.maps[usize::from(table.0)].get(&key) {
             Some(entry) => {
-                entry.referenced = true;
+                // Mostly it is set: a look does not take the cache line away from other processors.
+                if !entry.referenced.load(Ordering::Relaxed) {
+                    entry.referenced.store(true, Ordering::Relaxed);
+                }
                 entry.value.as_ref().map_or(Lookup::Absent, |value| Lookup::Found(value.clone()))
             }
             None if self.lacking[usize::from(table.0)].includes(&key) => Lookup::Unknown,
@@ -334,7 +362,7 @@ impl Tables {
     pub fn insert_clean(&mut self, table: Table, key: &[u8], value: Bytes) {
         let slot = self.maps[usize::from(table.0)].entry(Key::new(key));
         if let std::collections::btree_map::Entry::Vacant(slot) = slot {
-            let entry = Entry { value: Some(value), epoch: CLEAN, overdue: false, referenced: false };
+            let entry = Entry::new(Some(value), CLEAN, false, false);
             self.bytes += entry_bytes(slot.key(), &entry);
             slot.insert(entry);
         }
@@ -367,11 +395,11 @@ impl Tables {
         for (key, entry) in map.range_mut((start, Bound::Unbounded)).take(steps) {
             looked_at += 1;
             last = Some(key.clone());
-            if entry.epoch == CLEAN && !entry.referenced {
+            if entry.epoch == CLEAN && !*entry.referenced.get_mut() {
                 excess = excess.saturating_sub(entry_bytes(key, entry));
                 victims.push(key.clone());
             }
-            entry.referenced = false;
+            *entry.referenced.get_mut() = false;
             if excess == 0 {
                 break;
             }
@@ -398,19 +426,9 @@ impl Tables {
         self.bytes
     }
 
-    /// Estimated memory of dirty entries.
-    pub fn dirty_bytes(&self) -> usize {
-        self.dirty.bytes
-    }
-
-    /// Estimated bytes that dirty entries will take in the cold store.
-    pub fn dirty_cold_bytes(&self) -> usize {
-        self.dirty.bytes - self.dirty.entries * (ENTRY_OVERHEAD_BYTES - COLD_OVERHEAD_BYTES)
-    }
-
-    /// Removed keys that the cold store does not know of.
-    pub fn removals(&self) -> usize {
-        self.dirty.removals
+    /// What the cold store does not know yet.
+    pub fn dirty(&self) -> Dirty {
+        self.dirty
     }
 }
 
@@ -445,19 +463,19 @@ mod tests {
         let mut tables = Tables::new();
         put(&mut tables, b"a", &[7; 1000]);
         put(&mut tables, b"b", b"");
-        assert_eq!((tables.removals(), tables.dirty_cold_bytes()), (0, 1000 + 2 * COLD_OVERHEAD_BYTES));
+        assert_eq!((tables.dirty().removals(), tables.dirty().cold_bytes()), (0, 1000 + 2 * COLD_OVERHEAD_BYTES));
         delete(&mut tables, b"a");
         delete(&mut tables, b"a");
         delete(&mut tables, b"never there");
-        assert_eq!((tables.removals(), tables.dirty_cold_bytes()), (2, 3 * COLD_OVERHEAD_BYTES));
+        assert_eq!((tables.dirty().removals(), tables.dirty().cold_bytes()), (2, 3 * COLD_OVERHEAD_BYTES));
         put(&mut tables, b"a", b"again");
-        assert_eq!(tables.removals(), 1);
+        assert_eq!(tables.dirty().removals(), 1);
         let frozen = tables.freeze();
         delete(&mut tables, b"b");
         let (operations, _) = walk_all(&tables, frozen, 100);
         tables.mark_clean(&operations, frozen);
         assert_eq!(
-            (tables.removals(), tables.dirty_cold_bytes()),
+            (tables.dirty().removals(), tables.dirty().cold_bytes()),
             (1, COLD_OVERHEAD_BYTES),
             "removed since the freeze"
         );
@@ -491,7 +509,7 @@ mod tests {
             assert_eq!(operations.len(), 2, "the busy key and the later one");
             assert!(!newer);
             tables.mark_clean(&operations, frozen);
-            assert_eq!(tables.dirty_bytes(), 0);
+            assert_eq!(tables.dirty().bytes(), 0);
         }
     }
 
@@ -503,12 +521,12 @@ mod tests {
         let (operations, _) = walk_all(&tables, frozen, 10);
         delete(&mut tables, b"a");
         tables.mark_clean(&operations, frozen);
-        assert!(tables.dirty_bytes() > 0);
+        assert!(tables.dirty().bytes() > 0);
         let frozen = tables.freeze();
         let (operations, _) = walk_all(&tables, frozen, 10);
         assert!(matches!(operations[..], [Operation::Delete(..)]));
         tables.mark_clean(&operations, frozen);
-        assert_eq!((tables.bytes(), tables.dirty_bytes()), (0, 0));
+        assert_eq!((tables.bytes(), tables.dirty().bytes()), (0, 0));
     }
 
     #[test]
@@ -529,7 +547,7 @@ mod tests {
         assert!(matches!(tables.get(T, b"dirty"), Lookup::Found(_)));
         assert!((0..20u8).all(|number| tables.get(T, &[number]) != Lookup::Unknown), "used ones stay");
         tables.evict(0, 100_000);
-        assert_eq!(tables.bytes(), tables.dirty_bytes(), "only what is dirty stays");
+        assert_eq!(tables.bytes(), tables.dirty().bytes(), "only what is dirty stays");
     }
 
     #[test]

@@ -25,8 +25,8 @@
 //! ([`VISITS_MAX`]): its processes wait until one of them is killed.
 
 use std::{
-    cell::Cell,
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use types::{ClientId, InodeNumber, limits::LOCK_PARTIES_PER_FILE_MAX};
@@ -91,7 +91,28 @@ pub struct AdvisoryLocks {
     holding: OwnersFiles,
     /// Most owners that may be visited for one request, and how many still may for this one.
     visits_max: usize,
-    visits_left: Cell<usize>,
+    visits_left: Visits,
+}
+
+/// A count that goes down while locks are only looked at. Atomic so that several threads may look
+/// at locks at once; those that count down do not.
+#[derive(Debug)]
+struct Visits(AtomicUsize);
+
+impl Visits {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, left: usize) {
+        self.0.store(left, Ordering::Relaxed);
+    }
+}
+
+impl Clone for Visits {
+    fn clone(&self) -> Self {
+        Self(AtomicUsize::new(self.get()))
+    }
 }
 
 type OwnersFiles = BTreeMap<LockOwner, BTreeSet<InodeNumber>>;
@@ -108,7 +129,7 @@ impl AdvisoryLocks {
             waiting: BTreeMap::new(),
             holding: BTreeMap::new(),
             visits_max: VISITS_MAX,
-            visits_left: Cell::new(VISITS_MAX),
+            visits_left: Visits(AtomicUsize::new(VISITS_MAX)),
         }
     }
 

@@ -66,7 +66,7 @@ impl Touched {
     /// read, nothing can be said.
     pub fn assert_sound(&self, txn: &mut Transaction<'_>) {
         txn.volatile.opens.assert_counted();
-        txn.volatile.cache.check();
+        txn.volatile.cache.lock().check();
         let outcome = self.check_records(txn).and_then(|()| self.check_inodes(txn));
         if let Err(error) = outcome {
             tracing::warn!(%error, "cannot audit a commit");

@@ -39,6 +39,11 @@ impl Claims {
         }
     }
 
+    /// Whether a client has sent a request that comes after all claims.
+    pub fn is_over(&self, client: ClientId) -> bool {
+        self.connections.get(&client).is_some_and(|connection| connection.is_over)
+    }
+
     /// A client sent a request that comes after all claims.
     pub fn over(&mut self, client: ClientId) {
         self.connections.entry(client).or_default().is_over = true;
@@ -83,7 +88,9 @@ mod tests {
         claims.end(CLIENT);
         assert!(claims.begin(CLIENT, 256));
         claims.end(CLIENT);
+        assert!(!claims.is_over(CLIENT));
         claims.over(CLIENT);
+        assert!(claims.is_over(CLIENT) && !claims.is_over(ClientId(2)));
         assert!(!claims.begin(CLIENT, 1));
         claims.connection_begun(CLIENT);
         assert!(claims.begin(CLIENT, 1));

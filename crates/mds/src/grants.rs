@@ -43,9 +43,9 @@ const DATA: InodeBits = InodeBits(inode_bit::DATA);
 
 /// Grants the locks that a client wants with this reply: returns those that go with it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
-/// mutex: what the reply shows is what the locks protect. `stored`: an inode as the tables have it.
+/// lock: nothing changes in between, so what the reply shows is what the locks protect. `stored`: an inode as the tables have it.
 pub(crate) fn with_reply(
-    volatile: &mut Volatile,
+    volatile: &Volatile,
     client: ClientId,
     wanted: Enqueue,
     request: &MdtRequest,
@@ -74,7 +74,7 @@ pub(crate) fn with_reply(
 
 /// The same with the data of a file, which are all that it has on this MDT.
 pub(crate) fn with_data(
-    volatile: &mut Volatile,
+    volatile: &Volatile,
     client: ClientId,
     wanted: Enqueue,
     inode: InodeNumber,
@@ -110,28 +110,28 @@ fn told(GrantedBits { handle, inode, bits }: GrantedBits, stored: Option<Brief>)
     Granted { handle, resource: Resource::Inode(inode, bits), mode: CacheMode::Read, version }
 }
 
-fn grant(volatile: &mut Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
-    let granted = volatile.cache.grant(client, inode, bits)?;
+fn grant(volatile: &Volatile, client: ClientId, inode: InodeNumber, bits: InodeBits) -> Option<GrantedBits> {
+    let granted = volatile.cache.lock().grant(client, inode, bits)?;
     note_open(volatile, client, granted.bits);
     Some(granted)
 }
 
 /// Grants a lock of a former connection again, under a new handle.
-pub(crate) fn claim(volatile: &mut Volatile, client: ClientId, claim: &LockClaim) -> Option<LockHandle> {
-    let handle = volatile.cache.claim(client, claim.handle, claim.inode, claim.bits)?;
+pub(crate) fn claim(volatile: &Volatile, client: ClientId, claim: &LockClaim) -> Option<LockHandle> {
+    let handle = volatile.cache.lock().claim(client, claim.handle, claim.inode, claim.bits)?;
     note_open(volatile, client, claim.bits);
     Some(handle)
 }
 
 /// When the connection of a client that may open without a request breaks, its opens are presumed.
-fn note_open(volatile: &mut Volatile, client: ClientId, granted: InodeBits) {
+fn note_open(volatile: &Volatile, client: ClientId, granted: InodeBits) {
     if granted.meets(OPEN) {
         volatile.opens.presumed.may_open(client);
     }
 }
 
 /// Grants the locks wanted on the inodes that a page shows.
-fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
+fn in_page(volatile: &Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
     if !wanted.meets(SHOWN) {
         return;
     }
@@ -142,7 +142,7 @@ fn in_page(volatile: &mut Volatile, client: ClientId, wanted: InodeBits, page: &
         for bits in apart(Some(entry.attributes.kind), bits) {
             match grant(volatile, client, inode, bits) {
                 Some(GrantedBits { handle, bits, .. }) => found.locks.push((handle, bits)),
-                None if volatile.cache.locks_left(client) == 0 => return,
+                None if volatile.cache.lock().locks_left(client) == 0 => return,
                 None => {}
             }
         }
@@ -247,6 +247,7 @@ fn child(parent: InodeNumber, entry: &Entry) -> Vec<(InodeNumber, InodeBits)> {
 #[cfg(test)]
 mod tests {
     use lock::LockLimits;
+    use parking_lot::Mutex;
     use types::{LockHandle, Timestamp};
 
     use super::*;
@@ -276,13 +277,13 @@ mod tests {
     #[test]
     fn a_page_at_the_limit_does_not_ask_for_everything_back() {
         let mut volatile = Volatile::new(Timestamp::default(), 0, 10);
-        volatile.cache = CacheLocks::limited(LockHandle(1), LockLimits { per_client: 100, total: 1000 });
+        volatile.cache = Mutex::new(CacheLocks::limited(LockHandle(1), LockLimits { per_client: 100, total: 1000 }));
         let mut pages = [page(0..60), page(60..160)];
-        pages.iter_mut().for_each(|page| in_page(&mut volatile, CLIENT, SHOWN, page));
+        pages.iter_mut().for_each(|page| in_page(&volatile, CLIENT, SHOWN, page));
         let locked = pages.iter().flatten().filter(|found| !found.locks.is_empty()).count();
-        assert_eq!((locked, volatile.cache.locks_left(CLIENT)), (100, 0));
-        assert_eq!(volatile.cache.take_asked().len(), 16);
-        in_page(&mut volatile, CLIENT, SHOWN, &mut page(0..60));
-        assert_eq!(volatile.cache.take_asked().len(), 0, "it has them");
+        assert_eq!((locked, volatile.cache.lock().locks_left(CLIENT)), (100, 0));
+        assert_eq!(volatile.cache.lock().take_asked().len(), 16);
+        in_page(&volatile, CLIENT, SHOWN, &mut page(0..60));
+        assert_eq!(volatile.cache.lock().take_asked().len(), 0, "it has them");
     }
 }

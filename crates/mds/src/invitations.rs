@@ -32,6 +32,11 @@ impl Invitations {
         }
     }
 
+    /// Whether this reply invites its client to report something.
+    pub fn are_in(reply: &MdtReply) -> bool {
+        invited(reply).next().is_some()
+    }
+
     /// A client closed a file and is told to ask its objects.
     pub fn invite(&mut self, client: ClientId, inode: InodeNumber, epoch: u64) {
         let of_client = self.clients.entry(client).or_default();

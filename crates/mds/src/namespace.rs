@@ -1,6 +1,7 @@
 //! The state of one MDT: its tables, its volatile state, and the only way to change both.
 //!
-//! Held in one mutex by [`crate::Mdt`]. Nothing here waits, except for reads of the cold store,
+//! Held behind one lock by [`crate::Mdt`]: changes have it alone, requests that only read beside
+//! each other ([`Namespace::look`]). Nothing here waits, except for reads of the cold store,
 //! which operations avoid by giving up their attempt ([`Namespace::attempt`]). A change is visible
 //! as soon as [`Namespace::transact`] returns. Before a reply is sent, even to a reader, `written`
 //! of [`Namespace::last`] is awaited, so that no reply shows a change that a killed process could
@@ -207,21 +208,15 @@ impl Namespace {
     }
 
     /// Grants a client locks with a reply, see [`grants::with_reply`].
-    pub fn grant(
-        &mut self,
-        client: ClientId,
-        wanted: Enqueue,
-        request: &MdtRequest,
-        reply: &mut MdtReply,
-    ) -> Vec<Granted> {
+    pub fn grant(&self, client: ClientId, wanted: Enqueue, request: &MdtRequest, reply: &mut MdtReply) -> Vec<Granted> {
         let stored = |inode| Brief::of(&self.store.get(INODES, &Inode::key(inode)).ok()??).ok();
-        grants::with_reply(&mut self.volatile, client, wanted, request, reply, stored)
+        grants::with_reply(&self.volatile, client, wanted, request, reply, stored)
     }
 
     /// Grants a client the lock on the data of a file, see [`grants::with_data`].
-    pub fn grant_data(&mut self, client: ClientId, wanted: Enqueue, inode: InodeNumber) -> Option<Granted> {
+    pub fn grant_data(&self, client: ClientId, wanted: Enqueue, inode: InodeNumber) -> Option<Granted> {
         let stored = self.brief(inode);
-        grants::with_data(&mut self.volatile, client, wanted, inode, stored)
+        grants::with_data(&self.volatile, client, wanted, inode, stored)
     }
 
     /// Takes away an open that a client need not register, because it has just got the lock on
@@ -240,7 +235,7 @@ impl Namespace {
 
     /// Whether a client has the lock on the data of a file.
     pub fn may_keep_data(&self, client: ClientId, inode: InodeNumber) -> bool {
-        self.volatile.cache.holds(client, inode, InodeBits(inode_bit::DATA))
+        self.volatile.cache.lock().holds(client, inode, InodeBits(inode_bit::DATA))
     }
 
     /// What a client is shown of its change with the reply, see [`shown_changes`]. Names that it
@@ -301,6 +296,29 @@ impl Namespace {
         }
     }
 
+    /// Runs an operation that only reads, beside others that do. `None`: it is to be executed alone,
+    /// because it changes something after all, or waits for another MDT.
+    pub fn look<T>(
+        &self,
+        context: &Context,
+        loading: &Loading,
+        operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> Option<Attempt<FsResult<T>>> {
+        if let Err(error) = self.check_session(context.client) {
+            return Some(Attempt::Done(Err(error)));
+        }
+        let counters = self.counters;
+        let mut txn =
+            Transaction::beside(&self.volatile, *context, self.mdt, &self.store, &self.target, counters, loading);
+        let outcome = operate(&mut txn);
+        if loading.is_given_up() {
+            debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
+            return Some(Attempt::GivenUp);
+        }
+        let is_alone = txn.awaits_peer().is_some() || txn.changes_tables();
+        (!is_alone).then_some(Attempt::Done(outcome))
+    }
+
     /// As [`Namespace::transact`], but reads only what is in memory or was loaded, and
     /// changes nothing that others have cached; without `attempts` it reads everything, and what
     /// others have cached is asked back afterwards.
@@ -356,9 +374,9 @@ impl Namespace {
         match &outcome {
             Ok(_) => {
                 ended_holds.into_iter().for_each(|inode| self.volatile.end_hold(inode));
-                self.volatile.cache.revoke(context.client, &cached.accessed());
+                self.volatile.cache.lock().revoke(context.client, &cached.accessed());
                 cached.unnamed().iter().for_each(|inode| self.volatile.lost_name(context.client, *inode));
-                cached.removed().iter().for_each(|inode| self.volatile.cache.drop_inode(*inode));
+                cached.removed().iter().for_each(|inode| self.volatile.cache.lock().drop_inode(*inode));
             }
             Err(_) => self.give_back(exclusive, context.client),
         }
@@ -405,21 +423,21 @@ impl Namespace {
         {
             return Ok(Preparation::Blocked(Obstacle::FormerClients(progress)));
         }
-        if self.volatile.cache.is_empty() && self.volatile.opens.presumed.is_empty() {
+        if self.volatile.cache.lock().is_empty() && self.volatile.opens.presumed.is_empty() {
             return Ok(Preparation::Ready(CachedParts::default()));
         }
-        let cached = self.cached_parts(changes, |inode| self.volatile.cache.others_hold(client, inode))?;
+        let cached = self.cached_parts(changes, |inode| self.volatile.cache.lock().others_hold(client, inode))?;
         let changed = cached.changed();
-        if !self.volatile.cache.others_hold_some(client, &changed) {
+        if !self.volatile.cache.lock().others_hold_some(client, &changed) {
             return Ok(Preparation::Ready(cached));
         }
         let Some(attempts) = waits else {
-            self.volatile.cache.revoke(client, &changed);
+            self.volatile.cache.lock().revoke(client, &changed);
             return Ok(Preparation::Ready(cached));
         };
         // Also what no client has cached yet: no lock on it is granted until the change is made.
         let changed = self.cached_parts(changes, |_| true)?.changed();
-        Ok(match self.volatile.cache.prepare(attempts.change, client, &changed) {
+        Ok(match self.volatile.cache.lock().prepare(attempts.change, client, &changed) {
             Some(change) => {
                 attempts.change = Some(change);
                 Preparation::Blocked(Obstacle::Locks(change))
@@ -440,7 +458,7 @@ impl Namespace {
     /// An operation is done: what it prepared to change can be granted again.
     fn end_change(&mut self, attempts: Option<&mut Attempts>) {
         if let Some(change) = attempts.and_then(|attempts| attempts.change.take()) {
-            self.volatile.cache.end(change);
+            self.volatile.cache.lock().end(change);
         }
     }
 

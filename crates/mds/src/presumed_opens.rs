@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use parking_lot::Mutex;
 use types::{ClientId, InodeNumber};
 
 /// What ends a presumption.
@@ -42,8 +43,9 @@ pub(crate) struct Ended {
 /// without a name are in them; a client that has to report opens could open without a request.
 #[derive(Debug, Default)]
 pub(crate) struct PresumedOpens {
-    /// Clients that have had a lock on opens since their session began.
-    may_open: BTreeSet<ClientId>,
+    /// Clients that have had a lock on opens since their session began. Reads grant such locks
+    /// beside each other.
+    may_open: Mutex<BTreeSet<ClientId>>,
     /// Those of them that have not reported their opens yet since their connection began.
     to_tell: BTreeSet<ClientId>,
     of_clients: BTreeMap<(ClientId, InodeNumber), Until>,
@@ -60,13 +62,13 @@ const LAST: InodeNumber = InodeNumber(u64::MAX);
 
 impl PresumedOpens {
     /// A client gets a lock on opens.
-    pub fn may_open(&mut self, client: ClientId) {
-        self.may_open.insert(client);
+    pub fn may_open(&self, client: ClientId) {
+        self.may_open.lock().insert(client);
     }
 
     /// A connection of a client begins: its locks have ended, and it has to report its opens.
     pub fn connection_begun(&mut self, client: ClientId) {
-        if self.may_open.contains(&client) {
+        if self.may_open.get_mut().contains(&client) {
             self.to_tell.insert(client);
         }
     }
@@ -79,7 +81,7 @@ impl PresumedOpens {
     /// The session of a client ended, and no request of it runs.
     pub fn session_ended(&mut self, client: ClientId) {
         self.to_tell.remove(&client);
-        self.may_open.remove(&client);
+        self.may_open.get_mut().remove(&client);
     }
 
     /// A client may have an inode open.
@@ -170,7 +172,7 @@ impl PresumedOpens {
     /// Whether there is a presumption, and it has lost its reason.
     fn has_ended(&self, client: ClientId, inode: InodeNumber, holds: impl Fn(InodeNumber) -> bool) -> bool {
         let Some(until) = self.of_clients.get(&(client, inode)) else { return false };
-        let without_reason = *until == Until::Registered || !self.may_open.contains(&client) || !holds(inode);
+        let without_reason = *until == Until::Registered || !self.may_open.lock().contains(&client) || !holds(inode);
         without_reason && !self.to_tell.contains(&client)
     }
 
@@ -195,7 +197,7 @@ mod tests {
     const BOB: ClientId = ClientId(2);
 
     fn both_may_open() -> PresumedOpens {
-        let mut presumed = PresumedOpens::default();
+        let presumed = PresumedOpens::default();
         [ALICE, BOB].into_iter().for_each(|client| presumed.may_open(client));
         presumed
     }

@@ -22,7 +22,7 @@ const LISTING: InodeBits = InodeBits(inode_bit::DIRECTORY | inode_bit::ATTRIBUTE
 
 /// Leaves the names in directories whose names this client may know.
 pub(crate) fn retain_names(volatile: &Volatile, client: ClientId, names: &mut Vec<ChangedName>) {
-    names.retain(|changed| volatile.cache.holds(client, changed.directory, LISTING));
+    names.retain(|changed| volatile.cache.lock().holds(client, changed.directory, LISTING));
 }
 
 /// The inodes of a change as they are after it, directories first; `stored`: an inode as the tables
@@ -34,13 +34,13 @@ pub(crate) fn beside(
     reply: Option<&MdtReply>,
     stored: impl Fn(InodeNumber) -> Option<Inode>,
 ) -> Vec<Entry> {
-    if volatile.cache.is_empty() {
+    if volatile.cache.lock().is_empty() {
         return Vec::new();
     }
     let in_reply = reply.and_then(shown_by);
     let wanted = change.inodes.iter().filter(|version| version.before != 0 && version.after != 0);
     let wanted = wanted.map(|version| version.inode).filter(|inode| Some(*inode) != in_reply);
-    let held = wanted.filter(|inode| volatile.cache.held_by(*inode, client).meets(ATTRIBUTES));
+    let held = wanted.filter(|inode| volatile.cache.lock().held_by(*inode, client).meets(ATTRIBUTES));
     let exact =
         |inode: &Inode| inode.size_known && inode.attributes.links > 0 && is_still(volatile, client, inode.number());
     let mut entries: Vec<Entry> = held.filter_map(stored).filter(exact).map(|inode| inode.entry()).collect();

@@ -231,8 +231,9 @@ pub(crate) struct Volatile {
     pub writers_held_off: HoldUps,
     /// Clients that wait for either, and for other things.
     pub waiters: Waiters,
-    /// Locks under which clients cache.
-    pub cache: CacheLocks,
+    /// Locks under which clients cache. Reads grant them beside each other: for a moment each has
+    /// this mutex, and nothing that is granted changes before they have ended.
+    pub cache: Mutex<CacheLocks>,
     /// Clients of the former start.
     pub recovery: Recovery,
     /// Evicted clients.
@@ -273,7 +274,7 @@ impl Volatile {
             layouts_withheld: HoldUps::of_layouts(),
             writers_held_off: HoldUps::of_writers(),
             waiters: Waiters::default(),
-            cache: CacheLocks::new(now),
+            cache: Mutex::new(CacheLocks::new(now)),
             recovery: Recovery::default(),
             fences: Fences::default(),
             invitations: Invitations::default(),
@@ -291,13 +292,13 @@ impl Volatile {
     /// Whether a client may have opened an inode for reading without a request: it has the lock on
     /// its opens, or had it a moment ago.
     pub fn may_open_unasked(&self, client: ClientId, inode: InodeNumber) -> bool {
-        self.cache.holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
+        self.cache.lock().holds(client, inode, OPEN) || self.opens.presumed.has(client, inode)
     }
 
     /// A client removed the last name of an inode. If it has the lock on its opens, it gives the
     /// lock back by itself, and registers its opens before that.
     pub fn lost_name(&mut self, client: ClientId, inode: InodeNumber) {
-        if self.cache.holds(client, inode, OPEN) {
+        if self.cache.lock().holds(client, inode, OPEN) {
             self.opens.presumed.add(client, inode, Until::LockGivenBack);
         }
         self.opens.presumed.lost_name(inode);
@@ -307,16 +308,16 @@ impl Volatile {
     /// they removed the last name of the inode. To be called once per interval.
     pub fn ask_for_kept_locks(&mut self) {
         for (client, inode) in self.opens.presumed.overdue() {
-            self.cache.ask_for_own(client, inode, OPEN);
+            self.cache.lock().ask_for_own(client, inode, OPEN);
         }
     }
 
     /// A client gives locks back.
     pub fn cancel_locks(&mut self, client: ClientId, handles: &[LockHandle], now: Instant) {
-        let cancelled = self.cache.cancel(client, handles);
+        let cancelled = self.cache.lock().cancel(client, handles);
         let inodes = cancelled.iter().filter(|lock| lock.bits.meets(OPEN)).map(|lock| lock.inode).collect();
         let Self { opens, cache, .. } = self;
-        let unnamed = opens.presumed.end_on(client, inodes, |inode| cache.holds(client, inode, OPEN));
+        let unnamed = opens.presumed.end_on(client, inodes, |inode| cache.lock().holds(client, inode, OPEN));
         self.end_unnamed(unnamed, now);
     }
 
@@ -324,7 +325,7 @@ impl Volatile {
     /// not reported its opens yet, what it may have opened under them is presumed open. Returns
     /// whether there are more.
     pub fn drop_locks(&mut self, client: ClientId, last: LockHandle, now: Instant) -> bool {
-        let dropped = self.cache.drop_some(client, last);
+        let dropped = self.cache.lock().drop_some(client, last);
         if self.opens.presumed.awaits_registration(client) {
             for lock in dropped.locks.iter().filter(|lock| lock.bits.meets(OPEN)) {
                 self.opens.presumed.add(client, lock.inode, Until::Registered);
@@ -338,7 +339,7 @@ impl Volatile {
     /// there may be more. Inodes without a name are ended in the background, unless they are open.
     pub fn end_presumptions(&mut self, client: ClientId, now: Instant) -> bool {
         let Self { opens, cache, .. } = self;
-        let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.holds(client, inode, OPEN));
+        let ended = opens.presumed.end(client, LOCKS_PER_STEP, |inode| cache.lock().holds(client, inode, OPEN));
         self.end_unnamed(ended.unnamed, now);
         ended.has_more
     }

@@ -30,6 +30,7 @@ mod namespace;
 mod notices;
 mod panics;
 mod permissions;
+mod reads_beside;
 mod remote_directories;
 mod removal;
 mod rename_errors;

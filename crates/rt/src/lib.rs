@@ -19,6 +19,7 @@ mod lanes;
 mod log_limit;
 pub mod memory;
 pub mod parameters;
+mod read_mostly;
 pub mod real;
 mod space;
 pub mod spawn;
@@ -33,6 +34,7 @@ pub use device::Device;
 pub use entropy::Entropy;
 pub use frame::{Frame, FrameError, FrameHeader};
 pub use log_limit::LogLimit;
+pub use read_mostly::{ChangeGuard, ReadGuard, ReadMostly};
 pub use spawn::Spawn;
 pub use transport::{Address, Connection, Listener, Receiver, Sender, Transport};
 

@@ -15,10 +15,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    shared::{Shared, State},
-    space::STEP_BYTES,
-};
+use super::{shared::Shared, space::STEP_BYTES};
 use crate::{
     batch::Lsn,
     cold::Checkpoint,
@@ -106,9 +103,9 @@ impl Shared {
     async fn perform_checkpoint(&self) -> Result<Lsn> {
         self.check_space_for_step().await?;
         let (frozen, lsn, term) = {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             state.check_usable()?;
-            (state.tables.freeze(), state.journal.applied(), state.journal.term())
+            (self.tables.write().freeze(), state.journal.applied(), state.journal.term())
         };
         self.durable(lsn).await?;
         if let Some(hook) = &self.config.before_checkpoint {
@@ -144,7 +141,8 @@ impl Shared {
         let (step, applied) = {
             let state = self.state.lock();
             state.check_usable()?;
-            (state.tables.walk(from, frozen, self.config.step_entries, STEP_BYTES), state.journal.applied())
+            let step = self.tables.read().walk(from, frozen, self.config.step_entries, STEP_BYTES);
+            (step, state.journal.applied())
         };
         if step.operations.is_empty() {
             return Ok(step.next);
@@ -154,11 +152,13 @@ impl Shared {
         }
         let written = self.cold.write(step.operations.clone()).await;
         written.map_err(|error| self.cold_failed("write", error))?;
-        let mut guard = self.state.lock();
-        let state: &mut State = &mut guard;
-        state.tables.mark_clean(&step.operations, frozen);
-        state.tables.evict(self.config.memory_bytes as usize, 4 * self.config.step_entries);
-        drop(guard);
+        let mut state = self.state.lock();
+        let mut tables = self.tables.write();
+        tables.mark_clean(&step.operations, frozen);
+        tables.evict(self.config.memory_bytes as usize, 4 * self.config.step_entries);
+        state.dirty = tables.dirty();
+        drop(tables);
+        drop(state);
         self.changed.notify_waiters();
         Ok(step.next)
     }

@@ -127,11 +127,11 @@ impl Loaded {
 impl Shared {
     /// Value of a key as memory or what was loaded know it; `None`: neither does.
     pub(super) fn get_loaded(&self, table: Table, key: &[u8], loaded: &Loaded) -> Option<Option<Bytes>> {
-        let mut state = self.state.lock();
-        match state.tables.get(table, key) {
+        let tables = self.tables.read();
+        match tables.get(table, key) {
             Lookup::Found(value) => Some(Some(value)),
             Lookup::Absent => Some(None),
-            Lookup::Unknown if state.tables.cleanings() != loaded.cleanings => None,
+            Lookup::Unknown if tables.cleanings() != loaded.cleanings => None,
             Lookup::Unknown => loaded.get(table, key),
         }
     }
@@ -164,7 +164,7 @@ impl Shared {
 
     /// Adds what is wanted. Reads the cold store, and blocks.
     fn load(&self, wanted: BTreeSet<Wanted>, mut loaded: Loaded) -> Result<Loaded> {
-        let cleanings = self.state.lock().tables.cleanings();
+        let cleanings = self.tables.read().cleanings();
         if cleanings != loaded.cleanings {
             loaded = Loaded { cleanings, ..Loaded::default() };
         }

@@ -2,12 +2,15 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rt::{Device, Seams};
+use rt::{Device, ReadMostly, Seams};
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -58,6 +61,7 @@ pub(super) async fn open(
     secure(&*device, &recovered).await?;
     let journal = start_writer(&*device, &superblock, sequence, &config, recovered).await?;
     let halted: Arc<AtomicBool> = Arc::default();
+    let (written_to, flushed_to) = (journal.written(), journal.flushed());
     let shared = Arc::new(Shared {
         seams,
         device,
@@ -67,7 +71,7 @@ pub(super) async fn open(
         segment_bytes: superblock.segment_bytes,
         state: Mutex::new(State {
             journal,
-            tables,
+            dirty: tables.dirty(),
             poison: None,
             halted: Arc::clone(&halted),
             closed: false,
@@ -82,6 +86,9 @@ pub(super) async fn open(
             ages: Ages::default(),
             statistics: Statistics::default(),
         }),
+        written_to: AtomicU64::new(written_to.0),
+        flushed_to: AtomicU64::new(flushed_to.0),
+        tables: ReadMostly::new(tables),
         halted,
         writing: Pipeline::new(),
         flushing: Pipeline::new(),

@@ -28,20 +28,20 @@ type ReadCold<'a> = &'a mut dyn FnMut(&Bound<Bytes>, Option<&Key>, usize, u64) -
 impl Shared {
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         let cleanings = {
-            let mut state = self.state.lock();
-            match state.tables.get(table, key) {
+            let tables = self.tables.read();
+            match tables.get(table, key) {
                 Lookup::Found(value) => return Ok(Some(value)),
                 Lookup::Absent => return Ok(None),
                 Lookup::Unknown => {}
             }
-            state.statistics.cold_reads += 1;
-            state.tables.cleanings()
+            tables.cleanings()
         };
+        self.state.lock().statistics.cold_reads += 1;
         let value = self.cold.get(table, key).map_err(|error| Error::cold("read", error))?;
         if let Some(value) = &value {
-            let mut state = self.state.lock();
-            state.tables.fill(table, key, value.clone(), cleanings);
-            state.tables.evict(self.config.memory_bytes as usize, EVICTION_STEPS);
+            let mut tables = self.tables.write();
+            tables.fill(table, key, value.clone(), cleanings);
+            tables.evict(self.config.memory_bytes as usize, EVICTION_STEPS);
         }
         Ok(value)
     }
@@ -96,8 +96,8 @@ impl Shared {
     ) -> Result<Option<Part>> {
         let from = start.as_ref().map(Bytes::as_ref);
         let (range, cleanings) = {
-            let state = self.state.lock();
-            (state.tables.range(table, from, to, count), state.tables.cleanings())
+            let tables = self.tables.read();
+            (tables.range(table, from, to, count), tables.cleanings())
         };
         if range.complete {
             return Ok(Some(resident_part(range)));

@@ -1,16 +1,18 @@
 //! State that a store shares with its background tasks, and the path of a batch through it:
 //! applied, written, flushed.
 //!
-//! Invariant: the contents of [`State`] change together under one lock, which is held briefly,
-//! never across an await, and never while the cold store is read.
+//! Invariants: the contents of [`State`] and what the tables show of batches change together under
+//! the lock of [`State`], which is held briefly, never across an await, and never while the cold
+//! store is read. The tables have a lock of their own besides, so that readers wait neither for each
+//! other nor for the journal; it is taken after that of [`State`].
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
-use rt::{BoxFuture, CpuKind, Device, Seams};
+use rt::{BoxFuture, CpuKind, Device, ReadMostly, Seams};
 use tokio::sync::{Notify, watch};
 
 use super::{age::Ages, checkpoint::Progress, space::DeviceSpace};
@@ -25,7 +27,7 @@ use crate::{
         writer::{BatchPlace, Group, Writer},
     },
     pipeline::Pipeline,
-    tables::Tables,
+    tables::{Dirty, Tables},
 };
 
 /// Dirty memory at which `written` waits, in units of the configured amount.
@@ -72,7 +74,8 @@ pub struct Statistics {
 /// What the store's lock protects.
 pub(super) struct State {
     pub(super) journal: Writer,
-    pub(super) tables: Tables,
+    /// Of the tables.
+    pub(super) dirty: Dirty,
     pub(super) poison: Option<Arc<str>>,
     /// See [`super::Store::halt`].
     pub(super) halted: Arc<AtomicBool>,
@@ -105,6 +108,11 @@ pub(super) struct Shared {
     pub(super) store: u64,
     pub(super) segment_bytes: u64,
     pub(super) state: Mutex<State>,
+    pub(super) tables: ReadMostly<Tables>,
+    /// As the journal in `state` has it, for readers: the last batch that the kernel has,
+    pub(super) written_to: AtomicU64,
+    /// and the last one that is durable.
+    pub(super) flushed_to: AtomicU64,
     /// The same as in `state`, for code that must not wait for the lock.
     pub(super) halted: Arc<AtomicBool>,
     pub(super) writing: Pipeline<(Group, Result<()>)>,
@@ -165,7 +173,7 @@ impl Shared {
         }
         check_limits(batch, state.journal.payload_bytes_max().min(BATCH_BYTES_MAX))?;
         let dirty_max = self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_REFUSE as u64);
-        if state.tables.dirty_bytes() as u64 > dirty_max && reserve_bytes > 0 {
+        if state.dirty.bytes() as u64 > dirty_max && reserve_bytes > 0 {
             return Err(state.no_space());
         }
         if reserve_bytes > 0 && self.is_device_full(state) {
@@ -182,11 +190,14 @@ impl Shared {
         }
         let was_dirty = self.is_dirty(state);
         let lsn = state.journal.append(batch);
-        for operation in &batch.operations {
-            state.tables.apply(operation);
-        }
         let steps = batch.operations.len() * EVICTION_STEPS;
-        state.tables.evict(self.config.memory_bytes as usize, steps);
+        let mut tables = self.tables.write();
+        for operation in &batch.operations {
+            tables.apply(operation);
+        }
+        tables.evict(self.config.memory_bytes as usize, steps);
+        state.dirty = tables.dirty();
+        drop(tables);
         self.wake_tasks(state);
         let is_relieved = was_dirty && !self.is_dirty(state);
         drop(guard);
@@ -214,7 +225,7 @@ impl Shared {
     }
 
     pub(super) fn checkpoint_due(&self, state: &State) -> bool {
-        state.tables.dirty_bytes() as u64 > self.config.dirty_bytes
+        state.dirty.bytes() as u64 > self.config.dirty_bytes
             || state.journal.live_segments() as u64 > u64::from(self.config.segments_max) / 2
             || self.is_checkpoint_urgent(state)
     }
@@ -268,7 +279,11 @@ impl Shared {
 
     pub(super) fn finish_write(&self, group: Group, result: Result<()>) {
         match result {
-            Ok(()) => self.state.lock().journal.group_written(group),
+            Ok(()) => {
+                let mut state = self.state.lock();
+                state.journal.group_written(group);
+                self.written_to.store(state.journal.written().0, Ordering::Release);
+            }
             Err(error) => self.poison(&error),
         }
     }
@@ -310,6 +325,7 @@ impl Shared {
             Ok(()) => {
                 let mut state = self.state.lock();
                 state.journal.flushed_to(lsn);
+                self.flushed_to.store(lsn.0, Ordering::Release);
                 state.ages.flushed(lsn);
             }
             Err(error) => self.poison(&error),
@@ -348,7 +364,7 @@ impl Shared {
 
     pub(super) fn is_dirty(&self, state: &State) -> bool {
         let limit = self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_WAIT as u64);
-        state.tables.dirty_bytes() as u64 > limit
+        state.dirty.bytes() as u64 > limit
     }
 
     /// Callers should slow down.
@@ -402,19 +418,25 @@ impl Shared {
     }
 
     pub(super) fn last_durable(&self) -> Lsn {
-        self.state.lock().journal.flushed()
+        Lsn(self.flushed_to.load(Ordering::Acquire))
+    }
+
+    /// Whether the kernel has the batch.
+    pub(super) fn is_written(&self, lsn: Lsn) -> bool {
+        self.written_to.load(Ordering::Acquire) >= lsn.0
     }
 
     pub(super) fn statistics(&self) -> Statistics {
         let state = self.state.lock();
+        let tables = self.tables.read();
         Statistics {
             applied: state.journal.applied(),
             written: state.journal.written(),
             durable: state.journal.flushed(),
             checkpoint: state.checkpoints.last,
-            memory_bytes: state.tables.bytes() as u64,
-            dirty_bytes: state.tables.dirty_bytes() as u64,
-            resident: state.tables.is_complete(),
+            memory_bytes: tables.bytes() as u64,
+            dirty_bytes: state.dirty.bytes() as u64,
+            resident: tables.is_complete(),
             segments_live: state.journal.live_segments() as u64,
             segments_ready: state.journal.ready_segments() as u64,
             poisoned: state.poison.is_some(),

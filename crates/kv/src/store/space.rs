@@ -90,7 +90,7 @@ impl Shared {
     }
 
     fn checkpoint_bytes(state: &State) -> u64 {
-        (state.tables.dirty_cold_bytes() as u64).saturating_mul(CHECKPOINT_FACTOR)
+        (state.dirty.cold_bytes() as u64).saturating_mul(CHECKPOINT_FACTOR)
     }
 
     /// Whether changes on a full device are to go to the cold store before they need more room than
@@ -101,7 +101,7 @@ impl Shared {
 
     /// Longest time until the changes there are go to the cold store.
     pub(super) fn checkpoint_interval(&self, state: &State) -> Duration {
-        if self.is_device_short(state) && state.tables.removals() > 0 {
+        if self.is_device_short(state) && state.dirty.removals() > 0 {
             self.config.checkpoint_interval.min(self.config.commit_interval * RECLAIM_INTERVALS)
         } else {
             self.config.checkpoint_interval

@@ -106,7 +106,7 @@ impl Shared {
                     state.checkpoints.wanted = false;
                 }
                 // After a failure only time or a request makes it try again.
-                let dirty = state.tables.dirty_bytes() > 0;
+                let dirty = state.dirty.bytes() > 0;
                 let interval = dirty.then(|| self.checkpoint_interval(&state));
                 (requested || expired || (due && !state.checkpoint_failed), interval)
             };

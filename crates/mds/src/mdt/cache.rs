@@ -11,9 +11,8 @@
 use std::{pin::pin, time::Duration};
 
 use lock::{ChangeId, Revocation};
-use parking_lot::MutexGuard;
 use rpc::Parked;
-use rt::{Instant, clock};
+use rt::{ChangeGuard, Instant, clock};
 use types::{ClientId, FsError, FsResult, LockHandle};
 
 use super::{Mdt, check::yield_now, waiter::Waiter};
@@ -39,7 +38,7 @@ pub(super) struct Preparing<'m> {
 impl Drop for Preparing<'_> {
     fn drop(&mut self) {
         if let Some(change) = self.attempts.change.take() {
-            self.mdt.namespace().volatile.cache.end(change);
+            self.mdt.namespace().volatile.cache.lock().end(change);
         }
     }
 }
@@ -54,7 +53,7 @@ impl Mdt {
     /// stops before: clients do not reach it any more; or if nobody waits for the change any more:
     /// an evicted client is told so when its requests have ended.
     pub(super) async fn locks_given_back(&self, waiter: Option<Waiter>, change: ChangeId) -> FsResult<()> {
-        let Some(given_back) = self.namespace().volatile.cache.wait(change) else { return Ok(()) };
+        let Some(given_back) = self.namespace().volatile.cache.lock().wait(change) else { return Ok(()) };
         let clock = &*self.seams.clock;
         let mut given_back = pin!(self.unless_left(waiter, given_back));
         if let Some(outcome) = clock::timeout_at(clock, clock.now() + SLOW, &mut given_back).await {
@@ -71,7 +70,7 @@ impl Mdt {
         let end = async move {
             mdt.pause(LINGER).await;
             mdt.report_wait(change);
-            mdt.namespace().volatile.cache.end(change);
+            mdt.namespace().volatile.cache.lock().end(change);
         };
         self.seams.spawn.spawn("lock_linger", Box::pin(end));
     }
@@ -80,7 +79,7 @@ impl Mdt {
     fn report_wait(&self, change: ChangeId) {
         // First: listing what a change waits for may take long, and the namespace is locked.
         let Some(left_out) = self.revoker.begin_report(self.seams.clock.now()) else { return };
-        let awaited = self.namespace().volatile.cache.awaited(change);
+        let awaited = self.namespace().volatile.cache.lock().awaited(change);
         let Some(Revocation { client, inode, bits, .. }) = awaited.first().copied() else { return };
         let name = self.revoker.clients().and_then(|clients| clients.name(client)).unwrap_or_default();
         tracing::warn!(
@@ -159,7 +158,7 @@ impl Mdt {
 
     /// A client serves nothing any more from what it was granted so far.
     pub(super) fn drop_cache_locks(&self, client: ClientId) {
-        let last = self.namespace().volatile.cache.last_handle();
+        let last = self.namespace().volatile.cache.lock().last_handle();
         self.drop_locks_up_to(client, last);
     }
 
@@ -193,7 +192,7 @@ impl Mdt {
         let step = move |mdt: &Mdt| {
             let mut namespace = mdt.namespace();
             let has_more = step(&mut namespace);
-            MutexGuard::unlock_fair(namespace);
+            ChangeGuard::unlock_fair(namespace);
             has_more
         };
         if !step(self) {
@@ -219,7 +218,7 @@ impl Mdt {
             return None;
         };
         // In a new session it gets others.
-        let last = self.namespace().volatile.cache.last_handle();
+        let last = self.namespace().volatile.cache.lock().last_handle();
         let drop_them = async move {
             clock.sleep_until(lease_end).await;
             mdt.drop_locks_up_to(client, last);

@@ -15,7 +15,7 @@ pub(super) struct Claiming<'m> {
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.client {
-            self.mdt.claims.lock().end(client);
+            self.mdt.claims.write().end(client);
         }
     }
 }
@@ -29,12 +29,12 @@ impl Mdt {
         row: &MdtRow<'_>,
     ) -> Result<Claiming<'_>, usize> {
         let MdtRequest::ClaimLocks(claim) = request else {
-            if !row.precedes_claims(request) {
-                self.claims.lock().over(client);
+            if !row.precedes_claims(request) && !self.claims.read().is_over(client) {
+                self.claims.write().over(client);
             }
             return Ok(Claiming { mdt: self, client: None });
         };
-        let may_claim = self.claims.lock().begin(client, claim.locks.len());
+        let may_claim = self.claims.write().begin(client, claim.locks.len());
         if may_claim { Ok(Claiming { mdt: self, client: Some(client) }) } else { Err(claim.locks.len()) }
     }
 }

@@ -81,7 +81,7 @@ impl Mdt {
             Ok(Some(reply)) => Ok(reply),
             Err(error) => Err(error),
         };
-        let lsn = self.namespace().last();
+        let lsn = self.reading().last();
         if request.row().durable {
             self.store.durable(lsn).await.map_err(|error| store_error(self.name(), &error))?;
         } else {

@@ -49,7 +49,7 @@ impl Handler for Mdt {
                 Effect::State | Effect::Namespace | Effect::Data => CpuKind::MetadataChange,
             };
             self.seams.cpu.spend(kind, 0).await;
-            if let Err(error) = self.namespace().check_session(call.client) {
+            if let Err(error) = self.reading().check_session(call.client) {
                 return Answer::new(Err(error));
             }
             // Before the locks that the client gives back: others go on when it has closed.
@@ -107,7 +107,7 @@ impl Handler for Mdt {
     }
 
     fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
-        self.namespace().volatile.recovery.replies.get(&(client, slot)).copied()
+        self.reading().volatile.recovery.replies.get(&(client, slot)).copied()
     }
 
     fn era(&self) -> u64 {
@@ -132,7 +132,7 @@ impl Handler for Mdt {
     }
 
     fn connection_begun(&self, client: ClientId) {
-        self.claims.lock().connection_begun(client);
+        self.claims.write().connection_begun(client);
         self.locks_ended(client);
     }
 
@@ -166,7 +166,7 @@ impl Handler for Mdt {
                 }
                 // Once more for those of requests that still ran when the session began to end.
                 SessionEvent::Evicted(client) => {
-                    self.claims.lock().session_ended(client);
+                    self.claims.write().session_ended(client);
                     let lease_end = self.drop_cache_locks_after_lease(client);
                     let ending = Ending::Evicted { is_leased: lease_end.is_some() };
                     recovery::end_session_at_last(&self, client, ending).await;
@@ -175,7 +175,7 @@ impl Handler for Mdt {
                     }
                 }
                 SessionEvent::Closed(client) => {
-                    self.claims.lock().session_ended(client);
+                    self.claims.write().session_ended(client);
                     self.drop_cache_locks(client);
                     recovery::end_session_at_last(&self, client, Ending::InOrder).await;
                 }
@@ -353,6 +353,11 @@ impl Mdt {
         row: &MdtRow<'_>,
         told: &mut Told,
     ) -> FsResult<MdtReply> {
+        if row.reads_beside
+            && let Some(reply) = self.read_beside(call, request, told).await?
+        {
+            return Ok(reply);
+        }
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
@@ -483,7 +488,7 @@ impl Mdt {
     /// The locks that a client wants with a reply, as far as this MDT grants any.
     pub(super) fn wanted(&self, call: &Call) -> Option<Enqueue> {
         let parameters = self.parameters();
-        if !parameters.cache_locks || self.revoker.clients().is_none() {
+        if !parameters.cache_locks || !self.revoker.is_served() {
             return None;
         }
         let is_off = if parameters.open_locks { InodeBits::NONE } else { InodeBits(inode_bit::OPEN) };
@@ -494,11 +499,11 @@ impl Mdt {
     /// answered or was about to. An open that was part of it is entered again: the client did not
     /// know of it when it reclaimed.
     pub(super) async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
-        let context = self.context(call.client);
-        let mut namespace = self.namespace();
-        if namespace.volatile.recovery.replies.is_empty() {
+        if !self.reading().volatile.recovery.replies.contains_key(&(call.client, call.slot)) {
             return Ok(None);
         }
+        let mut namespace = self.namespace();
+        let context = self.context(call.client);
         if namespace.volatile.recovery.replies.remove(&(call.client, call.slot)) != Some(call.xid) {
             return Ok(None);
         }
@@ -535,6 +540,6 @@ fn without(wanted: Enqueue, parts: InodeBits) -> Enqueue {
     }
 }
 
-fn without_data(wanted: Enqueue) -> Enqueue {
+pub(super) fn without_data(wanted: Enqueue) -> Enqueue {
     without(wanted, InodeBits(inode_bit::DATA))
 }

@@ -86,12 +86,12 @@ impl Mdt {
     /// What a client may cache of an inode by this lock; nothing if this MDT does not know the
     /// lock.
     pub fn cached_by_lock(&self, client: ClientId, inode: InodeNumber, handle: LockHandle) -> InodeBits {
-        self.namespace().volatile.cache.held_by_lock(inode, client, handle)
+        self.namespace().volatile.cache.lock().held_by_lock(inode, client, handle)
     }
 
     /// What a client may cache of an inode.
     pub fn cached_by(&self, client: ClientId, inode: InodeNumber) -> InodeBits {
-        self.namespace().volatile.cache.held_by(inode, client)
+        self.namespace().volatile.cache.lock().held_by(inode, client)
     }
 
     /// Whether an inode exists. What is not in memory is read.

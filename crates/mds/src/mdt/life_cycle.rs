@@ -6,7 +6,7 @@ use std::{fmt::Display, sync::Arc};
 use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
 use rpc::{Endpoint, Import, Principal, Role};
-use rt::{BoxFuture, Device, Seams};
+use rt::{BoxFuture, Device, ReadMostly, Seams};
 use tokio::sync::{Notify, watch};
 use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
@@ -106,17 +106,17 @@ impl Mdt {
         let recovering = namespace.volatile.recovery.running();
         let mdt = Arc::new_cyclic(|me| Mdt {
             revoker: Revoker::default(),
-            claims: Mutex::default(),
+            claims: ReadMostly::default(),
             me: me.clone(),
             principal: Principal::random(&*seams.entropy, Role::Mdt, &options.node, &target, options.keys.clone()),
-            parameters: Mutex::new(options.parameters),
+            parameters: ReadMostly::new(options.parameters),
             seams,
             options,
             target,
             store,
             device,
             era,
-            namespace: Mutex::new(namespace),
+            namespace: ReadMostly::new(namespace),
             statistics: Statistics::default(),
             ost_proxies: Mutex::default(),
             mdt_proxies: Mutex::default(),

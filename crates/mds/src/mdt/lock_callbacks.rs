@@ -26,14 +26,14 @@ impl Mdt {
 
     /// Asks for what is to be asked back, after changes that no request waits for.
     pub(super) fn ask_back_now(&self) {
-        let callers = self.namespace().volatile.cache.take_asked();
+        let callers = self.namespace().volatile.cache.lock().take_asked();
         self.ask_back(callers);
     }
 
     /// Makes callbacks to a client until none is pending.
     async fn call_for_locks(&self, caller: Caller) {
         loop {
-            let Some(callback) = self.namespace().volatile.cache.next_callback(caller) else { return };
+            let Some(callback) = self.namespace().volatile.cache.lock().next_callback(caller) else { return };
             self.ask_for_lock(caller.client, callback).await;
         }
     }
@@ -47,7 +47,7 @@ impl Mdt {
                 // It has no such lock, and will not take it for granted: it keeps nothing.
                 Err(FsError::NotFound) => return self.cancel_locks(client, &[handle]),
                 Err(FsError::Busy) if self.pause(BUSY_PAUSE).await => {}
-                Ok(ClientReply::StillBusy) if again => return self.namespace().volatile.cache.is_busy(handle),
+                Ok(ClientReply::StillBusy) if again => return self.namespace().volatile.cache.lock().is_busy(handle),
                 // Its locks go with its session, or with the server.
                 Ok(_) | Err(FsError::Evicted | FsError::NoDevice | FsError::Busy) => return,
                 Err(error) => {

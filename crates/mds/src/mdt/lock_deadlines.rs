@@ -15,7 +15,7 @@ use crate::{cache_locks::DueLocks, lock_deadlines::TICKS};
 
 /// Watches the time of all locks that were asked for.
 pub(crate) async fn run(mdt: Arc<Mdt>) {
-    let asked = mdt.namespace().volatile.cache.asked_for();
+    let asked = mdt.namespace().volatile.cache.lock().asked_for();
     let mut stopping = mdt.stopping.subscribe();
     loop {
         tokio::select! {
@@ -34,13 +34,13 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
 /// Until no client is to give a lock back, or to answer.
 async fn watch(mdt: &Arc<Mdt>) {
     let (clock, spawn) = (&*mdt.seams.clock, &*mdt.seams.spawn);
-    while !mdt.namespace().volatile.cache.nothing_asked() {
+    while !mdt.namespace().volatile.cache.lock().nothing_asked() {
         let interval = mdt.parameters().lock_timeout / TICKS;
         let mut beat = Beat::new(clock.now(), interval);
         while !beat.tick(clock).await.may_judge {}
         // What arrived in time is read before any client is evicted.
         all_cores_ran_within(clock, spawn, interval).await;
-        let DueLocks { callers, late, deaf } = mdt.namespace().volatile.cache.tick();
+        let DueLocks { callers, late, deaf } = mdt.namespace().volatile.cache.lock().tick();
         mdt.ask_back(callers);
         late.into_iter().for_each(|client| mdt.evict_holder(client, "the client did not give back a lock in time"));
         deaf.into_iter().for_each(|client| mdt.evict_holder(client, "the client does not answer callbacks for locks"));

@@ -28,6 +28,7 @@ mod ost_proxy;
 mod peer_space;
 mod peers;
 mod proxy_connection;
+mod readers;
 mod recovery;
 mod removed;
 mod revoker;
@@ -44,9 +45,9 @@ use std::{
 
 use kv::{Lsn, PowerLossEra, Store};
 use lock::inode_locks::LockCounters;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rpc::{Call, Principal, message::mgs::Pool};
-use rt::{Device, Seams, clock};
+use rt::{ChangeGuard, Device, ReadGuard, ReadMostly, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
@@ -84,8 +85,8 @@ pub struct Mdt {
     device: Arc<dyn Device>,
     /// As of this start.
     era: PowerLossEra,
-    namespace: Mutex<Namespace>,
-    parameters: Mutex<Parameters>,
+    namespace: ReadMostly<Namespace>,
+    parameters: ReadMostly<Parameters>,
     statistics: Statistics,
     ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
     mdt_proxies: Mutex<BTreeMap<MdtIndex, Arc<MdtProxy>>>,
@@ -95,7 +96,7 @@ pub struct Mdt {
     mdts_known: watch::Sender<bool>,
     /// How clients are reached, and those that are asked for locks.
     revoker: Revoker,
-    claims: Mutex<Claims>,
+    claims: ReadMostly<Claims>,
     /// For tasks that begin where only a reference is at hand.
     me: Weak<Mdt>,
     /// This MDT as a client of OSTs and other MDTs.
@@ -138,12 +139,12 @@ impl Mdt {
 
     /// Parameters at present.
     pub fn parameters(&self) -> Parameters {
-        *self.parameters.lock()
+        *self.parameters.read()
     }
 
     /// Changes parameters, from the next request on.
     pub fn set_parameters(&self, parameters: Parameters) {
-        *self.parameters.lock() = parameters;
+        *self.parameters.write() = parameters;
     }
 
     /// Counts of operations (`md_stats`).
@@ -173,18 +174,19 @@ impl Mdt {
 
     /// Locks under which clients cache: how many there are, and counts since the start.
     pub fn cache_locks(&self) -> (usize, LockCounters) {
-        let cache = &self.namespace().volatile.cache;
+        let namespace = self.reading();
+        let cache = namespace.volatile.cache.lock();
         (cache.count(), cache.counters())
     }
 
     /// Inodes on which clients have such locks.
     pub fn locked_inodes(&self) -> usize {
-        self.namespace().volatile.cache.inodes()
+        self.namespace().volatile.cache.lock().inodes()
     }
 
     /// How often a client was evicted since it did not give a lock back in time, since the start.
     pub fn lock_timeouts(&self) -> u64 {
-        self.namespace().volatile.cache.timeouts()
+        self.namespace().volatile.cache.lock().timeouts()
     }
 
     /// Clients of a former start that have not come back yet; empty once recovery is over
@@ -193,8 +195,14 @@ impl Mdt {
         self.namespace().volatile.recovery.expected.iter().copied().collect()
     }
 
-    pub(crate) fn namespace(&self) -> MutexGuard<'_, Namespace> {
-        self.namespace.lock()
+    /// The namespace for changes: no other request uses it meanwhile.
+    pub(crate) fn namespace(&self) -> ChangeGuard<'_, Namespace> {
+        self.namespace.write()
+    }
+
+    /// The namespace for reads, beside others: nothing changes meanwhile.
+    pub(crate) fn reading(&self) -> ReadGuard<'_, Namespace> {
+        self.namespace.read()
     }
 
     /// Runs a task that [`Mdt::stop`] waits for.
@@ -244,7 +252,7 @@ impl Mdt {
     /// Parameters without what this MDT cannot do.
     fn possible(&self, parameters: Parameters) -> Parameters {
         let bytes_on_mdt_max = parameters.bytes_on_mdt_max.min(self.bytes_on_mdt_limit());
-        let cache_locks = parameters.cache_locks && self.revoker.clients().is_some();
+        let cache_locks = parameters.cache_locks && self.revoker.is_served();
         Parameters { bytes_on_mdt_max, cache_locks, ..parameters }
     }
 
@@ -289,7 +297,7 @@ impl Mdt {
         loop {
             let mut once = |namespace: &mut Namespace| {
                 let outcome = attempt(namespace, &mut preparing.attempts);
-                (outcome, namespace.volatile.cache.take_asked())
+                (outcome, namespace.volatile.cache.lock().take_asked())
             };
             let (outcome, callers) = match data_bytes {
                 Some(bytes) => self.with_space(bytes, once).await,
@@ -327,7 +335,7 @@ impl Mdt {
 
     /// Waits until everything changed so far survives power loss.
     pub(crate) async fn durable(&self) -> FsResult<()> {
-        let last = self.namespace().last();
+        let last = self.reading().last();
         self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))
     }
 
@@ -398,7 +406,7 @@ impl Mdt {
         let reserve = self.store.device_reserve();
         let bytes_free = space.bytes_free.saturating_sub(reserve);
         let bytes_available = space.bytes_available.saturating_sub(reserve);
-        let inodes = self.namespace().inodes();
+        let inodes = self.reading().inodes();
         let inodes_free = bytes_available / INODE_BYTES;
         Ok(SpaceUsage { bytes_free, bytes_available, inodes_total: inodes + inodes_free, inodes_free, ..space })
     }

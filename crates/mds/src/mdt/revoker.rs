@@ -2,32 +2,36 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rpc::Clients;
-use rt::{Instant, LogLimit};
+use rt::{Instant, LogLimit, ReadMostly};
 
 /// See the module documentation.
 pub(super) struct Revoker {
-    clients: Mutex<Option<Arc<dyn Clients>>>,
+    clients: ReadMostly<Option<Arc<dyn Clients>>>,
     /// What the log says of changes that wait for locks.
     reports: LogLimit,
 }
 
 impl Default for Revoker {
     fn default() -> Self {
-        Self { clients: Mutex::default(), reports: LogLimit::new(LogLimit::ONE_A_SECOND) }
+        Self { clients: ReadMostly::new(None), reports: LogLimit::new(LogLimit::ONE_A_SECOND) }
     }
 }
 
 impl Revoker {
     /// `None` as long as no server serves this MDT.
     pub fn clients(&self) -> Option<Arc<dyn Clients>> {
-        self.clients.lock().clone()
+        self.clients.read().clone()
+    }
+
+    /// Whether a server serves this MDT.
+    pub fn is_served(&self) -> bool {
+        self.clients.read().is_some()
     }
 
     /// A server serves this MDT.
     pub fn set_clients(&self, clients: Arc<dyn Clients>) {
-        *self.clients.lock() = Some(clients);
+        *self.clients.write() = Some(clients);
     }
 
     /// A change waits for locks. `Some`: the log is to say so, and that as many others were left

@@ -9,7 +9,7 @@ use crate::{
     transaction::Transaction,
 };
 
-pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
+pub(crate) fn get(txn: &Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
     // With the answer a lock might be granted, and names come to the shard without asking it back.
     txn.has_all_names(&inode)?;
@@ -24,12 +24,7 @@ pub(crate) fn entry(txn: &Transaction<'_>, inode: &Inode) -> Entry {
     Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() }
 }
 
-pub(crate) fn access(
-    txn: &mut Transaction<'_>,
-    who: &Credentials,
-    inode: InodeNumber,
-    mask: u32,
-) -> FsResult<MdtReply> {
+pub(crate) fn access(txn: &Transaction<'_>, who: &Credentials, inode: InodeNumber, mask: u32) -> FsResult<MdtReply> {
     if mask & !(permission::READ | permission::WRITE | permission::EXECUTE) != 0 {
         return Err(FsError::Invalid);
     }

@@ -38,8 +38,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ClaimLocks) -> FsResult<M
     // All are read before the first is granted.
     let grantable: Vec<bool> = request.locks.iter().map(|claim| is_grantable(txn, claim)).collect();
     let claims = request.locks.iter().zip(grantable);
-    let granted = claims
-        .map(|(claim, is_grantable)| is_grantable.then(|| grants::claim(&mut txn.volatile, client, claim)).flatten());
+    let granted =
+        claims.map(|(claim, is_grantable)| is_grantable.then(|| grants::claim(&txn.volatile, client, claim)).flatten());
     Ok(MdtReply::LocksClaimed(granted.collect()))
 }
 

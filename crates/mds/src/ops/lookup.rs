@@ -13,7 +13,7 @@ use types::{Credentials, Damage, FsError, FsResult, InodeNumber};
 use super::attributes;
 use crate::{tables::inode::Inode, transaction::Transaction};
 
-pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
+pub(crate) fn run(txn: &Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
     let number = match &request.name[..] {
         // No program sees a shard.
         b"." if request.parent.is_shard() => return Err(FsError::Stale),

@@ -31,7 +31,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, accesses: &[Access]) -> FsResult<Md
 
 /// Whether the client has the lock that it names, and on the attributes.
 fn is_under_lock(txn: &Transaction<'_>, access: &Access) -> bool {
-    txn.volatile.cache.held_by_lock(access.inode, txn.context.client, access.lock).meets(ATTRIBUTES)
+    txn.volatile.cache.lock().held_by_lock(access.inode, txn.context.client, access.lock).meets(ATTRIBUTES)
 }
 
 /// One access; `None`: it is ignored.
@@ -44,7 +44,7 @@ fn note(txn: &mut Transaction<'_>, access: &Access) -> Option<NotedAccess> {
     let mut inode = txn.find_inode(number).ok()??;
     let may_read = match inode.attributes.kind {
         FileKind::Symlink => true,
-        FileKind::Regular | FileKind::Directory => txn.volatile.cache.holds(client, number, OPEN),
+        FileKind::Regular | FileKind::Directory => txn.volatile.cache.lock().holds(client, number, OPEN),
         FileKind::Fifo | FileKind::Socket | FileKind::CharacterDevice | FileKind::BlockDevice => false,
     };
     if !may_read {

@@ -64,6 +64,9 @@ pub(crate) struct MdtRow<'a> {
     /// Its reply waits until its changes are durable: a client continues writing under a new layout
     /// although this MDT loses power and restarts.
     pub durable: bool,
+    /// Its operation changes no volatile state, and tables at most by an access time: it is executed
+    /// beside others, and alone only if it turns out to change something or to wait.
+    pub reads_beside: bool,
     /// It may give a file objects, so it needs OSTs.
     pub places_objects: bool,
     /// Its change of a layout, after which objects may have to be fenced.
@@ -89,6 +92,7 @@ impl<'a> MdtRow<'a> {
             answering: Answering::Operation,
             stored: request.row().effect == Effect::Namespace,
             durable: false,
+            reads_beside: false,
             places_objects: false,
             leave: None,
             moves_data: false,
@@ -119,6 +123,10 @@ impl<'a> MdtRow<'a> {
 
     fn durable(self) -> Self {
         Self { durable: true, ..self }
+    }
+
+    fn beside(self) -> Self {
+        Self { reads_beside: true, ..self }
     }
 
     fn placing_if(self, places_objects: bool) -> Self {
@@ -152,10 +160,10 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
     use OperationCounter as C;
     let row = |counter| MdtRow::new(request, Some(counter));
     match request {
-        R::Lookup(..) => row(C::Lookup),
-        R::GetAttributes(_) => row(C::Getattr),
+        R::Lookup(..) => row(C::Lookup).beside(),
+        R::GetAttributes(_) => row(C::Getattr).beside(),
         R::SetAttributes(..) => row(C::Setattr),
-        R::Access(..) => row(C::Access),
+        R::Access(..) => row(C::Access).beside(),
         R::Create(_, create) => row(counter_of_creation(&create.kind, create.open.is_some()))
             .placing_if(create.kind == NodeKind::Regular)
             .opening(create.open),
@@ -171,10 +179,9 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::Unlink(_, unlink) => row(if unlink.directory { C::Rmdir } else { C::Unlink }),
         R::Rename(..) => row(C::Rename),
         R::Link(..) => row(C::Link),
-        R::ReadLink(_) => row(C::Readlink),
-        R::ReadDirectory(_) => row(C::Readdir).served_by(PAGE_SERVICE),
-        R::GetXattr(..) => row(C::Getxattr),
-        R::ListXattr(..) => row(C::Getxattr),
+        R::ReadLink(_) => row(C::Readlink).beside(),
+        R::ReadDirectory(_) => row(C::Readdir).served_by(PAGE_SERVICE).beside(),
+        R::GetXattr(..) | R::ListXattr(..) => row(C::Getxattr).beside(),
         R::SetXattr(_, set) => row(C::Setxattr).placing_if(layout_xattrs::is_layout(&set.name)),
         R::RemoveXattr(..) => row(C::Setxattr),
         R::GetLayout(_) => row(C::Layout),

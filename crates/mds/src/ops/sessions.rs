@@ -180,7 +180,7 @@ fn doubtful(txn: &Transaction<'_>, request: &Reclaim) -> FsResult<Vec<Inode>> {
     let mut doubtful = Vec::new();
     for number in changed {
         let Some(inode) = txn.find_inode(number)? else { continue };
-        let is_cached = txn.volatile.cache.others_hold_some(txn.context.client, &[(number, ATTRIBUTES)]);
+        let is_cached = txn.volatile.cache.lock().others_hold_some(txn.context.client, &[(number, ATTRIBUTES)]);
         if inode.layout().is_some() && (inode.size_known || is_cached) {
             doubtful.push(inode);
         }

@@ -63,7 +63,7 @@ pub(crate) fn is_public(name: &[u8]) -> bool {
     matches!(space_of(name), Ok(Space::List | Space::Security))
 }
 
-pub(crate) fn get(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<MdtReply> {
+pub(crate) fn get(txn: &Transaction<'_>, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
     if layout_xattrs::is_layout(name) {
         return layout_xattrs::get(who, &inode, name);
@@ -79,7 +79,7 @@ pub(crate) fn get(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
     txn.xattr(inode.number(), name)?.map(MdtReply::Value).ok_or(FsError::NoData)
 }
 
-pub(crate) fn list(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
+pub(crate) fn list(txn: &Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
     let mut names = txn.xattr_names(inode.number())?;
     names.retain(|name| who.is_root() || !name.starts_with(b"trusted."));

@@ -213,17 +213,40 @@ impl<'n> Transaction<'n> {
         counters: Counters,
         loading: Option<&'n Loading>,
     ) -> Self {
-        let changes = Changes::none(counters);
-        let (volatile, lengthened_before) = (Tracked::new(volatile), Cell::new(None));
+        Self::with(Tracked::new(volatile), context, mdt, store, target, counters, loading)
+    }
+
+    /// The same of an operation that only reads, while others do.
+    pub fn beside(
+        volatile: &'n Volatile,
+        context: Context,
+        mdt: MdtIndex,
+        store: &'n Store,
+        target: &'n str,
+        counters: Counters,
+        loading: &'n Loading,
+    ) -> Self {
+        Self::with(Tracked::beside(volatile), context, mdt, store, target, counters, Some(loading))
+    }
+
+    fn with(
+        volatile: Tracked<'n>,
+        context: Context,
+        mdt: MdtIndex,
+        store: &'n Store,
+        target: &'n str,
+        counters: Counters,
+        loading: Option<&'n Loading>,
+    ) -> Self {
         Self {
             volatile,
             context,
             mdt,
             store,
             target,
-            changes,
+            changes: Changes::none(counters),
             loading,
-            lengthened_before,
+            lengthened_before: Cell::new(None),
             lacks_osts: false,
             others: OfOthers::default(),
             used: Vec::new(),

@@ -1,0 +1,108 @@
+//! Requests that only read, beside each other: none waits for the namespace longer than a change
+//! has it.
+//!
+//! A request reads, and is granted the locks that it wants, while it keeps changes out. So the reply
+//! shows no half of a change, and with a lock goes what is current when it is granted: a change
+//! that comes later finds the lock and asks for it. What a request turns out to change, such as an
+//! access time, it changes in a second run, alone.
+
+use kv::{Loading, Supply};
+use rpc::{
+    Call,
+    message::{MdtReply, MdtRequest},
+};
+use types::FsResult;
+
+use super::{
+    Mdt,
+    handler::{Told, without_data},
+};
+use crate::{
+    error::store_error,
+    invitations::Invitations,
+    namespace::{Attempt, Namespace},
+    ops,
+    transaction::Context,
+};
+
+/// What a look at the namespace has come to.
+enum Looked {
+    /// The answer, with the locks that go along.
+    Done(FsResult<(MdtReply, Told)>),
+    /// Something has to be loaded first.
+    Missed,
+    /// It is to be executed alone.
+    Alone,
+}
+
+impl Mdt {
+    /// Answers a request that only reads, if it can be executed beside others.
+    pub(super) async fn read_beside(
+        &self,
+        call: &Call,
+        request: &MdtRequest,
+        told: &mut Told,
+    ) -> FsResult<Option<MdtReply>> {
+        let mut loading = Loading::default();
+        loop {
+            let (looked, lsn) = {
+                let namespace = self.reading();
+                // This ends what is kept of the request that had its slot before the restart.
+                if namespace.volatile.recovery.replies.contains_key(&(call.client, call.slot)) {
+                    return Ok(None);
+                }
+                (self.look_once(call, request, &namespace, &loading), namespace.last())
+            };
+            match looked {
+                Looked::Done(outcome) => {
+                    self.store.shown(lsn).await.map_err(|error| store_error(&self.target, &error))?;
+                    let (reply, news) = outcome?;
+                    *told = news;
+                    return Ok(Some(reply));
+                }
+                Looked::Alone => return Ok(None),
+                Looked::Missed => {
+                    let loaded = self.store.load_missed(&mut loading).await;
+                    loaded.map_err(|error| store_error(&self.target, &error))?;
+                }
+            }
+        }
+    }
+
+    fn look_once(&self, call: &Call, request: &MdtRequest, namespace: &Namespace, loading: &Loading) -> Looked {
+        let wanted = self.wanted(call);
+        let context = self.context_beside(call);
+        let outcome = namespace.look(&context, loading, |txn| ops::run(txn, request));
+        let mut reply = match outcome {
+            Some(Attempt::Done(Ok(reply))) => reply,
+            Some(Attempt::Done(Err(error))) => return Looked::Done(Err(error)),
+            Some(Attempt::GivenUp) => return Looked::Missed,
+            Some(Attempt::Blocked(_)) | None => return Looked::Alone,
+        };
+        // It is noted which client may report.
+        if Invitations::are_in(&reply) {
+            return Looked::Alone;
+        }
+        let mut told = Told::default();
+        if let Some(wanted) = wanted {
+            told.granted = namespace.grant(call.client, without_data(wanted), request, &mut reply);
+            let callers = namespace.volatile.cache.lock().take_asked();
+            self.ask_back(callers);
+        }
+        Looked::Done(Ok((reply, told)))
+    }
+
+    /// As [`Mdt::context`], without what only changes need to know.
+    fn context_beside(&self, call: &Call) -> Context {
+        Context {
+            client: call.client,
+            features: call.features,
+            now: self.seams.clock.wall(),
+            now_ns: self.seams.clock.now().0,
+            parameters: self.parameters(),
+            era: self.era.count(),
+            moved_bytes_max: 0,
+            supply: Supply::default(),
+        }
+    }
+}
