@@ -43,7 +43,8 @@ const DATA: InodeBits = InodeBits(inode_bit::DATA);
 
 /// Grants the locks that a client wants with this reply: returns those that go with it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
-/// lock: nothing changes in between, so what the reply shows is what the locks protect. `stored`: an inode as the tables have it.
+/// lock: nothing changes in between, so what the reply shows is what the locks protect. `stored`:
+/// an inode as the tables have it.
 pub(crate) fn with_reply(
     volatile: &Volatile,
     client: ClientId,

@@ -296,8 +296,9 @@ impl Namespace {
         }
     }
 
-    /// Runs an operation that only reads, beside others that do. `None`: it is to be executed alone,
-    /// because it changes something after all, or waits for another MDT.
+    /// Runs an operation that only reads, beside others that do. `None`: it is to be executed
+    /// alone, because it changes something after all, waits for another MDT, or shows what must be
+    /// durable first.
     pub fn look<T>(
         &self,
         context: &Context,
@@ -315,7 +316,7 @@ impl Namespace {
             debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
             return Some(Attempt::GivenUp);
         }
-        let is_alone = txn.awaits_peer().is_some() || txn.changes_tables();
+        let is_alone = txn.awaits_peer().is_some() || txn.changes_tables() || txn.lengthened().is_some();
         (!is_alone).then_some(Attempt::Done(outcome))
     }
 

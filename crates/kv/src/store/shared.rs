@@ -3,8 +3,8 @@
 //!
 //! Invariants: the contents of [`State`] and what the tables show of batches change together under
 //! the lock of [`State`], which is held briefly, never across an await, and never while the cold
-//! store is read. The tables have a lock of their own besides, so that readers wait neither for each
-//! other nor for the journal; it is taken after that of [`State`].
+//! store is read. The tables have a lock of their own besides, so that readers wait neither for
+//! each other nor for the journal; it is taken after that of [`State`].
 
 use std::sync::{
     Arc,

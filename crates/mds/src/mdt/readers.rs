@@ -1,10 +1,10 @@
 //! Requests that only read, beside each other: none waits for the namespace longer than a change
 //! has it.
 //!
-//! A request reads, and is granted the locks that it wants, while it keeps changes out. So the reply
-//! shows no half of a change, and with a lock goes what is current when it is granted: a change
-//! that comes later finds the lock and asks for it. What a request turns out to change, such as an
-//! access time, it changes in a second run, alone.
+//! A request reads, and is granted the locks that it wants, while it keeps changes out. So the
+//! reply shows no half of a change, and with a lock goes what is current when it is granted: a
+//! change that comes later finds the lock and asks for it. What a request turns out to change, such
+//! as an access time, it changes in a second run, alone.
 
 use kv::{Loading, Supply};
 use rpc::{
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     error::store_error,
     invitations::Invitations,
+    lock_callbacks::Caller,
     namespace::{Attempt, Namespace},
     ops,
     transaction::Context,
@@ -27,8 +28,8 @@ use crate::{
 
 /// What a look at the namespace has come to.
 enum Looked {
-    /// The answer, with the locks that go along.
-    Done(FsResult<(MdtReply, Told)>),
+    /// The answer, with the locks that go along, and clients that are to be asked for theirs.
+    Done(FsResult<(MdtReply, Told)>, Vec<Caller>),
     /// Something has to be loaded first.
     Missed,
     /// It is to be executed alone.
@@ -54,7 +55,8 @@ impl Mdt {
                 (self.look_once(call, request, &namespace, &loading), namespace.last())
             };
             match looked {
-                Looked::Done(outcome) => {
+                Looked::Done(outcome, callers) => {
+                    self.ask_back(callers);
                     self.store.shown(lsn).await.map_err(|error| store_error(&self.target, &error))?;
                     let (reply, news) = outcome?;
                     *told = news;
@@ -75,7 +77,7 @@ impl Mdt {
         let outcome = namespace.look(&context, loading, |txn| ops::run(txn, request));
         let mut reply = match outcome {
             Some(Attempt::Done(Ok(reply))) => reply,
-            Some(Attempt::Done(Err(error))) => return Looked::Done(Err(error)),
+            Some(Attempt::Done(Err(error))) => return Looked::Done(Err(error), Vec::new()),
             Some(Attempt::GivenUp) => return Looked::Missed,
             Some(Attempt::Blocked(_)) | None => return Looked::Alone,
         };
@@ -83,13 +85,12 @@ impl Mdt {
         if Invitations::are_in(&reply) {
             return Looked::Alone;
         }
-        let mut told = Told::default();
+        let (mut told, mut callers) = (Told::default(), Vec::new());
         if let Some(wanted) = wanted {
             told.granted = namespace.grant(call.client, without_data(wanted), request, &mut reply);
-            let callers = namespace.volatile.cache.lock().take_asked();
-            self.ask_back(callers);
+            callers = namespace.volatile.cache.lock().take_asked();
         }
-        Looked::Done(Ok((reply, told)))
+        Looked::Done(Ok((reply, told)), callers)
     }
 
     /// As [`Mdt::context`], without what only changes need to know.

@@ -64,8 +64,8 @@ pub(crate) struct MdtRow<'a> {
     /// Its reply waits until its changes are durable: a client continues writing under a new layout
     /// although this MDT loses power and restarts.
     pub durable: bool,
-    /// Its operation changes no volatile state, and tables at most by an access time: it is executed
-    /// beside others, and alone only if it turns out to change something or to wait.
+    /// Its operation changes no volatile state, and tables at most by an access time: it is
+    /// executed beside others, and alone only if it turns out to change something or to wait.
     pub reads_beside: bool,
     /// It may give a file objects, so it needs OSTs.
     pub places_objects: bool,
