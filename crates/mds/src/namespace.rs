@@ -538,3 +538,51 @@ fn scan(
     scanned.map_err(|error| store_error(target, &error))?;
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use kv::{MemoryCold, Supply};
+    use rt::memory::{MemoryDevice, MemoryTransport, seams};
+    use types::FileKind;
+
+    use super::*;
+    use crate::{options::Parameters, tables::inode::tests::sample};
+
+    #[tokio::test]
+    async fn what_reads_may_not_do_or_show_beside_others_is_done_alone() {
+        let (device, cold) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()));
+        let seams = seams(&MemoryTransport::new(), 1);
+        let store = Store::open(seams, device, cold, kv::Config::small(), &mut |_, _| {}).await.unwrap();
+        let inode = sample(FileKind::Regular);
+        let mut batch = Batch::default();
+        batch.put(COUNTERS, counter::COUNTERS, Counters { next_inode: 9, inodes: 1 }.encode());
+        batch.put(INODES, Inode::key(inode.number()), inode.encode());
+        let last = store.apply(batch).unwrap();
+        let volatile = Volatile::new(Timestamp::default(), 0, 10);
+        let store = Arc::new(store);
+        let mut namespace = Namespace::load(store, MdtIndex(0), ProcessId::MIN, "test".into(), volatile).unwrap();
+        let context = Context {
+            client: ClientId(1),
+            features: 0,
+            now: Timestamp::default(),
+            now_ns: 0,
+            parameters: Parameters::default(),
+            era: 0,
+            moved_bytes_max: 0,
+            supply: Supply::default(),
+        };
+        let loading = Loading::default();
+        let read = |txn: &mut Transaction<'_>| txn.find_inode(inode.number());
+        let change = |txn: &mut Transaction<'_>| {
+            txn.put_inode(&inode);
+            Ok(())
+        };
+        assert!(matches!(namespace.look(&context, &loading, read), Some(Attempt::Done(Ok(Some(_))))));
+        assert!(namespace.look(&context, &loading, change).is_none(), "it changes something");
+        namespace.volatile.lengthened.insert(inode.number(), last);
+        assert!(namespace.look(&context, &loading, read).is_none(), "the change must be durable first");
+        namespace.volatile.recovery.evicted.insert(context.client);
+        let refused = namespace.look(&context, &loading, read);
+        assert!(matches!(refused, Some(Attempt::Done(Err(FsError::Evicted)))));
+    }
+}

@@ -9,7 +9,7 @@
 use kv::{Loading, Supply};
 use rpc::{
     Call,
-    message::{MdtReply, MdtRequest},
+    message::{MdtReply, MdtRequest, lock::Granted},
 };
 use types::FsResult;
 
@@ -26,10 +26,11 @@ use crate::{
     transaction::Context,
 };
 
-/// What a look at the namespace has come to.
-enum Looked {
-    /// The answer, with the locks that go along, and clients that are to be asked for theirs.
-    Done(FsResult<(MdtReply, Told)>, Vec<Caller>),
+/// The answer with the locks that go along, and clients that are to be asked for theirs.
+type Answer = (FsResult<(MdtReply, Vec<Granted>)>, Vec<Caller>);
+
+/// Why a look at the namespace brought no answer.
+enum Unanswered {
     /// Something has to be loaded first.
     Missed,
     /// It is to be executed alone.
@@ -55,15 +56,15 @@ impl Mdt {
                 (self.look_once(call, request, &namespace, &loading), namespace.last())
             };
             match looked {
-                Looked::Done(outcome, callers) => {
+                Ok((outcome, callers)) => {
                     self.ask_back(callers);
                     self.store.shown(lsn).await.map_err(|error| store_error(&self.target, &error))?;
-                    let (reply, news) = outcome?;
-                    *told = news;
+                    let (reply, granted) = outcome?;
+                    told.granted = granted;
                     return Ok(Some(reply));
                 }
-                Looked::Alone => return Ok(None),
-                Looked::Missed => {
+                Err(Unanswered::Alone) => return Ok(None),
+                Err(Unanswered::Missed) => {
                     let loaded = self.store.load_missed(&mut loading).await;
                     loaded.map_err(|error| store_error(&self.target, &error))?;
                 }
@@ -71,26 +72,32 @@ impl Mdt {
         }
     }
 
-    fn look_once(&self, call: &Call, request: &MdtRequest, namespace: &Namespace, loading: &Loading) -> Looked {
+    fn look_once(
+        &self,
+        call: &Call,
+        request: &MdtRequest,
+        namespace: &Namespace,
+        loading: &Loading,
+    ) -> Result<Answer, Unanswered> {
         let wanted = self.wanted(call);
         let context = self.context_beside(call);
         let outcome = namespace.look(&context, loading, |txn| ops::run(txn, request));
         let mut reply = match outcome {
             Some(Attempt::Done(Ok(reply))) => reply,
-            Some(Attempt::Done(Err(error))) => return Looked::Done(Err(error), Vec::new()),
-            Some(Attempt::GivenUp) => return Looked::Missed,
-            Some(Attempt::Blocked(_)) | None => return Looked::Alone,
+            Some(Attempt::Done(Err(error))) => return Ok((Err(error), Vec::new())),
+            Some(Attempt::GivenUp) => return Err(Unanswered::Missed),
+            Some(Attempt::Blocked(_)) | None => return Err(Unanswered::Alone),
         };
         // It is noted which client may report.
         if Invitations::are_in(&reply) {
-            return Looked::Alone;
+            return Err(Unanswered::Alone);
         }
-        let (mut told, mut callers) = (Told::default(), Vec::new());
+        let (mut granted, mut callers) = (Vec::new(), Vec::new());
         if let Some(wanted) = wanted {
-            told.granted = namespace.grant(call.client, without_data(wanted), request, &mut reply);
+            granted = namespace.grant(call.client, without_data(wanted), request, &mut reply);
             callers = namespace.volatile.cache.lock().take_asked();
         }
-        Looked::Done(Ok((reply, told)), callers)
+        Ok((Ok((reply, granted)), callers))
     }
 
     /// As [`Mdt::context`], without what only changes need to know.
