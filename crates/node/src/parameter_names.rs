@@ -14,6 +14,7 @@ use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, WINDOW_BLOC
 use oss::parameters::{
     INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES, OVERWRITE_KIBIBYTES, PERCENT as PERCENT_OF_TIME,
 };
+use oss::scrub_parameters::AUTO_SCRUB_SECONDS;
 use rpc::message::mgs::{ClusterMap, TargetRole};
 use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
@@ -126,6 +127,7 @@ const OF_LOCK_NAMESPACE: &[Leaf] =
 const OF_POOL: &[Leaf] = &[shown("spill_hit"), text("spill_target"), number("spill_threshold_pct", PERCENT)];
 /// Of an object storage target.
 const OF_OST: &[Leaf] = &[
+    number("auto_scrub", AUTO_SCRUB_SECONDS),
     text("brw_stats"),
     number("commit_interval_ms", INTERVALS_MS),
     number("defrag_busy_pct", PERCENT_OF_TIME),
@@ -157,6 +159,9 @@ const OF_OST: &[Leaf] = &[
     Leaf { name: "prealloc_table", takes: Takes::PreallocTable },
     number("readonly", 0..=1),
     mebibytes("reserved_mb", MEBIBYTES),
+    text("scrub"),
+    number("scrub_mbps", LIMIT_MBPS),
+    shown("scrub_report"),
     text("stats"),
     shown("undurable_age_ms"),
     shown("uuid"),

@@ -13,8 +13,10 @@ use crate::{
     object_record::{ObjectOrigin, ObjectRecord},
     pending_record::PendingRecord,
     replies::StoredReply,
+    scrub_record::ScrubRecord,
     superblock::{
-        CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals,
+        CLEAN_KEY, ERA_KEY, Engine, MARK_KEY, Mark, RESERVED_KEY, SCRUB_KEY, SUPERBLOCK_KEY, Superblock, TOTALS_KEY,
+        Totals,
     },
     tables::{
         APPLIED, BACKLOG, BITMAPS, CHUNKS, DIRTY, EVICTED, FLUSHED, GROUPS, INLINE, META, NAMES, OBJECTS, OUT_OF_USE,
@@ -139,6 +141,10 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             format!("{}, {}", counted(totals.objects, "object"), counted(totals.blocks, "block"))
         }
         CLEAN_KEY => "closed cleanly".to_owned(),
+        SCRUB_KEY => {
+            let scrub = ScrubRecord::decode(value)?;
+            format!("{}, {} checked", scrub.status.name(), counted(scrub.blocks, "block"))
+        }
         RESERVED_KEY if value.len() == 8 => {
             let blocks = value.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
             format!("{} reserved without data", counted(blocks, "block"))

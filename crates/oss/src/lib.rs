@@ -32,6 +32,8 @@ pub mod rate_limit;
 mod read_buffers;
 pub mod replies;
 pub mod reserved;
+pub mod scrub_parameters;
+pub mod scrub_record;
 pub mod service_threads;
 pub mod statistics;
 pub mod store;

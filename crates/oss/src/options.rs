@@ -41,6 +41,11 @@ pub struct OstOptions {
     /// The part of the time, in percent, for which requests may keep the device busy while that is
     /// done; 100: always.
     pub defrag_busy_percent: u64,
+    /// Bytes per second that a scrub reads; 0: as many as the device reads while no requests are in
+    /// progress.
+    pub scrub_bytes_per_second: u64,
+    /// Time after the end of a scrub after which the next one begins by itself; zero: never.
+    pub auto_scrub: Duration,
     /// Whether the records of an object are checked after each change of it, and a breach is a
     /// panic: for tests and simulations, since it takes time. As of the opening of the target.
     pub audits: bool,
@@ -57,6 +62,8 @@ impl Default for OstOptions {
             discard: false,
             defrag_bytes_per_second: 16 << 20,
             defrag_busy_percent: 50,
+            scrub_bytes_per_second: 64 << 20,
+            auto_scrub: Duration::ZERO,
             audits: false,
         }
     }

@@ -83,6 +83,7 @@ impl Ost {
             self.space_parameters(),
             self.statistics_parameters(),
             self.allocator_parameters(),
+            self.scrub_parameters(),
         ];
         for (name, parameter) in all.into_iter().flatten() {
             tree.register(&format!("obdfilter.{}.{name}", self.name()), parameter)?;
@@ -290,12 +291,16 @@ impl Ost {
         ]
     }
 
-    fn shown(self: &Arc<Self>, doc: &'static str, show: impl Fn(&Ost) -> String + Send + Sync + 'static) -> Parameter {
+    pub(crate) fn shown(
+        self: &Arc<Self>,
+        doc: &'static str,
+        show: impl Fn(&Ost) -> String + Send + Sync + 'static,
+    ) -> Parameter {
         let ost = self.clone();
         Parameter::read_only(doc, move || show(&ost))
     }
 
-    fn setting(
+    pub(crate) fn setting(
         self: &Arc<Self>,
         doc: &'static str,
         parse: impl Fn(&str) -> Result<u64, String> + Send + Sync + 'static,

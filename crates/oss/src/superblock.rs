@@ -13,6 +13,8 @@
 //!
 //! Key "reserved", with a device only: blocks that are reserved for objects and hold no data (8).
 //!
+//! Key "scrub", once there was one: see [`scrub_record`](crate::scrub_record).
+//!
 //! Key "clean", with an empty value, exists while the store is closed and was closed cleanly.
 //!
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the
@@ -37,6 +39,8 @@ pub const ERA_KEY: &[u8] = b"losses";
 pub const TOTALS_KEY: &[u8] = b"totals";
 /// Key of the sum of what is reserved on a device and holds no data.
 pub const RESERVED_KEY: &[u8] = b"reserved";
+/// Key of how far a scrub is ([`crate::scrub_record`]).
+pub const SCRUB_KEY: &[u8] = b"scrub";
 
 const VERSION: u8 = 2;
 /// Of superblocks that name a device.

@@ -14,4 +14,5 @@ mod overwrites;
 mod repetition;
 mod requests;
 mod reserved;
+mod scrub;
 mod service_threads;

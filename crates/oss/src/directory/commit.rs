@@ -273,6 +273,7 @@ impl DirectoryStore {
                     return;
                 }
                 store.work().await;
+                Self::start_due_scrub(&store);
             }
         };
         store.seams.spawn.spawn("ost-commit", Box::pin(task));

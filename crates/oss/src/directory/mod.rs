@@ -21,6 +21,7 @@
 //! | `device_check` | comparing records of objects with the free space |
 //! | `damaged_groups` | groups whose records are damaged |
 //! | `defragment`, `defrag_state` | merging the pieces of objects that are read |
+//! | `scrub`, `scrub_state` | comparing all data with their checksums |
 //! | `discards`, `discard_queue` | telling the device which blocks became free |
 //! | `device_policy` | tunables of the allocator, and windows that are idle |
 //! | `device_statistics` | what administrators see of the free space |
@@ -105,6 +106,8 @@ mod overwrite;
 mod read;
 mod records;
 pub mod recovery;
+mod scrub;
+mod scrub_state;
 mod seek;
 #[cfg(test)]
 mod slow_device;
@@ -137,6 +140,7 @@ use self::{
     defrag_state::DefragState,
     host_file_state::HostFileState,
     records::Records,
+    scrub_state::ScrubState,
     space::SpaceGuard,
     transaction::{Applied, Transaction},
 };
@@ -185,6 +189,9 @@ pub struct DirectoryStore {
     buffers: ReadBuffers,
     /// What readers lose because objects are in pieces, and what is done about it.
     defrag: Mutex<DefragState>,
+    scrub: Mutex<ScrubState>,
+    /// Wakes the task of the scrub while it waits.
+    scrub_wanted: Arc<Notify>,
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,
@@ -448,6 +455,7 @@ impl ObjectStore for DirectoryStore {
         Box::pin(async move {
             self.stopping.store(true, Ordering::Release);
             self.wanted.notify_one();
+            self.scrub_wanted.notify_one();
             // From here on only this commit touches host files: the next process may have its
             // own.
             self.tasks.closed().await;

@@ -120,16 +120,26 @@ impl DirectoryStore {
     /// Verified contents of blocks that follow each other in one place outside of the tables.
     async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Bytes> {
         assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be verified has a state");
-        let data = match states.first().and_then(BlockState::address) {
-            Some(address) => self.read_device(address, states.len()).await?,
-            None => self.read_host_file(object, blocks.clone()).await?,
-        };
+        let data = self.read_outside_tables(object, blocks.clone(), states).await?;
         for ((block, state), contents) in blocks.zip(states).zip(data.chunks_exact(BLOCK)) {
             if state.checksum() != Some(crc32c(contents)) {
                 return Err(self.corrupt(object, block));
             }
         }
         Ok(data)
+    }
+
+    /// Bytes of such blocks, unverified.
+    pub(super) async fn read_outside_tables(
+        &self,
+        object: ObjectId,
+        blocks: Range<u64>,
+        states: &[BlockState],
+    ) -> FsResult<Bytes> {
+        match states.first().and_then(BlockState::address) {
+            Some(address) => self.read_device(address, states.len()).await,
+            None => self.read_host_file(object, blocks).await,
+        }
     }
 
     /// Bytes of the host file, unverified; beyond its end zeros.

@@ -122,6 +122,8 @@ impl DirectoryStore {
             space: Default::default(),
             buffers: Default::default(),
             defrag: Default::default(),
+            scrub: Default::default(),
+            scrub_wanted: Arc::new(Notify::new()),
             batch_bytes,
             stopping: false.into(),
             tasks: watch::Sender::new(()),
@@ -147,6 +149,7 @@ impl DirectoryStore {
         }
         store.space_usage().await?;
         Self::start_task(&store);
+        Self::resume_scrub(&store)?;
         Ok((store, recovery))
     }
 

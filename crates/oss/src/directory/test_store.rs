@@ -37,6 +37,8 @@ pub fn quiet() -> OstOptions {
         discard: false,
         defrag_bytes_per_second: 0,
         defrag_busy_percent: 100,
+        scrub_bytes_per_second: 0,
+        auto_scrub: Duration::ZERO,
         audits: true,
     }
 }

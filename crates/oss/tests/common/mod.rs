@@ -51,6 +51,8 @@ pub fn quiet_options() -> OstOptions {
         discard: false,
         defrag_bytes_per_second: 0,
         defrag_busy_percent: 100,
+        scrub_bytes_per_second: 0,
+        auto_scrub: Duration::ZERO,
         audits: true,
     }
 }

@@ -35,6 +35,10 @@ pub struct Probe {
     held_discards: Arc<Mutex<Option<Arc<Semaphore>>>>,
     /// Writes to these files wait until there is a permit.
     held: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
+    /// Reads wait, while there is one, until it has a permit.
+    held_reads: Arc<Mutex<Option<Arc<Semaphore>>>>,
+    /// A read waits.
+    pub reading: Arc<AtomicBool>,
 }
 
 impl Probe {
@@ -50,6 +54,8 @@ impl Probe {
             held_flushes: Default::default(),
             held_discards: Default::default(),
             held: Default::default(),
+            held_reads: Default::default(),
+            reading: Default::default(),
         }
     }
 
@@ -83,6 +89,16 @@ impl Probe {
         std::mem::take(&mut *self.held.lock()).into_values().for_each(|held| held.close());
     }
 
+    /// Reads wait from now on.
+    pub fn hold_reads(&self) {
+        *self.held_reads.lock() = Some(Arc::new(Semaphore::new(0)));
+    }
+
+    /// No read waits any more.
+    pub fn release_reads(&self) {
+        self.held_reads.lock().take().into_iter().for_each(|held| held.close());
+    }
+
     pub fn take_flushes(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut self.flushes.lock())
     }
@@ -100,10 +116,16 @@ impl Device for Probe {
         if self.unreadable.lock().as_ref().is_some_and(|(name, at)| name == file && range.contains(at)) {
             return Box::pin(async { Err(io::Error::other("a bad sector")) });
         }
-        let (slow, read) = (self.slow.load(Ordering::Relaxed), self.inner.read(file, offset, buffer));
+        let (slow, held) = (self.slow.load(Ordering::Relaxed), self.held_reads.lock().clone());
+        let (inner, file, reading) = (self.inner.clone(), file.to_owned(), self.reading.clone());
         Box::pin(async move {
             others_run(slow).await;
-            read.await
+            if let Some(held) = held {
+                reading.store(true, Ordering::Relaxed);
+                // An error means that it is held no more.
+                let _ = held.acquire().await;
+            }
+            inner.read(&file, offset, buffer).await
         })
     }
 
