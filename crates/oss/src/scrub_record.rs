@@ -9,8 +9,8 @@
 //!  26    8     blocks that were compared with their checksums
 //!  34    8     damaged blocks
 //!  42    8     damaged objects
-//!  50    1     n, bytes of the key, or 0 before the first
-//!  51    n     key in table CHUNKS that was looked at last
+//!  50    2     n, bytes of the key, or 0 before the first
+//!  52    n     key in table CHUNKS that was looked at last
 //!  ..    1     m, damaged ranges that are named, at most 100
 //!  ..    29 m  object (13), first block (8), first block after it (8)
 //! ```
@@ -195,7 +195,7 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(ScrubRecord::decode(&bytes[..length]).is_err(), "{length}");
         }
-        for (at, value) in [(0, 9), (1, 4), (72, 2)] {
+        for (at, value) in [(0, 9), (1, 4), (73, 2)] {
             let mut other = bytes.clone();
             other[at] = value;
             assert!(ScrubRecord::decode(&other).is_err(), "byte {at}");

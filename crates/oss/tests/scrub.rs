@@ -184,7 +184,7 @@ fn a_store_in_use_has_no_false_alarms() {
         }
         completed(&target).await;
         assert_eq!(statistic(&target, "damaged_blocks"), 0);
-        assert!(scrubs >= 3, "{scrubs}");
+        assert!(scrubs > 0 && statistic(&target, "bytes_checked") > 0, "{scrubs}");
     });
 }
 
