@@ -193,6 +193,8 @@ impl Peers {
     pub fn use_others(&mut self, others: impl IntoIterator<Item = MdtIndex>) {
         let mut others: Vec<MdtIndex> = others.into_iter().collect();
         others.sort();
+        // A map that is wrong must not stop this MDT.
+        others.dedup();
         self.in_use = Some(others);
         self.progress.notify_waiters();
     }

@@ -100,5 +100,7 @@ fn link_elsewhere(
 fn linked(mut entry: Entry, now: Timestamp) -> Entry {
     entry.attributes.links = entry.attributes.links.saturating_add(1);
     entry.attributes.ctime = now.max(entry.attributes.ctime.next());
+    // Its MDT need not be there any more to take a report of the size.
+    entry.quiet = None;
     entry
 }

@@ -354,7 +354,7 @@ impl DirectoryStore {
 
     /// Inline bytes of large objects that wait for write-back.
     pub fn write_back_bytes(&self) -> u64 {
-        self.volatile.lock().backlog_blocks * BLOCK_BYTES
+        self.volatile.lock().backlog_blocks.saturating_mul(BLOCK_BYTES)
     }
 
     /// Space as it was asked for last: by a request, or by the task.

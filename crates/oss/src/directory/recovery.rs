@@ -52,6 +52,8 @@ use crate::{
 /// Chunks whose unflushed blocks are compared at a time: each by itself may be one request for each
 /// block.
 const CHUNKS_AT_A_TIME: usize = 16;
+/// Chunks for which this is prepared at a time.
+const CHUNKS_PER_LIST: usize = 1024;
 
 /// More epochs than there ever are: about one per commit.
 const EPOCH_MAX: u64 = 1 << 62;
@@ -286,15 +288,18 @@ impl DirectoryStore {
                 all.push((object, missing));
             }
         };
-        let (note, mut chunks) = (&note, Vec::with_capacity(dirty.len()));
-        for &(object, chunk) in dirty {
-            chunks.push(async move {
-                let (verified, missing) = self.find_missing_of(object, chunk).await?;
-                note(object, verified, missing);
-                Ok::<(), FsError>(())
-            });
+        let note = &note;
+        for part in dirty.chunks(CHUNKS_PER_LIST) {
+            let mut chunks = Vec::with_capacity(part.len());
+            for &(object, chunk) in part {
+                chunks.push(async move {
+                    let (verified, missing) = self.find_missing_of(object, chunk).await?;
+                    note(object, verified, missing);
+                    Ok::<(), FsError>(())
+                });
+            }
+            overlap(chunks, CHUNKS_AT_A_TIME).await?;
         }
-        overlap(chunks, CHUNKS_AT_A_TIME).await?;
         let (mut missing, _) = found.into_inner();
         missing.sort();
         Ok(missing)

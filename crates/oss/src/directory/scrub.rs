@@ -126,15 +126,15 @@ impl DirectoryStore {
     async fn scrub_turn(&self) -> Option<Duration> {
         let (is_busy, is_stopping) = (self.throughput.is_running(), self.is_stopping());
         let begun = self.seams.clock.now();
-        let to_save = self.scrub.lock().to_save(begun, is_stopping);
-        if let Some(bytes) = to_save {
+        let due_record = self.scrub.lock().due_record(begun, is_stopping);
+        if let Some(bytes) = due_record {
             self.save_scrub(&bytes).await;
         }
         let turn = self.scrub.lock().turn(begun, is_busy, is_stopping);
         match turn {
             Turn::End => {
                 // What changed while it was written down: the next task does it, or nobody.
-                let late = self.scrub.lock().to_save(begun, false);
+                let late = self.scrub.lock().due_record(begun, false);
                 if let Some(bytes) = late {
                     self.save_scrub(&bytes).await;
                 }

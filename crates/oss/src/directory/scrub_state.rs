@@ -138,7 +138,7 @@ impl ScrubState {
     }
 
     /// The record, if it is to be written down now.
-    pub fn to_save(&mut self, now: Instant, is_stopping: bool) -> Option<Vec<u8>> {
+    pub fn due_record(&mut self, now: Instant, is_stopping: bool) -> Option<Vec<u8>> {
         let is_old = self.saved_at.is_none_or(|saved| now.since(saved) >= SAVE_INTERVAL);
         let wanted = self.must_save || (self.is_running() && (is_old || is_stopping));
         if !wanted {
@@ -229,8 +229,8 @@ mod tests {
     fn there_is_one_task_and_the_position_is_written_down_now_and_then() {
         let mut state = running();
         assert!(state.takes_task() && !state.takes_task());
-        assert!(state.to_save(at(0), false).is_some() && state.to_save(at(29_000), false).is_none());
-        assert!(state.to_save(at(30_000), false).is_some() && state.to_save(at(30_000), true).is_some());
+        assert!(state.due_record(at(0), false).is_some() && state.due_record(at(29_000), false).is_none());
+        assert!(state.due_record(at(30_000), false).is_some() && state.due_record(at(30_000), true).is_some());
         assert_eq!(state.turn(at(0), false, true), Turn::End);
         assert!(state.takes_task(), "the first one has ended");
     }

@@ -252,8 +252,10 @@ impl DirectoryStore {
             };
             match self.allocate_on_device(loading, &unplaced, in_progress).await {
                 Ok(addresses) => places.extend(run.iter().copied().zip(addresses)),
-                // Retired blocks become free with the next commit.
-                Err(FsError::NoSpace) => self.wanted.notify_one(),
+                // Retired blocks become free with the next commit. A few KiB do not hurry it: they
+                // go where the tables are.
+                Err(FsError::NoSpace) if is_large => self.wanted.notify_one(),
+                Err(FsError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -44,6 +44,8 @@ const MOVED_BLOCK_BYTES: usize = 64;
 
 /// Runs of an object from which on a round looks for one place for all of them.
 const SCATTERED_RUNS_MIN: usize = 8;
+/// Blocks of a run of the device that is long enough for some of them: 1 MiB.
+const LONG_RUN_BLOCKS: usize = 256;
 /// Runs of fewer blocks than this, on average, do: 64 KiB.
 const SHORT_RUN_BLOCKS: usize = 16;
 
@@ -153,7 +155,7 @@ impl DirectoryStore {
     /// Whether more waits than may. Less may when a checkpoint is near, which would write it to the
     /// cold store.
     fn is_backlog_over(&self, volatile: &HostFileState, bytes_max: u64) -> bool {
-        let bytes = volatile.backlog_blocks * BLOCK_BYTES;
+        let bytes = volatile.backlog_blocks.saturating_mul(BLOCK_BYTES);
         bytes > bytes_max || (bytes > bytes_max / CHECKPOINT_PARTS && self.kv.is_checkpoint_near())
     }
 
@@ -245,7 +247,7 @@ impl DirectoryStore {
     ) -> FsResult<Vec<u64>> {
         let loading = &mut Loading::default();
         let size = self.look(loading, |records| records.object(object)).await?.map_or(0, |record| record.size);
-        let mut addresses = self.one_run_for(loading, copied, in_progress).await?;
+        let mut addresses = self.long_runs_for(loading, copied, in_progress).await?;
         let unplaced = &copied[addresses.len()..];
         let follows = |block: u64, next: u64| block + 1 == next && !next.is_multiple_of(CHUNK_BLOCKS);
         for run in unplaced.chunk_by(|a, b| follows(a.block, b.block)) {
@@ -267,10 +269,11 @@ impl DirectoryStore {
         Ok(addresses)
     }
 
-    /// Places for all copies, in one run of the device, if many of them are short runs of the
-    /// object; otherwise none. Each such run by itself would get its place in a window of the
-    /// object, at a distance from the next, and be a request of its own.
-    async fn one_run_for(
+    /// Places for copies many of which are short runs of the object, in long runs of the device:
+    /// one if there is such a one, else more, and none for the last copies if all that are left
+    /// are short. Each run of the object by itself would get its place in a window of the object,
+    /// at a distance from the next, and be a request of its own.
+    async fn long_runs_for(
         &self,
         loading: &mut Loading,
         copied: &[Copied],
@@ -280,15 +283,21 @@ impl DirectoryStore {
         if runs < SCATTERED_RUNS_MIN || copied.len() / runs >= SHORT_RUN_BLOCKS {
             return Ok(Vec::new());
         }
-        let ask = |device: &mut DeviceSpace| device.allocate_run(copied.len() as u32, None);
-        match self.ask_allocator(loading, ask).await {
-            Ok(Some(run)) => {
-                in_progress.add(run.clone());
-                Ok(run.collect())
+        let (mut places, mut length) = (Vec::with_capacity(copied.len()), copied.len());
+        while places.len() < copied.len() {
+            length = length.min(copied.len() - places.len());
+            let ask = |device: &mut DeviceSpace| device.allocate_run(length as u32, None);
+            match self.ask_allocator(loading, ask).await {
+                Ok(Some(run)) => {
+                    in_progress.add(run.clone());
+                    places.extend(run);
+                }
+                Ok(None) | Err(FsError::NoSpace) if length / 2 >= LONG_RUN_BLOCKS => length /= 2,
+                Ok(None) | Err(FsError::NoSpace) => break,
+                Err(error) => return Err(error),
             }
-            Ok(None) | Err(FsError::NoSpace) => Ok(Vec::new()),
-            Err(error) => Err(error),
         }
+        Ok(places)
     }
 
     /// Contents of inline blocks that may be written to the host file, in order, and the chunk at
