@@ -14,8 +14,8 @@
 //! to a crash of the process, except that a write in progress may be cut off.
 //!
 //! Downside: one lock per store for changes; its users are expected to be one state machine each. A
-//! read that misses memory blocks the core while the cold store looks it up, and also all tasks that
-//! wait for a lock of its caller; callers that hold a lock read with [`Store::reads`].
+//! read that misses memory blocks the core while the cold store looks it up, and also all tasks
+//! that wait for a lock of its caller; callers that hold a lock read with [`Store::reads`].
 
 mod age;
 mod attempt;
