@@ -126,7 +126,12 @@ impl FileSystem {
     /// What is known of a shard: now, or as last seen if its MDT does not answer.
     async fn shard_attributes(&self, shard: InodeNumber) -> Option<Attributes> {
         let known = self.cached(shard, |cache, opens| cache.attributes(shard, |inode| opens.is_written(inode)));
-        let is_there = self.targets.mdt_of(shard).is_ok_and(|target| target.import().state() == ImportState::Full);
+        let is_there = self.targets.mdt_of(shard).is_ok_and(|target| match target.import().state() {
+            // A mount that has just begun, or found the MDT again, is connected in a moment.
+            ImportState::New | ImportState::Recover | ImportState::Full => true,
+            ImportState::Connecting => self.directory_maps.seen(shard).is_none(),
+            _ => false,
+        });
         let asked = match known {
             Some(known) => Some(known),
             None if is_there => {

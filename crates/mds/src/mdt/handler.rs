@@ -278,7 +278,7 @@ impl Mdt {
                 MdtReply::Done
             }
             Answering::Check(who, repair) => {
-                ops::require_root(who)?;
+                ops::root_only::require_root(who)?;
                 MdtReply::Findings(check::run(self, Waiter::of(call, row.service), repair).await?)
             }
             Answering::CancelLocks(handles) => {

@@ -11,7 +11,8 @@ use types::{Credentials, DirectoryPlace, FileKind, FsError, FsResult, NodeKind, 
 
 use super::{
     open::{self, Opening},
-    require_root, split,
+    root_only::require_root,
+    split,
 };
 use crate::{
     known_size,

@@ -28,6 +28,7 @@ pub(crate) mod readdir;
 mod register_opens;
 mod remote_names;
 pub(crate) mod rename;
+pub(crate) mod root_only;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sessions;
@@ -38,7 +39,7 @@ pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
 use rpc::message::{MdtReply, MdtRequest};
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{FsError, FsResult, InodeNumber};
 
 use crate::transaction::Transaction;
 
@@ -98,7 +99,7 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         }
         MdtRequest::SetDirectoryDefault(who, inode, default) => {
             copies::changeable(*inode)?;
-            require_root(who)?;
+            root_only::require_root(who)?;
             with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, *inode, *default))
         }
         MdtRequest::SplitDirectory(who, request) => split::run(txn, who, request),
@@ -156,9 +157,4 @@ fn with_copies(
 /// With `absence`, the error for what does not exist, as a reply: locks come with replies only.
 fn or_absent(outcome: FsResult<MdtReply>, absence: &FsError) -> FsResult<MdtReply> {
     outcome.or_else(|error| if error == *absence { Ok(MdtReply::Absent) } else { Err(error) })
-}
-
-/// Only root may.
-pub(crate) fn require_root(who: &Credentials) -> FsResult<()> {
-    if who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }

@@ -10,7 +10,7 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
 
-use super::require_root;
+use super::root_only::require_root;
 use crate::{
     tables::{
         ENTRIES, INODES, LINKS,

@@ -14,7 +14,7 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
 
-use super::{open::is_quiet, require_root};
+use super::{open::is_quiet, root_only::require_root};
 use crate::{
     known_size,
     tables::{INODES, codec::inode_of_key, inode::Inode},

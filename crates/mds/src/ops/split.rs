@@ -13,7 +13,7 @@ use types::{
     mdts_from,
 };
 
-use super::{copies, rename::replace_link, require_root};
+use super::{copies, rename::replace_link, root_only::require_root};
 use crate::{
     options::Parameters,
     tables::{

@@ -30,6 +30,8 @@ use crate::{
     tables::{CHUNKS, META, parse_part_key},
 };
 
+/// Between two turns, so that other tasks of the core run.
+const TURN_PAUSE: Duration = Duration::from_micros(100);
 /// What is said of a target that was never scrubbed.
 const NEVER: &str = "init";
 
@@ -107,11 +109,7 @@ impl DirectoryStore {
                 let Some(store) = weak.upgrade() else { return };
                 let Some(wait) = store.scrub_turn().await else { return };
                 drop(store);
-                if wait.is_zero() {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                let until = clock.now() + wait;
+                let until = clock.now() + wait.max(TURN_PAUSE);
                 tokio::select! {
                     biased;
                     () = wanted.notified() => {}
