@@ -270,7 +270,7 @@ async fn an_eviction_drops_what_waits() {
     assert_eq!((cluster.open_files(), fs.open_count()), (0, 0));
 }
 
-/// `lru_size=clear`: who has no lock is not asked, so the closes come with the locks.
+/// `lru_size=clear`: a client without locks gets no callbacks, so its closes go with the locks.
 #[tokio::test]
 async fn locks_that_are_cleared_take_what_waits_along() {
     let cluster = RealCluster::new(65536, 1).await;

@@ -73,8 +73,8 @@ impl Parts {
     }
 }
 
-// SAFETY: who changes holds every part alone, and who reads holds one of them. Guards stay on their
-// thread, so a reader gives back the part that it took.
+// SAFETY: a writer holds all parts exclusively, and a reader holds one of them shared. Guards stay
+// on their thread, so a reader releases the part that it locked.
 unsafe impl lock_api::RawRwLock for Parts {
     const INIT: Self = Self([const { Part(RawRwLock::INIT) }; PARTS_MAX]);
 
