@@ -576,10 +576,14 @@ impl Core {
 
     /// How long after a request its first copy is sent. While one is in the control slot there can
     /// be no ping, and its copies keep the lease: the target may take longer than that to answer.
+    /// A lost ping would hide that a connection is dead for as long as it is not repeated, and
+    /// requests that nobody waits for any more keep their slots until that is known.
     fn resend_after(&self, purpose: Purpose) -> Duration {
-        match purpose.is_control() {
-            true => self.resend.min((self.lease / PINGS_PER_LEASE).max(KEEP_INTERVAL_MIN)),
-            false => self.resend,
+        let keeps_lease = (self.lease / PINGS_PER_LEASE).max(KEEP_INTERVAL_MIN);
+        match purpose {
+            Purpose::Ping => self.probe_after().min(keeps_lease),
+            Purpose::Recovery => self.resend.min(keeps_lease),
+            Purpose::Ordinary | Purpose::Change | Purpose::Urgent => self.resend,
         }
     }
 

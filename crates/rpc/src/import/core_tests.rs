@@ -269,6 +269,22 @@ fn copies_of_a_ping_without_an_answer_keep_the_lease() {
     }
 }
 
+/// A connection that died unnoticed would keep the slots of requests that were given up for the
+/// resend interval, and no other request could go out.
+#[test]
+fn a_lost_ping_is_repeated_within_the_timeout_of_calls() {
+    let mut core = full();
+    core.timeout = Duration::from_millis(800);
+    let _given_up = send(&mut core, START, Purpose::Ordinary);
+    let probe = Duration::from_millis(200);
+    assert!(core.needs_ping(START + probe));
+    let ping = send(&mut core, START + probe, Purpose::Ping);
+    assert!(core.due(START + probe).is_empty());
+    let [copy] = &*core.due(START + probe * 2) else { panic!("nothing came back") };
+    assert_eq!((copy.header.slot, copy.header.xid), (ping.frame.header.slot, ping.frame.header.xid));
+    assert!(core.next_due(START + probe * 2) <= START + probe * 3);
+}
+
 #[test]
 fn a_connection_without_answers_is_given_up() {
     let mut core = full();
