@@ -58,8 +58,8 @@ impl FileSystem {
                     inode,
                     directory,
                     layout,
-                    own_default,
-                    effective_default,
+                    own_default: own_default.map(|default| *default),
+                    effective_default: effective_default.map(|default| *default),
                     map: map.map(Box::new),
                     directory_default,
                 })

@@ -533,7 +533,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let further = [
         MdtReply::Remote(INODE),
         MdtReply::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
-        MdtReply::Prepared(Prepared {
+        MdtReply::Prepared(Box::new(Prepared {
             inode: INODE,
             start: 1 << 32,
             kind: FileKind::Regular,
@@ -541,11 +541,11 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(shards.clone()),
             entry: Some(Box::new(Entry::of(Attributes::zeroed(INODE, FileKind::Regular)))),
-        }),
-        MdtReply::Decided(Decided {
+        })),
+        MdtReply::Decided(Box::new(Decided {
             entry: Entry::of(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(shards.clone()),
-        }),
+        })),
         MdtReply::Striped(shards),
         MdtReply::Ancestry(Ancestry::GoesOn(INODE)),
         MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),

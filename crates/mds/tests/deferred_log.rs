@@ -278,14 +278,14 @@ async fn layouts_are_inherited_from_directory_root_and_file_system() {
     assert_eq!(osts_of(&fs, fs.file(directory, "two").await).await.len(), 2);
     let inner = fs.mkdir(directory, "inner").await;
     set(root(), directory, None).await.unwrap();
-    assert_eq!(layout_of(&fs, inner).await.own_default, Some(two), "inherited when it was made");
+    assert_eq!(layout_of(&fs, inner).await.own_default.as_deref(), Some(&two), "inherited when it was made");
     assert_eq!(osts_of(&fs, fs.file(inner, "two").await).await.len(), 2);
     let stripes = StripeSpec { stripe_count: StripeCount::All, stripe_bytes: Some(1 << 20), ..StripeSpec::default() };
     let all = LayoutSpec::Plain(stripes);
     set(root(), ROOT, Some(all)).await.unwrap();
     assert_eq!(osts_of(&fs, fs.file(directory, "all").await).await.len(), 4, "the root's default holds for all");
     let effective = layout_of(&fs, inner).await.effective_default.unwrap();
-    let LayoutSpec::Plain(effective) = effective else { panic!("plain defaults stay plain") };
+    let LayoutSpec::Plain(effective) = *effective else { panic!("plain defaults stay plain") };
     assert_eq!((effective.stripe_count, effective.stripe_bytes), (StripeCount::Exactly(2), Some(1 << 20)));
     let bad = LayoutSpec::Plain(StripeSpec { first_ost: Some(OstIndex(77)), ..StripeSpec::default() });
     assert_eq!(set(root(), directory, Some(bad)).await, Err(FsError::Invalid));

@@ -327,7 +327,7 @@ impl Coordinator {
 
     async fn prepare(&self, number: u64, part: Part) -> FsResult<Prepared> {
         match call(&self.caller, MdtRequest::Prepare(Prepare { operation: self.operation(number), part })).await? {
-            MdtReply::Prepared(prepared) => Ok(prepared),
+            MdtReply::Prepared(prepared) => Ok(*prepared),
             other => panic!("{other:?}"),
         }
     }

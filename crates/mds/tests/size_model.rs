@@ -126,7 +126,7 @@ impl World {
     async fn exclusive(&self, client: ClientId, open: Option<OpenId>, purpose: ExclusivePurpose) -> ExclusiveGranted {
         let begin = ExclusiveBegin { inode: self.file, open, purpose };
         match self.fs.call(client, MdtRequest::ExclusiveBegin(root(), begin)).await.expect("it may") {
-            MdtReply::ExclusiveGranted(granted) => granted,
+            MdtReply::ExclusiveGranted(granted) => *granted,
             other => panic!("the lock is free, but: {other:?}"),
         }
     }

@@ -21,7 +21,7 @@ async fn begin(
 ) -> FsResult<ExclusiveGranted> {
     let begin = ExclusiveBegin { inode, open, purpose };
     match fs.call(client, MdtRequest::ExclusiveBegin(root(), begin)).await? {
-        MdtReply::ExclusiveGranted(granted) => Ok(granted),
+        MdtReply::ExclusiveGranted(granted) => Ok(*granted),
         MdtReply::Waiting => Err(FsError::WouldBlock),
         other => panic!("{other:?}"),
     }
@@ -43,7 +43,11 @@ async fn a_sole_writer_reports_with_its_close() {
     let inode = opened.entry.attributes.inode;
     assert_eq!(opened.entry.size_unknown, None, "the writer starts from an exact size");
     assert!(!opened.truncate);
-    assert_eq!(fs.stat(inode).await.unwrap().size_unknown, opened.layout, "others must ask the OSTs");
+    assert_eq!(
+        fs.stat(inode).await.unwrap().size_unknown.as_deref(),
+        opened.layout.as_ref(),
+        "others must ask the OSTs"
+    );
     let closed = fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 5000))).await.unwrap();
     assert_eq!(closed.size_wanted, None);
     let entry = fs.stat(inode).await.unwrap();

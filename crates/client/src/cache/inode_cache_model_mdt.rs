@@ -183,7 +183,7 @@ impl Mdt {
                 self.add(inode, create.kind.file_kind(), create.parent);
                 self.point(create.parent, &create.name, inode);
                 self.change(create.parent, by, 0);
-                Ok(MdtReply::Created(Created { entry: entry(self, inode)?, created: true, opened: None }))
+                Ok(MdtReply::Created(Box::new(Created { entry: entry(self, inode)?, created: true, opened: None })))
             }
             MdtRequest::Link(_, link) => {
                 entry(self, link.inode)?;

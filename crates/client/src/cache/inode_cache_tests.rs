@@ -267,7 +267,7 @@ fn a_creation_keeps_what_the_directory_allows() {
         MdtRequest::Create(Credentials::root(), create)
     };
     let new = entry(InodeNumber(8), FileKind::Regular, 0);
-    let created = MdtReply::Created(Created { entry: new.clone(), created: true, opened: None });
+    let created = MdtReply::Created(Box::new(Created { entry: new.clone(), created: true, opened: None }));
     let pending = client.ask(&create("new", None));
     assert_eq!(client.looked_up("new"), None);
     assert_eq!(client.size("file"), Some(5), "other names are not concerned");
@@ -276,7 +276,7 @@ fn a_creation_keeps_what_the_directory_allows() {
     assert_eq!(client.0.attributes(ROOT, |_| false), None, "its times changed");
     let writing = Some((OpenId(1), OpenFlags(open_flag::WRITE)));
     let opened = Opened { entry: new.clone(), layout: None, epoch: 1, truncate: false, capabilities: false };
-    let created = MdtReply::Created(Created { entry: new, created: false, opened: Some(opened) });
+    let created = MdtReply::Created(Box::new(Created { entry: new, created: false, opened: Some(opened) }));
     client.asks(&create("new", writing), &created, &[]);
     assert_eq!(client.looked_up("new"), None, "its size is not known while it is written");
 }
@@ -332,7 +332,7 @@ fn a_file_that_this_client_writes_is_not_served() {
     assert_eq!(written(&mut client.0), None);
     let open = Open { inode: FILE, open: OpenId(1), flags: OpenFlags(open_flag::WRITE) };
     let opened = Opened { entry: file(5), layout: None, epoch: 1, truncate: false, capabilities: false };
-    client.asks(&MdtRequest::Open(Credentials::root(), open), &MdtReply::Opened(opened), &[]);
+    client.asks(&MdtRequest::Open(Credentials::root(), open), &MdtReply::Opened(Box::new(opened)), &[]);
     assert_eq!(client.looked_up("file"), None);
     client.asks(&MdtRequest::GetAttributes(FILE), &MdtReply::Entry(file(9)), &[]);
     let close = Close { inode: FILE, open: OpenId(1), update: None, flock_owner: None };

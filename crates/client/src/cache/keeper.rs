@@ -8,7 +8,7 @@ use layout::{Backing, Layout};
 use rpc::message::{
     MdtReply, OstReply, ReplyExtension,
     lock::inode_bit,
-    mdt::{DirectoryEntry, Entry, ExclusiveGranted, LayoutInfo},
+    mdt::{DirectoryEntry, Entry, LayoutInfo},
 };
 use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId, mode};
 
@@ -85,10 +85,10 @@ impl Keeper<'_> {
                 }
             }
             (Asked::Data(object), MdtReply::Data(OstReply::Read(_))) => self.keep_data(*object),
-            (Asked::Layout(inode), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }))
-            | (Asked::Layout(inode), MdtReply::ExclusiveGranted(ExclusiveGranted { layout, .. })) => {
+            (Asked::Layout(inode), MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
                 self.keep_layout(*inode, layout);
             }
+            (Asked::Layout(inode), MdtReply::ExclusiveGranted(granted)) => self.keep_layout(*inode, &granted.layout),
             (Asked::Target(inode), MdtReply::Target(target)) => self.keep_target(*inode, target),
             (Asked::Xattr(inode, name), MdtReply::Value(value)) => self.keep_xattr(*inode, name, Some(value)),
             (Asked::Xattr(inode, name), MdtReply::Absent) => self.keep_xattr(*inode, name, None),

@@ -203,7 +203,7 @@ impl FileSystem {
             let held = HeldExclusive { open: begin.open, layout: Some(granted.layout.clone()) };
             self.note_exclusive(inode, held);
             if target.restarts() == restarts {
-                return Ok((turn, granted));
+                return Ok((turn, *granted));
             }
             // The new start may know of the lock or not.
             turn = self.give_back_exclusive(inode, None, turn).await.map_err(|error| (error, None))?;

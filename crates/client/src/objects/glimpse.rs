@@ -155,7 +155,7 @@ impl FileSystem {
         let mut places = Vec::new();
         let mut files = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            match entry.size_unknown.as_ref().map(verified) {
+            match entry.size_unknown.as_deref().map(verified) {
                 None => {}
                 Some(Err(error)) => completed[index] = Err(error),
                 Some(Ok(layout)) => {

@@ -156,7 +156,7 @@ impl FileSystem {
                 self.complete(&created.entry).await
             }
             // On other MDTs, by that default.
-            MdtReply::Decided(decided) => self.decided(decided, None).await,
+            MdtReply::Decided(decided) => self.decided(*decided, None).await,
             // The MDT is older.
             MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
             reply => Err(unexpected(reply)),
@@ -333,7 +333,7 @@ impl FileSystem {
         match answered.reply {
             MdtReply::Entry(entry) => self.complete(&entry).await,
             // It is on another MDT.
-            MdtReply::Decided(decided) => self.decided(decided, begun).await,
+            MdtReply::Decided(decided) => self.decided(*decided, begun).await,
             // One of both MDTs is older.
             MdtReply::Remote(inode) => self.get_attributes(inode, None).await,
             reply => Err(unexpected(reply)),

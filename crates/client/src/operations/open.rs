@@ -162,7 +162,7 @@ impl FileSystem {
                 }
             };
             let Created { created, opened, .. } = match reply {
-                MdtReply::Created(created) => created,
+                MdtReply::Created(created) => *created,
                 MdtReply::Remote(remote) => return Ok(Found::Remote(remote)),
                 MdtReply::Striped(_) => return Ok(Found::Striped),
                 reply => return Err(unexpected(reply)),

@@ -2,14 +2,14 @@
 //! that answers may have a newer cluster map than this client. Pages of directories are not among
 //! these answers: names in them are looked up before they are used.
 
-use rpc::message::{MdtReply, mdt::LayoutInfo, mdt_peer::Decided};
+use rpc::message::{MdtReply, mdt::LayoutInfo};
 use types::{DirectoryMap, InodeNumber, MdtIndex};
 
 /// See the module documentation.
 pub(crate) fn named_mdts(reply: &MdtReply) -> impl Iterator<Item = MdtIndex> + '_ {
     let (inode, map, below) = match reply {
         MdtReply::Remote(inode) => (Some(*inode), None, &[][..]),
-        MdtReply::Decided(Decided { entry, map }) => (Some(entry.attributes.inode), map.as_ref(), &[][..]),
+        MdtReply::Decided(decided) => (Some(decided.entry.attributes.inode), decided.map.as_ref(), &[][..]),
         MdtReply::Striped(map) | MdtReply::Layout(LayoutInfo { map: Some(map), .. }) => (None, Some(map), &[][..]),
         MdtReply::PathsBelow(found) => (None, None, &found[..]),
         _ => (None, None, &[][..]),
@@ -21,7 +21,7 @@ pub(crate) fn named_mdts(reply: &MdtReply) -> impl Iterator<Item = MdtIndex> + '
 
 #[cfg(test)]
 mod tests {
-    use rpc::message::mdt::Entry;
+    use rpc::message::{mdt::Entry, mdt_peer::Decided};
     use types::{Attributes, FileKind, NameHash};
 
     use super::*;
@@ -35,7 +35,8 @@ mod tests {
         let named = |reply| named_mdts(&reply).map(|mdt| mdt.0).collect::<Vec<_>>();
         assert_eq!(named(MdtReply::Remote(on(7))), [7]);
         assert_eq!(named(MdtReply::Striped(map.clone())), [2, 3]);
-        assert_eq!(named(MdtReply::Decided(Decided { entry: entry.clone(), map: Some(map) })), [1, 2, 3]);
+        let decided = Decided { entry: entry.clone(), map: Some(map) };
+        assert_eq!(named(MdtReply::Decided(Box::new(decided))), [1, 2, 3]);
         assert_eq!(named(MdtReply::PathsBelow(vec![(on(4), b"a".to_vec()), (on(5), b"b".to_vec())])), [4, 5]);
         assert_eq!(named(MdtReply::Entry(entry)), []);
     }

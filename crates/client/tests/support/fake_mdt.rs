@@ -43,7 +43,7 @@ struct Inode {
 
 impl Inode {
     fn entry(&self) -> Entry {
-        let size_unknown = if self.size_known { None } else { self.layout.clone() };
+        let size_unknown = if self.size_known { None } else { self.layout.clone().map(Box::new) };
         let Accounted { time: accounted, changes, records } = self.accounted;
         Entry { size_unknown, accounted, changes, records, ..Entry::of(self.attributes) }
     }
@@ -296,9 +296,11 @@ impl FakeMdt {
                 });
                 let opened = state.open(client, inode, id, flags)?;
                 let entry = opened.entry.clone();
-                Ok(MdtReply::Created(Created { entry, created: found.is_none(), opened: Some(opened) }))
+                Ok(MdtReply::Created(Box::new(Created { entry, created: found.is_none(), opened: Some(opened) })))
             }
-            MdtRequest::Open(_, open) => Ok(MdtReply::Opened(state.open(client, open.inode, open.open, open.flags)?)),
+            MdtRequest::Open(_, open) => {
+                state.open(client, open.inode, open.open, open.flags).map(|opened| MdtReply::Opened(Box::new(opened)))
+            }
             MdtRequest::Close(close) => {
                 let Some((inode, flags)) = state.opens.remove(&(client, close.open)) else {
                     return Ok(MdtReply::Closed(Closed { size_wanted: None }));
@@ -337,7 +339,7 @@ impl FakeMdt {
                     ExclusivePurpose::Truncate(_) => file.next_epoch(quiet),
                 };
                 let (entry, layout) = (file.entry(), file.layout.clone().ok_or(FsError::Invalid)?);
-                Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry, layout, epoch }))
+                Ok(MdtReply::ExclusiveGranted(Box::new(ExclusiveGranted { entry, layout, epoch })))
             }
             MdtRequest::ExclusiveEnd(end) => {
                 let next = match state.exclusive.end(end.inode, client) {

@@ -236,7 +236,7 @@ impl MdtProxy {
             match outcome {
                 // The MDT has started again, or ended the session with all its requests.
                 Err(FsError::Evicted) if is_wanted() => {}
-                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(prepared),
+                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(*prepared),
                 Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
                 Err(error) => return Err(error),
             }

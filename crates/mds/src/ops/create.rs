@@ -59,9 +59,9 @@ fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_def
             let entry = made.entry();
             return Ok(match txn.is_here(made.number()) {
                 _ if txn.context.knows(feature::DECIDED_INODES) => {
-                    MdtReply::Decided(Decided { entry, map: made.map() })
+                    MdtReply::Decided(Box::new(Decided { entry, map: made.map() }))
                 }
-                true => MdtReply::Created(Created { entry, created: true, opened: None }),
+                true => MdtReply::Created(Box::new(Created { entry, created: true, opened: None })),
                 false => MdtReply::Remote(made.number()),
             });
         }
@@ -87,7 +87,7 @@ fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_def
     let opened = request.open.map(|open| open_new(txn, &mut inode, open));
     txn.put_inode(&inode);
     let entry = opened.as_ref().map_or_else(|| inode.entry(), |opened| opened.entry.clone());
-    Ok(MdtReply::Created(Created { entry, created: true, opened }))
+    Ok(MdtReply::Created(Box::new(Created { entry, created: true, opened })))
 }
 
 /// Makes a directory on MDTs of the caller's choice. Its name is here: this MDT decides.
@@ -111,7 +111,7 @@ pub(crate) fn make_directory(
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
     require_root(who)?;
     let inode = spread(txn, who, directory, request)?;
-    Ok(MdtReply::Created(Created { entry: inode.entry(), created: true, opened: None }))
+    Ok(MdtReply::Created(Box::new(Created { entry: inode.entry(), created: true, opened: None })))
 }
 
 /// Makes a directory with its name, on MDTs that were chosen; all is permitted.
@@ -152,7 +152,7 @@ fn existing(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, foun
         Opening::Waiting => Ok(MdtReply::Waiting),
         Opening::Opened(opened) => {
             let entry = opened.entry.clone();
-            Ok(MdtReply::Created(Created { entry, created: false, opened: Some(*opened) }))
+            Ok(MdtReply::Created(Box::new(Created { entry, created: false, opened: Some(*opened) })))
         }
     }
 }
@@ -176,7 +176,8 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
     txn.put(ORPHANS, orphan::key(inode.number()), orphan::value());
     let opened = open_new(txn, &mut inode, request.open);
     txn.put_inode(&inode);
-    Ok(MdtReply::Created(Created { entry: opened.entry.clone(), created: true, opened: Some(opened) }))
+    let entry = opened.entry.clone();
+    Ok(MdtReply::Created(Box::new(Created { entry, created: true, opened: Some(opened) })))
 }
 
 /// The repetition of a creation whose reply a former start of this MDT stored: its open is entered

@@ -70,7 +70,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
         }
     };
     let layout = inode.layout().cloned().expect("checked to be a regular file");
-    Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry: inode.entry(), layout, epoch }))
+    Ok(MdtReply::ExclusiveGranted(Box::new(ExclusiveGranted { entry: inode.entry(), layout, epoch })))
 }
 
 /// Kind, permission and limits.

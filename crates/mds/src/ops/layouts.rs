@@ -22,13 +22,13 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
     }
     let effective_default = if inode.is_directory() {
         let default = txn.default_layout(&inode)?;
-        Some(txn.effective(None, default.as_ref()))
+        Some(Box::new(txn.effective(None, default.as_ref())))
     } else {
         None
     };
     Ok(MdtReply::Layout(LayoutInfo {
         layout: inode.layout().cloned(),
-        own_default: own_default(&inode).cloned(),
+        own_default: own_default(&inode).cloned().map(Box::new),
         effective_default,
         map: inode.map(),
         directory_default: inode.directory_default,

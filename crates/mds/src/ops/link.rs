@@ -89,7 +89,7 @@ fn link_elsewhere(
     txn.decide(inode.mdt(), Decision { operation, inode, part });
     Ok(match prepared.entry {
         Some(entry) if txn.context.knows(feature::DECIDED_INODES) && entry.attributes.inode == inode => {
-            MdtReply::Decided(Decided { entry: linked(*entry, txn.now()), map: None })
+            MdtReply::Decided(Box::new(Decided { entry: linked(*entry, txn.now()), map: None }))
         }
         // The other MDT is older, and did not say what it is.
         _ => MdtReply::Remote(inode),

@@ -33,7 +33,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Open) 
     let inode = txn.inode(request.inode)?;
     let flags = OpenFlags(request.flags.0 & !open_flag::UNREGISTERED);
     match open_inode(txn, who, inode, request.open, flags)? {
-        Opening::Opened(opened) => Ok(MdtReply::Opened(*opened)),
+        Opening::Opened(opened) => Ok(MdtReply::Opened(opened)),
         Opening::Waiting => Ok(MdtReply::Waiting),
     }
 }

@@ -110,7 +110,7 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
         _ => found.as_ref().and_then(Inode::map),
     };
     let entry = found.as_ref().filter(|_| matches!(part, Part::AddLink(_))).map(|inode| Box::new(inode.entry()));
-    Ok(MdtReply::Prepared(Prepared { inode, start, kind, undurable, parent, map, entry }))
+    Ok(MdtReply::Prepared(Box::new(Prepared { inode, start, kind, undurable, parent, map, entry })))
 }
 
 /// A name says something else of what it leads to than that is.

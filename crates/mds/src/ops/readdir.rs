@@ -117,7 +117,7 @@ fn names(
         let entry = inode.map(|inode| attributes::entry(txn, &inode));
         bytes += target.name.len() + ENTRY_BYTES;
         if let Some(entry) = &entry {
-            bytes += ATTRIBUTES_BYTES + entry.size_unknown.as_ref().map_or(0, Layout::bytes_estimate);
+            bytes += ATTRIBUTES_BYTES + entry.size_unknown.as_deref().map_or(0, Layout::bytes_estimate);
         }
         let cookie = found.position.0;
         page.push(DirectoryEntry {

@@ -51,7 +51,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
             Err(error) => return Err(error),
         };
         bytes += INODE_BYTES
-            + [&found.layout, &found.entry.size_unknown]
+            + [found.layout.as_ref(), found.entry.size_unknown.as_deref()]
                 .into_iter()
                 .flatten()
                 .map(Layout::bytes_estimate)

@@ -261,7 +261,7 @@ impl Inode {
 
     /// As messages carry it.
     pub fn entry(&self) -> Entry {
-        let size_unknown = if self.size_known { None } else { self.layout().cloned() };
+        let size_unknown = if self.size_known { None } else { self.layout().cloned().map(Box::new) };
         let Accounted { time: accounted, changes, records } = self.accounted;
         let map_version = if self.is_striped() { self.map_version } else { 0 };
         let Self { attributes, access_list, default_list, xattrs, .. } = *self;

@@ -315,7 +315,7 @@ impl Fixture {
         let open = self.open_id();
         let request = Open { inode, open, flags: OpenFlags(flags) };
         match self.call(client, MdtRequest::Open(who.clone(), request)).await? {
-            MdtReply::Opened(opened) => Ok((open, opened)),
+            MdtReply::Opened(opened) => Ok((open, *opened)),
             other => panic!("an open was answered {other:?}"),
         }
     }
@@ -447,7 +447,7 @@ pub fn entry(reply: MdtReply) -> FsResult<Entry> {
 
 pub fn created(reply: MdtReply) -> Created {
     match reply {
-        MdtReply::Created(created) => created,
+        MdtReply::Created(created) => *created,
         other => panic!("expected a new node, got {other:?}"),
     }
 }

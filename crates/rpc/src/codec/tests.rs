@@ -66,7 +66,7 @@ fn attributes() -> Attributes {
 fn entry() -> Entry {
     Entry {
         attributes: attributes(),
-        size_unknown: Some(layout()),
+        size_unknown: Some(Box::new(layout())),
         accounted: TIME,
         quiet: Some(3),
         changes: 4,
@@ -423,7 +423,7 @@ fn mdt_replies() -> Vec<MdtReply> {
     };
     let info = LayoutInfo {
         layout: Some(layout()),
-        own_default: Some(spec()),
+        own_default: Some(Box::new(spec())),
         effective_default: None,
         map: Some(map()),
         directory_default: Some(directory_default()),
@@ -431,10 +431,10 @@ fn mdt_replies() -> Vec<MdtReply> {
     vec![
         R::Done,
         R::Entry(entry()),
-        R::Created(Created { entry: entry(), created: true, opened: Some(opened()) }),
-        R::Opened(opened()),
+        R::Created(Box::new(Created { entry: entry(), created: true, opened: Some(opened()) })),
+        R::Opened(Box::new(opened())),
         R::Closed(Closed { size_wanted: Some((4, layout())) }),
-        R::ExclusiveGranted(ExclusiveGranted { entry: entry(), layout: layout(), epoch: 6 }),
+        R::ExclusiveGranted(Box::new(ExclusiveGranted { entry: entry(), layout: layout(), epoch: 6 })),
         R::Waiting,
         R::Target(vec![b'/'; 4095]),
         R::Directory(vec![directory_entry; 20], true),
@@ -457,7 +457,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::AccessesNoted(vec![Some(NotedAccess { version: 7, time: TIME }), None]),
         R::Remote(INODE),
         R::PathsBelow(vec![(INODE, b"a/b".to_vec())]),
-        R::Prepared(Prepared {
+        R::Prepared(Box::new(Prepared {
             inode: INODE,
             start: 1 << 32,
             kind: FileKind::Regular,
@@ -465,12 +465,12 @@ fn mdt_replies() -> Vec<MdtReply> {
             parent: Some(Attributes::zeroed(INODE, FileKind::Directory)),
             map: Some(map()),
             entry: Some(Box::new(entry())),
-        }),
+        })),
         R::Joined(Joined { start: 1 << 32, last: 300, ended: vec![operation()] }),
         R::RemoteNames(RemoteNames { found: vec![remote_name()], next: Some(vec![1; 16]) }),
         R::Ancestry(Ancestry::GoesOn(INODE)),
         R::Striped(map()),
-        R::Decided(Decided { entry: entry(), map: Some(map()) }),
+        R::Decided(Box::new(Decided { entry: entry(), map: Some(map()) })),
     ]
 }
 

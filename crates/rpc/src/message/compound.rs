@@ -389,8 +389,8 @@ impl TryFrom<MdtReply> for StepReply {
         Ok(match reply {
             MdtReply::Done => StepReply::Done,
             MdtReply::Entry(entry) => StepReply::Entry(entry),
-            MdtReply::Created(created) => StepReply::Created(created),
-            MdtReply::Opened(opened) => StepReply::Opened(opened),
+            MdtReply::Created(created) => StepReply::Created(*created),
+            MdtReply::Opened(opened) => StepReply::Opened(*opened),
             MdtReply::Closed(closed) => StepReply::Closed(closed),
             MdtReply::Target(target) => StepReply::Target(target),
             MdtReply::Value(value) => StepReply::Value(value),

@@ -13,7 +13,7 @@ pub struct Entry {
     /// those of the objects of this layout; ask the OSTs (glimpse). In the answer to an open for
     /// writing it is `None` if the attributes were exact when the file was opened: the sole writer
     /// of an epoch starts from them.
-    pub size_unknown: Option<Layout>,
+    pub size_unknown: Option<Box<Layout>>,
     /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
     /// For a file of unknown size that no client can be writing to: the write epoch under which a
