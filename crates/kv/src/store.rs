@@ -121,7 +121,12 @@ impl Store {
 
     /// As [`Store::written`], for callers that have only read: they need not slow down.
     pub async fn shown(&self, lsn: Lsn) -> Result<()> {
-        if self.shared.is_written(lsn) { Ok(()) } else { self.shared.written(lsn).await }
+        if self.is_shown(lsn) { Ok(()) } else { self.shared.written(lsn).await }
+    }
+
+    /// Whether [`Store::shown`] would not wait.
+    pub fn is_shown(&self, lsn: Lsn) -> bool {
+        self.shared.is_written(lsn)
     }
 
     /// Waits until the batch survives power loss.

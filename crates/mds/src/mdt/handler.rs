@@ -262,16 +262,22 @@ impl Mdt {
             Err(refused) => return Ok(MdtReply::LocksClaimed(vec![None; refused]).into()),
         };
         let mut told = Told::default();
+        if row.reads_beside
+            && let Some(reply) = self.read_beside(call, request, &mut told).await?
+        {
+            return Ok(Served { reply, bulk: Bytes::new(), told });
+        }
+        // In boxes: futures are moved when they are made, and with them those that they contain.
         let reply = match row.answering {
             Answering::ReadData(question) => {
-                let (reply, bulk) = self.read_data(call, question, &mut told).await?;
+                let (reply, bulk) = Box::pin(self.read_data(call, question, &mut told)).await?;
                 return Ok(Served { reply, bulk, told });
             }
             Answering::Compound(compound) => {
-                let (reply, bulk) = self.compound(call, compound, &row, &mut told).await?;
+                let (reply, bulk) = Box::pin(self.compound(call, compound, &row, &mut told)).await?;
                 return Ok(Served { reply, bulk, told });
             }
-            Answering::Operation => self.run(call, request, &row, &mut told).await?,
+            Answering::Operation => Box::pin(self.run(call, request, &row, &mut told)).await?,
             Answering::Space => MdtReply::Space(self.space().await?),
             Answering::Commit => {
                 self.durable().await?;
@@ -279,22 +285,22 @@ impl Mdt {
             }
             Answering::Check(who, repair) => {
                 ops::root_only::require_root(who)?;
-                MdtReply::Findings(check::run(self, Waiter::of(call, row.service), repair).await?)
+                MdtReply::Findings(Box::pin(check::run(self, Waiter::of(call, row.service), repair)).await?)
             }
             Answering::CancelLocks(handles) => {
                 self.cancel_locks(call.client, handles);
                 MdtReply::Done
             }
             Answering::Disconnect => {
-                recovery::end_session(self, call.client, Ending::InOrder).await?;
+                Box::pin(recovery::end_session(self, call.client, Ending::InOrder)).await?;
                 MdtReply::Done
             }
-            Answering::ChangeData(change) => self.change_data(call, change).await?,
+            Answering::ChangeData(change) => Box::pin(self.change_data(call, change)).await?,
             Answering::ReportFull(ost) => {
                 if self.namespace().volatile.opens.of(call.client).writers == 0 {
                     return Err(FsError::NotPermitted);
                 }
-                self.refresh_space(row.service, ost).await;
+                Box::pin(self.refresh_space(row.service, ost)).await;
                 self.namespace().volatile.targets.refused(ost, self.seams.clock.now());
                 MdtReply::Done
             }
@@ -353,11 +359,6 @@ impl Mdt {
         row: &MdtRow<'_>,
         told: &mut Told,
     ) -> FsResult<MdtReply> {
-        if row.reads_beside
-            && let Some(reply) = self.read_beside(call, request, told).await?
-        {
-            return Ok(reply);
-        }
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
@@ -403,7 +404,7 @@ impl Mdt {
             let Attempted { outcome, told: news, lacks_osts, lengthened, .. } = attempted?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
-                self.refresh_all_space(row.service).await;
+                Box::pin(self.refresh_all_space(row.service)).await;
                 continue;
             }
             if let (Err(_), Some(lock)) = (&outcome, row.lock) {

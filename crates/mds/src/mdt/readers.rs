@@ -6,7 +6,7 @@
 //! change that comes later finds the lock and asks for it. What a request turns out to change, such
 //! as an access time, it changes in a second run, alone.
 
-use kv::{Loading, Supply};
+use kv::{Loading, Lsn, Supply};
 use rpc::{
     Call,
     message::{MdtReply, MdtRequest, lock::Granted},
@@ -29,6 +29,14 @@ use crate::{
 /// The answer with the locks that go along, and clients that are to be asked for theirs.
 type Answer = (FsResult<(MdtReply, Vec<Granted>)>, Vec<Caller>);
 
+/// A look at the namespace.
+struct Look {
+    found: Result<Answer, Unanswered>,
+    /// The last change before it.
+    last: Lsn,
+    loading: Loading,
+}
+
 /// Why a look at the namespace brought no answer.
 enum Unanswered {
     /// Something has to be loaded first.
@@ -45,31 +53,40 @@ impl Mdt {
         request: &MdtRequest,
         told: &mut Told,
     ) -> FsResult<Option<MdtReply>> {
-        let mut loading = Loading::default();
+        let mut look = self.look_beside(call, request, Loading::default());
         loop {
-            let (looked, lsn) = {
-                let namespace = self.reading();
-                // This ends what is kept of the request that had its slot before the restart.
-                if namespace.volatile.recovery.replies.contains_key(&(call.client, call.slot)) {
-                    return Ok(None);
-                }
-                (self.look_once(call, request, &namespace, &loading), namespace.last())
-            };
-            match looked {
+            match look.found {
                 Ok((outcome, callers)) => {
                     self.ask_back(callers);
-                    self.store.shown(lsn).await.map_err(|error| store_error(&self.target, &error))?;
+                    if !self.store.is_shown(look.last) {
+                        let shown = Box::pin(self.store.shown(look.last)).await;
+                        shown.map_err(|error| store_error(&self.target, &error))?;
+                    }
                     let (reply, granted) = outcome?;
                     told.granted = granted;
                     return Ok(Some(reply));
                 }
                 Err(Unanswered::Alone) => return Ok(None),
-                Err(Unanswered::Missed) => {
-                    let loaded = self.store.load_missed(&mut loading).await;
-                    loaded.map_err(|error| store_error(&self.target, &error))?;
-                }
+                // In a box: most need not wait, and the future is moved when it is made.
+                Err(Unanswered::Missed) => look = Box::pin(self.look_again(call, request, look.loading)).await?,
             }
         }
+    }
+
+    async fn look_again(&self, call: &Call, request: &MdtRequest, mut loading: Loading) -> FsResult<Look> {
+        self.store.load_missed(&mut loading).await.map_err(|error| store_error(&self.target, &error))?;
+        Ok(self.look_beside(call, request, loading))
+    }
+
+    fn look_beside(&self, call: &Call, request: &MdtRequest, loading: Loading) -> Look {
+        let namespace = self.reading();
+        // This ends what is kept of the request that had its slot before the restart.
+        let is_kept = namespace.volatile.recovery.replies.contains_key(&(call.client, call.slot));
+        let found = match is_kept {
+            true => Err(Unanswered::Alone),
+            false => self.look_once(call, request, &namespace, &loading),
+        };
+        Look { found, last: namespace.last(), loading }
     }
 
     fn look_once(
