@@ -837,8 +837,7 @@ pub enum MdtRequest {
 }
 
 /// Answers of a metadata target. It is moved a dozen times on its way, so what is larger than an
-/// inode is in a box.
-#[expect(clippy::large_enum_variant, reason = "an inode is the most frequent one; a box would cost each an allocation")]
+/// inode is in a box. (An inode is the most frequent one: a box would cost each an allocation.)
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MdtReply {
     /// Success without data.

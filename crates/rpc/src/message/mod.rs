@@ -44,10 +44,6 @@ pub enum Request {
 }
 
 /// The answer to a [`Request`] of the same family.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large ones are the frequent ones; a box would cost each an allocation"
-)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// From a metadata target.

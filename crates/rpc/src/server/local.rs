@@ -50,10 +50,6 @@ pub(crate) struct LocalLink {
 }
 
 /// What became of a call.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the usual one; a box would cost each call an allocation"
-)]
 pub(crate) enum LocalOutcome {
     /// It was executed.
     Answered(Answer),
