@@ -17,7 +17,7 @@ use rpc::message::{
     mdt::{OpenFlags, open_flag},
 };
 use rt::BoxFuture;
-use types::{Attributes, Credentials, DirectoryDefault, FsResult, InodeNumber, MdtIndex, NodeKind};
+use types::{Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
@@ -82,6 +82,46 @@ fn what_was_decided_succeeds_without_the_mdt_of_the_inode() {
                 FsResult::Ok(())
             })
             .await
+        })
+    });
+}
+
+async fn look_up(file_system: &FileSystem, name: &str) -> FsResult<InodeNumber> {
+    Ok(file_system.lookup(&Credentials::root(), ROOT, name.as_bytes()).await?.inode)
+}
+
+/// A path through a directory on another MDT costs no request to the MDT of its name, until another
+/// client changes a name there.
+#[test]
+fn where_a_name_on_another_mdt_leads_is_known_under_the_lock_on_the_names() {
+    with_two_mdts(1, |cluster| {
+        Box::pin(async move {
+            let before = on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                set_default(&file_system, ON_1).await;
+                mkdir(&file_system, ROOT, "far").await?;
+                look_up(&file_system, "far").await
+            })
+            .await?;
+            assert_eq!(before.mdt(), MdtIndex(1));
+            cluster.network().cut(&client_host(0), &Role::Mds(0).host());
+            let kept = on(cluster, 0, |file_system| async move { look_up(&file_system, "far").await }).await?;
+            assert_eq!(kept, before);
+            cluster.network().heal();
+            let replaced = on(cluster, 1, |file_system| async move {
+                file_system.remove_directory(&Credentials::root(), ROOT, b"far").await?;
+                let made = mkdir(&file_system, ROOT, "far").await?;
+                FsResult::Ok(made.inode)
+            })
+            .await?;
+            let found = on(cluster, 0, |file_system| async move { look_up(&file_system, "far").await }).await?;
+            assert_eq!(found, replaced);
+            let gone = on(cluster, 0, |file_system| async move {
+                file_system.remove_directory(&Credentials::root(), ROOT, b"far").await?;
+                FsResult::Ok(look_up(&file_system, "far").await)
+            })
+            .await?;
+            assert_eq!(gone, Err(FsError::NotFound));
+            Ok(())
         })
     });
 }

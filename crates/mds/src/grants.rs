@@ -186,6 +186,8 @@ fn about(
         }
         (R::Lookup(_, lookup), MdtReply::Entry(entry)) => Some((lookup.parent, child(lookup.parent, entry))),
         (R::Lookup(_, lookup), MdtReply::Absent) => unseen(lookup.parent, DIRECTORY),
+        // On what is elsewhere, its MDT grants locks: the name is covered as one that is absent.
+        (R::Lookup(_, lookup), MdtReply::Remote(_)) if !is_dots(&lookup.name) => unseen(lookup.parent, DIRECTORY),
         (R::Create(_, create), MdtReply::Created(created)) => {
             let (inode, bits) = shown(&created.entry);
             let has_layout = created.opened.as_ref().is_some_and(|opened| opened.layout.is_some());

@@ -43,7 +43,7 @@ use super::{
     subject::Subject,
 };
 
-/// Locks and missing names that are kept, unless another number is set: some 90 MiB.
+/// Locks, and names under those of directories, that are kept, unless another number is set: some 90 MiB.
 pub(crate) const LOCKS_MAX_DEFAULT: usize = 128 * 1024;
 
 /// A connection of an incarnation of this client.
@@ -163,7 +163,7 @@ impl InodeCache {
         self.grants || self.locks_max == 0
     }
 
-    /// How many locks, missing names, and further names of inodes are kept at most.
+    /// How many locks, names under those of directories, and further names of inodes are kept at most.
     pub fn locks_max(&self) -> usize {
         self.locks_max
     }
@@ -196,8 +196,9 @@ impl InodeCache {
     /// What counts towards the limit. A lock covers an inode and one name of it: an inode may have
     /// 65,000 further ones. Names of which nothing is known take as little as those of listings.
     fn weight(&self) -> usize {
-        let names =
-            self.names.missing_count() + self.names.further_count() + self.names.unknown_count() / ENTRIES_PER_LOCK;
+        let names = self.names.by_directory_count()
+            + self.names.further_count()
+            + self.names.unknown_count() / ENTRIES_PER_LOCK;
         self.handles.len() + names + self.listings.weight()
     }
 
@@ -245,7 +246,7 @@ impl InodeCache {
             self.names.forget_leading_to(number);
         }
         if gone & inode_bit::DIRECTORY != 0 {
-            self.names.forget_missing(number);
+            self.names.forget_by_directory(number);
         }
         if gone & inode_bit::ATTRIBUTES != 0 {
             self.names.forget_complete(number);

@@ -156,6 +156,26 @@ fn a_withdrawn_lock_takes_everything_under_it_along() {
 }
 
 #[test]
+fn where_a_name_on_another_mdt_leads_goes_with_the_lock_on_the_names() {
+    let elsewhere = |client: &mut Client| client.0.lookup_elsewhere(&nobody(), ROOT, b"far");
+    let far = InodeNumber::new(types::MdtIndex(1), 0x200);
+    let mut client = Client::cold();
+    client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &[granted(1, ROOT, SHOWN)]);
+    client.asks(&look_up("far"), &MdtReply::Remote(far), &[]);
+    assert_eq!(elsewhere(&mut client), None, "without a lock");
+    client.asks(&look_up("far"), &MdtReply::Remote(far), &[granted(2, ROOT, inode_bit::DIRECTORY)]);
+    assert_eq!((elsewhere(&mut client), client.looked_up("far")), (Some(far), None));
+    let removal = client.ask(&unlink("far"));
+    assert_eq!(elsewhere(&mut client), None, "it is being removed");
+    client.answered(removal, &MdtReply::Done, &[]);
+    assert_eq!((elsewhere(&mut client), client.looked_up("far")), (None, Some(Err(FsError::NotFound))));
+    client.asks(&look_up("far"), &MdtReply::Remote(far), &[]);
+    assert_eq!(elsewhere(&mut client), Some(far));
+    assert!(client.0.withdraw(LockHandle(2)).is_some());
+    assert_eq!(elsewhere(&mut client), None);
+}
+
+#[test]
 fn a_withdrawal_may_overtake_the_reply_that_grants() {
     let mut client = Client::cold();
     client.asks(&MdtRequest::GetAttributes(ROOT), &MdtReply::Entry(directory()), &[granted(1, ROOT, SHOWN)]);
@@ -477,7 +497,7 @@ fn what_was_not_used_for_the_longest_time_is_given_up() {
     for missing in 0..10 {
         client.fails(&look_up(&format!("missing {missing}")), FsError::NotFound);
     }
-    assert!(client.0.lock_count() + client.0.names.missing_count() <= 4);
+    assert!(client.0.lock_count() + client.0.names.by_directory_count() <= 4);
     let handles = client.0.set_locks_max(0);
     assert_eq!((client.0.lock_count(), handles.is_empty()), (0, false));
     let late = client.asks(&look_up("file"), &MdtReply::Entry(file(5)), &[granted(50, FILE, SHOWN)]);

@@ -50,6 +50,7 @@ impl Keeper<'_> {
                 self.keep_entry(entry, true);
             }
             (Asked::Name(parent, name), MdtReply::Absent) => self.keep_missing(*parent, name),
+            (Asked::Name(parent, name), MdtReply::Remote(inode)) => self.keep_elsewhere(*parent, name, *inode),
             (Asked::Attributes(_), MdtReply::Entry(entry)) => {
                 self.keep_entry(entry, true);
                 self.keep_base(entry, entry.epoch);
@@ -131,6 +132,15 @@ impl Keeper<'_> {
             && self.cache.changes.name_holds(parent, name, self.asked, &self.question.changes)
         {
             self.cache.names.miss(parent, name);
+        }
+    }
+
+    /// The MDT of a name grants no lock on an inode that is elsewhere.
+    fn keep_elsewhere(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
+        if self.covers(parent, inode_bit::DIRECTORY)
+            && self.cache.changes.name_holds(parent, name, self.asked, &self.question.changes)
+        {
+            self.cache.names.lead_elsewhere(parent, name, inode);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Names in directories: where they lead, and which do not exist.
 //!
+//! A name that leads to another MDT is covered by the lock on the names of its directory, as one
+//! that does not exist is: the MDT of the name grants no lock on that inode.
+//!
 //! A directory that this client made is complete: no other client can have made a name in it, as
 //! long as this client holds the lock on its attributes, which every new name changes. So a name
 //! that is not known does not exist, except for some that were known and are not any more.
@@ -19,6 +22,8 @@ use types::InodeNumber;
 struct Directory {
     present: BTreeMap<Arc<[u8]>, InodeNumber>,
     missing: BTreeSet<Box<[u8]>>,
+    /// Names that lead to other MDTs.
+    elsewhere: BTreeMap<Box<[u8]>, InodeNumber>,
     /// Of a complete directory: the names of which nothing is known.
     unknown: Option<BTreeSet<Box<[u8]>>>,
 }
@@ -82,7 +87,8 @@ pub(crate) struct NameTable {
     directories: BTreeMap<InodeNumber, Directory>,
     /// Names that lead to an inode, with their directories.
     of_inode: BTreeMap<InodeNumber, Vec<Place>>,
-    missing: usize,
+    /// Names that do not exist or lead to other MDTs.
+    by_directory: usize,
     /// Names that lead to inodes.
     present: usize,
     /// Names of which nothing is known in complete directories.
@@ -97,6 +103,19 @@ impl NameTable {
             Some(inode) => Some(Name::Leads(*inode)),
             None => directory.lacks(name).then_some(Name::Missing),
         }
+    }
+
+    /// The inode on another MDT to which a name leads.
+    pub fn find_elsewhere(&self, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
+        self.directories.get(&parent)?.elsewhere.get(name).copied()
+    }
+
+    /// A name leads to an inode on another MDT. In a complete directory it stays one of which
+    /// nothing is known: that outlives the lock on the names.
+    pub fn lead_elsewhere(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
+        self.forget(parent, name);
+        self.directories.entry(parent).or_default().elsewhere.insert(name.into(), inode);
+        self.by_directory += 1;
     }
 
     /// A name leads to an inode.
@@ -121,7 +140,7 @@ impl NameTable {
         directory.learn(name, &mut self.unknown);
         if !directory.lacks(name) {
             assert!(directory.missing.insert(name.into()), "a name that is not missing is not counted as such");
-            self.missing += 1;
+            self.by_directory += 1;
         }
     }
 
@@ -152,9 +171,9 @@ impl NameTable {
     pub fn forget(&mut self, parent: InodeNumber, name: &[u8]) {
         let Some(directory) = self.directories.get_mut(&parent) else { return };
         directory.forget(name, &mut self.unknown);
-        if directory.missing.remove(name) {
-            assert!(self.missing > 0, "missing names are counted");
-            self.missing -= 1;
+        if directory.missing.remove(name) || directory.elsewhere.remove(name).is_some() {
+            assert!(self.by_directory > 0, "such names are counted");
+            self.by_directory -= 1;
         }
         if let Some(inode) = directory.present.remove(name) {
             let names = self.of_inode.get_mut(&inode).expect("a name that leads to an inode is in its list");
@@ -181,10 +200,11 @@ impl NameTable {
         }
     }
 
-    /// Nothing is known of names that do not exist in a directory.
-    pub fn forget_missing(&mut self, parent: InodeNumber) {
+    /// Nothing is known of names that are covered by the lock on the names of a directory.
+    pub fn forget_by_directory(&mut self, parent: InodeNumber) {
         if let Some(directory) = self.directories.get_mut(&parent) {
-            self.missing -= std::mem::take(&mut directory.missing).len();
+            self.by_directory -= std::mem::take(&mut directory.missing).len();
+            self.by_directory -= std::mem::take(&mut directory.elsewhere).len();
         }
         self.tidy(parent);
     }
@@ -193,13 +213,14 @@ impl NameTable {
     pub fn all(&self) -> impl Iterator<Item = (InodeNumber, &[u8], Name)> {
         self.directories.iter().flat_map(|(parent, directory)| {
             let present = directory.present.iter().map(|(name, inode)| (*parent, &**name, Name::Leads(*inode)));
-            present.chain(directory.missing.iter().map(|name| (*parent, &**name, Name::Missing)))
+            let elsewhere = directory.elsewhere.iter().map(|(name, inode)| (*parent, &**name, Name::Leads(*inode)));
+            present.chain(elsewhere).chain(directory.missing.iter().map(|name| (*parent, &**name, Name::Missing)))
         })
     }
 
-    /// Names known not to exist.
-    pub fn missing_count(&self) -> usize {
-        self.missing
+    /// Names known not to exist, or to lead to other MDTs.
+    pub fn by_directory_count(&self) -> usize {
+        self.by_directory
     }
 
     /// Names of which nothing is known in complete directories.
@@ -215,7 +236,8 @@ impl NameTable {
 
     fn tidy(&mut self, parent: InodeNumber) {
         let is_empty = |directory: &Directory| {
-            directory.present.is_empty() && directory.missing.is_empty() && directory.unknown.is_none()
+            let Directory { present, missing, elsewhere, unknown } = directory;
+            present.is_empty() && missing.is_empty() && elsewhere.is_empty() && unknown.is_none()
         };
         if self.directories.get(&parent).is_some_and(is_empty) {
             self.directories.remove(&parent);
@@ -225,7 +247,8 @@ impl NameTable {
     /// Whether nothing is known.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.directories.is_empty() && self.of_inode.is_empty() && [self.missing, self.present, self.unknown] == [0; 3]
+        let Self { directories, of_inode, by_directory, present, unknown } = self;
+        directories.is_empty() && of_inode.is_empty() && [*by_directory, *present, *unknown] == [0; 3]
     }
 }
 
@@ -261,7 +284,7 @@ mod tests {
     fn a_new_directory_is_complete() {
         let mut names = NameTable::default();
         names.complete(DIRECTORY);
-        assert_eq!((names.find(DIRECTORY, b"any"), names.missing_count()), (Some(Name::Missing), 0));
+        assert_eq!((names.find(DIRECTORY, b"any"), names.by_directory_count()), (Some(Name::Missing), 0));
         names.forget(DIRECTORY, b"made");
         assert_eq!(names.find(DIRECTORY, b"made"), None, "it is being made");
         names.lead(DIRECTORY, b"made", FILE);
@@ -270,7 +293,7 @@ mod tests {
         assert_eq!((names.find(DIRECTORY, b"made"), names.find(DIRECTORY, b"any")), (None, Some(Name::Missing)));
         assert_eq!(names.unknown_count(), 1);
         names.miss(DIRECTORY, b"made");
-        assert_eq!((names.find(DIRECTORY, b"made"), names.missing_count()), (Some(Name::Missing), 0));
+        assert_eq!((names.find(DIRECTORY, b"made"), names.by_directory_count()), (Some(Name::Missing), 0));
         names.forget_complete(DIRECTORY);
         assert!(names.is_empty());
         names.complete(DIRECTORY);
@@ -285,16 +308,39 @@ mod tests {
         let mut names = NameTable::default();
         names.miss(DIRECTORY, b"name");
         names.miss(DIRECTORY, b"name");
-        assert_eq!((names.find(DIRECTORY, b"name"), names.missing_count()), (Some(Name::Missing), 1));
+        assert_eq!((names.find(DIRECTORY, b"name"), names.by_directory_count()), (Some(Name::Missing), 1));
         names.lead(DIRECTORY, b"name", FILE);
-        assert_eq!((names.find(DIRECTORY, b"name"), names.missing_count()), (Some(Name::Leads(FILE)), 0));
+        assert_eq!((names.find(DIRECTORY, b"name"), names.by_directory_count()), (Some(Name::Leads(FILE)), 0));
         names.lead(DIRECTORY, b"name", OTHER);
         names.forget_leading_to(FILE);
         assert_eq!(names.find(DIRECTORY, b"name"), Some(Name::Leads(OTHER)));
         names.miss(DIRECTORY, b"name");
         names.forget_leading_to(OTHER);
         assert_eq!(names.find(DIRECTORY, b"name"), Some(Name::Missing), "it leads there no more");
-        names.forget_missing(DIRECTORY);
+        names.forget_by_directory(DIRECTORY);
         assert!(names.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_goes_with_the_names_of_its_directory() {
+        let mut names = NameTable::default();
+        names.lead_elsewhere(DIRECTORY, b"name", OTHER);
+        names.lead_elsewhere(DIRECTORY, b"name", OTHER);
+        assert_eq!((names.find(DIRECTORY, b"name"), names.find_elsewhere(DIRECTORY, b"name")), (None, Some(OTHER)));
+        assert_eq!(names.by_directory_count(), 1);
+        names.miss(DIRECTORY, b"name");
+        assert_eq!(names.find_elsewhere(DIRECTORY, b"name"), None, "it is removed");
+        names.lead_elsewhere(DIRECTORY, b"name", OTHER);
+        names.lead(DIRECTORY, b"name", FILE);
+        assert_eq!((names.find_elsewhere(DIRECTORY, b"name"), names.by_directory_count()), (None, 0), "replaced");
+        names.lead_elsewhere(DIRECTORY, b"name", OTHER);
+        names.forget_leading_to(FILE);
+        names.forget_by_directory(DIRECTORY);
+        assert!(names.is_empty());
+        names.complete(DIRECTORY);
+        names.lead_elsewhere(DIRECTORY, b"name", OTHER);
+        names.forget_by_directory(DIRECTORY);
+        assert_eq!(names.find(DIRECTORY, b"name"), None, "it may exist");
+        assert_eq!(names.find(DIRECTORY, b"any"), Some(Name::Missing));
     }
 }

@@ -43,12 +43,7 @@ impl InodeCache {
         (parent, name): (InodeNumber, &[u8]),
         written: impl Fn(InodeNumber) -> bool,
     ) -> Option<FsResult<Attributes>> {
-        let directory = self.permissions(parent)?;
-        let is_special = matches!(name, b"." | b"..") || name.len() > NAME_BYTES_MAX;
-        if is_special || directory.permissions().kind != FileKind::Directory {
-            return None;
-        }
-        if let Err(error) = directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied) {
+        if let Err(error) = self.search(who, parent, name)? {
             return Some(Err(error));
         }
         let known = self.names.find(parent, name).filter(|_| self.changes.name_stable(parent, name))?;
@@ -57,6 +52,24 @@ impl InodeCache {
             Name::Leads(inode) => self.attributes(inode, written).map(Ok),
             Name::Missing => Some(Err(FsError::NotFound)),
         }
+    }
+
+    /// Whether a name may be looked up, if that is known.
+    fn search(&self, who: &Credentials, parent: InodeNumber, name: &[u8]) -> Option<FsResult<()>> {
+        let directory = self.permissions(parent)?;
+        let is_special = matches!(name, b"." | b"..") || name.len() > NAME_BYTES_MAX;
+        if is_special || directory.permissions().kind != FileKind::Directory {
+            return None;
+        }
+        Some(directory.access(who, permission::EXECUTE)?.or(FsError::AccessDenied))
+    }
+
+    /// The inode on another MDT to which a name leads, if that is known and it may be looked up.
+    pub fn lookup_elsewhere(&mut self, who: &Credentials, parent: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
+        self.search(who, parent, name)?.ok()?;
+        let inode = self.names.find_elsewhere(parent, name).filter(|_| self.changes.name_stable(parent, name))?;
+        self.used(parent);
+        Some(inode)
     }
 
     /// All attributes of an inode, if they are known. `written` as in [`InodeCache::ask`].

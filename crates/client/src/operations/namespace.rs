@@ -40,6 +40,9 @@ impl FileSystem {
         if let Some(found) = known() {
             return self.with_shards(found?).await;
         }
+        if let Some(found) = self.lookup_elsewhere(credentials, parent, name).await {
+            return found;
+        }
         if self.look_ahead(parent, name).await?
             && let Some(found) = known()
         {
@@ -60,14 +63,31 @@ impl FileSystem {
                 // Of `..`: its MDT knows the directory of which it is a shard.
                 return Box::pin(self.lookup(credentials, remote, name)).await;
             }
-            match self.get_attributes(remote, None).await {
-                // It was removed after its name was looked up.
-                Err(FsError::Stale) => {}
-                Ok(attributes) if attributes.links == 0 => {}
-                found => return found,
+            if let Some(found) = self.attributes_elsewhere(remote).await {
+                return found;
             }
         }
         Err(FsError::Stale)
+    }
+
+    /// The same without a request to the MDT of the name, if it is known to lead to another one.
+    async fn lookup_elsewhere(
+        &self,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Option<FsResult<Attributes>> {
+        let remote = self.cached(parent, |cache, _| cache.lookup_elsewhere(credentials, parent, name))?;
+        self.attributes_elsewhere(remote).await
+    }
+
+    /// Of what a name on another MDT leads to; `None`: it was removed after that was looked up.
+    async fn attributes_elsewhere(&self, remote: InodeNumber) -> Option<FsResult<Attributes>> {
+        match self.get_attributes(remote, None).await {
+            Err(FsError::Stale) => None,
+            Ok(attributes) if attributes.links == 0 => None,
+            found => Some(found),
+        }
     }
 
     /// Attributes of an inode; `Stale` if it was reached through an open file whose session is
