@@ -293,6 +293,40 @@ async fn new_directories_go_where_space_is_and_answers_come_from() {
     cluster.end().await;
 }
 
+/// It is asked as soon as it can be reached, not at the next interval; also if it was away for
+/// longer than others are waited for.
+#[tokio::test]
+async fn new_directories_go_to_an_mdt_as_soon_as_it_is_back() {
+    let timeout = Duration::from_secs(2);
+    let mut cluster = Cluster::with_timeout(3, timeout).await;
+    set(&cluster, ROOT, Some(SPREAD)).await.unwrap();
+    for node in &mut cluster.0 {
+        node.set_refresh(Duration::from_secs(3600));
+    }
+    cluster.restart(&[0, 1, 2]).await;
+    let mut turn = 0;
+    let mut until = async |cluster: &Cluster, what: &str, expected: [usize; 3]| {
+        let look = async {
+            loop {
+                turn += 1;
+                let directories = expected.iter().sum();
+                if spread(cluster, &format!("turn {turn} "), directories).await == expected {
+                    break;
+                }
+            }
+        };
+        in_time(what, look).await;
+    };
+    until(&cluster, "all are there", [1, 1, 1]).await;
+    in_time("all is made", cluster.at_rest()).await;
+    cluster.0[2].crash().await;
+    until(&cluster, "it is missed", [2, 2, 0]).await;
+    tokio::time::sleep(timeout + Duration::from_secs(1)).await;
+    cluster.start(&[2]).await;
+    until(&cluster, "it is back", [1, 1, 1]).await;
+    cluster.end().await;
+}
+
 #[tokio::test]
 async fn a_place_that_is_asked_for_takes_precedence() {
     let cluster = Cluster::new(2).await;
