@@ -35,9 +35,6 @@ use crate::{
     retired::Retired,
 };
 
-/// Plans for one request, at most: windows are halved until they are gone.
-const ATTEMPTS_MAX: u32 = 2 * GROUP_BLOCKS.ilog2();
-
 /// What a write asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -262,7 +259,7 @@ impl Allocator {
 
     /// Blocks for the beginning of a request, which are then in progress.
     pub fn allocate(&mut self, request: &Request) -> Result<Allocation, Refusal> {
-        for _ in 0..ATTEMPTS_MAX {
+        loop {
             match plan(&self.space, &self.windows, &self.policy, request) {
                 Plan::FromWindow(part) => {
                     let logical = part.logical..part.logical + u64::from(part.blocks);
@@ -277,13 +274,14 @@ impl Allocator {
                 Plan::Load(group) if self.space.load_trivial(group) => {}
                 Plan::Load(group) => return Err(Refusal::Load(group)),
                 Plan::ShrinkWindows => {
+                    // Until they are gone: a plan asks for it while there are some.
                     let given = self.windows.shrink(u64::from(request.blocks));
+                    assert!(!given.is_empty(), "windows that have blocks can become smaller");
                     self.make_free(given)?;
                 }
                 Plan::NoSpace => return Err(Refusal::NoSpace),
             }
         }
-        Err(Refusal::NoSpace)
     }
 
     /// So many blocks in one run, for data that are moved ([`find_run`]), which are then in
@@ -431,8 +429,8 @@ impl Allocator {
         self.windows.set_time(now);
     }
 
-    /// Gives up windows that were not used since this time, until they had so many blocks: what is
-    /// written no more needs none. How many blocks became free.
+    /// Gives up windows that were not used since this time, until they had so many blocks or are a
+    /// thousand: what is written no more needs none. How many blocks became free.
     pub fn give_up_idle(&mut self, since: u64, blocks_max: u64) -> Result<u64, Inconsistent> {
         let given = self.windows.give_up_idle(since, blocks_max);
         let blocks = given.iter().map(|blocks| blocks.end - blocks.start).sum();
@@ -440,7 +438,8 @@ impl Allocator {
         Ok(blocks)
     }
 
-    /// Gives up all windows of an object, as when nothing writes to it any more.
+    /// Gives up the windows of an object, as when nothing writes to it any more: a thousand at
+    /// once, and the rest before those of others.
     pub fn drop_windows(&mut self, object: ObjectId) -> Result<(), Inconsistent> {
         let dropped = self.windows.drop_object(object);
         self.make_free(dropped)

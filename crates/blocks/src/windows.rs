@@ -8,7 +8,10 @@
 //! longest go first: objects that are complete need none, and what they keep cuts the free space
 //! into pieces.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::{Bound, Range},
+};
 
 use types::ObjectId;
 
@@ -19,6 +22,10 @@ const WINDOWS_MAX: usize = 65_536;
 
 /// Windows of localities, at most.
 const SHARED_MAX: usize = 4096;
+
+/// Windows that are given up or halved at a time, of each kind: the caller holds a lock, and each
+/// takes about a microsecond. An object that is overwritten here and there has very many.
+pub(crate) const GIVEN_MAX: usize = 1024;
 
 /// Blocks of the device for a range of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +66,15 @@ pub struct Windows {
     uses: WindowUses,
     /// The caller's time.
     now: u64,
+    /// The windows that were halved last.
+    halved: (Option<(ObjectId, u64)>, Option<u64>),
+}
+
+/// Up to [`GIVEN_MAX`] keys after one, from the first on after the last.
+fn keys_after<K: Copy + Ord, V>(map: &BTreeMap<K, V>, last: Option<K>) -> Vec<K> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let up_to = last.map(|last| map.range(..=last)).into_iter().flatten();
+    map.range((after, Bound::Unbounded)).chain(up_to).map(|(key, _)| *key).take(GIVEN_MAX).collect()
 }
 
 impl Windows {
@@ -166,16 +182,23 @@ impl Windows {
         }
     }
 
-    /// Takes away all windows of an object; returns their blocks.
+    /// Takes away the windows of an object; returns their blocks. If it has very many, the rest are
+    /// the first to be given up next.
     pub(crate) fn drop_object(&mut self, object: ObjectId) -> Vec<Range<u64>> {
-        self.give_up(Owner::Object(object))
+        let owner = Owner::Object(object);
+        let given = self.give_up(owner);
+        if self.has_windows(owner) {
+            self.uses.used(owner, 0);
+        }
+        given
     }
 
-    /// Takes away the windows of owners that are idle since before a time, those that are idle
-    /// longest first, until they had so many blocks; returns the blocks.
+    /// Takes away windows of owners that are idle since before a time, those that are idle longest
+    /// first, until they had so many blocks, or are many; returns the blocks.
     pub(crate) fn give_up_idle(&mut self, since_before: u64, blocks: u64) -> Vec<Range<u64>> {
         let (mut given, end) = (Vec::new(), self.blocks.saturating_sub(blocks));
         while self.blocks > end
+            && given.len() < GIVEN_MAX
             && let Some(owner) = self.uses.idle_since(since_before)
         {
             given.append(&mut self.give_up(owner));
@@ -184,7 +207,7 @@ impl Windows {
     }
 
     /// The same under pressure: of all that were not used at the present time; if there are none,
-    /// half of every window.
+    /// half of every window, those after the ones that were halved before.
     pub(crate) fn shrink(&mut self, blocks: u64) -> Vec<Range<u64>> {
         let given = self.give_up_idle(self.now, blocks);
         if given.is_empty() { self.halve() } else { given }
@@ -194,44 +217,50 @@ impl Windows {
         self.uses.oldest(wanted).map_or(Vec::new(), |owner| self.give_up(owner))
     }
 
+    /// Takes away windows of an owner: all, if they are not very many.
     fn give_up(&mut self, owner: Owner) -> Vec<Range<u64>> {
-        self.uses.forget(owner);
         let given: Vec<Range<u64>> = match owner {
             Owner::Object(object) => {
                 let of_object = self.of_objects.range((object, 0)..=(object, u64::MAX));
-                let keys: Vec<_> = of_object.map(|(key, _)| *key).collect();
+                let keys: Vec<_> = of_object.map(|(key, _)| *key).take(GIVEN_MAX).collect();
                 keys.iter().filter_map(|key| self.of_objects.remove(key)).map(|window| window.device()).collect()
             }
             Owner::Locality(locality) => self.of_localities.remove(&locality).into_iter().collect(),
         };
+        if !self.has_windows(owner) {
+            self.uses.forget(owner);
+        }
         self.blocks -= given.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
         given
     }
 
-    /// Halves every window from its end; returns the blocks. Nothing is left after
-    /// log2(longest) + 1 times.
+    /// Halves windows from their ends; returns the blocks. Nothing is left after each was halved
+    /// log2(its blocks) + 1 times.
     fn halve(&mut self) -> Vec<Range<u64>> {
-        let mut given = Vec::new();
-        for window in self.of_objects.values_mut() {
+        let (mut given, mut owners) = (Vec::new(), BTreeSet::new());
+        for key in keys_after(&self.of_objects, self.halved.0) {
+            let window = self.of_objects.get_mut(&key).expect("its key was found");
             let kept = window.blocks / 2;
             given.push(window.start + u64::from(kept)..window.device().end);
             window.blocks = kept;
+            if kept == 0 {
+                self.of_objects.remove(&key);
+                owners.insert(Owner::Object(key.0));
+            }
+            self.halved.0 = Some(key);
         }
-        for window in self.of_localities.values_mut() {
+        for key in keys_after(&self.of_localities, self.halved.1) {
+            let window = self.of_localities.get_mut(&key).expect("its key was found");
             let kept = (window.end - window.start) / 2;
             given.push(window.start + kept..window.end);
             window.end = window.start + kept;
+            if kept == 0 {
+                self.of_localities.remove(&key);
+                owners.insert(Owner::Locality(key));
+            }
+            self.halved.1 = Some(key);
         }
-        let mut ended: Vec<Owner> = Vec::new();
-        self.of_objects.retain(|(object, _), window| {
-            ended.extend((window.blocks == 0).then_some(Owner::Object(*object)));
-            window.blocks > 0
-        });
-        self.of_localities.retain(|locality, window| {
-            ended.extend(window.is_empty().then_some(Owner::Locality(*locality)));
-            !window.is_empty()
-        });
-        for owner in ended {
+        for owner in owners {
             if !self.has_windows(owner) {
                 self.uses.forget(owner);
             }
@@ -329,5 +358,37 @@ mod tests {
             windows.shrink(100);
         }
         assert_eq!((windows.count(), windows.blocks(), windows.uses.count()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_object_with_very_many_windows_gives_up_some_at_a_time() {
+        let many = || {
+            let mut windows = Windows::default();
+            windows.set_time(5);
+            for number in 0..3 * GIVEN_MAX as u64 {
+                assert_eq!(windows.add(OBJECT, Window { logical: number * 8, start: number * 8, blocks: 7 }), []);
+            }
+            windows
+        };
+        let mut windows = many();
+        assert_eq!(windows.give_up_idle(6, u64::MAX).len(), GIVEN_MAX);
+        assert_eq!(windows.give_up_idle(6, 7).len(), GIVEN_MAX, "of one object, what it has in that place");
+        assert_eq!((windows.count(), windows.uses.count()), (GIVEN_MAX, 1));
+        let mut windows = many();
+        let mut halved: Vec<_> = (0..3).flat_map(|_| windows.shrink(1)).collect();
+        halved.sort_by_key(|blocks| blocks.start);
+        assert!((0..).zip(&halved).all(|(number, blocks)| *blocks == (number * 8 + 3..number * 8 + 7)), "each once");
+        assert_eq!(windows.blocks(), 3 * 3 * GIVEN_MAX as u64);
+        while windows.count() > 0 {
+            assert!((1..=GIVEN_MAX).contains(&windows.shrink(1).len()));
+        }
+        assert_eq!((windows.blocks(), windows.uses.count()), (0, 0));
+        let mut windows = many();
+        assert_eq!(windows.drop_object(OBJECT).len(), GIVEN_MAX);
+        windows.add(OTHER, Window { logical: 0, start: 1 << 40, blocks: 9 });
+        for _ in 0..2 {
+            assert_eq!(windows.give_up_idle(5, u64::MAX).len(), GIVEN_MAX, "the dropped ones go first");
+        }
+        assert_eq!((windows.blocks(), windows.give_up_idle(5, u64::MAX)), (9, Vec::new()));
     }
 }

@@ -253,11 +253,12 @@ impl DeviceSpace {
         Ok(())
     }
 
-    /// Windows of objects that were not written for so long become free.
-    pub fn give_back_idle(&mut self, now: Instant, idle: Duration) -> Result<(), Inconsistent> {
+    /// Windows of objects that were not written for so long become free: some of them. How many
+    /// blocks they had.
+    pub fn give_back_idle(&mut self, now: Instant, idle: Duration) -> Result<u64, Inconsistent> {
         self.allocator.set_time(now.0);
         let since = now.0.saturating_sub(idle.as_nanos() as u64);
-        self.allocator.give_up_idle(since, IDLE_BLOCKS_MAX).map(drop)
+        self.allocator.give_up_idle(since, IDLE_BLOCKS_MAX)
     }
 
     /// Blocks that new data may take. `backlog`: inline blocks that will move to the device.
