@@ -301,9 +301,12 @@ async fn data_bytes(target: &TestOst, id: ObjectId, size: u64) -> u64 {
     sum
 }
 
-/// Pieces of objects are merged whenever the target works; reads of 64 KiB say where.
-fn moving_options() -> OstOptions {
-    OstOptions { defrag_bytes_per_second: 1 << 30, ..quiet_options() }
+/// Pieces of objects are merged whenever the target works; reads of 64 KiB say where. `at_once`:
+/// overwritten blocks of a device get new places there, however few they are.
+fn moving_options(at_once: bool) -> OstOptions {
+    let quiet = quiet_options();
+    let overwrite_bytes_min = if at_once { BLOCK } else { quiet.overwrite_bytes_min };
+    OstOptions { defrag_bytes_per_second: 1 << 30, overwrite_bytes_min, ..quiet }
 }
 
 /// Runs a history, and gives everything back at its end.
@@ -331,18 +334,24 @@ async fn check_history(target: TestOst, steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 4000, ..ProptestConfig::default() })]
     #[test]
-    fn random_histories_keep_the_promises(steps in prop::collection::vec(any_step(), 1..40)) {
+    fn random_histories_keep_the_promises(
+        steps in prop::collection::vec(any_step(), 1..40), at_once in any::<bool>()
+    ) {
         on_both(async |engine| {
-            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), moving_options(), quiet_config()).await;
+            let options = moving_options(at_once);
+            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), options, quiet_config()).await;
             check_history(target, steps.clone()).await;
         });
     }
 
     /// Nearly everything is to be loaded first.
     #[test]
-    fn random_histories_keep_the_promises_in_cold_tables(steps in prop::collection::vec(any_step(), 1..40)) {
+    fn random_histories_keep_the_promises_in_cold_tables(
+        steps in prop::collection::vec(any_step(), 1..40), at_once in any::<bool>()
+    ) {
         on_both(async |engine| {
-            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), moving_options(), cold_config()).await;
+            let options = moving_options(at_once);
+            let target = TestOst::with_all(engine, 1, MemoryDevice::new(), options, cold_config()).await;
             check_history(target, steps.clone()).await;
         });
     }

@@ -1,14 +1,21 @@
 //! Short overwrites of blocks that are on a device: they go to new places there at once.
 
+use oss::directory::device::DEVICE_FILE;
+use rpc::{Call, Handler, message::Request};
+use types::{Slot, Xid};
+
 use crate::{
-    common::{BLOCK, DEVICE, MIB, TestOst, object, parameter, parameters, pattern, run},
+    common::{
+        BLOCK, CLIENT, DEVICE, MIB, TestOst, free, object, parameter, parameters, pattern, run, statistic,
+        write_request,
+    },
     device::{has_inline, lines, records_survive},
 };
 
 #[test]
 fn blocks_on_the_device_get_new_places_and_the_rest_goes_inline() {
     run(async {
-        let target = TestOst::on(DEVICE, 1).await;
+        let target = TestOst::overwriting_at_once(1).await;
         let write = async |version, block: u64, blocks: u64| {
             target.write(object(1), block * BLOCK, &pattern(version, block * BLOCK, blocks * BLOCK)).await;
         };
@@ -59,7 +66,6 @@ fn blocks_on_the_device_get_new_places_and_the_rest_goes_inline() {
 fn what_is_written_back_of_many_places_of_an_object_goes_to_one_of_the_device() {
     run(async {
         let target = TestOst::on(DEVICE, 1).await;
-        parameters(&target).set("obdfilter.*.overwrite_kb", "64").unwrap();
         target.write(object(1), 0, &pattern(1, 0, 2 * MIB)).await;
         target.sync().await;
         let mut expected = pattern(1, 0, 2 * MIB);
@@ -89,13 +95,92 @@ fn what_is_written_back_of_many_places_of_an_object_goes_to_one_of_the_device() 
     });
 }
 
+/// Overwrites a block of the first object.
+async fn overwrite(target: &TestOst, expected: &mut [u8], version: u64, block: u64) {
+    let data = pattern(version, block * BLOCK, BLOCK);
+    target.write(object(1), block * BLOCK, &data).await;
+    expected[(block * BLOCK) as usize..][..BLOCK as usize].copy_from_slice(&data);
+}
+
+/// A round of write-back moves what it finds places for, and what was not overwritten meanwhile.
+/// The rest is moved by a later one.
+#[test]
+fn a_round_of_write_back_may_move_a_part() {
+    const OVERWRITTEN: u64 = 300;
+    run(async {
+        let target = TestOst::on(DEVICE, 1).await;
+        let pending = |target: &TestOst| parameter(target, "writeback_pending_bytes").parse::<u64>().unwrap() / BLOCK;
+        let mut expected = pattern(1, 0, 6 * MIB);
+        for offset in (0..6 * MIB).step_by(MIB as usize) {
+            target.write(object(1), offset, &expected[offset as usize..][..MIB as usize]).await;
+        }
+        // Others leave few blocks.
+        let left = OVERWRITTEN / 3;
+        let mut others = free(&target).await - left;
+        let mut number = 2;
+        while others > 0 {
+            let blocks = others.min(256);
+            target.write(object(number), 0, &pattern(1, 0, blocks * BLOCK)).await;
+            (others, number) = (others - blocks, number + 1);
+        }
+        target.sync().await;
+        for block in (0..OVERWRITTEN).map(|number| number * 4) {
+            overwrite(&target, &mut expected, 2, block).await;
+        }
+        assert_eq!(pending(&target), OVERWRITTEN, "they are in the tables");
+        // What they free is taken by a write that does not end.
+        target.sync().await;
+        target.probe.hold_writes(DEVICE_FILE);
+        let (request, bulk) = write_request(object(2), 0, &pattern(3, 0, MIB), false);
+        let writing = target.ost.clone().handle(Call::plain(CLIENT, Slot(1), Xid(1), Request::Ost(request), bulk));
+        let writing = tokio::spawn(writing);
+        while statistic(&target, "free") > OVERWRITTEN + left - 256 {
+            tokio::task::yield_now().await;
+        }
+        let held = target.probe.hold_no_more_writes(DEVICE_FILE);
+        target.ost.work().await;
+        let after = pending(&target);
+        assert!((1..OVERWRITTEN).contains(&after), "{after} of {OVERWRITTEN} wait for a place");
+        assert!(target.read(object(1), 0, 4 * MIB).await == expected[..4 * MIB as usize]);
+        held.close();
+        assert!(writing.await.unwrap().reply.is_ok());
+        target.sync().await;
+        // Some are overwritten while a round moves them.
+        target.probe.hold_writes(DEVICE_FILE);
+        let ost = target.ost.clone();
+        let work = tokio::spawn(async move { ost.work().await });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let mut changed = 0;
+        for block in (0..OVERWRITTEN).map(|number| number * 4).filter(|block| block % 3 == 0) {
+            let is_inline = lines(&target).contains(&format!("{}..{} inline", block % 256, block % 256 + 1));
+            changed += u64::from(is_inline);
+            overwrite(&target, &mut expected, 4, block).await;
+        }
+        target.probe.release_writes();
+        work.await.unwrap();
+        assert!(changed > 0);
+        for _ in 0..3 {
+            target.sync().await;
+            target.ost.work().await;
+        }
+        assert_eq!(pending(&target), 0);
+        assert!(target.read(object(1), 0, 4 * MIB).await == expected[..4 * MIB as usize]);
+        assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        let target = target.power_loss(3).await;
+        assert!(target.read(object(1), 4 * MIB, 2 * MIB).await == expected[4 * MIB as usize..]);
+        assert!(target.read(object(2), 0, MIB).await == pattern(3, 0, MIB));
+    });
+}
+
 /// Each by itself: some of the data survive with their records, others do not.
 #[test]
 fn each_block_comes_back_whose_new_data_are_lost() {
     let (mut all_old, mut all_new) = (0, 0);
     for seed in 0..12 {
         run(async {
-            let target = TestOst::on(DEVICE, seed).await;
+            let target = TestOst::overwriting_at_once(seed).await;
             target.write(object(1), 0, &pattern(1, 0, MIB)).await;
             target.sync().await;
             let blocks = (0..256u64).step_by(5);

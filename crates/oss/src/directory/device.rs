@@ -39,6 +39,9 @@ use crate::{
 /// Name of the device, among the files of the target: a file, or a link to a block device.
 pub const DEVICE_FILE: &str = "device";
 
+/// Groups that are loaded in one hold of the store's mutex: each has a bitmap of 4 KiB.
+const GROUPS_AT_A_TIME: usize = 16;
+
 /// Objects of this many inodes, made one after the other, are kept together while they are small.
 const LOCALITY_INODES: u64 = 64;
 
@@ -215,22 +218,25 @@ impl DirectoryStore {
         }
     }
 
-    /// Loads the groups of these blocks together, for what cannot wait for one after the other.
-    /// They stay loaded until the next commit.
+    /// Loads the groups of these blocks together, for what would load one after the other. They stay
+    /// loaded until the next commit.
     pub(super) async fn load_groups(&self, addresses: impl Iterator<Item = u64>) -> FsResult<()> {
-        let groups: BTreeSet<u32> = {
-            let volatile = self.volatile.lock();
-            let Some(device) = &volatile.device else { return Ok(()) };
-            addresses.filter_map(|address| device.group_of(address)).collect()
-        };
-        let loading = &mut Loading::default();
-        let load = |records: &Records<'_>| {
+        let missing: Vec<u32> = {
             let mut volatile = self.volatile.lock();
             let Some(device) = &mut volatile.device else { return Ok(()) };
-            let missing = groups.iter().filter(|group| !device.is_loaded(**group)).copied().collect::<Vec<_>>();
-            all(missing.into_iter().map(|group| self.load_group(device, records, group))).map(drop)
+            let groups: BTreeSet<u32> = addresses.filter_map(|address| device.group_of(address)).collect();
+            groups.into_iter().filter(|group| !device.is_loaded(*group)).collect()
         };
-        self.look(loading, load).await
+        for part in missing.chunks(GROUPS_AT_A_TIME) {
+            let load = |records: &Records<'_>| {
+                let mut volatile = self.volatile.lock();
+                let Some(device) = &mut volatile.device else { return Ok(()) };
+                let missing = part.iter().filter(|group| !device.is_loaded(**group)).copied().collect::<Vec<_>>();
+                all(missing.into_iter().map(|group| self.load_group(device, records, group))).map(drop)
+            };
+            self.look(&mut Loading::default(), load).await?;
+        }
+        Ok(())
     }
 
     /// Writes the data of blocks that follow each other on the device.

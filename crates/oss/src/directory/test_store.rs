@@ -33,7 +33,7 @@ pub fn quiet() -> OstOptions {
         commit_interval: hour,
         write_back_idle: hour,
         write_back_bytes: u64::MAX,
-        overwrite_bytes_min: BLOCK_BYTES,
+        overwrite_bytes_min: OstOptions::default().overwrite_bytes_min,
         discard: false,
         defrag_bytes_per_second: 0,
         defrag_busy_percent: 100,

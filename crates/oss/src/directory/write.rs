@@ -174,6 +174,7 @@ impl DirectoryStore {
         };
         let _promise = self.promise(if use_reserve { 0 } else { before.new_blocks(blocks) })?;
         let mut in_progress = InProgress::new(self);
+        let freed: Vec<u64> = before.states.iter().filter_map(BlockState::address).collect();
         let places = self.place_on_device(loading, write, (data, end), &before, &mut in_progress).await?;
         let contents = self.new_contents(write, data, before, &places).await?;
         let inline = contents.iter().filter(|new| expects_places && new.place == Place::Inline).count();
@@ -182,6 +183,8 @@ impl DirectoryStore {
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
         self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
+        // Here no request waits for them.
+        self.load_groups(freed.into_iter()).await?;
         let space = (use_reserve, expects_places);
         let recorded = self.record_write(loading, (object, end), contents, space, by, &mut in_progress).await?;
         bytes_without_record.recorded();

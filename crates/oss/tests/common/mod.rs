@@ -46,7 +46,7 @@ pub fn quiet_options() -> OstOptions {
         commit_interval: Duration::from_secs(3600),
         write_back_bytes: u64::MAX,
         write_back_idle: Duration::ZERO,
-        overwrite_bytes_min: BLOCK,
+        overwrite_bytes_min: OstOptions::default().overwrite_bytes_min,
         reserve_bytes: 0,
         discard: false,
         defrag_bytes_per_second: 0,
@@ -82,6 +82,12 @@ pub struct TestOst {
 impl TestOst {
     pub async fn new(seed: u64) -> Self {
         Self::with(seed, MemoryDevice::new(), quiet_options()).await
+    }
+
+    /// On a device, where overwrites of whole blocks get new places at once.
+    pub async fn overwriting_at_once(seed: u64) -> Self {
+        let options = OstOptions { overwrite_bytes_min: BLOCK, ..quiet_options() };
+        Self::with_all(DEVICE, seed, MemoryDevice::new(), options, quiet_config()).await
     }
 
     /// With objects in host files, or on a device.

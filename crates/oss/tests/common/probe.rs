@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -24,6 +24,10 @@ pub struct Probe {
     pub fail_removals: Arc<AtomicBool>,
     /// Reads of this byte of a file fail.
     pub unreadable: Arc<Mutex<Option<(String, u64)>>>,
+    /// All reads fail, after a while.
+    pub fail_reads: Arc<AtomicBool>,
+    /// Reads that have failed so.
+    pub failed_reads: Arc<AtomicUsize>,
     /// Others run in the middle of every write, before every read, every flush and every
     /// allocation, and after every look at a length.
     pub slow: Arc<AtomicBool>,
@@ -49,6 +53,8 @@ impl Probe {
             fail_flushes: Default::default(),
             fail_removals: Default::default(),
             unreadable: Default::default(),
+            fail_reads: Default::default(),
+            failed_reads: Default::default(),
             slow: Default::default(),
             allocating: Default::default(),
             held_flushes: Default::default(),
@@ -84,6 +90,11 @@ impl Probe {
         self.held.lock().insert(file.to_owned(), Arc::new(Semaphore::new(0)));
     }
 
+    /// Later writes to this file wait no more; those that do, until what is returned is closed.
+    pub fn hold_no_more_writes(&self, file: &str) -> Arc<Semaphore> {
+        self.held.lock().remove(file).expect("writes to it were held")
+    }
+
     /// No write waits any more.
     pub fn release_writes(&self) {
         std::mem::take(&mut *self.held.lock()).into_values().for_each(|held| held.close());
@@ -115,6 +126,14 @@ impl Device for Probe {
         let range = offset..offset + buffer.len() as u64;
         if self.unreadable.lock().as_ref().is_some_and(|(name, at)| name == file && range.contains(at)) {
             return Box::pin(async { Err(io::Error::other("a bad sector")) });
+        }
+        if self.fail_reads.load(Ordering::Relaxed) {
+            let failed = self.failed_reads.clone();
+            return Box::pin(async move {
+                others_run(true).await;
+                failed.fetch_add(1, Ordering::Relaxed);
+                Err(io::Error::other("a bad sector"))
+            });
         }
         let (slow, held) = (self.slow.load(Ordering::Relaxed), self.held_reads.lock().clone());
         let (inner, file, reading) = (self.inner.clone(), file.to_owned(), self.reading.clone());
