@@ -5,12 +5,28 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rt::parameters::{Parameter, parse_number};
 
-use crate::{Ost, directory::DirectoryStore, parameters::LIMIT_MBPS};
+use crate::{Ost, directory::DirectoryStore, parameters::LIMIT_MBPS, scrub_record::ScrubRecord};
 
 /// Seconds between two scrubs: up to ten years.
 pub const AUTO_SCRUB_SECONDS: RangeInclusive<u64> = 0..=315_360_000;
 
 impl Ost {
+    /// Begins a scrub from the beginning. From now on none begins by itself.
+    pub fn scrub_once(&self) {
+        self.options.lock().auto_scrub = Duration::ZERO;
+        DirectoryStore::start_scrub(&self.directory, true);
+    }
+
+    /// Blocks that hold data: a scrub reads all of them.
+    pub fn blocks_with_data(&self) -> u64 {
+        self.directory.blocks_with_data()
+    }
+
+    /// The present scrub, or the last one.
+    pub fn last_scrub(&self) -> Option<ScrubRecord> {
+        self.directory.last_scrub()
+    }
+
     pub(crate) fn scrub_parameters(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
         let (get, set) = (self.clone(), self.clone());
         let scrub = Parameter::writable(

@@ -8,9 +8,9 @@ mod gated_cold;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{CLIENT, KIB, MIB, TestOst, cold_config, object, pattern, quiet_options, run};
+use common::{CLIENT, KIB, MIB, TestOst, cold_config, object, parameter, parameters, pattern, quiet_options, run};
 use gated_cold::GatedCold;
-use oss::{OstDevices, OstOptions};
+use oss::{Engine, OstDevices, OstOptions};
 use rpc::{
     Answer, Call, Handler,
     checksum::checksums,
@@ -300,5 +300,54 @@ fn the_chunks_of_an_object_are_loaded_in_pages() {
         expect("a removal", 10);
         target.done(OstRequest::Verify(object(SPARSE))).await;
         assert_eq!(target.attributes(object(SPARSE)).await, ObjectAttributes::default());
+    });
+}
+
+/// That says nothing about the data.
+#[test]
+fn a_scrub_that_cannot_read_the_tables_fails_and_reports_no_damage() {
+    run(async {
+        let (target, cold) = cold(target().await).await;
+        let scrub = async || {
+            parameters(&target).set("obdfilter.*.scrub", "start").unwrap();
+            while parameter(&target, "scrub") == "scanning" {
+                tokio::task::yield_now().await;
+            }
+            let report = parameter(&target, "scrub_report");
+            assert!(report.contains("damaged_blocks   0"), "{report}");
+            parameter(&target, "scrub")
+        };
+        cold.fail_gets(true);
+        assert_eq!(scrub().await, "failed");
+        cold.fail_gets(false);
+        assert_eq!(scrub().await, "completed", "it goes on");
+    });
+}
+
+/// The groups of the device that an overwrite frees blocks of are loaded together, not one by one
+/// in attempts to record it.
+#[test]
+fn groups_of_overwritten_blocks_are_loaded_together() {
+    const GROUPS: u64 = 6;
+    const GROUP_BLOCKS: u64 = 32_768;
+    const PART: u64 = 64 * KIB;
+    run(async {
+        let engine = Engine::Blocks { blocks: GROUPS * GROUP_BLOCKS };
+        let config = kv::Config { memory_bytes: 1 << 10, ..cold_config() };
+        let target = TestOst::with_all(engine, 1, MemoryDevice::new(), unaudited(), config).await;
+        // From the end: no part is in the window of another.
+        for group in (0..GROUPS).rev() {
+            parameters(&target).set("obdfilter.*.mb_last_group", &group.to_string()).unwrap();
+            target.write(object(1), group * PART, &pattern(1, group * PART, PART)).await;
+        }
+        let (target, cold) = cold(target).await;
+        target.read(object(1), 0, GROUPS * PART).await;
+        let (_, loads_of_read) = cold.take_counts();
+        assert!(loads_of_read > 0, "nothing was in memory");
+        target.write(object(1), 0, &pattern(2, 0, GROUPS * PART)).await;
+        let (on_core, loads) = cold.take_counts();
+        assert_eq!(on_core, 0);
+        assert!(loads <= GROUPS / 2 + 1, "{loads} loads for {GROUPS} groups");
+        assert_eq!(target.read(object(1), 0, GROUPS * PART).await, pattern(2, 0, GROUPS * PART));
     });
 }

@@ -208,6 +208,88 @@ fn a_scrub_goes_on_after_a_restart() {
     });
 }
 
+/// What was read since the position was written down is read again, and counted once.
+#[test]
+fn a_scrub_goes_on_after_kills_and_losses_of_power() {
+    const OBJECTS: u64 = 12;
+    on_both(async |engine| {
+        for seed in 1..=6 {
+            let mut random = SplitMix64(seed);
+            let mut target = target_with(engine, quiet_options()).await;
+            for number in 1..=OBJECTS {
+                fill(&target, number, number, 0..MIB).await;
+            }
+            target.sync().await;
+            let made: Vec<(u64, u64)> = [2, 5, 6, 11].map(|number| (number, random.next_u64() % (MIB / BLOCK))).into();
+            for (number, block) in &made {
+                flip_bit(&target, *number, *block).await;
+            }
+            for round in 0..8 {
+                // The beginning, too, may be lost.
+                set(&target, "scrub", "start");
+                let before = statistic(&target, "bytes_checked");
+                until(&target, |target| {
+                    statistic(target, "bytes_checked") >= before + 2 * MIB || parameter(target, "scrub") == "completed"
+                })
+                .await;
+                let (number, offset) = (OBJECTS + 1 + random.next_u64() % 3, random.next_u64() % MIB);
+                target.write(object(number), offset, &pattern(round, offset, 96 * KIB)).await;
+                if random.next_u64().is_multiple_of(2) {
+                    target.sync().await;
+                }
+                target = match random.next_u64() % 3 {
+                    0 => target.crash().await,
+                    1 => target.power_loss(seed * 100 + round).await,
+                    _ => target.restart().await,
+                };
+            }
+            for number in OBJECTS + 1..=OBJECTS + 3 {
+                target.done(OstRequest::Destroy(vec![object(number)], None)).await;
+            }
+            scrub(&target).await;
+            let expected: Vec<_> = made.iter().map(|(number, block)| named(*number, *block..block + 1)).collect();
+            assert_eq!(damage(&target), expected, "seed {seed}: {}", parameter(&target, "scrub_report"));
+            assert_eq!(statistic(&target, "damaged_blocks"), made.len() as u64, "seed {seed}");
+            set(&target, "scrub", "reset");
+            completed(&target).await;
+            assert_eq!((damage(&target), statistic(&target, "bytes_checked")), (expected, OBJECTS * MIB));
+        }
+    });
+}
+
+/// A disk may try each block for seconds.
+#[test]
+fn a_scrub_of_a_failing_disk_ends_between_two_blocks_and_writers_wait_for_one() {
+    on_both(async |engine| {
+        let target = target_with(engine, quiet_options()).await;
+        fill(&target, 1, 1, 0..MIB).await;
+        target.sync().await;
+        // A target that is opened again has another probe.
+        let first = target.probe.clone();
+        let failed = |target: &TestOst| target.probe.failed_reads.load(Ordering::Relaxed);
+        target.probe.fail_reads.store(true, Ordering::Relaxed);
+        set(&target, "scrub", "start");
+        until(&target, |target| failed(target) > 3).await;
+        let before = failed(&target);
+        fill(&target, 1, 2, 128 * KIB..256 * KIB).await;
+        assert!(failed(&target) - before < 20, "{} reads came first", failed(&target) - before);
+        set(&target, "scrub", "stop");
+        let before = failed(&target);
+        let target = target.restart().await;
+        let more = first.failed_reads.load(Ordering::Relaxed) - before;
+        assert!(more < 3, "{more} reads came first");
+        assert_eq!((parameter(&target, "scrub").as_str(), statistic(&target, "damaged_blocks")), ("stopped", 0));
+        target.probe.fail_reads.store(true, Ordering::Relaxed);
+        set(&target, "scrub", "start");
+        until(&target, |target| failed(target) > 3).await;
+        let probe = target.probe.clone();
+        let target = target.restart().await;
+        assert!(probe.failed_reads.load(Ordering::Relaxed) < 10, "the end of the target waits for one read");
+        completed(&target).await;
+        assert_eq!((statistic(&target, "bytes_checked"), damage(&target)), (MIB, Vec::new()));
+    });
+}
+
 #[test]
 fn a_scrub_that_was_stopped_goes_on_when_it_is_started() {
     run(async {

@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::ThreadId,
 };
@@ -33,6 +33,7 @@ struct Shared {
     waiting: AtomicU64,
     /// Bytes of the longest scan in the background.
     longest_scan: AtomicU64,
+    fails_gets: AtomicBool,
 }
 
 impl GatedCold {
@@ -46,6 +47,7 @@ impl GatedCold {
             loads: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             longest_scan: AtomicU64::new(0),
+            fails_gets: AtomicBool::new(false),
         };
         Self { inner, shared: Arc::new(shared) }
     }
@@ -53,6 +55,11 @@ impl GatedCold {
     pub fn set_open(&self, open: bool) {
         *self.shared.open.lock().unwrap() = open;
         self.shared.opened.notify_all();
+    }
+
+    /// Whether reads of single keys fail from now on.
+    pub fn fail_gets(&self, fail: bool) {
+        self.shared.fails_gets.store(fail, Ordering::Relaxed);
     }
 
     fn note_read(&self) {
@@ -81,6 +88,9 @@ impl GatedCold {
 impl ColdStore for GatedCold {
     fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>> {
         self.note_read();
+        if self.shared.fails_gets.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a bad sector"));
+        }
         self.inner.get(table, key)
     }
 

@@ -3,8 +3,9 @@
 //!
 //! A task goes through table CHUNKS in the order of its keys. Of each chunk it reads all blocks
 //! without a lock. What is not as recorded may have changed meanwhile: it is read once more under
-//! the shared range lock, with which readers exclude changes, block by block. What is still not as
-//! recorded is damage.
+//! the shared range lock, with which readers exclude changes. What is still not as recorded is
+//! damage. What cannot be read is then read block by block: a disk may try each for seconds, so
+//! the lock is held for one block at a time, and the scrub ends between two of them if it is to.
 //!
 //! Nothing is changed but the record of the scrub itself.
 //!
@@ -20,7 +21,7 @@ use std::{
 use bytes::Bytes;
 use kv::{Batch, Loading};
 use rpc::checksum::crc32c;
-use types::{FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES};
 
 use super::{BLOCK, DirectoryStore, records::Records, scrub_state::Turn};
 use crate::{
@@ -35,16 +36,22 @@ const TURN_PAUSE: Duration = Duration::from_micros(100);
 /// What is said of a target that was never scrubbed.
 const NEVER: &str = "init";
 
-/// A chunk that was looked at.
+/// A chunk, or a part of one, that was looked at.
 struct Checked {
     blocks: u64,
     /// Blocks of the object, in order.
     damaged: Vec<u64>,
 }
 
+/// States of blocks, and what table INLINE has of each.
+type Held = (Vec<BlockState>, Vec<Bytes>);
+
 impl DirectoryStore {
     /// Begins a scrub, or goes on with one; `anew`: from the beginning in any case.
     pub fn start_scrub(store: &Arc<Self>, anew: bool) {
+        if store.is_stopping() {
+            return;
+        }
         let now = store.wall();
         {
             let mut state = store.scrub.lock();
@@ -67,9 +74,18 @@ impl DirectoryStore {
         self.scrub.lock().record().map_or(NEVER, |record| record.status.name())
     }
 
+    pub(crate) fn blocks_with_data(&self) -> u64 {
+        self.volatile.lock().totals.blocks
+    }
+
+    /// The present scrub, or the last one.
+    pub(crate) fn last_scrub(&self) -> Option<ScrubRecord> {
+        self.scrub.lock().record().cloned()
+    }
+
     /// How far the scrub is, and what it found: a line each.
     pub fn scrub_report(&self) -> String {
-        let total = self.volatile.lock().totals.blocks;
+        let total = self.blocks_with_data();
         let state = self.scrub.lock();
         state.record().map_or_else(|| format!("{:<17}{NEVER}", "status"), |record| record.describe(total))
     }
@@ -122,21 +138,13 @@ impl DirectoryStore {
 
     /// One turn of the task; how long to wait for the next, or that there is none.
     async fn scrub_turn(&self) -> Option<Duration> {
-        let (is_busy, is_stopping) = (self.throughput.is_running(), self.is_stopping());
-        let begun = self.seams.clock.now();
-        let due_record = self.scrub.lock().due_record(begun, is_stopping);
-        if let Some(bytes) = due_record {
-            self.save_scrub(&bytes).await;
-        }
-        let turn = self.scrub.lock().turn(begun, is_busy, is_stopping);
+        let is_busy = self.throughput.is_running();
+        let turn = self.scrub.lock().turn(self.seams.clock.now(), is_busy, self.is_stopping());
         match turn {
-            Turn::End => {
-                // What changed while it was written down: the next task does it, or nobody.
-                let late = self.scrub.lock().due_record(begun, false);
-                if let Some(bytes) = late {
-                    self.save_scrub(&bytes).await;
-                }
-                None
+            Turn::End => None,
+            Turn::Save(bytes) => {
+                self.save_scrub(&bytes).await;
+                Some(Duration::ZERO)
             }
             Turn::Wait(time) => Some(time),
             Turn::Read(after, run) => {
@@ -151,10 +159,7 @@ impl DirectoryStore {
         let begun = self.seams.clock.now();
         let key = match self.chunk_after(&after).await {
             Ok(key) => key,
-            Err(error) => {
-                tracing::error!(target = %self.target, %error, "the scrub cannot read the tables");
-                return self.end_scrub(run, ScrubStatus::Failed);
-            }
+            Err(error) => return self.fail_scrub(run, &error),
         };
         let Some(key) = key else {
             self.end_scrub(run, ScrubStatus::Completed);
@@ -166,7 +171,12 @@ impl DirectoryStore {
         let place = parse_part_key(&key).filter(|(_, chunk)| *chunk <= CHUNK_MAX);
         let mut checked = Checked { blocks: 0, damaged: Vec::new() };
         if let Some((object, chunk)) = place {
-            checked = self.check_chunk(object, chunk).await;
+            checked = match self.check_chunk(object, chunk, run).await {
+                Ok(Some(checked)) => checked,
+                // It is looked at again when the scrub goes on.
+                Ok(None) => return,
+                Err(error) => return self.fail_scrub(run, &error),
+            };
         }
         let rate = self.options.lock().scrub_bytes_per_second;
         let mut state = self.scrub.lock();
@@ -190,9 +200,22 @@ impl DirectoryStore {
     fn end_scrub(&self, run: u64, status: ScrubStatus) {
         let now = self.wall();
         let mut state = self.scrub.lock();
-        if state.of_run(run).is_some_and(|record| record.status == ScrubStatus::Running) {
+        if state.goes_on(run) {
             state.end(status, now);
         }
+    }
+
+    /// The tables cannot be read. That says nothing about the data.
+    fn fail_scrub(&self, run: u64, error: &FsError) {
+        if !self.is_stopping() {
+            tracing::error!(target = %self.target, %error, "the scrub cannot read the tables");
+            self.end_scrub(run, ScrubStatus::Failed);
+        }
+    }
+
+    /// Whether what is read for a run is still wanted.
+    fn scrub_goes_on(&self, run: u64) -> bool {
+        !self.is_stopping() && self.scrub.lock().goes_on(run)
     }
 
     /// The first key of table CHUNKS after this one.
@@ -212,78 +235,115 @@ impl DirectoryStore {
         self.look(&mut Loading::default(), find).await
     }
 
-    /// Compares all blocks of a chunk with their checksums.
-    async fn check_chunk(&self, object: ObjectId, chunk: u64) -> Checked {
+    /// Compares all blocks of a chunk with their checksums. `None`: the scrub is not to go on.
+    async fn check_chunk(&self, object: ObjectId, chunk: u64, run: u64) -> FsResult<Option<Checked>> {
         let blocks = chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS;
-        if let Ok(checked) = self.compare_chunk(object, &blocks, 1).await
-            && checked.damaged.is_empty()
-        {
-            return checked;
+        let Ok(held) = self.look_at_blocks(object, &blocks).await else {
+            // Perhaps it was removed meanwhile.
+            return self.check_locked(object, blocks, run).await;
+        };
+        let Some((mut suspects, unreadable)) = self.compare(object, blocks.start, &held, run).await else {
+            return Ok(None);
+        };
+        suspects.extend(unreadable);
+        let mut checked = Checked { blocks: count_of_held(&held.0), damaged: Vec::new() };
+        for blocks in suspects {
+            // Perhaps they changed meanwhile: now they cannot.
+            let Some(found) = self.check_locked(object, blocks, run).await? else { return Ok(None) };
+            checked.damaged.extend(found.damaged);
         }
-        // Perhaps it changed meanwhile: now it cannot.
-        let _guard = self.locks.shared(object, blocks.clone()).await;
-        match self.compare_chunk(object, &blocks, usize::MAX).await {
-            Ok(checked) => checked,
-            // Its records cannot be read, so none of it can.
-            Err(_) => Checked { blocks: CHUNK_BLOCKS, damaged: blocks.collect() },
-        }
+        checked.damaged.sort_unstable();
+        Ok(Some(checked))
     }
 
-    /// The same, as it is found now; it ends with so many damaged blocks.
-    async fn compare_chunk(&self, object: ObjectId, blocks: &Range<u64>, damaged_max: usize) -> FsResult<Checked> {
+    /// The same of some blocks of a chunk, as readers would find them.
+    async fn check_locked(&self, object: ObjectId, blocks: Range<u64>, run: u64) -> FsResult<Option<Checked>> {
+        let guard = self.locks.shared(object, blocks.clone()).await;
+        let held = match self.look_at_blocks(object, &blocks).await {
+            Ok(held) => held,
+            // Their records cannot be decoded, so none of them can be read.
+            Err(FsError::Damaged(_)) => {
+                return Ok(Some(Checked { blocks: blocks.end - blocks.start, damaged: blocks.collect() }));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some((differing, unreadable)) = self.compare(object, blocks.start, &held, run).await else {
+            return Ok(None);
+        };
+        drop(guard);
+        let mut damaged: Vec<u64> = differing.into_iter().flatten().collect();
+        for block in unreadable.into_iter().flatten() {
+            if blocks.end - blocks.start == 1 {
+                damaged.push(block);
+                continue;
+            }
+            let one = Box::pin(self.check_locked(object, block..block + 1, run));
+            let Some(found) = one.await? else { return Ok(None) };
+            damaged.extend(found.damaged);
+        }
+        damaged.sort_unstable();
+        Ok(Some(Checked { blocks: count_of_held(&held.0), damaged }))
+    }
+
+    /// What the tables have of blocks.
+    async fn look_at_blocks(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<Held> {
         let look = |records: &Records<'_>| {
             let states = records.block_states(object, blocks.clone())?;
             let inline = records.inlines(object, blocks.start, &states)?;
             Ok((states, inline))
         };
-        let (states, inline) = self.look(&mut Loading::default(), look).await?;
-        let held = states.iter().filter(|state| **state != BlockState::Absent).count() as u64;
-        let (mut damaged, mut at) = (Vec::new(), 0);
-        for run in states.chunk_by(BlockState::is_followed_by) {
-            let first = blocks.start + at as u64;
-            self.compare_run(object, first, (run, &inline[at..at + run.len()]), &mut damaged).await;
-            at += run.len();
-            if damaged.len() >= damaged_max {
-                break;
-            }
-        }
-        Ok(Checked { blocks: held, damaged })
+        self.look(&mut Loading::default(), look).await
     }
 
-    /// Compares blocks that follow each other, of which the first is given.
-    async fn compare_run(
+    /// Those of the blocks from this one on that do not have their checksums, and runs that cannot
+    /// be read. `None`: the scrub is not to go on.
+    async fn compare(
         &self,
         object: ObjectId,
         first: u64,
-        (run, inline): (&[BlockState], &[Bytes]),
-        damaged: &mut Vec<u64>,
-    ) {
-        match run[0] {
-            BlockState::Absent => {}
-            BlockState::Inline { .. } => {
-                let differs = |(state, stored): (&BlockState, &Bytes)| {
-                    let mut contents = [0; BLOCK];
-                    let Some(part) = contents.get_mut(..stored.len()) else { return true };
-                    part.copy_from_slice(stored);
-                    state.checksum() != Some(crc32c(&contents))
-                };
-                let blocks = (first..).zip(run.iter().zip(inline));
-                damaged.extend(blocks.filter_map(|(block, held)| differs(held).then_some(block)));
+        (states, inline): &Held,
+        run: u64,
+    ) -> Option<(Vec<Range<u64>>, Vec<Range<u64>>)> {
+        let (mut differing, mut unreadable, mut at) = (Vec::new(), Vec::new(), 0);
+        for states in states.chunk_by(BlockState::is_followed_by) {
+            let blocks = first + at as u64..first + (at + states.len()) as u64;
+            let inline = &inline[at..at + states.len()];
+            at += states.len();
+            if states[0] == BlockState::Absent {
+                continue;
             }
-            BlockState::InPlace { .. } | BlockState::OnDevice { .. } => {
-                if let Ok(differing) = self.compare_outside_tables(object, first, run).await {
-                    damaged.extend(differing);
-                    return;
-                }
-                // Some of them cannot be read.
-                for (block, state) in (first..).zip(run) {
-                    match self.compare_outside_tables(object, block, std::slice::from_ref(state)).await {
-                        Ok(differing) => damaged.extend(differing),
-                        Err(_) => damaged.push(block),
-                    }
-                }
+            if !self.scrub_goes_on(run) {
+                return None;
+            }
+            match self.compare_run(object, blocks.clone(), (states, inline)).await {
+                Ok(found) => differing.extend(found.chunk_by(|a, b| a + 1 == *b).map(|part| {
+                    let start = part[0];
+                    start..start + part.len() as u64
+                })),
+                Err(_) => unreadable.push(blocks),
             }
         }
+        Some((differing, unreadable))
+    }
+
+    /// Those of blocks that follow each other in one place that do not have their checksums.
+    async fn compare_run(
+        &self,
+        object: ObjectId,
+        blocks: Range<u64>,
+        (states, inline): (&[BlockState], &[Bytes]),
+    ) -> FsResult<Vec<u64>> {
+        if !states[0].is_inline() {
+            return self.compare_outside_tables(object, blocks.start, states).await;
+        }
+        let differs = |(state, stored): (&BlockState, &Bytes)| {
+            let mut contents = [0; BLOCK];
+            let Some(part) = contents.get_mut(..stored.len()) else { return true };
+            part.copy_from_slice(stored);
+            state.checksum() != Some(crc32c(&contents))
+        };
+        let differing = blocks.zip(states.iter().zip(inline));
+        Ok(differing.filter_map(|(block, held)| differs(held).then_some(block)).collect())
     }
 
     /// Those of these blocks that do not have their checksums.
@@ -315,4 +375,9 @@ impl DirectoryStore {
     fn wall(&self) -> Timestamp {
         self.seams.clock.wall()
     }
+}
+
+/// How many of these blocks hold data.
+fn count_of_held(states: &[BlockState]) -> u64 {
+    states.iter().filter(|state| **state != BlockState::Absent).count() as u64
 }

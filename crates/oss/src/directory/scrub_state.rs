@@ -28,12 +28,16 @@ pub(super) struct ScrubState {
     yielded: Duration,
     saved_at: Option<Instant>,
     must_save: bool,
+    /// Something is not written down.
+    has_changed: bool,
 }
 
 /// What the task does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Wait(Duration),
+    /// Writes down the record.
+    Save(Vec<u8>),
     /// Reads what follows this key, in this run.
     Read(Vec<u8>, u64),
     End,
@@ -75,14 +79,15 @@ impl ScrubState {
         }
     }
 
-    /// Whether one is due by itself, so long after the last one was completed. One that was stopped
-    /// or has failed waits for an administrator.
+    /// Whether one is due by itself, so long after the last one was completed, or if it was so by a
+    /// clock that was set back since. One that was stopped or has failed waits for an administrator.
     pub fn is_due(&self, interval: Duration, now: Timestamp) -> bool {
         match &self.record {
             _ if interval.is_zero() => false,
             None => true,
             Some(record) if record.status == ScrubStatus::Completed => {
-                record.ended.plus(interval.as_nanos().try_into().unwrap_or(u64::MAX)) <= now
+                let nanoseconds = interval.as_nanos().try_into().unwrap_or(u64::MAX);
+                record.ended.plus(nanoseconds) <= now || now.plus(nanoseconds) < record.ended
             }
             Some(_) => false,
         }
@@ -93,8 +98,12 @@ impl ScrubState {
         self.is_running() && !std::mem::replace(&mut self.has_task, true)
     }
 
-    /// What is next. `rate` in bytes per second, 0 for no limit.
+    /// What is next. The task ends when nothing is left to be written down: so two of them never
+    /// write it down at the same time.
     pub fn turn(&mut self, now: Instant, is_busy: bool, is_stopping: bool) -> Turn {
+        if let Some(bytes) = self.due_record(now, is_stopping) {
+            return Turn::Save(bytes);
+        }
         let record = self.record.as_ref().filter(|record| record.status == ScrubStatus::Running && !is_stopping);
         let Some(record) = record else {
             self.has_task = false;
@@ -119,9 +128,16 @@ impl ScrubState {
         }
     }
 
-    /// The record of this run, if it is still the present one.
+    /// The record of this run, to be changed, if it is still the present one.
     pub fn of_run(&mut self, run: u64) -> Option<&mut ScrubRecord> {
-        self.record.as_mut().filter(|_| self.run == run)
+        let record = self.record.as_mut().filter(|_| self.run == run)?;
+        self.has_changed = true;
+        Some(record)
+    }
+
+    /// Whether this run is the present one, and runs.
+    pub fn goes_on(&self, run: u64) -> bool {
+        self.run == run && self.is_running()
     }
 
     /// It ends.
@@ -138,13 +154,13 @@ impl ScrubState {
     }
 
     /// The record, if it is to be written down now.
-    pub fn due_record(&mut self, now: Instant, is_stopping: bool) -> Option<Vec<u8>> {
+    fn due_record(&mut self, now: Instant, is_stopping: bool) -> Option<Vec<u8>> {
         let is_old = self.saved_at.is_none_or(|saved| now.since(saved) >= SAVE_INTERVAL);
-        let wanted = self.must_save || (self.is_running() && (is_old || is_stopping));
+        let wanted = self.must_save || (self.has_changed && (is_old || is_stopping));
         if !wanted {
             return None;
         }
-        (self.must_save, self.saved_at) = (false, Some(now));
+        (self.must_save, self.has_changed, self.saved_at) = (false, false, Some(now));
         self.record.as_ref().map(ScrubRecord::encode)
     }
 }
@@ -175,6 +191,7 @@ mod tests {
         while now < at(milliseconds) {
             match state.turn(now, is_busy, false) {
                 Turn::Wait(time) => now = now + time,
+                Turn::Save(_) => {}
                 Turn::Read(..) => {
                     state.spend(now, MIB, rate);
                     readings += 1;
@@ -200,8 +217,9 @@ mod tests {
         let mut state = running();
         state.of_run(1).unwrap().blocks = 7;
         state.stop(wall(6));
-        assert_eq!((state.turn(at(0), false, false), state.is_running()), (Turn::End, false));
+        assert!(!state.is_running() && !state.goes_on(1));
         state.start(false, wall(7));
+        assert!(state.goes_on(1));
         assert_eq!((state.record().unwrap().blocks, state.record().unwrap().begun), (7, wall(5)));
         state.start(true, wall(8));
         assert_eq!((state.record().unwrap().blocks, state.record().unwrap().begun), (0, wall(8)));
@@ -229,9 +247,38 @@ mod tests {
     fn there_is_one_task_and_the_position_is_written_down_now_and_then() {
         let mut state = running();
         assert!(state.takes_task() && !state.takes_task());
-        assert!(state.due_record(at(0), false).is_some() && state.due_record(at(29_000), false).is_none());
-        assert!(state.due_record(at(30_000), false).is_some() && state.due_record(at(30_000), true).is_some());
-        assert_eq!(state.turn(at(0), false, true), Turn::End);
+        let is_saved =
+            |state: &mut ScrubState, now, is_stopping| matches!(state.turn(at(now), false, is_stopping), Turn::Save(_));
+        assert!(is_saved(&mut state, 0, false) && !is_saved(&mut state, 1, false));
+        state.of_run(1).unwrap().blocks = 7;
+        assert!(!is_saved(&mut state, 29_000, false) && is_saved(&mut state, 30_000, false));
+        assert!(!is_saved(&mut state, 90_000, false), "nothing is new");
+        state.of_run(1).unwrap().blocks = 8;
+        assert!(is_saved(&mut state, 90_000, true));
+        assert_eq!(state.turn(at(90_000), false, true), Turn::End);
         assert!(state.takes_task(), "the first one has ended");
+    }
+
+    /// Otherwise the next task might write down something newer before.
+    #[test]
+    fn a_task_ends_when_everything_is_written_down() {
+        let mut state = running();
+        assert!(state.takes_task());
+        state.stop(wall(6));
+        assert!(matches!(state.turn(at(0), false, false), Turn::Save(_)));
+        state.start(false, wall(7));
+        state.stop(wall(8));
+        assert!(!state.takes_task() && matches!(state.turn(at(0), false, false), Turn::Save(_)));
+        assert_eq!(state.turn(at(0), false, false), Turn::End);
+        state.start(false, wall(9));
+        assert!(state.takes_task());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_delays_no_scrub() {
+        let (mut state, day) = (running(), Duration::from_secs(86_400));
+        state.end(ScrubStatus::Completed, wall(1_000_000));
+        assert!(!state.is_due(day, wall(999_999)), "a little");
+        assert!(state.is_due(day, wall(5)));
     }
 }
