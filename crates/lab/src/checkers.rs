@@ -12,6 +12,7 @@ use std::{
 };
 
 use layout::{Layout, Location};
+use oss::{Ost, scrub_record::ScrubStatus};
 use rpc::{
     SessionInfo,
     message::{mdt::ScannedInode, ost::ObjectAttributes},
@@ -21,6 +22,7 @@ use types::{FsResult, InodeNumber, ObjectId};
 use crate::{
     cluster::Cluster,
     inspector::Inspector,
+    invariants::is_clean,
     server::{Role, Serving},
     workload::Verdict,
 };
@@ -58,6 +60,7 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
             destroy_orphans(cluster, &inspector).await?;
         }
         deferred_log_drains(cluster, &inspector).await?;
+        scrubs_find_all_whole(cluster).await?;
         if !cluster.roles().into_iter().any(|role| matches!(role, Role::Oss(_)) && cluster.lost_power(role)) {
             sizes_agree(&inspector).await?;
         }
@@ -108,6 +111,36 @@ async fn recovery_ends(cluster: &Cluster) -> Verdict {
         }
         cluster.simulation().sleep(LOOK_AGAIN).await;
     }
+}
+
+/// A scrub of every OST reads all data that it has, and finds no damage.
+async fn scrubs_find_all_whole(cluster: &Cluster) -> Verdict {
+    let osts = |look: &dyn Fn(&Ost) -> Verdict| {
+        let of_role =
+            |role| cluster.inspect(role, |serving: &Serving| serving.osts.iter().try_for_each(|ost| look(ost)));
+        cluster.roles().into_iter().filter_map(of_role).collect::<Verdict>()
+    };
+    osts(&|ost| {
+        ost.scrub_once();
+        Ok(())
+    })?;
+    let all_are_through = |_: &Cluster| {
+        osts(&|ost| match ost.last_scrub() {
+            Some(scrub) if scrub.status == ScrubStatus::Completed => Ok(()),
+            scrub => Err(format!("the scrub of {} does not end: {scrub:?}", ost.name())),
+        })
+    };
+    eventually(cluster, all_are_through).await?;
+    osts(&|ost| {
+        let scrub = ost.last_scrub().unwrap_or_default();
+        is_clean(ost.index(), Some(&scrub))?;
+        let blocks = ost.blocks_with_data();
+        // More, if objects were destroyed meanwhile.
+        match scrub.blocks >= blocks {
+            true => Ok(()),
+            false => Err(format!("the scrub of {} has read {} of {blocks} blocks", ost.name(), scrub.blocks)),
+        }
+    })
 }
 
 type Objects = BTreeMap<Location, Vec<(ObjectId, ObjectAttributes)>>;

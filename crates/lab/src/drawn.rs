@@ -181,6 +181,7 @@ pub fn settings(seed: u64) -> Settings {
         ..kv::Config::small()
     };
     let defrag = Random::for_purpose(seed, "defragmentation");
+    let scrub = Random::for_purpose(seed, "scrub");
     let ost = OstOptions {
         commit_interval: *random.pick(&[Duration::from_millis(50), Duration::from_secs(1)]),
         write_back_bytes: *random.pick(&[32 << 10, 64 << 20]),
@@ -188,6 +189,8 @@ pub fn settings(seed: u64) -> Settings {
         overwrite_bytes_min: *Random::for_purpose(seed, "overwrites").pick(&[4 << 10, 64 << 10]),
         defrag_bytes_per_second: *defrag.pick(&[0, 1 << 20, 1 << 30]),
         defrag_busy_percent: *defrag.pick(&[50, 100]),
+        scrub_bytes_per_second: *scrub.pick(&[0, 1 << 20, 64 << 20]),
+        auto_scrub: *scrub.pick(&[Duration::ZERO, Duration::from_millis(50), Duration::from_secs(2)]),
         audits: true,
         ..OstOptions::default()
     };

@@ -14,7 +14,7 @@
 //! commit); what needs requests, as reading data back, is in [`crate::checkers`].
 //!
 //! A snapshot has one MDT. With several, [`names_over_mdts`] is checked instead, which compares
-//! them.
+//! them. [`scrubs`] needs no snapshot, and is checked in any case.
 //!
 //! One invariant is checked after every step, because a violation of it may last for a step only:
 //! [`cached_locks`].
@@ -33,6 +33,7 @@ mod objects;
 mod refusals;
 #[cfg(test)]
 pub(crate) mod sample;
+mod scrubs;
 mod served;
 mod sizes;
 mod slots;
@@ -41,6 +42,7 @@ mod space;
 mod versions;
 mod watch;
 
+pub(crate) use self::scrubs::is_clean;
 pub use self::{
     invariant::Invariant,
     snapshot::{KnownMap, MdtState, OstState, Snapshot},

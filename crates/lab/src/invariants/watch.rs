@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts};
+use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
@@ -61,6 +61,7 @@ impl Watch {
 }
 
 fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
+    scrubs::check(cluster)?;
     if cluster.options().mdts > 1 {
         let checked = names_over_mdts::check(cluster);
         return checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"));
