@@ -218,8 +218,8 @@ impl DirectoryStore {
         }
     }
 
-    /// Loads the groups of these blocks together, for what would load one after the other. They stay
-    /// loaded until the next commit.
+    /// Loads the groups of these blocks together, for what would load one after the other. They
+    /// stay loaded until the next commit.
     pub(super) async fn load_groups(&self, addresses: impl Iterator<Item = u64>) -> FsResult<()> {
         let missing: Vec<u32> = {
             let mut volatile = self.volatile.lock();

@@ -80,7 +80,8 @@ impl ScrubState {
     }
 
     /// Whether one is due by itself, so long after the last one was completed, or if it was so by a
-    /// clock that was set back since. One that was stopped or has failed waits for an administrator.
+    /// clock that was set back since. One that was stopped or has failed waits for an
+    /// administrator.
     pub fn is_due(&self, interval: Duration, now: Timestamp) -> bool {
         match &self.record {
             _ if interval.is_zero() => false,
