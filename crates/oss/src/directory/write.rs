@@ -183,8 +183,10 @@ impl DirectoryStore {
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
         self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
-        // Here no request waits for them.
-        self.load_groups(freed.into_iter()).await?;
+        if !freed.is_empty() {
+            // Here no request waits for them.
+            self.load_groups(freed.into_iter()).await?;
+        }
         let space = (use_reserve, expects_places);
         let recorded = self.record_write(loading, (object, end), contents, space, by, &mut in_progress).await?;
         bytes_without_record.recorded();
