@@ -2,7 +2,9 @@
 
 pub mod fjall;
 pub mod memory;
+mod readers;
 mod reclaim;
+pub mod tree;
 
 use std::io;
 

@@ -15,13 +15,14 @@ pub mod inspect;
 pub mod journal;
 mod key;
 mod pipeline;
+pub mod region;
 mod store;
 pub mod superblock;
 mod supply;
 mod tables;
 
 pub use batch::{Batch, Lsn, Operation, Table, Term};
-pub use cold::{Checkpoint, ColdStore, fjall::FjallCold, memory::MemoryCold};
+pub use cold::{Checkpoint, ColdStore, fjall::FjallCold, memory::MemoryCold, tree::TreeCold};
 pub use config::{Config, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use era::PowerLossEra;
 pub use error::{Error, Result};

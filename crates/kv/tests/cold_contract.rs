@@ -3,8 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv::{Checkpoint, ColdStore, FjallCold, Lsn, MemoryCold, Operation, Table, Term, cold::fjall::FjallOptions};
-use rt::memory::SeededEntropy;
+use kv::{
+    Checkpoint, ColdStore, FjallCold, Lsn, MemoryCold, Operation, Table, Term, TreeCold,
+    cold::{fjall::FjallOptions, tree::TreePart},
+};
+use rt::{
+    Device,
+    memory::{MemoryDevice, SeededEntropy},
+};
 
 /// A cold store that can be closed and opened again.
 trait Subject {
@@ -29,8 +35,64 @@ impl Subject for Fjall {
     }
 }
 
+/// A tree on a device in memory; its jobs are executed by a thread, or where they are waited for.
+struct Tree {
+    device: MemoryDevice,
+    threads: bool,
+    is_made: bool,
+}
+
+impl Tree {
+    const BYTES: u64 = 16 << 20;
+
+    fn new(threads: bool) -> Self {
+        Self { device: MemoryDevice::new(), threads, is_made: false }
+    }
+}
+
+impl Subject for Tree {
+    fn open(&mut self) -> Arc<dyn ColdStore> {
+        self.device = self.device.crash();
+        let device: Arc<dyn Device> = Arc::new(self.device.clone());
+        let part = TreePart {
+            at_once: device.clone(),
+            device: device.clone(),
+            file: "tree".to_owned(),
+            offset: 4096,
+            bytes: Self::BYTES,
+        };
+        if !std::mem::replace(&mut self.is_made, true) {
+            // Devices in memory need no waiting.
+            let made = async {
+                device.truncate("tree", 4096 + Self::BYTES).await?;
+                TreeCold::create(&part, 4096, 3).await
+            };
+            futures_ready(made).unwrap();
+        }
+        let tree = TreeCold::open(&part, 1 << 20).unwrap();
+        match self.threads {
+            true => Arc::new(tree.with_threads().unwrap()),
+            false => Arc::new(tree),
+        }
+    }
+}
+
+/// The outcome of what does not wait.
+fn futures_ready<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(outcome) => outcome,
+        std::task::Poll::Pending => panic!("it waits"),
+    }
+}
+
 fn subjects() -> Vec<Box<dyn Subject>> {
-    vec![Box::new(Memory(MemoryCold::new())), Box::new(Fjall(tempfile::tempdir().unwrap()))]
+    vec![
+        Box::new(Memory(MemoryCold::new())),
+        Box::new(Fjall(tempfile::tempdir().unwrap())),
+        Box::new(Tree::new(false)),
+        Box::new(Tree::new(true)),
+    ]
 }
 
 fn put(table: u8, key: &[u8], value: &[u8]) -> Operation {

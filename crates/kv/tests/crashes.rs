@@ -63,10 +63,8 @@ struct TestedStore {
 }
 
 impl TestedStore {
-    async fn begin(slow: Option<u64>) -> TestedStore {
-        let mut host = Host::new();
-        host.slow = slow;
-        host.config = Config {
+    async fn begin(slow: Option<u64>, in_region: bool) -> TestedStore {
+        let config = Config {
             segment_bytes: 16 << 10,
             segments_max: 6,
             reserve_bytes: 1 << 10,
@@ -75,6 +73,10 @@ impl TestedStore {
             step_entries: 5,
             commit_interval: Duration::from_secs(3600),
             ..Config::small()
+        };
+        let host = match in_region {
+            true => Host { slow, ..Host::with_region(config, 1 << 20).await },
+            false => Host { slow, config, ..Host::new() },
         };
         let store = Some(host.open().await);
         TestedStore { host, store, history: vec![Model::new()], written: Lsn(0), durable: Lsn(0), counter: 0 }
@@ -189,8 +191,8 @@ impl TestedStore {
     }
 }
 
-/// Takes about two seconds.
-const CASES: u32 = 200;
+/// Takes a few seconds.
+const CASES: u32 = 300;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, max_shrink_iters: 3000, ..ProptestConfig::default() })]
@@ -199,9 +201,10 @@ proptest! {
     fn every_history_keeps_the_promises(
         steps in proptest::collection::vec(step(), 1..150),
         slow in proptest::option::weighted(0.8, any::<u64>()),
+        in_region in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(live(slow, steps));
+        runtime.block_on(live(slow, in_region, steps));
     }
 }
 
@@ -222,8 +225,8 @@ fn a_later_operation_of_a_batch_wins() {
     });
 }
 
-async fn live(slow: Option<u64>, steps: Vec<Step>) {
-    let mut tested = TestedStore::begin(slow).await;
+async fn live(slow: Option<u64>, in_region: bool, steps: Vec<Step>) {
+    let mut tested = TestedStore::begin(slow, in_region).await;
     for step in steps {
         tested.perform(step).await;
     }
@@ -239,6 +242,7 @@ async fn sequence_numbers_are_never_given_twice() {
     let seed = 3_650_521_843_778_485_125;
     live(
         None,
+        false,
         vec![
             delete(),
             Step::Durable,

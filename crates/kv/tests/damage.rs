@@ -173,7 +173,7 @@ async fn missing_parts_are_named() {
 #[tokio::test]
 async fn parts_of_different_stores_are_told_apart() {
     let mut one = filled(3).await;
-    let other = Host { device: MemoryDevice::new(), cold: MemoryCold::new(), config: Config::small(), slow: None };
+    let other = Host::new();
     let entropy = rt::memory::SeededEntropy::new(99);
     let seams = rt::Seams { entropy: Arc::new(entropy), ..test_seams() };
     let (device, cold) = (Arc::new(other.device.clone()), Arc::new(other.cold.clone()));
@@ -332,7 +332,7 @@ async fn the_first_failure_poisons_and_is_never_retried() {
             writes_left: AtomicU32::new(u32::MAX),
             flushes_left: AtomicU32::new(u32::MAX),
         });
-        let mut host = Host { device: inner, cold: MemoryCold::new(), config: Config::small(), slow: None };
+        let mut host = Host { device: inner, ..Host::new() };
         let (seams, cold) = (test_seams(), Arc::new(host.cold.clone()));
         let store = Store::open(seams, Arc::clone(&device) as _, cold, Config::small(), &mut |_, _| {}).await.unwrap();
         let lsn = store.apply(put(1, b"a", b"1")).unwrap();

@@ -53,7 +53,6 @@ mod journals;
 mod keyspaces;
 mod levels;
 mod options;
-mod readers;
 mod reopenings;
 mod shared;
 mod wakes;
@@ -75,12 +74,11 @@ pub use self::options::FjallOptions;
 use self::{
     compactor::Compactor,
     keyspaces::{data_key, failed},
-    readers::Readers,
     shared::Shared,
     wakes::Wakes,
     writer::{Job, Order, Writer},
 };
-use super::{Checkpoint, ColdStore};
+use super::{Checkpoint, ColdStore, readers::Readers};
 use crate::batch::{Operation, Table};
 
 /// A cold store on fjall.

@@ -5,7 +5,10 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use bytes::Bytes;
-use kv::{Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table};
+use kv::{
+    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, TreeCold,
+    region::{RegionFiles, RegionLayout},
+};
 use rt::{
     BoxFuture, Device, Entropy, Seams,
     memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
@@ -26,11 +29,26 @@ pub struct Host {
     pub config: Config,
     /// Operations take a while, from this seed.
     pub slow: Option<u64>,
+    /// Everything is in one file of `device`, without `cold`.
+    pub region: Option<RegionLayout>,
 }
+
+/// The only file of a device with a region.
+pub const REGION_FILE: &str = "region";
 
 impl Host {
     pub fn new() -> Host {
-        Host { device: MemoryDevice::new(), cold: MemoryCold::new(), config: Config::small(), slow: None }
+        Host { device: MemoryDevice::new(), cold: MemoryCold::new(), config: Config::small(), slow: None, region: None }
+    }
+
+    /// One with a store in a region of so many bytes.
+    pub async fn with_region(config: Config, bytes: u64) -> Host {
+        let host = Host::new();
+        let (segment_bytes, segments) = (config.segment_bytes, config.segments_max);
+        let layout = RegionLayout::new(4096..bytes, segment_bytes, segments, 4096).expect("a possible layout");
+        host.device.truncate(REGION_FILE, bytes).await.unwrap();
+        layout.format(Arc::new(host.device.clone()), REGION_FILE, 4096, 0x5eed).await.unwrap();
+        Host { region: Some(layout), config: layout.configure(config), ..host }
     }
 
     pub async fn open(&self) -> Store {
@@ -45,6 +63,7 @@ impl Host {
     pub async fn replay(&self) -> kv::Result<(Store, Vec<(Lsn, Batch)>)> {
         let mut batches = Vec::new();
         let (device, cold): (Arc<dyn Device>, Arc<dyn ColdStore>) = match self.slow {
+            _ if self.region.is_some() => self.open_region(),
             Some(seed) => (
                 Arc::new(Slow::new(self.device.clone(), seed)),
                 Arc::new(Slow::new(self.cold.clone(), seed.wrapping_add(1))),
@@ -56,6 +75,18 @@ impl Host {
         })
         .await?;
         Ok((store, batches))
+    }
+
+    fn open_region(&self) -> (Arc<dyn Device>, Arc<dyn ColdStore>) {
+        let layout = self.region.expect("asked for");
+        let at_once: Arc<dyn Device> = Arc::new(self.device.clone());
+        let device: Arc<dyn Device> = match self.slow {
+            Some(seed) => Arc::new(Slow::new(self.device.clone(), seed)),
+            None => at_once.clone(),
+        };
+        let part = layout.tree(at_once, device.clone(), REGION_FILE);
+        let tree = Arc::new(TreeCold::open(&part, 0).expect("the tree opens"));
+        (Arc::new(RegionFiles::new(device, REGION_FILE, layout, Some(tree.clone()))), tree)
     }
 
     /// The process died: its handles are dead.

@@ -1,4 +1,4 @@
-//! Threads that read a fjall store for tasks that must not block a core.
+//! Threads that read a cold store for tasks that must not block a core.
 //!
 //! Life cycle: they start with the store and end when its handle is gone and the queue is empty.
 //! Nothing waits for them: their reads of a closed store fail.
