@@ -116,7 +116,7 @@ pub(crate) fn mdt_records() -> Vec<Vec<u8>> {
 
 pub(crate) fn ost_records() -> Vec<Vec<u8>> {
     let superblock = |blocks| {
-        let engine = oss::Engine::Blocks { blocks };
+        let engine = oss::Engine::on_device(blocks);
         let record = oss::Superblock { index: OstIndex(1), identity: [5; 16], fsname: "stria".to_owned(), engine };
         let key = oss::superblock::SUPERBLOCK_KEY;
         [&[oss::tables::META.0, key.len() as u8], key, &record.encode()].concat()
@@ -149,8 +149,10 @@ pub(crate) fn device_records() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn device_labels() -> Vec<Vec<u8>> {
-    let label =
-        |fsname: &str, blocks| DeviceLabel { index: OstIndex(1), identity: [5; 16], fsname: fsname.to_owned(), blocks };
+    let label = |fsname: &str, blocks| {
+        let (tables, fsname) = (oss::tables_part::TablesPart::of_new(blocks, None), fsname.to_owned());
+        DeviceLabel { index: OstIndex(1), identity: [5; 16], fsname, blocks, tables, key: None }
+    };
     [("stria", 4096), ("a", 1 << 40), ("b", 0), ("c", 1), ("d", u64::MAX)]
         .map(|(name, blocks)| label(name, blocks).encode())
         .to_vec()

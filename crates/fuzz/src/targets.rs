@@ -352,7 +352,7 @@ pub fn device_records() -> FuzzTarget {
         for blocks in [2, 40_000] {
             let mut device = DeviceRecords::default();
             device.note(table, &key, &value);
-            assert!(!device.problems(blocks).is_empty(), "the labels are used");
+            assert!(!device.problems(oss::Engine::on_device(blocks)).is_empty(), "the labels are used");
         }
     })
 }
@@ -397,7 +397,7 @@ pub fn ost_records() -> FuzzTarget {
         }
         Some((oss::tables::META, key, value)) if key == oss::superblock::SUPERBLOCK_KEY => {
             if let Ok(superblock) = oss::Superblock::decode(&value)
-                && let oss::Engine::Blocks { blocks } = superblock.engine
+                && let oss::Engine::Blocks { blocks, .. } = superblock.engine
             {
                 assert!(DeviceLabel::places(blocks)[1].checked_mul(BLOCK_BYTES).is_some(), "its label has an offset");
             }

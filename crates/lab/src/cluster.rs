@@ -18,6 +18,7 @@ use std::{
 
 use client::{FileSystem, MountOptions};
 use mgs::Watcher;
+use oss::Engine;
 use parking_lot::Mutex;
 use rt::{Cpu, Seams};
 use tokio::sync::{oneshot, watch};
@@ -220,7 +221,16 @@ impl Cluster {
         let tables = if takes_no_time { DiskModel::INSTANT } else { DiskModel::default() };
         let disk = |name: &str| Disk::new(&self.0.simulation, name, self.0.seed, tables);
         let mut disks: Vec<Disk> = match role {
-            Role::Oss(_) => self.osts_of(role).map(|ost| disk(&format!("oss{}", ost.0))).collect(),
+            Role::Oss(_) => {
+                let settings = &self.0.options.settings;
+                let of_ost = |ost: OstIndex| match settings.engines.of(ost, &settings.store) {
+                    Engine::Blocks { blocks, tables: Some(tables) } => {
+                        disk(&format!("oss{}", ost.0)).with_tables_on_device(blocks, tables)
+                    }
+                    Engine::Blocks { .. } | Engine::Directory => disk(&format!("oss{}", ost.0)),
+                };
+                self.osts_of(role).map(of_ost).collect()
+            }
             Role::Mgs | Role::Mds(_) => vec![disk(&role.host())],
         };
         if let Some(hardware) = hardware {

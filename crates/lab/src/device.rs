@@ -12,13 +12,23 @@
 //! An operation takes effect in the middle of its time, so that a death can come before or after
 //! it; a large write may take effect in two parts.
 //!
+//! The tables may be on the device of the objects: then journal, cold store and objects are in one
+//! file, and the power takes parts of all of them.
+//!
 //! Downside: one operation does not slow another down; the disk has no queue. To predict
 //! performance, objects can be on a device of [`crate::hardware`] instead, which may have one.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use kv::{Checkpoint, ColdStore, MemoryCold, Operation, Table};
+use oss::{directory::device::DEVICE_FILE, one_device::OneDevice, tables_part::TablesPart};
 use rt::{
     BoxFuture, Device, Entropy,
     memory::{MemoryDevice, Unflushed},
@@ -96,8 +106,21 @@ pub struct Disk {
     cold: MemoryCold,
     /// Where objects are instead of `objects`, in experiments.
     modelled: Option<Arc<dyn Device>>,
+    /// The part of the objects' device that has the tables.
+    tables: Option<TablesPart>,
     tables_hang: Hang,
     objects_hang: Hang,
+}
+
+/// Memory of the tables' tree: little, so that it is read.
+const TREE_CACHE_BYTES: usize = 64 << 10;
+
+/// The outcome of operations that take no time.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => unreachable!("devices in memory do not wait"),
+    }
 }
 
 /// Bytes of a disk: enough for every workload.
@@ -114,6 +137,7 @@ impl Disk {
             objects: MemoryDevice::with_capacity(CAPACITY_BYTES),
             cold: MemoryCold::new(),
             modelled: None,
+            tables: None,
             tables_hang: Hang::none(),
             objects_hang: Hang::none(),
         }
@@ -133,6 +157,18 @@ impl Disk {
         Self { modelled: Some(device), ..self }
     }
 
+    /// The same disk with a device of so many blocks, and the tables in this part of it.
+    pub fn with_tables_on_device(self, blocks: u64, tables: TablesPart) -> Self {
+        let device: Arc<dyn Device> = Arc::new(self.objects.clone());
+        let made = async {
+            device.truncate(DEVICE_FILE, blocks * BLOCK_BYTES).await?;
+            let one = OneDevice { at_once: device.clone(), tables: device.clone(), objects: device.clone() };
+            one.format(&tables, self.random.next_u64()).await
+        };
+        at_once(made).expect("a device in memory takes its tables");
+        Self { tables: Some(tables), ..self }
+    }
+
     /// Handles for a process that starts now.
     pub fn open(&self) -> Devices {
         let timing = |hang: &Hang| {
@@ -140,6 +176,16 @@ impl Disk {
             Timing { simulation, model: self.model, random, hang: hang.clone() }
         };
         let device = |inner: &MemoryDevice, hang| Arc::new(TimedDevice { timing: timing(hang), inner: inner.clone() });
+        if let Some(tables) = &self.tables {
+            let one = OneDevice {
+                at_once: Arc::new(self.objects.clone()),
+                tables: device(&self.objects, &self.tables_hang),
+                objects: device(&self.objects, &self.objects_hang),
+            };
+            let opened = one.open(tables, TREE_CACHE_BYTES, false, Arc::default());
+            let opened = opened.expect("what a power loss left of the tables can be opened");
+            return Devices { journal: opened.journal, objects: opened.objects, cold: opened.cold };
+        }
         Devices {
             journal: device(&self.journal, &self.tables_hang),
             objects: match &self.modelled {

@@ -198,6 +198,8 @@ pub fn settings(seed: u64) -> Settings {
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     let engines = *Random::for_purpose(seed, "engines").pick(&[Engines::HostFiles, Engines::Devices, Engines::Mixed]);
+    let tables_on_devices = Random::for_purpose(seed, "tables on devices").below(2) == 0;
+    let engines = if tables_on_devices { engines.with_tables() } else { engines };
     let (lease, lock_timeout) = (LEASE_LONG, LOCK_TIMEOUT);
     Settings { lease, lock_timeout, import, store, mdt_audits: true, ost, engines, layout, upper_cache: None }
 }

@@ -10,7 +10,7 @@ use kv::Store;
 use layout::FileSystemDefault;
 use mds::{Mdt, MdtOptions};
 use mgs::{Mgs, Registrar, Watcher, registrar};
-use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE};
+use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE, tables_part::TablesPart};
 use rpc::{
     Endpoint, Handler, Import, ImportOptions, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
@@ -93,17 +93,44 @@ pub enum Engines {
     Devices,
     /// Those with odd indices.
     Mixed,
+    /// All, with their tables on the same device.
+    OneDevice,
+    /// Those with odd indices, with their tables on the same device.
+    MixedOneDevice,
 }
 
 /// Blocks of a device: 8 allocation groups.
 const DEVICE_BLOCKS: u64 = 1 << 18;
 
+/// Of these, blocks of the tables, if they are on the device: enough for every workload.
+const TABLES_BLOCKS: u64 = 1 << 13;
+
 impl Engines {
-    fn of(self, ost: OstIndex) -> Engine {
+    /// The engine of an OST whose tables have this configuration.
+    pub fn of(self, ost: OstIndex, store: &kv::Config) -> Engine {
+        let tables = TablesPart {
+            blocks: TABLES_BLOCKS,
+            segment_bytes: store.segment_bytes as u32,
+            segments: store.segments_max,
+            node_bytes: 4096,
+            alignment: 4096,
+        };
         match self {
-            Engines::Devices => Engine::Blocks { blocks: DEVICE_BLOCKS },
-            Engines::Mixed if ost.0 % 2 == 1 => Engine::Blocks { blocks: DEVICE_BLOCKS },
-            Engines::HostFiles | Engines::Mixed => Engine::Directory,
+            Engines::Mixed | Engines::MixedOneDevice if ost.0 % 2 == 0 => Engine::Directory,
+            Engines::HostFiles => Engine::Directory,
+            Engines::Devices | Engines::Mixed => Engine::on_device(DEVICE_BLOCKS),
+            Engines::OneDevice | Engines::MixedOneDevice => {
+                Engine::Blocks { blocks: DEVICE_BLOCKS, tables: Some(tables) }
+            }
+        }
+    }
+
+    /// The same OSTs, with their tables on their devices.
+    pub fn with_tables(self) -> Self {
+        match self {
+            Engines::Devices => Engines::OneDevice,
+            Engines::Mixed => Engines::MixedOneDevice,
+            other => other,
         }
     }
 }
@@ -176,8 +203,8 @@ async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings:
         }
         Role::Oss(_) => {
             let (index, store) = (ost.ok_or("an object storage server has OSTs")?, settings.store.clone());
-            let engine = settings.engines.of(index);
-            if let Engine::Blocks { blocks } = engine {
+            let engine = settings.engines.of(index, &store);
+            if let Engine::Blocks { blocks, tables: None } = engine {
                 let made = devices.objects.truncate(DEVICE_FILE, blocks * BLOCK_BYTES).await;
                 made.map_err(|error| error.to_string())?;
             }

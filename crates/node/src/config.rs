@@ -67,8 +67,11 @@ pub struct TargetConfig {
     /// Index among the targets of its role, 0-65534; the MGS has none. That of an OST must be
     /// given: otherwise independent hosts would all take the first one.
     pub index: u16,
-    /// Directory that holds everything of this target.
+    /// Directory that holds everything of this target, or its device.
     pub dir: PathBuf,
+    /// It has no directory: `dir` is the device, or the file, that has everything.
+    #[serde(default)]
+    pub on_device: bool,
 }
 
 /// A target as written in the file.
@@ -77,20 +80,33 @@ pub struct TargetConfig {
 struct TargetToml {
     role: Role,
     index: Option<u16>,
-    dir: PathBuf,
+    dir: Option<PathBuf>,
+    device: Option<PathBuf>,
 }
 
 impl TryFrom<TargetToml> for TargetConfig {
     type Error = String;
 
-    fn try_from(TargetToml { role, index, dir }: TargetToml) -> Result<Self, String> {
+    fn try_from(TargetToml { role, index, dir, device }: TargetToml) -> Result<Self, String> {
+        let (dir, on_device) = match (dir, device) {
+            (Some(dir), None) => (dir, false),
+            (None, Some(device)) if role == Role::Ost => (device, true),
+            (None, Some(_)) => return Err(format!("`device` is for an OST; the {role} needs `dir`")),
+            (None, None) => return Err("missing field `dir`".to_owned()),
+            (Some(_), Some(device)) => {
+                return Err(format!(
+                    "`dir` and `device`: with both, give only `dir` here, and --device {} to stria format",
+                    device.display()
+                ));
+            }
+        };
         match (role, index) {
             (Role::Ost, None) => Err(format!(
                 "missing field `index` for the OST in {}: number the OSTs of all hosts from 0",
                 dir.display()
             )),
-            (Role::Mgs | Role::Mdt, None) => Ok(Self { role, index: 0, dir }),
-            (_, Some(index)) => Ok(Self { role, index, dir }),
+            (Role::Mgs | Role::Mdt, None) => Ok(Self { role, index: 0, dir, on_device }),
+            (_, Some(index)) => Ok(Self { role, index, dir, on_device }),
         }
     }
 }
@@ -215,7 +231,8 @@ impl Config {
                 return wrong(format!("{}: index {} is reserved", target.role, target.index));
             }
             if !dirs.insert(&target.dir) {
-                return wrong(format!("two targets use the directory {}", target.dir.display()));
+                let kind = if target.on_device { "device" } else { "directory" };
+                return wrong(format!("two targets use the {kind} {}", target.dir.display()));
             }
             if !names.insert(name.clone()) {
                 return wrong(format!("target {name} appears twice"));

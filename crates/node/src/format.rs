@@ -21,9 +21,9 @@ use super::{
     config::{Config, Role, TargetConfig},
     identity::{Identity, IdentityError, UNFINISHED_NAME},
     key_file::{self, CLIENT_KEY_FILE, SERVER_KEY_FILE},
-    parameter_names, preflight, server_key,
+    one_device, parameter_names, preflight, server_key,
     status::say,
-    storage::{Storage, StorageArgs},
+    storage::{OneDeviceStorage, Storage, StorageArgs},
     target,
 };
 
@@ -63,9 +63,15 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     let owner = arguments.user.as_deref().map(owner).transpose()?;
     let is_new = |target: &TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
     let new: Vec<&TargetConfig> = chosen.iter().copied().filter(|target| is_new(target)).collect();
-    let osts = new.iter().filter(|target| target.role == Role::Ost).count();
-    let storage = arguments.storage.storage(osts)?;
+    let (alone, in_directories): (Vec<&TargetConfig>, Vec<_>) = new.iter().partition(|target| target.on_device);
+    let osts = in_directories.iter().filter(|target| target.role == Role::Ost).count();
+    let storage = arguments.storage.storage(osts, alone.len())?;
+    let one_device = if alone.is_empty() { OneDeviceStorage::default() } else { arguments.storage.one_device()? };
     preflight::check_targets(&new, &storage, &config.fsname)?;
+    for target in &alone {
+        one_device::check(target, &one_device)
+            .with_context(|| format!("cannot format {}", target.name(&config.fsname)))?;
+    }
     let new_mgs = new.iter().copied().find(|target| target.role == Role::Mgs);
     // If there is nothing to do, no key is needed.
     let key = if new.is_empty() { None } else { Some(key_for(&config)?) };
@@ -74,7 +80,11 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
             say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             continue;
         };
-        match format_target(target, &storage, &config.fsname, key, owner) {
+        let formatted = match target.on_device {
+            true => one_device::format(target, &one_device, &config.fsname, key, owner),
+            false => format_target(target, &storage, &config.fsname, key, owner),
+        };
+        match formatted {
             Err(error) if arguments.missing_only && is_formatted(&error) => {
                 say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             }

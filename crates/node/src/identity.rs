@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     config::{Role, TargetConfig},
     key_file::{CLIENT_KEY_FILE, SERVER_KEY_FILE},
+    one_device,
 };
 
 /// Version of the layout of a target's directory.
@@ -126,7 +127,7 @@ impl Identity {
 
     /// The target's name, as `stria-OST0003`.
     pub fn name(&self) -> String {
-        TargetConfig { role: self.role, index: self.index, dir: PathBuf::new() }.name(&self.fsname)
+        TargetConfig { role: self.role, index: self.index, dir: PathBuf::new(), on_device: false }.name(&self.fsname)
     }
 
     /// The identity of a target that is yet to be made. Formatting begins with [`Identity::begin`],
@@ -204,8 +205,11 @@ impl Identity {
         write().map_err(io_error(&path))
     }
 
-    /// Reads the identity of a directory.
+    /// Reads the identity of a directory, or of a device that is a target.
     pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        if one_device::is_device(directory) {
+            return one_device::identity(directory);
+        }
         let path = directory.join(FILE_NAME);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -245,7 +249,8 @@ impl Identity {
 /// process.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _file: File,
+    /// Of a target without a directory, the device is held where it is opened.
+    _file: Option<File>,
 }
 
 impl DirectoryLock {
@@ -254,10 +259,19 @@ impl DirectoryLock {
 
     /// Takes the lock, or reports that another process has it.
     pub fn take(directory: &Path) -> Result<Self, IdentityError> {
+        if one_device::is_device(directory) {
+            return match rt::real::open_alone(directory) {
+                Ok(_) => Ok(Self { _file: None }),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    Err(IdentityError::InUse(directory.to_owned()))
+                }
+                Err(source) => Err(IdentityError::Io { path: directory.to_owned(), source }),
+            };
+        }
         let path = directory.join(Self::FILE_NAME);
         let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(io_error(&path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { _file: Some(file) }),
             Err(std::fs::TryLockError::WouldBlock) => Err(IdentityError::InUse(directory.to_owned())),
             Err(std::fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
         }
@@ -271,7 +285,7 @@ mod tests {
     #[test]
     fn a_target_is_formatted_once_and_recognised() {
         let place = tempfile::tempdir().unwrap();
-        let target = TargetConfig { role: Role::Ost, index: 3, dir: place.path().join("ost") };
+        let target = TargetConfig { role: Role::Ost, index: 3, dir: place.path().join("ost"), on_device: false };
         assert!(matches!(Identity::expect(&target, "stria"), Err(IdentityError::NotFormatted(_))));
         let identity = Identity::new("stria", Role::Ost, 3, "u".into());
         let lock = Identity::begin(&target.dir).unwrap();

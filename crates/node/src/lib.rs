@@ -23,6 +23,7 @@ pub mod mount_guard;
 pub mod mount_options;
 mod mount_parameters;
 mod mover;
+mod one_device;
 mod pages;
 mod parameter_names;
 mod parameters;
@@ -106,7 +107,7 @@ impl NodeOptions {
     pub fn up(directory: PathBuf, mdts: u16, osts: u16) -> Self {
         let target = |role: Role, index: u16| {
             let name = if role == Role::Mgs { "mgs".to_owned() } else { format!("{role}{index}") };
-            TargetConfig { role, index, dir: directory.join(name) }
+            TargetConfig { role, index, dir: directory.join(name), on_device: false }
         };
         let mut targets = vec![target(Role::Mgs, 0)];
         targets.extend((0..mdts).map(|index| target(Role::Mdt, index)));

@@ -235,10 +235,10 @@ pub fn check_permanent(pattern: &str, value: &str, map: &ClusterMap) -> Result<(
     let mut roles: Vec<TargetRole> = map.targets.iter().map(|target| target.role).collect();
     roles.extend(named_target(pattern, &map.fsname).filter(|named| !roles.contains(named)));
     let of_role = |role: &TargetRole| match role {
-        TargetRole::Mdt(mdt) => TargetConfig { role: Role::Mdt, index: mdt.0, dir: PathBuf::new() },
-        TargetRole::Ost(ost) => TargetConfig { role: Role::Ost, index: ost.0, dir: PathBuf::new() },
+        TargetRole::Mdt(mdt) => TargetConfig { role: Role::Mdt, index: mdt.0, dir: PathBuf::new(), on_device: false },
+        TargetRole::Ost(ost) => TargetConfig { role: Role::Ost, index: ost.0, dir: PathBuf::new(), on_device: false },
     };
-    let service = TargetConfig { role: Role::Mgs, index: 0, dir: PathBuf::new() };
+    let service = TargetConfig { role: Role::Mgs, index: 0, dir: PathBuf::new(), on_device: false };
     let targets: Vec<TargetConfig> = std::iter::once(service).chain(roles.iter().map(of_role)).collect();
     let tree = tree(&targets, &map.fsname, true).map_err(|error| error.to_string())?;
     for mdt in targets.iter().filter(|target| target.role == Role::Mdt) {

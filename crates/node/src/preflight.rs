@@ -32,7 +32,7 @@ const HEADROOM_BYTES: u64 = 16 << 20;
 /// not enough space. `storage`: of new object storage targets.
 pub fn check_targets(targets: &[&TargetConfig], storage: &Storage, fsname: &str) -> anyhow::Result<()> {
     let mut devices: BTreeMap<u64, Demand> = BTreeMap::new();
-    for target in targets {
+    for target in targets.iter().filter(|target| !target.on_device) {
         let demand = demand(target, storage).with_context(|| format!("cannot format {}", target.name(fsname)))?;
         match devices.get_mut(&demand.device) {
             Some(known) => known.add(&demand),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn target(role: Role, dir: &Path) -> TargetConfig {
-        TargetConfig { role, index: 0, dir: dir.to_owned() }
+        TargetConfig { role, index: 0, dir: dir.to_owned(), on_device: false }
     }
 
     #[test]

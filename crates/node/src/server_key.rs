@@ -10,6 +10,7 @@ use super::{
     format,
     identity::Identity,
     key_file::{self, KeyFileError, SERVER_KEY_FILE},
+    one_device,
 };
 
 /// The server key of those targets that are there; `None` if none is. Fails if they do not have the
@@ -34,6 +35,9 @@ pub fn of_targets(targets: &[TargetConfig], fsname: &str) -> anyhow::Result<Opti
 }
 
 fn of_target(target: &TargetConfig, fsname: &str) -> anyhow::Result<Key> {
+    if one_device::is_device(&target.dir) {
+        return one_device::server_key(&target.dir);
+    }
     match key_file::read_of_target(&target.dir, fsname) {
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => bail!(
             "{} is missing: copy it from the directory of another target of file system '{fsname}'",

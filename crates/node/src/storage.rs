@@ -1,5 +1,5 @@
 //! Where an OST that is formatted will keep the data of its objects: in a host file for each, on a
-//! block device, or in one large file.
+//! block device, or in one large file; and, of one that has no directory, its tables as well.
 
 use std::{
     fs::File,
@@ -39,16 +39,33 @@ pub struct StorageArgs {
     /// Where object storage targets keep the data of objects
     #[arg(long, value_enum, default_value_t)]
     pub engine: EngineName,
-    /// With --engine blocks: the block device, or an existing file, of the only target that is
-    /// formatted. All that it holds is lost
+    /// With --engine blocks: the block device, or an existing file, for the objects of the only
+    /// target that is formatted; its tables are in its directory. All that it holds is lost. Targets
+    /// without a directory name their device in the configuration (device = \"DEV\")
     #[arg(long, value_name = "DEV", conflicts_with = "size")]
     pub device: Option<PathBuf>,
-    /// With --device: format it even if it seems to hold data, which are lost
-    #[arg(long, requires = "device")]
+    /// Format a device even if it seems to hold data, which are lost
+    #[arg(long)]
     pub force: bool,
-    /// With --engine blocks: the size of a file to be made in the target's directory, as 100G
+    /// With --engine blocks: the size of a file to be made in the target's directory, or in place of
+    /// the device that the configuration names, as 100G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
+    /// Of targets without a directory: the size of the part of the device that has the tables, as
+    /// 20G. Default: 1/32 of the device, more of a small one
+    #[arg(long, value_name = "SIZE")]
+    pub tables: Option<String>,
+}
+
+/// How targets that have nothing but a device are formatted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneDeviceStorage {
+    /// Bytes of files that are to be made; `None`: the devices exist.
+    pub size: Option<u64>,
+    /// Whatever they hold is not needed.
+    pub force: bool,
+    /// Bytes of the part with the tables, if not the default.
+    pub tables: Option<u64>,
 }
 
 /// Where an OST is to keep the data of objects.
@@ -67,9 +84,37 @@ pub enum Storage {
     File(u64),
 }
 
+/// A size on the command line.
+fn parse_bytes(option: &str, text: &str, min: u64) -> anyhow::Result<u64> {
+    let range = min..=DEVICE_BYTES_MAX;
+    rt::parameters::parse_size(text, 1, &range).map_err(|error| anyhow::anyhow!("{option}: {error}"))
+}
+
 impl StorageArgs {
-    /// What the arguments say, if so many object storage targets are formatted.
-    pub fn storage(&self, osts: usize) -> anyhow::Result<Storage> {
+    /// What the arguments say for targets without a directory.
+    pub fn one_device(&self) -> anyhow::Result<OneDeviceStorage> {
+        if self.device.is_some() {
+            bail!("the configuration names the device of a target without a directory: leave out --device");
+        }
+        let bytes = |option: &str, text: &Option<String>| {
+            text.as_deref().map(|text| parse_bytes(option, text, BLOCK_BYTES)).transpose()
+        };
+        let (size, tables) = (bytes("--size", &self.size)?, bytes("--tables", &self.tables)?);
+        Ok(OneDeviceStorage { size, force: self.force, tables })
+    }
+
+    /// What the arguments say for targets with directories, if so many of them are object storage
+    /// targets; there may be `others`, without directories, too.
+    pub fn storage(&self, osts: usize, others: usize) -> anyhow::Result<Storage> {
+        if osts == 0 && others > 0 {
+            return Ok(Storage::HostFiles);
+        }
+        if self.tables.is_some() {
+            bail!("--tables is for targets without a directory, which have device = \"DEV\" in the configuration");
+        }
+        if self.force && self.device.is_none() && others == 0 {
+            bail!("--force is for a device: name it with --device DEV");
+        }
         match (self.engine, &self.device, &self.size) {
             (EngineName::Directory, None, None) => Ok(Storage::HostFiles),
             (EngineName::Directory, ..) => bail!("--device and --size are for --engine blocks"),
@@ -81,10 +126,7 @@ impl StorageArgs {
                 Ok(Storage::Device { path: std::path::absolute(device)?, force: self.force })
             }
             (EngineName::Blocks, None, Some(size)) => {
-                let range = DEVICE_BLOCKS_MIN * BLOCK_BYTES..=DEVICE_BYTES_MAX;
-                let bytes =
-                    rt::parameters::parse_size(size, 1, &range).map_err(|error| anyhow::anyhow!("--size: {error}"))?;
-                Ok(Storage::File(bytes))
+                Ok(Storage::File(parse_bytes("--size", size, DEVICE_BLOCKS_MIN * BLOCK_BYTES)?))
             }
         }
     }
@@ -111,12 +153,12 @@ impl Storage {
                 *bytes
             }
         };
-        Ok(Engine::Blocks { blocks: bytes / BLOCK_BYTES })
+        Ok(Engine::on_device(bytes / BLOCK_BYTES))
     }
 }
 
 /// A file that has its space: the host's file system cannot run out of it later.
-fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
+pub(super) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     file.sync_all()?;
@@ -125,7 +167,7 @@ fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
 
 /// Bytes of a device that nothing uses and that holds nothing, as far as can be seen. `force`: what
 /// it holds is not looked at.
-fn check_device(device: &Path, force: bool) -> anyhow::Result<u64> {
+pub(super) fn check_device(device: &Path, force: bool) -> anyhow::Result<u64> {
     let mut file = rt::real::open_alone(device)?;
     let bytes = file.seek(SeekFrom::End(0))?;
     if bytes < DEVICE_BLOCKS_MIN * BLOCK_BYTES {
@@ -144,6 +186,10 @@ fn data_of(device: &File, bytes: u64) -> std::io::Result<Option<String>> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         device.read_exact_at(&mut block, place * BLOCK_BYTES)?;
         if let Ok(label) = DeviceLabel::decode(&block) {
+            if label.is_unfinished() {
+                // What is there is of a formatting that was interrupted.
+                return Ok(None);
+            }
             return Ok(Some(format!("the data of {}", oss::superblock::target_name(&label.fsname, label.index))));
         }
     }
@@ -162,11 +208,21 @@ mod tests {
     use super::*;
 
     fn arguments(engine: EngineName, device: Option<&str>, size: Option<&str>) -> StorageArgs {
-        StorageArgs { engine, device: device.map(PathBuf::from), force: false, size: size.map(str::to_owned) }
+        StorageArgs {
+            engine,
+            device: device.map(PathBuf::from),
+            size: size.map(str::to_owned),
+            ..StorageArgs::default()
+        }
     }
 
     fn device(path: &Path) -> Storage {
         Storage::Device { path: path.to_owned(), force: false }
+    }
+
+    fn label() -> DeviceLabel {
+        let (index, fsname) = (types::OstIndex(3), "stria".into());
+        DeviceLabel { index, identity: [1; 16], fsname, blocks: 1 << 20, tables: None, key: None }
     }
 
     /// The refusal of a device.
@@ -181,7 +237,7 @@ mod tests {
     fn arguments_say_where_data_are() {
         use EngineName::{Blocks, Directory};
         let storage = |engine, device, size, osts| {
-            arguments(engine, device, size).storage(osts).map_err(|error| error.to_string())
+            arguments(engine, device, size).storage(osts, 0).map_err(|error| error.to_string())
         };
         assert_eq!(storage(Directory, None, None, 3), Ok(Storage::HostFiles));
         assert_eq!(storage(Blocks, Some("/dev/vdb"), None, 1), Ok(device("/dev/vdb".as_ref())));
@@ -204,7 +260,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let bytes = DEVICE_BLOCKS_MIN * BLOCK_BYTES;
         let made = Storage::File(bytes).make(place.path()).unwrap();
-        assert_eq!(made, Engine::Blocks { blocks: DEVICE_BLOCKS_MIN });
+        assert_eq!(made, Engine::on_device(DEVICE_BLOCKS_MIN));
         let file = place.path().join(DEVICE_FILE);
         let found = std::fs::metadata(&file).unwrap();
         assert!(found.len() == bytes && std::os::unix::fs::MetadataExt::blocks(&found) * 512 >= bytes);
@@ -220,8 +276,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("image");
         let bytes = DEVICE_BLOCKS_MIN * BLOCK_BYTES + 512;
-        let label =
-            DeviceLabel { index: types::OstIndex(3), identity: [1; 16], fsname: "stria".into(), blocks: 1 << 20 };
+        let label = label();
         let (ours, target) = (label.encode(), "it has the data of stria-OST0003; ");
         for (offset, data, expected) in [
             // The magic number of ext4, in its superblock at 1 KiB.
@@ -243,11 +298,11 @@ mod tests {
             assert!(std::fs::read(&path).unwrap() == before);
             let directory = tempfile::tempdir().unwrap();
             let forced = Storage::Device { path: path.clone(), force: true }.make(directory.path()).unwrap();
-            assert_eq!(forced, Engine::Blocks { blocks: DEVICE_BLOCKS_MIN });
+            assert_eq!(forced, Engine::on_device(DEVICE_BLOCKS_MIN));
         }
         File::create(&path).unwrap().set_len(bytes).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(device(&path).make(directory.path()).unwrap(), Engine::Blocks { blocks: DEVICE_BLOCKS_MIN });
+        assert_eq!(device(&path).make(directory.path()).unwrap(), Engine::on_device(DEVICE_BLOCKS_MIN));
         assert_eq!(std::fs::read_link(directory.path().join(DEVICE_FILE)).unwrap(), path);
     }
 }

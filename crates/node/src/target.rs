@@ -6,6 +6,8 @@
 //! DIR/objects/            host files of an OST's objects, or
 //! DIR/device              one file for all of them, or a link to a block device
 //! ```
+//!
+//! An object storage target may have a device instead of a directory: module `one_device`.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +33,7 @@ use types::{Credentials, DeviceId, MdtIndex, OstIndex};
 
 use super::{
     config::{Role, TargetConfig},
-    process,
+    one_device, process,
     storage::Storage,
 };
 
@@ -82,7 +84,7 @@ pub enum OpenTarget {
     Ost(Arc<Ost>),
 }
 
-fn config(memory_bytes: u64) -> kv::Config {
+pub(super) fn config(memory_bytes: u64) -> kv::Config {
     kv::Config { memory_bytes: memory_bytes / 2, ..kv::Config::default() }
 }
 
@@ -143,6 +145,9 @@ pub async fn format(cores: &Cores, target: &TargetConfig, storage: &Storage, fsn
 /// Refuses a target that has lost a part, which opening would make again: a directory of its own
 /// that is not mounted.
 fn expect_whole(target: &TargetConfig) -> anyhow::Result<()> {
+    if one_device::is_device(&target.dir) {
+        return Ok(());
+    }
     // Whether what it leads to is there shows when it is read.
     let has_device = target.dir.join(DEVICE_FILE).symlink_metadata().is_ok();
     let objects = (target.role == Role::Ost && !has_device).then_some("objects");
@@ -187,9 +192,12 @@ pub async fn open(
             OpenTarget::Mdt(Mdt::open(seams.clone(), journal, cold, options).await?)
         }
         Role::Ost => {
-            let devices = ost_devices(directory, threads, memory_bytes)?;
+            let (devices, config) = match one_device::is_device(directory) {
+                true => one_device::open(directory, threads, memory_bytes)?,
+                false => (ost_devices(directory, threads, memory_bytes)?, config(memory_bytes)),
+            };
             let (index, options) = (OstIndex(target.index), OstOptions::default());
-            OpenTarget::Ost(Ost::open(seams.clone(), devices, fsname, index, options, config(memory_bytes)).await?)
+            OpenTarget::Ost(Ost::open(seams.clone(), devices, fsname, index, options, config).await?)
         }
     })
 }

@@ -263,7 +263,7 @@ impl DeviceMap {
 
 /// A map of a device of which nothing is known but its size; `None`: the target has none.
 fn empty_map(superblock: &Superblock, cells: u32) -> Option<DeviceMap> {
-    let Engine::Blocks { blocks } = superblock.engine else { return None };
+    let Engine::Blocks { blocks, .. } = superblock.engine else { return None };
     let geometry = device_geometry(blocks)?;
     Some(DeviceMap {
         target: superblock.target(),
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_map_shows_what_the_bitmaps_and_the_chunks_say() {
-        let mut map = builder(Engine::Blocks { blocks: BLOCKS });
+        let mut map = builder(Engine::on_device(BLOCKS));
         // In one piece, across the end of a chunk and a hole.
         chunk(&mut map, 1, 0, &[(0, 100), (1, 101)]);
         chunk(&mut map, 1, 1, &[(300, 102)]);
@@ -339,16 +339,16 @@ mod tests {
 
     #[test]
     fn a_free_device_and_no_device() {
-        let map = builder(Engine::Blocks { blocks: BLOCKS }).finish().unwrap();
+        let map = builder(Engine::on_device(BLOCKS)).finish().unwrap();
         assert_eq!((map.text(5).as_str(), map.free.blocks(), map.objects.score()), ("     \n", BLOCKS, 1.0));
         assert_eq!(builder(Engine::Directory).finish(), Err(NoMap::HostFiles("stria-OST0003".to_owned())));
         assert_eq!(MapBuilder::new(5).finish(), Err(NoMap::Superblock));
-        assert_eq!(builder(Engine::Blocks { blocks: 5 }).finish(), Err(NoMap::Superblock), "too small");
+        assert_eq!(builder(Engine::on_device(5)).finish(), Err(NoMap::Superblock), "too small");
     }
 
     #[test]
     fn damaged_entries_are_left_out() {
-        let mut map = builder(Engine::Blocks { blocks: BLOCKS });
+        let mut map = builder(Engine::on_device(BLOCKS));
         for table in [CHUNKS, BITMAPS] {
             for bytes in [&b""[..], &[0xff; 5], &[0xff; 64], &[0; 21]] {
                 map.note(table, bytes, bytes);

@@ -16,8 +16,8 @@ use kv::Table;
 
 use crate::{
     chunk_record::ChunkRecord,
-    device_label::DeviceLabel,
     group_record::{PIECE_BYTES, decode_piece, decode_summary},
+    superblock::Engine,
     tables::{BITMAPS, CHUNKS, GROUPS, OUT_OF_USE, parse_group_key, parse_piece_key},
 };
 
@@ -79,8 +79,9 @@ impl DeviceRecords {
         bitmap[start..start + PIECE_BYTES].copy_from_slice(&piece);
     }
 
-    /// What is wrong with the records of a device of so many blocks, in words.
-    pub fn problems(mut self, blocks: u64) -> Vec<String> {
+    /// What is wrong with the records of a device, in words.
+    pub fn problems(mut self, engine: Engine) -> Vec<String> {
+        let Engine::Blocks { blocks, .. } = engine else { return Vec::new() };
         let Some(geometry) = Geometry::new(blocks).filter(|geometry| geometry.blocks() > 1) else {
             return vec![format!("a device cannot have {blocks} blocks")];
         };
@@ -88,7 +89,7 @@ impl DeviceRecords {
         if let Some(last) = last.filter(|last| **last >= geometry.groups()) {
             self.problems.push((None, format!("group {last} is not on the device")));
         }
-        let named = self.named_by_group(geometry);
+        let named = self.named_by_group(geometry, engine);
         for group in (0..geometry.groups()).filter(|group| !self.out_of_use.contains(group)).collect::<Vec<_>>() {
             let named = named.get(&group).map_or(&[][..], Vec::as_slice);
             self.compare_group(geometry, group, named);
@@ -98,10 +99,10 @@ impl DeviceRecords {
         told.take(PROBLEMS_MAX).collect()
     }
 
-    /// The blocks of objects and labels in each group, in order; tells of those with two owners.
-    fn named_by_group(&mut self, geometry: Geometry) -> BTreeMap<u32, Vec<Range<u32>>> {
+    /// The blocks of objects, labels and tables in each group, in order; tells of those with two owners.
+    fn named_by_group(&mut self, geometry: Geometry, engine: Engine) -> BTreeMap<u32, Vec<Range<u32>>> {
         let mut named = std::mem::take(&mut self.named);
-        named.extend(DeviceLabel::places(geometry.blocks()).map(|block| block..block + 1));
+        named.extend(engine.own_blocks());
         named.sort_unstable_by_key(|extent| extent.start);
         let (mut end, mut by_group) = (0, BTreeMap::<u32, Vec<Range<u32>>>::new());
         for extent in named {
@@ -186,7 +187,7 @@ mod tests {
         let (mut all, mut device) = (records(), DeviceRecords::default());
         change(&mut all);
         all.iter().for_each(|(table, key, value)| device.note(*table, key, value));
-        device.problems(BLOCKS).join("\n")
+        device.problems(Engine::on_device(BLOCKS)).join("\n")
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Ost {
         let superblock = Superblock { index, identity, fsname: fsname.to_owned(), engine };
         let mut batch = match engine {
             Engine::Directory => Batch::default(),
-            Engine::Blocks { blocks } => match format_device(&*devices.objects, &superblock, blocks).await {
+            Engine::Blocks { blocks, .. } => match format_device(&*devices.objects, &superblock, blocks).await {
                 Ok(batch) => batch,
                 Err(error) => {
                     kv.close().await?;

@@ -131,7 +131,10 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             let block = Superblock::decode(value)?;
             let device = match block.engine {
                 Engine::Directory => String::new(),
-                Engine::Blocks { blocks } => format!(", on a device of {}", counted(blocks, "block")),
+                Engine::Blocks { blocks, tables: None } => format!(", on a device of {}", counted(blocks, "block")),
+                Engine::Blocks { blocks, tables: Some(tables) } => {
+                    format!(", on a device of {}, {} of them for the tables", counted(blocks, "block"), tables.blocks)
+                }
             };
             format!("{} {}{device}", block.target(), block.uuid())
         }

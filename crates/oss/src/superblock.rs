@@ -3,12 +3,14 @@
 //! ```text
 //! key "superblock"                          key "mark"                        key "totals"
 //! offset bytes                              offset bytes                      offset bytes
-//!  0  1  version, 2; 3 with a device         0  1  version, 2                  0  1  version, 2
+//!  0  1  version, 2; 3 with a device;        0  1  version, 2                  0  1  version, 2
+//!        4 with one that has the tables, too
 //!  1  2  OST index                           1  8  epoch: in-place blocks      1  8  objects
 //!  3  16 identity, random at format time           written up to it were       9  8  blocks that hold data
 //! 19  1  bytes of the file system's name           flushed
 //! 20  n  name
 //! ..  8  with a device: its blocks
+//! ..  24 with version 4: the part of the device that has the tables (`tables_part`)
 //! ```
 //!
 //! Key "reserved", with a device only: blocks that are reserved for objects and hold no data (8).
@@ -20,12 +22,16 @@
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the
 //! version of the whole store: the tables, their keys and the names of host files.
 
+use std::ops::Range;
+
 use blocks::Geometry;
 use types::{
     OstIndex,
     limits::{BLOCK_BYTES, FSNAME_BYTES_MAX},
     record::{DecodeError, RecordReader},
 };
+
+use crate::tables_part::TablesPart;
 
 /// Key of the superblock.
 pub const SUPERBLOCK_KEY: &[u8] = b"superblock";
@@ -45,6 +51,8 @@ pub const SCRUB_KEY: &[u8] = b"scrub";
 const VERSION: u8 = 2;
 /// Of superblocks that name a device.
 const VERSION_DEVICE: u8 = 3;
+/// Of those that name a device with the tables.
+const VERSION_ONE_DEVICE: u8 = 4;
 
 /// Blocks of the smallest device.
 pub const DEVICE_BLOCKS_MIN: u64 = (16 << 20) / BLOCK_BYTES;
@@ -64,7 +72,28 @@ pub enum Engine {
     Blocks {
         /// Blocks of the device.
         blocks: u64,
+        /// The part of them that has the tables; `None`: these are elsewhere.
+        tables: Option<TablesPart>,
     },
+}
+
+impl Engine {
+    /// A device without tables.
+    pub const fn on_device(blocks: u64) -> Self {
+        Engine::Blocks { blocks, tables: None }
+    }
+
+    /// Blocks of the device that are no object's: those of the first label and the tables, and that
+    /// of the last label.
+    pub fn own_blocks(self) -> [Range<u64>; 2] {
+        match self {
+            Engine::Directory => [0..0, 0..0],
+            Engine::Blocks { blocks, tables } => {
+                let first = 0..tables.map_or(1, |tables| tables.range().end);
+                [first, blocks.saturating_sub(1)..blocks]
+            }
+        }
+    }
 }
 
 /// The identity of this target.
@@ -96,33 +125,44 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let version = match self.engine {
             Engine::Directory => VERSION,
-            Engine::Blocks { .. } => VERSION_DEVICE,
+            Engine::Blocks { tables: None, .. } => VERSION_DEVICE,
+            Engine::Blocks { tables: Some(_), .. } => VERSION_ONE_DEVICE,
         };
         let mut bytes = vec![version];
         bytes.extend(self.index.0.to_le_bytes());
         bytes.extend(self.identity);
         bytes.push(self.fsname.len() as u8);
         bytes.extend(self.fsname.as_bytes());
-        if let Engine::Blocks { blocks } = self.engine {
+        if let Engine::Blocks { blocks, tables } = self.engine {
             bytes.extend(blocks.to_le_bytes());
+            tables.iter().for_each(|tables| bytes.extend(tables.encode()));
         }
         bytes
     }
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let has_device = bytes.first() == Some(&VERSION_DEVICE);
-        let mut reader = RecordReader::new("superblock", bytes, if has_device { VERSION_DEVICE } else { VERSION })?;
+        let version = bytes.first().copied().filter(|first| [VERSION_DEVICE, VERSION_ONE_DEVICE].contains(first));
+        let mut reader = RecordReader::new("superblock", bytes, version.unwrap_or(VERSION))?;
         let index = OstIndex(reader.u16()?);
         let identity = reader.array()?;
         let name_bytes = usize::from(reader.u8()?);
         let name = reader.take(name_bytes)?;
-        let engine = if has_device { Engine::Blocks { blocks: reader.u64()? } } else { Engine::Directory };
+        let engine = match version {
+            Some(VERSION_ONE_DEVICE) => {
+                Engine::Blocks { blocks: reader.u64()?, tables: Some(TablesPart::decode(&reader.array()?)) }
+            }
+            Some(_) => Engine::on_device(reader.u64()?),
+            None => Engine::Directory,
+        };
         reader.finish()?;
-        if let Engine::Blocks { blocks } = engine
-            && device_geometry(blocks).is_none()
-        {
-            return Err(reader.out_of_range("blocks of the device"));
+        if let Engine::Blocks { blocks, tables } = engine {
+            if device_geometry(blocks).is_none() {
+                return Err(reader.out_of_range("blocks of the device"));
+            }
+            if tables.is_some_and(|tables| !tables.is_possible(blocks)) {
+                return Err(reader.out_of_range("part of the device with the tables"));
+            }
         }
         let fsname = std::str::from_utf8(name).map_err(|_| reader.out_of_range("file system name"))?;
         if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX {
@@ -198,7 +238,7 @@ mod tests {
     fn records_round_trip() {
         let engine = Engine::Directory;
         let superblock = Superblock { index: OstIndex(0x1f), identity: [0xab; 16], fsname: "stria".into(), engine };
-        let of_device = Superblock { engine: Engine::Blocks { blocks: 1 << 33 }, ..superblock.clone() };
+        let of_device = Superblock { engine: Engine::on_device(1 << 33), ..superblock.clone() };
         assert_eq!(Superblock::decode(&of_device.encode()), Ok(of_device));
         assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
         assert_eq!(superblock.target(), "stria-OST001f");
@@ -211,7 +251,8 @@ mod tests {
 
     #[test]
     fn damage_is_an_error() {
-        for engine in [Engine::Directory, Engine::Blocks { blocks: 4096 }] {
+        let tables = TablesPart::of_new(1 << 17, None);
+        for engine in [Engine::Directory, Engine::on_device(4096), Engine::Blocks { blocks: 1 << 17, tables }] {
             let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into(), engine }.encode();
             for length in 0..bytes.len() {
                 assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
@@ -224,7 +265,7 @@ mod tests {
         for (blocks, is_possible) in
             [(0, false), (1, false), (4095, false), (4096, true), (1 << 50, false), (u64::MAX, false)]
         {
-            let engine = Engine::Blocks { blocks };
+            let engine = Engine::on_device(blocks);
             let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into(), engine }.encode();
             assert_eq!(Superblock::decode(&bytes).is_ok(), is_possible, "{blocks}");
         }

@@ -18,7 +18,7 @@ use rt::{Entropy, memory::SeededEntropy};
 use types::FsError;
 
 /// Two groups, the second one of 24 MiB.
-const TWO_GROUPS: Engine = Engine::Blocks { blocks: 32_768 + 6144 };
+const TWO_GROUPS: Engine = Engine::on_device(32_768 + 6144);
 
 /// A stopped target: objects 1 and 2 are in the first group, 3 and 4 in the second one.
 async fn stopped(seed: u64) -> TestOst {

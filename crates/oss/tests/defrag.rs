@@ -21,7 +21,7 @@ use rt::memory::MemoryDevice;
 use types::SplitMix64;
 
 /// 64 MiB.
-const DEVICE: Engine = Engine::Blocks { blocks: 16_384 };
+const DEVICE: Engine = Engine::on_device(16_384);
 
 /// Enough for everything that tests have.
 fn moving() -> OstOptions {
@@ -107,7 +107,7 @@ fn what_is_read_in_pieces_becomes_one_and_reads_the_same() {
 #[test]
 fn sections_of_an_object_follow_each_other() {
     run(async {
-        let engine = Engine::Blocks { blocks: 2 * 32_768 };
+        let engine = Engine::on_device(2 * 32_768);
         let target = TestOst::with_all(engine, 1, MemoryDevice::new(), moving(), common::cold_config()).await;
         write_in_pieces(&target, 1, 40 * MIB, 64 * KIB).await;
         assert!(is_filled(&target, 1, 1, 0..40 * MIB).await);
@@ -324,7 +324,7 @@ fn what_changes_during_a_move_is_the_writers() {
 #[test]
 fn a_crash_at_any_point_leaves_every_byte() {
     const BYTES: u64 = MIB;
-    let small = Engine::Blocks { blocks: 4096 };
+    let small = Engine::on_device(4096);
     let (mut point, mut moved, mut not_moved) = (0, 0, 0);
     let mut ended = false;
     while !ended {

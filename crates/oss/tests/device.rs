@@ -653,7 +653,7 @@ fn a_device_that_is_too_small_is_refused() {
         let target = TestOst::new(1).await;
         let fresh = || devices(&Probe::new(MemoryDevice::new()), &MemoryDevice::new(), &kv::MemoryCold::new());
         for blocks in [0, 1, 4095, 1 << 50] {
-            let engine = Engine::Blocks { blocks };
+            let engine = Engine::on_device(blocks);
             let refused = Ost::format_with(&target.seams, &fresh(), "stria", INDEX, engine, quiet_config()).await;
             assert!(refused.unwrap_err().to_string().contains("at least 16 MiB"));
         }
@@ -664,7 +664,7 @@ fn a_device_that_is_too_small_is_refused() {
 #[test]
 fn an_object_across_groups_is_written_removed_and_written_again() {
     run(async {
-        let engine = Engine::Blocks { blocks: 3 * 32_768 + 100 };
+        let engine = Engine::on_device(3 * 32_768 + 100);
         let (objects, options) = (MemoryDevice::new(), quiet_options());
         let mut target = TestOst::with_all(engine, 1, objects, options, common::cold_config()).await;
         let all = free(&target).await;

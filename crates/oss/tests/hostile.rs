@@ -5,7 +5,7 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, TestOst, object, on_both};
+use common::{CLIENT, TestOst, object, on_all};
 use rpc::{
     Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
@@ -44,7 +44,7 @@ fn objects(count: usize) -> Vec<ObjectId> {
 /// An object fenced at `u64::MAX` could never be read again: no layout comes to that.
 #[test]
 fn a_fence_is_no_higher_than_layouts_can_come() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         target.write(object(1), 0, b"data").await;
@@ -63,7 +63,7 @@ fn a_fence_is_no_higher_than_layouts_can_come() {
 
 #[test]
 fn lists_have_an_end() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         let many = || objects(OBJECTS_PER_REQUEST_MAX + 1);
@@ -82,7 +82,7 @@ fn lists_have_an_end() {
 
 #[test]
 fn no_offset_or_length_overflows() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let import = connect(&target);
         target.write(object(1), 0, b"data").await;

@@ -9,7 +9,7 @@ use crate::common;
 
 use std::collections::BTreeMap;
 
-use common::{MIB, TestOst, cold_config, object, on_both, pattern, quiet_config, quiet_options};
+use common::{MIB, TestOst, cold_config, object, on_all, pattern, quiet_config, quiet_options};
 use oss::{Engine, OstOptions};
 use proptest::prelude::*;
 use rpc::message::{OstReply, OstRequest, ost::SpaceChange};
@@ -337,7 +337,7 @@ proptest! {
     fn random_histories_keep_the_promises(
         steps in prop::collection::vec(any_step(), 1..40), at_once in any::<bool>()
     ) {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let options = moving_options(at_once);
             let target = TestOst::with_all(engine, 1, MemoryDevice::new(), options, quiet_config()).await;
             check_history(target, steps.clone()).await;
@@ -349,7 +349,7 @@ proptest! {
     fn random_histories_keep_the_promises_in_cold_tables(
         steps in prop::collection::vec(any_step(), 1..40), at_once in any::<bool>()
     ) {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let options = moving_options(at_once);
             let target = TestOst::with_all(engine, 1, MemoryDevice::new(), options, cold_config()).await;
             check_history(target, steps.clone()).await;

@@ -4,7 +4,7 @@
 use crate::common;
 
 use bytes::Bytes;
-use common::{CLIENT, MIB, TestOst, object, on_both};
+use common::{CLIENT, MIB, TestOst, object, on_all};
 use oss::{
     object_record::{ObjectOrigin, ObjectRecord},
     tables::{OBJECTS, parse_object_key},
@@ -32,7 +32,7 @@ fn record(target: &TestOst, number: u64) -> Option<ObjectRecord> {
 
 #[test]
 fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let owner = |uid| Owner { uid, gid: 2, project: 3 };
         let of_first = ObjectOrigin { layout_generation: 4, owner: owner(1) };
@@ -65,7 +65,7 @@ fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
 /// An MDT repeats what it could not strike off its log.
 #[test]
 fn deferred_operations_are_executed_once_across_restarts() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let mut target = TestOst::on(engine, 1).await;
         let origin = |first| Some(DeferredOrigin { source: MdtIndex(0), first, era: 1 });
         let destroy =

@@ -6,7 +6,7 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, KIB, MIB, TestOst, object, on_both, pattern, write_request};
+use common::{CLIENT, KIB, MIB, TestOst, object, on_all, pattern, write_request};
 use rpc::{
     Handler, Principal, Role, Server, ServerOptions,
     auth::Handshake,
@@ -115,7 +115,7 @@ fn changes(object: ObjectId) -> Vec<(OstRequest, Bytes)> {
 #[test]
 fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
     for case in 0..changes(object(1)).len() {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let (request, bulk) = changes(object(1)).swap_remove(case);
             let target = TestOst::on(engine, 1).await;
             target.write(object(1), 0, &pattern(1, 0, 4 * MIB)).await;
@@ -152,7 +152,7 @@ fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
 fn a_reply_is_lost_if_and_only_if_its_change_is() {
     let mut kept = 0;
     for seed in 0..32 {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let target = TestOst::on(engine, seed).await;
             let data = pattern(1, 0, 10 * KIB);
             target.write(object(1), 0, &data).await;
@@ -171,7 +171,7 @@ fn a_reply_is_lost_if_and_only_if_its_change_is() {
 fn a_write_in_place_whose_bytes_are_lost_is_made_again() {
     let mut lost = 0;
     for (seed, synced) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let target = TestOst::on(engine, seed).await;
             let data = pattern(1, 0, MIB);
             target.write(object(1), 0, &data).await;
@@ -188,7 +188,7 @@ fn a_write_in_place_whose_bytes_are_lost_is_made_again() {
 
 #[test]
 fn replies_end_with_their_session_and_their_client() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let (server, address) = serve(&target).await;
         let kept = |target: &TestOst| target.ost.persistent_reply(CLIENT, Slot(1)).is_some();
@@ -216,7 +216,7 @@ fn replies_end_with_their_session_and_their_client() {
 /// An OST that a client could not reach for a while, while others could.
 #[test]
 fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let (server, address) = serve(&target).await;
         let (request, bulk) = write_request(object(1), 0, b"mine", false);
@@ -236,7 +236,7 @@ fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
 
 #[test]
 fn what_changes_nothing_leaves_no_reply() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         target.truncate(object(1), 0).await;
         target.space(object(1), SpaceChange::Punch { offset: 0, bytes: MIB }).await.unwrap();

@@ -5,7 +5,7 @@ use crate::common;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, INDEX, KIB, MIB, TestOst, devices, object, on_both, pattern, quiet_config, quiet_options, run};
+use common::{CLIENT, INDEX, KIB, MIB, TestOst, devices, object, on_all, pattern, quiet_config, quiet_options, run};
 use oss::{OpenError, Ost, OstOptions, directory::host_file, inspect};
 use rpc::{
     Handler,
@@ -38,7 +38,7 @@ impl<F: Future> Now for F {}
 
 #[test]
 fn a_missing_object_is_empty_and_reading_does_not_make_it() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         assert_eq!(target.read(object(1), 0, MIB).await, b"");
         assert_eq!(target.attributes(object(1)).await, Default::default());
@@ -53,7 +53,7 @@ fn a_missing_object_is_empty_and_reading_does_not_make_it() {
 
 #[test]
 fn as_many_objects_are_checked_at_once_as_an_answer_can_tell_of() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let most = CHECK_OBJECTS_MAX as usize;
         assert_eq!(target.ask(OstRequest::Check(vec![object(1); most])).await, Ok(OstReply::Damage(vec![])));
@@ -123,7 +123,7 @@ fn a_truncated_file_written_anew_goes_in_place_after_one_commit() {
 
 #[test]
 fn damaged_transfers_are_refused_and_change_nothing() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         target.write(object(1), 0, &pattern(1, 0, 8192)).await;
         let data = pattern(2, 0, 8192);
@@ -597,7 +597,7 @@ fn sync_of_some_objects_flushes_only_their_files() {
 
 #[test]
 fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         const WRITERS: u64 = 6;
         let target = std::sync::Arc::new(TestOst::on(engine, 1).await);
         target.probe.slow.store(true, Ordering::Relaxed);
@@ -746,7 +746,7 @@ fn an_object_destroyed_during_write_back_stays_destroyed() {
 
 #[test]
 fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let late = ClientId(99);
         target.probe.slow.store(true, Ordering::Relaxed);
@@ -784,7 +784,7 @@ fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
 
 #[test]
 fn data_and_holes_are_found() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         target.write(object(1), 2 * BLOCK, &pattern(1, 0, BLOCK)).await;
         target.write(object(1), 3 * MIB + 100, &pattern(1, 0, 100)).await;
@@ -839,7 +839,7 @@ fn requests_out_of_bounds_are_refused() {
 
 #[test]
 fn very_large_sparse_objects_cost_what_they_hold() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let far = 16 << 40;
         target.write(object(1), far, b"end").await;
@@ -855,7 +855,7 @@ fn very_large_sparse_objects_cost_what_they_hold() {
 
 #[test]
 fn removals_larger_than_a_batch_happen_in_parts() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         // Every second block of 64 MiB, so that each is a key to delete.
         for chunk in 0..64u64 {
@@ -935,7 +935,7 @@ fn a_target_is_formatted_once_and_opened_as_what_it_is() {
 /// What an MDT goes by when it chooses where new objects go.
 #[test]
 fn what_a_target_has_to_do_adds_up_while_it_does_it() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let work = async || match target.ask(OstRequest::StatFs).await.unwrap() {
             OstReply::Space(_, condition) => condition.work_us,
@@ -974,7 +974,7 @@ fn services_and_inspection() {
 
 #[test]
 fn only_the_end_of_the_host_without_an_end_of_the_target_is_a_loss() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let mut target = TestOst::on(engine, 1).await;
         assert_eq!(target.ost.era(), 0);
         target = target.crash().await;

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::{collections::BTreeSet, ops::Range};
 
-use common::{MIB, TestOst, object, on_both, pattern};
+use common::{MIB, TestOst, object, on_all, pattern};
 use oss::{options::IN_PLACE_BYTES_MIN, reserved::RANGES_MAX};
 use proptest::prelude::*;
 use rpc::message::{OstRequest, ost::SpaceChange};
@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 4000, ..ProptestConfig::default() })]
     #[test]
     fn what_is_reserved_counts_until_it_is_given_back(steps in prop::collection::vec(any_step(), 1..30)) {
-        on_both(async |engine| {
+        on_all(async |engine| {
             let (mut target, mut model) = (TestOst::on(engine, 1).await, Model::default());
             for one in steps.clone() {
                 target = step(target, &mut model, one).await;
@@ -169,7 +169,7 @@ proptest! {
 /// that hold no data.
 #[test]
 fn a_reservation_in_many_pieces_is_counted_as_far_as_it_is_known() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = TestOst::on(engine, 1).await;
         let blocks = async || target.attributes(object(1)).await.blocks * 512 / BLOCK;
         target.space(object(1), SpaceChange::Allocate { offset: 0, bytes: 4 * MIB, extend: true }).await.unwrap();

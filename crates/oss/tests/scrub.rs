@@ -5,7 +5,7 @@ use crate::common;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use common::{
-    BLOCK, DEVICE, KIB, MIB, TestOst, cold_config, fill, is_filled, object, on_both, parameter, parameters, pattern,
+    BLOCK, DEVICE, KIB, MIB, TestOst, cold_config, fill, is_filled, object, on_all, parameter, parameters, pattern,
     quiet_options, run, statistic_of,
 };
 use oss::{
@@ -80,7 +80,7 @@ fn named(number: u64, blocks: std::ops::Range<u64>) -> String {
 
 #[test]
 fn damage_is_found_counted_and_named() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = target_with(engine, quiet_options()).await;
         assert_eq!(parameter(&target, "scrub"), "init");
         for number in 1..=3 {
@@ -137,7 +137,7 @@ fn blocks_that_are_used_again_while_they_are_read_are_no_damage() {
 /// An overwrite does not wait for the scrub.
 #[test]
 fn writers_do_not_wait_for_what_the_scrub_reads() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = target_with(engine, quiet_options()).await;
         fill(&target, 1, 1, 0..MIB).await;
         target.sync().await;
@@ -154,7 +154,7 @@ fn writers_do_not_wait_for_what_the_scrub_reads() {
 
 #[test]
 fn a_store_in_use_has_no_false_alarms() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = target_with(engine, quiet_options()).await;
         target.probe.slow.store(true, Ordering::Relaxed);
         let mut random = SplitMix64(7);

@@ -1,4 +1,4 @@
-//! A directory as a read-only device: operations that would change it are refused.
+//! A directory, or a single file, as a read-only device: operations that would change it are refused.
 
 use std::{
     fs::{self, File},
@@ -14,16 +14,27 @@ use types::SpaceUsage;
 /// Files directly in a directory, read only.
 pub struct ReadOnlyDirectory {
     root: PathBuf,
+    /// The only name there is; it is that of `root`.
+    only: Option<&'static str>,
 }
 
 impl ReadOnlyDirectory {
     /// The device on an existing directory.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), only: None }
+    }
+
+    /// A device with an existing file, or block device, under this name.
+    pub fn of_file(file: &Path, name: &'static str) -> Self {
+        Self { root: file.to_owned(), only: Some(name) }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        if self.only == Some(file) { self.root.clone() } else { self.root.join(file) }
     }
 
     fn open(&self, file: &str) -> io::Result<Option<File>> {
-        match File::open(self.root.join(file)) {
+        match File::open(self.path(file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             file => file.map(Some),
         }

@@ -16,7 +16,6 @@ use oss::{
     chunk_record::{CHUNK_BLOCKS, ChunkRecord},
     device_label::DeviceLabel,
     device_records::DeviceRecords,
-    directory::device::DEVICE_FILE,
     inspect::{host_file, parse_host_file},
     object_record::ObjectRecord,
     superblock::SUPERBLOCK_KEY,
@@ -33,6 +32,8 @@ const OBJECTS_DIRECTORY: &str = "objects";
 /// What the tables say of host files, and then what there is.
 pub struct HostFiles {
     directory: PathBuf,
+    /// Where the target's device is, if it has one.
+    device_path: PathBuf,
     inode: Option<InodeNumber>,
     /// Objects that have, or may have, a host file.
     records: BTreeMap<ObjectId, ObjectRecord>,
@@ -54,9 +55,10 @@ struct StoredBlock {
 
 impl HostFiles {
     /// Of the target in `directory`; blocks of `inode` are to be verified.
-    pub fn new(directory: &Path, inode: Option<InodeNumber>) -> Self {
+    pub fn new(directory: &Path, device_path: PathBuf, inode: Option<InodeNumber>) -> Self {
         Self {
             directory: directory.to_owned(),
+            device_path,
             inode,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -93,7 +95,7 @@ impl HostFiles {
     /// Compares them with the files, or with the device.
     pub fn inspect(mut self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
         if let Some(superblock) = self.superblock.take()
-            && let Engine::Blocks { blocks } = superblock.engine
+            && let Engine::Blocks { blocks, .. } = superblock.engine
         {
             return self.inspect_device(&superblock, blocks, report);
         }
@@ -137,7 +139,7 @@ impl HostFiles {
         blocks: u64,
         report: &mut InspectionReport<'_>,
     ) -> anyhow::Result<()> {
-        let path = self.directory.join(DEVICE_FILE);
+        let path = self.device_path.clone();
         report.heading(format_args!("device {}: {}", path.display(), counted(blocks, "block")))?;
         match File::open(&path) {
             Err(error) => report.damage(format_args!("{}: {error}", path.display()))?,
@@ -145,14 +147,14 @@ impl HostFiles {
                 for place in DeviceLabel::places(blocks) {
                     let label = read_block(&device, place * BLOCK_BYTES).map_err(|error| error.to_string());
                     match label.and_then(|block| DeviceLabel::decode(&block).map_err(|error| error.to_string())) {
-                        Ok(label) if label == DeviceLabel::of(superblock, blocks) => {}
+                        Ok(label) if label.is_of(superblock, blocks) => {}
                         Ok(_) => report.damage(format_args!("block {place}: the label of another target"))?,
                         Err(error) => report.damage(format_args!("block {place}: {error}"))?,
                     }
                 }
             }
         }
-        for problem in std::mem::take(&mut self.device).problems(blocks) {
+        for problem in std::mem::take(&mut self.device).problems(superblock.engine) {
             report.damage(format_args!("{problem}"))?;
         }
         self.verify(report)
@@ -177,8 +179,8 @@ impl HostFiles {
     fn verify(&self, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
         for (object, blocks) in self.blocks.iter().filter(|(_, blocks)| !blocks.is_empty()) {
             let is_on_device = blocks.iter().any(|stored| stored.address.is_some());
-            let path = if is_on_device { DEVICE_FILE.to_owned() } else { host_file(*object) };
-            let Ok(file) = File::open(self.directory.join(path)) else { continue };
+            let path = if is_on_device { self.device_path.clone() } else { self.directory.join(host_file(*object)) };
+            let Ok(file) = File::open(path) else { continue };
             let mut good = 0;
             for StoredBlock { block, checksum, address } in blocks {
                 let offset = block.saturating_mul(BLOCK_BYTES);

@@ -11,9 +11,10 @@ use kv::{
         segment_slot,
     },
 };
+use rt::Device;
 use types::counted;
 
-use super::{Fact, InspectionReport, device::ReadOnlyDirectory, target};
+use super::{Fact, InspectionReport, device::ReadOnlyDirectory, parts::Parts, target};
 
 /// What a walk over the journal counts, between one segment's header and the next.
 #[derive(Default)]
@@ -35,28 +36,28 @@ pub async fn inspect_segment(path: &Path, report: &mut InspectionReport<'_>) -> 
     };
     let schema = target::schema_above(directory);
     report.verbose = true;
-    walk(directory, Some(name), &*schema, report).await
+    let device = ReadOnlyDirectory::new(directory);
+    walk((&device, directory), Some(name), &*schema, report).await
 }
 
 /// All segments of a journal.
-pub async fn inspect(directory: &Path, schema: &dyn Schema, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
-    walk(directory, None, schema, report).await
+pub async fn inspect(parts: &Parts, schema: &dyn Schema, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+    walk((&*parts.journal()?, &parts.journal_path()), None, schema, report).await
 }
 
 async fn walk(
-    directory: &Path,
+    (device, path): (&dyn Device, &Path),
     only: Option<&str>,
     schema: &dyn Schema,
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<()> {
     let mut findings = Vec::new();
-    let device = ReadOnlyDirectory::new(directory);
-    let walked = kv::inspect::journal(&device, &mut |finding| {
+    let walked = kv::inspect::journal(device, &mut |finding| {
         findings.push(finding);
         true
     })
     .await;
-    walked.with_context(|| format!("cannot read the journal in {}", directory.display()))?;
+    walked.with_context(|| format!("cannot read the journal in {}", path.display()))?;
     let (mut segment, mut shown) = (Segment::default(), false);
     let followed = followed_by_the_same_use(&findings);
     for (finding, followed) in findings.into_iter().zip(followed) {

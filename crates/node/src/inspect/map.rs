@@ -18,12 +18,13 @@ use types::{counted, limits::BLOCK_BYTES};
 
 use super::{
     Fact, InspectionReport,
-    device::ReadOnlyDirectory,
+    parts::Parts,
     report::{FreeClass, PieceClass},
     tables, targets_at,
 };
 use crate::{
     config::Role,
+    format,
     identity::{DirectoryLock, Identity},
 };
 
@@ -37,7 +38,7 @@ const SVG_CELLS: u32 = 128 * SVG_COLUMNS as u32;
 /// Shows maps of the targets in a directory, or of the target there, that have devices; with `svg`,
 /// that of the only one also as a drawing there.
 pub async fn inspect(path: &Path, svg: Option<&Path>, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
-    if !path.is_dir() {
+    if !path.is_dir() && !format::is_target(path) {
         return Err(not_a_directory(path));
     }
     let targets = targets_at(path)?;
@@ -92,7 +93,8 @@ async fn map_of(
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<Result<DeviceMap, NoMap>> {
     let _lock = DirectoryLock::share(directory)?;
-    let superblock = Superblock::read(&ReadOnlyDirectory::new(&directory.join("journal"))).await;
+    let parts = Parts::of(directory)?;
+    let superblock = Superblock::read(&*parts.journal()?).await;
     let superblock = superblock.with_context(|| format!("{}: cannot read the journal", directory.display()))?;
     let (mut text, mut drawing) = (MapBuilder::new(CELLS), svg.map(|_| MapBuilder::new(SVG_CELLS)));
     let visit: tables::Visitor<'_> = &mut |table, key, value| {
@@ -103,7 +105,7 @@ async fn map_of(
     };
     let mut nothing = sink();
     let mut entries = InspectionReport::new(&mut nothing, false, false, None);
-    tables::inspect(directory, superblock.as_ref(), &OstSchema, &mut entries, visit).await?;
+    tables::inspect(&parts, superblock.as_ref(), &OstSchema, &mut entries, visit).await?;
     match entries.finish()? {
         0 => {}
         damage => report.damage(format_args!(

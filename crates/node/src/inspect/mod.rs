@@ -18,6 +18,7 @@ mod device;
 mod host_files;
 mod journal;
 mod map;
+mod parts;
 mod report;
 mod tables;
 mod target;
@@ -68,7 +69,7 @@ Exit status: 0 if everything decodes, 1 if anything is damaged or cannot be read
 #[derive(Clone, Debug, Args)]
 #[command(after_help = INSPECT_JSON)]
 pub struct InspectArgs {
-    /// Directory of a target (not in use) or of several, or a journal segment
+    /// Directory or device of a target (not in use), directory of several, or a journal segment
     pub path: PathBuf,
     /// Show every record and key, not only totals
     #[arg(short, long)]
@@ -125,7 +126,7 @@ fn parse_inode(text: &str) -> anyhow::Result<InodeNumber> {
 /// A segment, a target, or all targets below a directory.
 fn inspect(cores: &Cores, path: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
     let metadata = path.metadata().with_context(|| format!("cannot inspect {}", path.display()))?;
-    if metadata.is_file() {
+    if metadata.is_file() && !format::is_target(path) {
         report.begin(path);
         return cores.block_on(journal::inspect_segment(path, report));
     }

@@ -1,19 +1,18 @@
 //! The tables of a target as opening it would find them: the cold store, plus the journal after its
 //! checkpoint.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, io};
 
 use anyhow::Context;
 use bytes::Bytes;
 use kv::{
-    Batch, Checkpoint, ColdStore, FjallCold, MemoryCold, Operation, Table,
-    cold::fjall::FjallOptions,
+    Batch, Checkpoint, ColdStore, MemoryCold, Operation, Table,
     inspect::{Schema, describe},
     superblock::Superblock,
 };
 use types::counted;
 
-use super::{Fact, InspectionReport, device::ReadOnlyDirectory};
+use super::{Fact, InspectionReport, parts::Parts};
 
 /// Changes that are only in the journal; `None` is a removal.
 type Overlay = BTreeMap<(u8, Bytes), Option<Bytes>>;
@@ -22,7 +21,7 @@ pub type Visitor<'v> = &'v mut (dyn FnMut(Table, &[u8], &[u8]) + Send);
 
 /// Shows the tables; every entry, shown or not, is also given to `visit`.
 pub async fn inspect(
-    directory: &Path,
+    parts: &Parts,
     superblock: Option<&Superblock>,
     schema: &dyn Schema,
     report: &mut InspectionReport<'_>,
@@ -30,23 +29,19 @@ pub async fn inspect(
 ) -> anyhow::Result<()> {
     let scratch = tempfile::Builder::new().prefix("stria-inspect-").tempdir();
     let scratch = scratch.context("cannot create a temporary directory; set TMPDIR to choose another place")?;
-    let cold: Box<dyn ColdStore> =
-        match FjallCold::open_copy(&directory.join("cold"), &scratch.path().join("cold"), FjallOptions::default()) {
-            Ok(cold) => Box::new(cold),
-            Err(error) if is_of_the_copy(&error) => {
-                let (from, to) = (directory.join("cold"), scratch.path().display());
-                return Err(error).with_context(|| {
-                    format!(
-                        "cannot copy {} to {to} to read it; set TMPDIR to a directory with enough space",
-                        from.display()
-                    )
-                });
-            }
-            Err(error) => {
-                report.damage(format_args!("cold store: cannot open it: {error}"))?;
-                Box::new(MemoryCold::new())
-            }
-        };
+    let cold: Box<dyn ColdStore> = match parts.cold(scratch.path()) {
+        Ok(cold) => cold,
+        Err(error) if is_of_the_copy(&error) => {
+            let to = scratch.path().display();
+            return Err(error).with_context(|| {
+                format!("cannot copy the tables to {to} to read them; set TMPDIR to a directory with enough space")
+            });
+        }
+        Err(error) => {
+            report.damage(format_args!("cold store: cannot open it: {error}"))?;
+            Box::new(MemoryCold::new())
+        }
+    };
     let checkpoint = match cold.checkpoint() {
         Ok(Some(checkpoint)) => {
             let (batch, store) = (checkpoint.lsn.0, format!("{:016x}", checkpoint.store));
@@ -69,7 +64,7 @@ pub async fn inspect(
         }
     };
     let overlay = match superblock {
-        Some(superblock) => replay(directory, superblock, checkpoint, report).await?,
+        Some(superblock) => replay(parts, superblock, checkpoint, report).await?,
         None => Overlay::new(),
     };
     report.heading(format_args!("tables:"))?;
@@ -88,14 +83,14 @@ fn is_of_the_copy(error: &io::Error) -> bool {
 
 /// The changes after the checkpoint.
 async fn replay(
-    directory: &Path,
+    parts: &Parts,
     superblock: &Superblock,
     checkpoint: Checkpoint,
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<Overlay> {
-    let device = ReadOnlyDirectory::new(&directory.join("journal"));
+    let device = parts.journal()?;
     let (mut overlay, mut batches) = (Overlay::new(), 0u64);
-    let replayed = kv::inspect::replay(&device, superblock.store, checkpoint, &mut |_, batch: &Batch| {
+    let replayed = kv::inspect::replay(&*device, superblock.store, checkpoint, &mut |_, batch: &Batch| {
         batches += 1;
         for operation in &batch.operations {
             let value = match operation {

@@ -2,39 +2,39 @@
 
 use std::{
     fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::bail;
 use kv::{Table, inspect::Schema, superblock::Superblock};
 
-use super::{Fact, InspectionReport, device::ReadOnlyDirectory, host_files::HostFiles, journal, tables};
+use super::{Fact, InspectionReport, host_files::HostFiles, journal, parts::Parts, tables};
 use crate::{
     config::Role,
     identity::{DirectoryLock, Identity},
+    one_device,
 };
 
-/// Inspects the target in a directory.
+/// Inspects the target in a directory, or on a device.
 pub async fn inspect(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
     let _lock = DirectoryLock::share(directory)?;
     let role = show_identity(directory, report)?;
     let schema = schema(role);
-    let mut complete = true;
-    for part in ["journal", "cold"] {
-        if !directory.join(part).is_dir() {
-            complete = false;
-            report.damage(format_args!("{} is missing", directory.join(part).display()))?;
-        }
+    let parts = Parts::of(directory)?;
+    let missing = parts.missing();
+    for path in &missing {
+        report.damage(format_args!("{} is missing", path.display()))?;
     }
-    let superblock = show_superblock(directory, report).await?;
-    if directory.join("journal").is_dir() {
+    let superblock = show_superblock(&parts, report).await?;
+    if !missing.contains(&parts.journal_path()) {
         report.heading(format_args!("journal:"))?;
-        journal::inspect(&directory.join("journal"), &*schema, report).await?;
+        journal::inspect(&parts, &*schema, report).await?;
     }
-    let mut files = HostFiles::new(directory, report.inode);
-    if complete {
+    let mut files = HostFiles::new(directory, parts.device_path(), report.inode);
+    if missing.is_empty() {
         let visit: tables::Visitor<'_> = &mut |table, key, value| files.note(table, key, value);
-        tables::inspect(directory, superblock.as_ref(), &*schema, report, visit).await?;
+        tables::inspect(&parts, superblock.as_ref(), &*schema, report, visit).await?;
     }
     if role == Some(Role::Ost) {
         files.inspect(report)?;
@@ -70,8 +70,8 @@ fn show_identity(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow:
     }
 }
 
-async fn show_superblock(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<Option<Superblock>> {
-    match Superblock::read(&ReadOnlyDirectory::new(&directory.join("journal"))).await {
+async fn show_superblock(parts: &Parts, report: &mut InspectionReport<'_>) -> anyhow::Result<Option<Superblock>> {
+    match Superblock::read(&*parts.journal()?).await {
         Ok(Some(superblock)) => {
             let Superblock { version, store, segment_bytes, opens } = superblock;
             report.line(
@@ -134,6 +134,15 @@ impl DirectoryLock {
     /// Keeps servers away while a target is looked at, and creates nothing: without a lock file
     /// it was never served.
     pub(super) fn share(directory: &Path) -> anyhow::Result<Option<File>> {
+        if one_device::is_device(directory) {
+            return match rt::real::open_alone(directory) {
+                Ok(file) => Ok(Some(file)),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    bail!("{} is in use by another stria process; stop it first", directory.display())
+                }
+                Err(error) => bail!("{}: {error}", directory.display()),
+            };
+        }
         let path: PathBuf = directory.join(Self::FILE_NAME);
         let Ok(file) = File::open(&path) else { return Ok(None) };
         match file.try_lock_shared() {

@@ -20,7 +20,6 @@ use types::{FsError, FsResult};
 use super::{DirectoryStore, device_space::DeviceSpace, records::Records};
 use crate::{
     chunk_record::ChunkRecord,
-    device_label::DeviceLabel,
     device_records::extents,
     group_record::{PIECE_BLOCKS, PIECE_BYTES, decode_summary, encode_summary},
     superblock::{Engine, device_geometry},
@@ -79,7 +78,7 @@ impl DirectoryStore {
     /// Makes the records of damaged groups anew, before anything else uses them. Returns those for
     /// which that is not possible: they stay out of use.
     pub(super) async fn mend_groups(&self, unclean: bool) -> FsResult<BTreeSet<u32>> {
-        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(BTreeSet::new()) };
+        let Engine::Blocks { blocks, .. } = self.superblock.engine else { return Ok(BTreeSet::new()) };
         // What is wrong otherwise is an error where the free space is opened.
         let Some(geometry) = device_geometry(blocks) else { return Ok(BTreeSet::new()) };
         let summaries = self.entries(GROUPS, |key, value| Some((parse_group_key(key)?, decode_summary(value).ok())))?;
@@ -142,7 +141,8 @@ impl DirectoryStore {
         }
     }
 
-    /// The free blocks of these groups: those that neither an object nor a label has. A chunk that
+    /// The free blocks of these groups: those that neither an object, nor a label, nor the tables
+    /// have. A chunk that
     /// does not decode is damaged, and what it has is lost.
     fn groups_by_objects(&self, geometry: Geometry, groups: &BTreeSet<u32>) -> FsResult<BTreeMap<u32, FreeRuns>> {
         let mut free: BTreeMap<u32, FreeRuns> =
@@ -157,7 +157,7 @@ impl DirectoryStore {
                 wrong = wrong.take().or_else(|| parts.iter().find_map(|part| runs.take(part).err()));
             }
         };
-        DeviceLabel::places(geometry.blocks()).into_iter().for_each(|block| take(block..block + 1));
+        self.superblock.engine.own_blocks().into_iter().for_each(&mut take);
         let scanned = self.kv.scan(CHUNKS, &[], None, &mut |_, value| {
             ChunkRecord::decode(value).iter().flat_map(extents).for_each(&mut take);
             true

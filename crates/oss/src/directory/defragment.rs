@@ -384,7 +384,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const OTHER: ObjectId = ObjectId::new(types::InodeNumber(10), 0);
     /// 512 MiB.
-    const DEVICE: Engine = Engine::Blocks { blocks: 1 << 17 };
+    const DEVICE: Engine = Engine::on_device(1 << 17);
     const PIECE: u64 = 64 * KIB;
 
     /// A store whose only object is in pieces of 64 KiB, in so many sections.
@@ -534,7 +534,7 @@ mod tests {
     /// All free runs have 1 MiB: there are none for a section, before a commit and after it.
     #[tokio::test]
     async fn commits_do_not_help_where_free_runs_are_short() {
-        let device = Engine::Blocks { blocks: 96 * 256 };
+        let device = Engine::on_device(96 * 256);
         let options = OstOptions { defrag_bytes_per_second: 1 << 30, ..quiet() };
         let test = TestStore::with_engine(device, options).await;
         let store = test.store();

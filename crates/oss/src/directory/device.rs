@@ -284,7 +284,7 @@ impl DirectoryStore {
 
     /// Rebuilds the free space from the tables, without groups that are out of use.
     pub(super) fn open_device_space(&self, out_of_use: &BTreeSet<u32>) -> FsResult<Option<DeviceSpace>> {
-        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(None) };
+        let Engine::Blocks { blocks, .. } = self.superblock.engine else { return Ok(None) };
         let damaged = |damage| Damage::new(format!("record of the device of {}", self.target), damage);
         let geometry =
             device_geometry(blocks).ok_or_else(|| damaged(RecordDamage::OutOfRange("blocks of the device")))?;
@@ -312,7 +312,7 @@ impl DirectoryStore {
     /// Makes sure that the device is that of this target, whole, and used by nothing else; then
     /// writes a damaged copy of its label again.
     pub(super) async fn check_label(&self) -> FsResult<()> {
-        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(()) };
+        let Engine::Blocks { blocks, .. } = self.superblock.engine else { return Ok(()) };
         let refused = |detail: String| {
             let detail = format!("the device in {DEVICE_FILE}{detail}");
             FsError::Device { target: self.target.clone(), detail }
@@ -321,12 +321,11 @@ impl DirectoryStore {
         held.map_err(|error| refused(format!(": it cannot be read and written by this process alone: {error}")))?;
         let takes_discards = self.device.takes_discards(DEVICE_FILE).await;
         self.takes_discards.store(takes_discards.unwrap_or(false), Ordering::Relaxed);
-        let wanted = DeviceLabel::of(&self.superblock, blocks);
-        let mut damaged = Vec::new();
+        let (mut intact, mut damaged) = (None, Vec::new());
         let places = DeviceLabel::places(blocks);
         for place in places {
             match self.read_label(place).await {
-                LabelCopy::Intact(label) if label == wanted => {}
+                LabelCopy::Intact(label) if label.is_of(&self.superblock, blocks) => intact = Some(label),
                 LabelCopy::Intact(other) => {
                     let owner = crate::superblock::target_name(&other.fsname, other.index);
                     return Err(refused(format!(" belongs to {owner}, a target with {} blocks", other.blocks)));
@@ -340,12 +339,12 @@ impl DirectoryStore {
                 }
             }
         }
-        if damaged.len() == places.len() {
+        let Some(label) = intact else {
             return Err(refused(damaged.into_iter().map(|(_, error)| format!(": {error}")).collect()));
-        }
+        };
         for (place, error) in damaged {
             tracing::error!(target = %self.target, %error, place, "writing a copy of the device's label again");
-            write_label(&*self.device, &wanted, place).await.map_err(|error| self.device_error("the label", &error))?;
+            write_label(&*self.device, &label, place).await.map_err(|error| self.device_error("the label", &error))?;
         }
         Ok(())
     }
@@ -383,9 +382,14 @@ pub async fn format_device(device: &dyn Device, superblock: &Superblock, blocks:
     let geometry =
         device_geometry(blocks).ok_or_else(|| wrong("a device has at least 16 MiB, and less than 512 PiB"))?;
     device.hold(DEVICE_FILE).await?;
-    let label = DeviceLabel::of(superblock, blocks);
-    for place in DeviceLabel::places(blocks) {
-        write_label(device, &label, place).await?;
+    write_labels(device, &DeviceLabel::of(superblock, blocks)).await?;
+    DeviceSpace::batch_of_new(geometry, &superblock.engine.own_blocks()).map_err(io::Error::other)
+}
+
+/// Writes both copies of a label, durably.
+pub async fn write_labels(device: &dyn Device, label: &DeviceLabel) -> io::Result<()> {
+    for place in DeviceLabel::places(label.blocks) {
+        write_label(device, label, place).await?;
     }
-    DeviceSpace::batch_of_new(geometry, &DeviceLabel::places(blocks)).map_err(io::Error::other)
+    Ok(())
 }

@@ -49,7 +49,8 @@ impl DirectoryStore {
 
     /// What is wrong with the records of the device as a whole, in words.
     pub(crate) fn check_device(&self) -> FsResult<Vec<String>> {
-        let Engine::Blocks { blocks } = self.superblock.engine else { return Ok(Vec::new()) };
+        let engine = self.superblock.engine;
+        let Engine::Blocks { .. } = engine else { return Ok(Vec::new()) };
         // All batches are applied under it.
         let volatile = self.volatile.lock();
         let mut records = DeviceRecords::default();
@@ -62,6 +63,6 @@ impl DirectoryStore {
             });
             scanned.map_err(|error| self.kv_error(error))?;
         }
-        Ok(records.problems(blocks))
+        Ok(records.problems(engine))
     }
 }

@@ -150,12 +150,14 @@ impl DeviceSpace {
     }
 
     /// What the tables have of a new device of which only these blocks are used.
-    pub fn batch_of_new(geometry: Geometry, used: &[u64]) -> Result<Batch, Inconsistent> {
+    pub fn batch_of_new(geometry: Geometry, used: &[Range<u64>]) -> Result<Batch, Inconsistent> {
         let mut space = Self::open(geometry, &BTreeMap::new(), 0)?;
         let mut changes = BlockChanges::default();
-        for block in used {
-            changes.claim(*block);
-            space.is_loaded(geometry.group_of(*block));
+        for blocks in used {
+            changes.claimed.push(blocks.clone());
+            geometry.pieces(blocks.clone()).for_each(|(group, _)| {
+                space.is_loaded(group);
+            });
         }
         let mut batch = Batch::default();
         space.put(&changes, &mut batch)?;

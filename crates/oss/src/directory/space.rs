@@ -13,12 +13,16 @@ use rt::Instant;
 use types::{FsError, FsResult, SpaceUsage, limits::BLOCK_BYTES};
 
 use super::DirectoryStore;
+use crate::superblock::Engine;
 
 /// Age at which the device is asked again.
 const ANSWER_AGE_MAX: Duration = Duration::from_millis(500);
 /// Objects a target may hold where the device does not say: keys are 96 bits, so this is for statfs
 /// only.
 const OBJECTS_MAX: u64 = 1 << 40;
+
+/// Of the part of a device that has the tables, not more than this is kept free.
+const RESERVE_SHARE: u64 = 8;
 
 #[derive(Debug, Default)]
 struct State {
@@ -98,7 +102,13 @@ impl DirectoryStore {
     /// Free space that is kept: what the administrator wants, and what the tables need to take
     /// anything.
     fn reserve_bytes(&self) -> u64 {
-        self.options.lock().reserve_bytes.max(self.kv.device_reserve())
+        let wanted = self.options.lock().reserve_bytes;
+        let possible = match self.superblock.engine {
+            // Of the part of a small device the usual reserve would leave nothing.
+            Engine::Blocks { tables: Some(tables), .. } => tables.bytes() / RESERVE_SHARE,
+            Engine::Blocks { tables: None, .. } | Engine::Directory => u64::MAX,
+        };
+        wanted.min(possible).max(self.kv.device_reserve())
     }
 
     /// Space for `bytes` more, or `NoSpace`.
@@ -141,18 +151,23 @@ impl DirectoryStore {
         Ok(usage)
     }
 
-    /// Space of the target's own device, whose tables are on another one. If these take nothing
+    /// Space of the target's own device for objects; `tables`: that for the tables, which are on
+    /// another device, or in a part of this one. If these take nothing
     /// more, nothing can be written, however many blocks are free.
     fn device_usage(&self, tables: SpaceUsage) -> SpaceUsage {
         let mut volatile = self.volatile.lock();
         let (backlog, objects) = (volatile.backlog_blocks, volatile.totals.objects);
         let (blocks, available) =
             volatile.device.as_ref().map_or((0, 0), |device| (device.blocks(), device.available(backlog)));
+        let of_tables = match self.superblock.engine {
+            Engine::Blocks { tables: Some(tables), .. } => tables.blocks,
+            Engine::Blocks { tables: None, .. } | Engine::Directory => 0,
+        };
         // An object is a record, and small ones share the tables.
         let for_tables = tables.bytes_available.saturating_sub(self.reserve_bytes());
         let inodes_free = (for_tables / BLOCK_BYTES).min(OBJECTS_MAX);
         let usage = SpaceUsage {
-            bytes_total: blocks * BLOCK_BYTES,
+            bytes_total: blocks.saturating_sub(of_tables) * BLOCK_BYTES,
             bytes_free: available * BLOCK_BYTES,
             bytes_available: if for_tables == 0 { 0 } else { available * BLOCK_BYTES },
             inodes_total: objects + inodes_free,

@@ -94,7 +94,7 @@ impl TestStore {
             cold: Arc::new(MemoryCold::new()),
             throughput: Arc::default(),
         };
-        if let Engine::Blocks { blocks } = engine {
+        if let Engine::Blocks { blocks, .. } = engine {
             objects.truncate(DEVICE_FILE, blocks * BLOCK_BYTES).await.unwrap();
         }
         Ost::format_with(&seams, &devices, "stria", OstIndex(0), engine, Config::small()).await.unwrap();

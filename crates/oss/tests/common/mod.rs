@@ -9,7 +9,9 @@ use std::{sync::Arc, time::Duration};
 use self::probe::Probe;
 use bytes::Bytes;
 use kv::{Config, MemoryCold};
-use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE};
+use oss::{
+    Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE, one_device::OneDevice, tables_part::TablesPart,
+};
 use rpc::{
     Answer, Call, Handler,
     checksum::{checksums, verify},
@@ -37,7 +39,14 @@ pub fn object(number: u64) -> ObjectId {
 }
 
 /// Small enough that blocks are used again and again.
-pub const DEVICE: Engine = Engine::Blocks { blocks: 4096 };
+pub const DEVICE: Engine = Engine::on_device(4096);
+
+/// Of the tables of [`ONE_DEVICE`], in the configurations here.
+const TABLES: TablesPart =
+    TablesPart { blocks: 2048, segment_bytes: 256 << 10, segments: 16, node_bytes: 4096, alignment: 4096 };
+
+/// As many blocks for objects, and the tables beside them.
+pub const ONE_DEVICE: Engine = Engine::Blocks { blocks: 4096 + 2048, tables: Some(TABLES) };
 
 /// Nothing happens by itself; what is inline is written back whenever the test lets the target
 /// work.
@@ -114,10 +123,13 @@ impl TestOst {
         let seams = Seams { clock: Arc::new(HostClock { boot: 1 }), ..seams(&MemoryTransport::new(), seed) };
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
         let probe = Probe::new(objects.clone());
-        let devices = devices(&probe, &journal, &cold);
-        if let Engine::Blocks { blocks } = engine {
+        if let Engine::Blocks { blocks, tables } = engine {
             objects.truncate(DEVICE_FILE, blocks * 4096).await.unwrap();
+            if let Some(tables) = tables {
+                one_device(&probe, &objects).format(&tables, seed).await.unwrap();
+            }
         }
+        let devices = devices_of(engine, &objects, &probe, &journal, &cold);
         Ost::format_with(&seams, &devices, "stria", INDEX, engine, config.clone()).await.unwrap();
         let ost = open(&seams, devices, options.clone(), config.clone()).await;
         Self { seams, objects, probe, journal, cold, options, config, engine, ost }
@@ -156,7 +168,8 @@ impl TestOst {
         let Self { seams, options, config, engine, ost, .. } = self;
         drop(ost);
         let probe = Probe::new(objects.clone());
-        let ost = open(&seams, devices(&probe, &journal, &cold), options.clone(), config.clone()).await;
+        let devices = devices_of(engine, &objects, &probe, &journal, &cold);
+        let ost = open(&seams, devices, options.clone(), config.clone()).await;
         Self { seams, objects, probe, journal, cold, options, config, engine, ost }
     }
 
@@ -238,6 +251,28 @@ impl TestOst {
     }
 }
 
+/// A device in memory with everything on it; what becomes of objects is seen by the probe.
+fn one_device(probe: &Probe, objects: &MemoryDevice) -> OneDevice {
+    let device: Arc<dyn Device> = Arc::new(objects.clone());
+    OneDevice { at_once: device.clone(), tables: device, objects: Arc::new(probe.clone()) }
+}
+
+/// What a target with this engine opens.
+fn devices_of(
+    engine: Engine,
+    objects: &MemoryDevice,
+    probe: &Probe,
+    journal: &MemoryDevice,
+    cold: &MemoryCold,
+) -> OstDevices {
+    match engine {
+        Engine::Blocks { tables: Some(tables), .. } => {
+            one_device(probe, objects).open(&tables, 0, false, Arc::default()).expect("the tables open")
+        }
+        Engine::Blocks { .. } | Engine::Directory => devices(probe, journal, cold),
+    }
+}
+
 pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> OstDevices {
     OstDevices {
         objects: Arc::new(objects.clone()),
@@ -276,9 +311,9 @@ pub fn pattern(version: u64, offset: u64, bytes: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Runs a test on both kinds of stores, each in a runtime of its own.
-pub fn on_both(mut test: impl AsyncFnMut(Engine)) {
-    for engine in [Engine::Directory, DEVICE] {
+/// Runs a test on all kinds of stores, each in a runtime of its own.
+pub fn on_all(mut test: impl AsyncFnMut(Engine)) {
+    for engine in [Engine::Directory, DEVICE, ONE_DEVICE] {
         println!("on {engine:?}");
         run(test(engine));
     }
@@ -339,7 +374,8 @@ pub fn statistic_of(target: &TestOst, table: &str, name: &str) -> u64 {
 
 /// Changes the tables of a stopped target.
 pub async fn change_tables(target: &TestOst, change: impl FnOnce(&kv::Store) -> kv::Batch) {
-    let (journal, cold) = (Arc::new(target.journal.clone()), Arc::new(target.cold.clone()));
+    let devices = devices_of(target.engine, &target.objects, &target.probe, &target.journal, &target.cold);
+    let (journal, cold) = (devices.journal, devices.cold);
     let mut replay = |_, _: &kv::Batch| {};
     let kv = kv::Store::open(target.seams.clone(), journal, cold, quiet_config(), &mut replay).await.unwrap();
     kv.durable(kv.apply(change(&kv)).unwrap()).await.unwrap();

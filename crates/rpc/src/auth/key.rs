@@ -52,6 +52,16 @@ impl Key {
         mac
     }
 
+    /// The key of these bytes.
+    pub fn from_bytes(bytes: [u8; BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, for where it is kept.
+    pub fn to_bytes(&self) -> [u8; BYTES] {
+        self.0
+    }
+
     /// The key as text, for its file.
     pub fn to_text(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -116,6 +116,15 @@ impl LocalDirectory {
         Ok(Self { root: Arc::new(root), flushers: threads.clone(), threads, execution })
     }
 
+    /// A device with a single file of this name, which exists, or is a block device: it is held, see
+    /// [`Device::hold`].
+    pub fn of_file(path: &Path, name: &str, execution: Execution, threads: Arc<IoThreads>) -> io::Result<Self> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let root = Root::new(directory.unwrap_or(Path::new(".")).to_owned());
+        root.held.hold(name, path)?;
+        Ok(Self { root: Arc::new(root), flushers: threads.clone(), threads, execution })
+    }
+
     /// The device it is on, if the system reports it.
     pub fn identity(&self) -> Option<DeviceId> {
         self.root.identity

@@ -215,7 +215,7 @@ struct Target {
 impl Target {
     /// A new one in a directory, which is made.
     fn start(directory: &Path, memory_bytes: u64, workers: usize) -> anyhow::Result<Self> {
-        let config = TargetConfig { role: Role::Mdt, index: 0, dir: directory.to_owned() };
+        let config = TargetConfig { role: Role::Mdt, index: 0, dir: directory.to_owned(), on_device: false };
         let key = Key::random(&SystemEntropy);
         format_target(&config, &Storage::HostFiles, FSNAME, &key, None)?;
         let cores = Cores::start_all()?;

@@ -15,7 +15,6 @@ use types::{Damage, FsError, FsResult, RecordDamage};
 use super::Transaction;
 use crate::{
     chunk_record::{BlockState, ChunkRecord, Former},
-    device_label::DeviceLabel,
     object_record::ObjectRecord,
     superblock::RESERVED_KEY,
     tables::META,
@@ -114,13 +113,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Makes sure that the group of a block is loaded. Labels are no object's, whatever a damaged
-    /// record says.
+    /// Makes sure that the group of a block is loaded. Labels and tables are no object's,
+    /// whatever a damaged record says.
     fn need_group_of(&mut self, address: u64) -> FsResult<()> {
         let damaged = || self.store.damaged(self.object, RecordDamage::OutOfRange("address of a block"));
         let device = self.volatile.device.as_mut().ok_or_else(damaged)?;
-        let is_label = DeviceLabel::places(device.blocks()).contains(&address);
-        let group = device.group_of(address).filter(|_| !is_label).ok_or_else(damaged)?;
+        let is_own = self.store.superblock.engine.own_blocks().iter().any(|own| own.contains(&address));
+        let group = device.group_of(address).filter(|_| !is_own).ok_or_else(damaged)?;
         if device.is_loaded(group) {
             return Ok(());
         }

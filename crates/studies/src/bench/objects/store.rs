@@ -201,7 +201,7 @@ pub struct Target {
 impl Target {
     /// A new one in a directory, which is made, with its objects there.
     pub fn start(directory: &Path, storage: &Storage) -> anyhow::Result<Self> {
-        let config = TargetConfig { role: Role::Ost, index: 0, dir: directory.to_owned() };
+        let config = TargetConfig { role: Role::Ost, index: 0, dir: directory.to_owned(), on_device: false };
         let key = Key::random(&SystemEntropy);
         format_target(&config, storage, FSNAME, &key, None)?;
         let cores = Cores::start_all()?;
