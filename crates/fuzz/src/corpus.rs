@@ -10,7 +10,8 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use fuse::protocol::Opcode as KernelOpcode;
 use kv::{
-    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, Term,
+    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, Term, TreeCold,
+    cold::tree::TreePart,
     inspect::Finding,
     journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
     superblock::STORE_FILE,
@@ -156,6 +157,38 @@ pub(crate) fn device_labels() -> Vec<Vec<u8>> {
     [("stria", 4096), ("a", 1 << 40), ("b", 0), ("c", 1), ("d", u64::MAX)]
         .map(|(name, blocks)| label(name, blocks).encode())
         .to_vec()
+}
+
+/// Nodes of the trees here.
+pub const TREE_NODES: usize = 24;
+/// Their size.
+pub const TREE_NODE_BYTES: usize = 4096;
+
+/// The place of a tree that is a whole device.
+pub fn tree_part(device: &MemoryDevice) -> TreePart {
+    let device: Arc<dyn Device> = Arc::new(device.clone());
+    let bytes = (TREE_NODES * TREE_NODE_BYTES) as u64;
+    TreePart { at_once: device.clone(), device, file: "tree".to_owned(), offset: 0, bytes }
+}
+
+/// Trees with several levels and a value in nodes of its own.
+pub(crate) fn trees() -> Vec<Vec<u8>> {
+    block_on(async {
+        let device = MemoryDevice::new();
+        let part = tree_part(&device);
+        device.truncate("tree", part.bytes).await.expect("memory");
+        TreeCold::create(&part, TREE_NODE_BYTES, 7).await.expect("memory");
+        let tree = TreeCold::open(&part, 0).expect("it was made");
+        let mut images = Vec::new();
+        for round in 0u8..2 {
+            let put = |number: u8| Operation::Put(Table(1), vec![number; 40].into(), vec![round; 150].into());
+            let long = Operation::Put(Table(2), Bytes::from_static(b"long"), vec![3; 9000].into());
+            tree.write((0..80).map(put).chain([long]).collect()).await.expect("there is room");
+            tree.commit(Checkpoint { store: 5, lsn: Lsn(1), term: Term(0) }).await.expect("memory");
+            images.push(device.read("tree", 0, vec![0; part.bytes as usize]).await.expect("memory").0);
+        }
+        images
+    })
 }
 
 pub(crate) fn mgs_records() -> Vec<Vec<u8>> {

@@ -13,7 +13,7 @@ use fuse::protocol::ring::{EntryHeader, decode_entry};
 use fuse::{MountOptions, MountSource, mount::helper::HelperRequest};
 use host::ioctl::PendingReplies;
 use kv::{
-    Checkpoint, ColdStore, Config, Lsn, MemoryCold, Store, Table, Term,
+    Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, Term, TreeCold,
     inspect::{self, Schema},
     journal::format::{HeaderState, RECORD_HEADER_BYTES, Record, SegmentHeader, decode_batch},
     superblock::{STORE_FILE, Superblock},
@@ -95,6 +95,7 @@ pub fn all() -> Vec<FuzzTarget> {
         journal_segment_headers(),
         store_files(),
         stores(),
+        trees(),
         mdt_records(),
         ost_records(),
         device_records(),
@@ -275,6 +276,40 @@ async fn open_and_use(device: MemoryDevice, store: u64) {
         assert_eq!(store.get(Table(1), b"new").expect("it was written").as_deref(), Some(&b"value"[..]));
     }
     store.close().await.expect("memory does not fail");
+}
+
+/// A tree of tables on a device: it is opened and works, or is refused; damage is an error.
+pub fn trees() -> FuzzTarget {
+    fn run(input: &[u8]) {
+        block_on(async {
+            let mut image = input.to_vec();
+            image.resize(corpus::TREE_NODES * corpus::TREE_NODE_BYTES, 0);
+            let device = device_with(&[("tree", &image)]).await;
+            let Ok(tree) = TreeCold::open(&corpus::tree_part(&device), 0) else { return };
+            for table in 0..4 {
+                let _ = tree.scan(Table(table), &[], None, &mut |_, _| true);
+                let _ = (tree.get(Table(table), &[7; 40]), tree.get(Table(table), b"long"));
+            }
+            let key = Bytes::from_static(b"new");
+            let put = Operation::Put(Table(1), key.clone(), key.clone());
+            let delete = Operation::Delete(Table(2), Bytes::from_static(b"long"));
+            // Where a sealed nonsense leads nobody knows; but not to a panic.
+            let _ = (tree.write(vec![put, delete]).await, tree.commit(Checkpoint::default()).await);
+            let _ = tree.get(Table(1), &key);
+        });
+    }
+    FuzzTarget { seal: Some(seal_tree), ..target("trees", 1_000, corpus::trees, run) }
+}
+
+/// Makes the checksums of the root's places and of all nodes right.
+fn seal_tree(input: &mut [u8]) {
+    for (number, node) in input.chunks_exact_mut(corpus::TREE_NODE_BYTES).enumerate() {
+        let (sum, at) = match number < 2 {
+            true => (crc_fast::crc32_iscsi(&node[..508]), 508),
+            false => (crc_fast::crc32_iscsi(&node[4..]), 0),
+        };
+        put_u32(node, at, sum);
+    }
 }
 
 /// The file that says which store it is.

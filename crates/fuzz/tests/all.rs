@@ -74,6 +74,7 @@ fuzz!(
     journal_segment_headers,
     store_files,
     stores,
+    trees,
     mdt_records,
     ost_records,
     device_records,

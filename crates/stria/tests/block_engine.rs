@@ -78,6 +78,68 @@ fn what_is_acknowledged_survives_the_death_of_the_server() {
     system.finish();
 }
 
+/// No directory, no link: the configuration names the device, which has everything.
+#[test]
+fn an_ost_needs_nothing_but_its_device() {
+    let device = LoopDevice::new(512 << 20);
+    let alone = format!("alone:{}", device.device);
+    let mut system = FileSystem::start_on_devices(&["alone --size 512M", &alone], 2);
+    let file = system.place().data("ost0");
+    fs::create_dir(system.root().join("wide")).expect("mkdir");
+    system.shell("lfs setstripe -c 2 -i 0 -S 64k $A/wide").succeed();
+    let df = system.shell("lfs df $A").succeed();
+    for ost in ["OST0000", "OST0001"] {
+        let line = df.lines().find(|line| line.contains(ost)).expect("the OST is listed");
+        // A quarter is for the tables.
+        assert_eq!(line.split_whitespace().nth(1), Some("393216"), "{df}");
+    }
+    let large = Random(1).bytes(100 << 20);
+    let paths = [file.display().to_string(), device.device.clone()];
+    for round in 0..2 {
+        let names = [format!("wide/{round}-0"), format!("wide/{round}-1")];
+        names.iter().for_each(|name| fs::create_dir(system.root().join(name)).expect("mkdir"));
+        let load = Load::start(system.root(), &[&names[0], &names[1]], round);
+        fs::write(system.path(1).join("wide/large"), &large).expect("write");
+        load.wait_for_progress(40);
+        for path in &paths {
+            let refused = system.shell(&format!("stria inspect {path}")).output();
+            assert!(refused.status != 0 && refused.stderr.contains("in use"), "{}", refused.stderr);
+        }
+        system.kill_server(1);
+        for path in &paths {
+            let inspected = system.shell(&format!("stria inspect {path}")).succeed();
+            for expected in ["of file system 'stria'", "cold store: batches", "131072 blocks", "chunks: "] {
+                assert!(inspected.contains(expected), "{expected}: {inspected}");
+            }
+            assert!(!inspected.contains("DAMAGE"), "{inspected}");
+            let map = system.shell(&format!("stria inspect --map {path}")).succeed();
+            assert!(map.contains("131072 blocks of 4 KiB") && map.contains("no damage found"), "{map}");
+        }
+        system.start_server(1);
+        load.wait_for_progress(40);
+        load.stop().compare(system.root());
+        compare_file(&system.root().join("wide/large"), &large);
+        system.check();
+    }
+    // Of two copies of the label one is enough.
+    system.kill_server(1);
+    let image = fs::File::options().read(true).write(true).open(&file).expect("open");
+    image.write_all_at(&[0; 4096], 0).expect("write");
+    system.start_server(1);
+    compare_file(&system.root().join("wide/large"), &large);
+    let mut label = [0; 8];
+    image.read_exact_at(&mut label, 0).expect("read");
+    assert_eq!(&label, b"StriaOST", "it was written again");
+    // It is a target already, and stays one.
+    let configuration = system.place().data("oss.toml");
+    let format = |options: &str| system.shell(&format!("stria format {} {options}", configuration.display())).output();
+    let refused = format("");
+    assert!(refused.status != 0 && refused.stderr.contains("already holds stria-OST"), "{}", refused.stderr);
+    assert!(format("--missing-only").stdout.contains("already formatted"));
+    fs::remove_file(system.root().join("wide/large")).expect("unlink");
+    system.finish();
+}
+
 #[test]
 fn files_move_between_devices_and_host_files() {
     let system = FileSystem::start_on_devices(&["--size 256M"], 1);

@@ -83,7 +83,9 @@ impl FileSystem {
     }
 
     /// As [`FileSystem::start`] over TCP; the first OSTs keep their objects on devices, which are
-    /// made as `stria format` is asked for each: `--size 64M`, or `--device /dev/loop0`.
+    /// made as `stria format` is asked for each: `--size 64M`, or `--device /dev/loop0`. Those that
+    /// have nothing but a device: `alone:PATH`, and options, if any; `alone` for a file in place of
+    /// the directory.
     pub fn start_on_devices(devices: &[&str], clients: usize) -> Self {
         let mut system = Self::not_started(Place::new(), Transport::Tcp, 1);
         system.start_first_time(devices);
@@ -345,13 +347,22 @@ impl FileSystem {
         for (number, name) in SERVERS.into_iter().enumerate() {
             let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
             let mgs = self.servers.first().map(|server| server.port.address());
-            let text = self.configuration(name, &port.address(), mgs.as_deref());
+            let mut text = self.configuration(name, &port.address(), mgs.as_deref());
+            for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
+                if let Some(rest) = device.strip_prefix("alone") {
+                    let usual = self.place.data(&format!("ost{index}")).display().to_string();
+                    let path = rest.split(' ').next().and_then(|path| path.strip_prefix(':')).unwrap_or(&usual);
+                    text = text.replace(&format!("dir = \"{usual}\""), &format!("device = \"{path}\""));
+                }
+            }
             let osts: Vec<&str> = text.split_inclusive("[[target]]\n").collect();
             for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
                 let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
                 std::fs::write(&config, one).expect("configuration");
-                let format = Program(self.command()).arg("format").arg(&config).args(["--engine", "blocks"]);
-                format.args(device.split(' ').collect::<Vec<_>>()).succeed();
+                let is_alone = device.starts_with("alone");
+                let options = device.split(' ').skip(usize::from(is_alone)).collect::<Vec<_>>();
+                let engine: &[&str] = if is_alone { &[] } else { &["--engine", "blocks"] };
+                Program(self.command()).arg("format").arg(&config).args(engine).args(options).succeed();
             }
             std::fs::write(&config, text).expect("configuration");
             let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };

@@ -17,7 +17,7 @@ pub(super) struct Space {
     /// Given out since the last commit.
     fresh: BTreeSet<u64>,
     /// Free after the next commit.
-    retired: Vec<u64>,
+    retired: BTreeSet<u64>,
     /// Where the next search begins: nodes that are written together follow each other.
     next: u64,
 }
@@ -27,7 +27,8 @@ impl Space {
     pub fn new(nodes: u64, first: u64) -> Space {
         assert!(first <= nodes, "there is room for the places of the root");
         let bits = vec![0; nodes.div_ceil(64) as usize];
-        let mut space = Space { bits, nodes, free: nodes, fresh: BTreeSet::new(), retired: Vec::new(), next: first };
+        let mut space =
+            Space { bits, nodes, free: nodes, fresh: BTreeSet::new(), retired: BTreeSet::new(), next: first };
         for number in 0..first {
             assert!(space.take(number), "nothing is taken yet");
         }
@@ -71,21 +72,28 @@ impl Space {
         unreachable!("free nodes are counted")
     }
 
-    /// The tree in memory does not have a node any more. Whether it may be written again at once.
+    fn is_taken(&self, number: u64) -> bool {
+        number < self.nodes && self.bits[(number / 64) as usize] & (1 << (number % 64)) != 0
+    }
+
+    /// The tree in memory does not have a node any more. Whether it may be written again at once. A
+    /// node that is not in use stays as it is: only a damaged tree can have named it.
     pub fn free(&mut self, number: u64) -> bool {
+        if !self.is_taken(number) || self.retired.contains(&number) {
+            return false;
+        }
         let was_fresh = self.fresh.remove(&number);
         if was_fresh {
             self.clear(number);
         } else {
-            self.retired.push(number);
+            self.retired.insert(number);
         }
         was_fresh
     }
 
     fn clear(&mut self, number: u64) {
-        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
-        assert!(self.bits[word] & bit != 0, "it was in use");
-        self.bits[word] &= !bit;
+        assert!(self.is_taken(number), "it was in use");
+        self.bits[(number / 64) as usize] &= !(1 << (number % 64));
         self.free += 1;
     }
 
@@ -130,5 +138,7 @@ mod tests {
         space.committed();
         assert_eq!((space.allocate(), space.allocate(), space.allocate()), (Some(5), Some(68), None));
         assert!(!space.take(5) && !space.take(70));
+        assert!(!space.free(70) && !space.free(u64::MAX));
+        assert_eq!(space.available(), 0);
     }
 }

@@ -118,7 +118,10 @@ impl<'a> Update<'a> {
                 [Entry { body: Body::Child(top, _), .. }] => return Ok(Some((*top, level))),
                 _ => {}
             }
-            assert!(level < LEVEL_MAX, "each level has half as many nodes as the one below it, or less");
+            if level == LEVEL_MAX {
+                // Each level has half as many nodes as the one below it, or less.
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the tables' tree is damaged: it is too high"));
+            }
             (entries, level) = (above, level + 1);
         }
     }
