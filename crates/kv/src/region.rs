@@ -10,7 +10,8 @@
 //! the journal knows as a prepared one. The gap keeps the tree away from what is written through
 //! the page cache.
 //!
-//! Downside: the part cannot grow, and its journal has as many segments as it was made with.
+//! Downside: the part cannot grow, and its journal has as many segments as it was made with (see
+//! `store::room` for a store that dies again and again).
 
 use std::{io, ops::Range, sync::Arc};
 

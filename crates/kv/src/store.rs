@@ -23,6 +23,7 @@ mod checkpoint;
 mod loading;
 mod opening;
 mod reading;
+mod room;
 mod shared;
 mod space;
 mod tasks;

@@ -234,6 +234,15 @@ async fn live(slow: Option<u64>, in_region: bool, steps: Vec<Step>) {
     tested.perform(Step::PowerLoss(0, true)).await;
 }
 
+/// Each start after a crash begins a segment: where there is a fixed number of them, what they have
+/// goes to the cold store before the first change.
+#[tokio::test]
+async fn a_store_in_a_region_survives_any_number_of_crashes_without_a_checkpoint() {
+    let change = || Step::Apply(vec![(0, 1, Some(10)), (1, 2, Some(300))]);
+    let once = || [change(), Step::Durable, Step::Crash];
+    live(None, true, (0..20).flat_map(|_| once()).collect()).await;
+}
+
 /// The header of a segment was lost with the power, its record was not, and the next segment had
 /// the same sequence number: the record came back to life in it.
 #[tokio::test]

@@ -20,7 +20,8 @@
 //! A failure of the device is final until the tree is opened again; so is a job that is given up
 //! while it is executed, because the device may still write for it.
 //!
-//! Life cycle: [`TreeCold::create`] once, then [`TreeCold::open`] -> use -> [`ColdStore::close`].
+//! Life cycle: [`TreeCold::create`] once, then [`TreeCold::open`] -> use -> [`ColdStore::close`]; the
+//! drop of the handle waits for its thread.
 //!
 //! Downside: a change of one entry writes a node for each level. Checkpoints sort what they write,
 //! so entries that are neighbours share these; changes all over a large table cost a leaf each, and
@@ -42,6 +43,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
+    thread::JoinHandle,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -130,7 +132,21 @@ struct Shared {
 
 struct Threads {
     readers: Readers,
-    wake: mpsc::Sender<()>,
+    /// `None` only while it is dropped.
+    wake: Option<mpsc::Sender<()>>,
+    /// Likewise.
+    worker: Option<JoinHandle<()>>,
+}
+
+/// Waits for the thread: the device is not used any more then.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        drop(self.wake.take());
+        if let Some(worker) = self.worker.take() {
+            // A panic of it was told to those that waited.
+            let _ = worker.join();
+        }
+    }
 }
 
 /// See the module documentation.
@@ -220,12 +236,12 @@ impl TreeCold {
         let (wake, woken) = mpsc::channel();
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("kv_cold".to_owned());
-        thread.spawn(move || {
+        let worker = thread.spawn(move || {
             while woken.recv().is_ok() {
                 wait(shared.work());
             }
         })?;
-        self.threads = Some(Threads { readers: Readers::start()?, wake });
+        self.threads = Some(Threads { readers: Readers::start()?, wake: Some(wake), worker: Some(worker) });
         Ok(self)
     }
 
@@ -246,7 +262,8 @@ impl TreeCold {
     fn submit(&self, order: Order) -> BoxFuture<'static, io::Result<()>> {
         let (reply, outcome) = oneshot::channel();
         self.shared.jobs.lock().push_back(Job { order, reply });
-        let is_own_work = self.threads.as_ref().is_none_or(|threads| threads.wake.send(()).is_err());
+        let wake = self.threads.as_ref().and_then(|threads| threads.wake.as_ref());
+        let is_own_work = wake.is_none_or(|wake| wake.send(()).is_err());
         let shared = self.shared.clone();
         Box::pin(async move {
             if is_own_work {
@@ -272,8 +289,14 @@ impl Shared {
 
     async fn execute(&self, writer: &mut Writer, order: Order) -> io::Result<()> {
         if let Order::Close = order {
+            let is_changed = self.check_open().is_ok() && self.view.read().top != writer.root.top;
+            let committed = match is_changed && writer.failed.is_none() {
+                // What was written is to be there.
+                true => self.commit(writer, writer.root.checkpoint).await,
+                false => Ok(()),
+            };
             self.view.write().closed = true;
-            return Ok(());
+            return committed;
         }
         self.check_open()?;
         if let Some(failed) = &writer.failed {

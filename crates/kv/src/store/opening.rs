@@ -1,4 +1,4 @@
-//! Opening a store: identify, recover the journal, load what fits, prepare the next segment.
+//! Opening a store: identify, recover the journal, load what fits, find room for the next segment.
 
 use std::{
     collections::VecDeque,
@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use super::{
     age::Ages,
     checkpoint::Progress,
+    room::make_room,
     shared::{Shared, State, Statistics},
     tasks::prepare_segment,
 };
@@ -46,9 +47,9 @@ pub(super) async fn open(
     replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
 ) -> Result<Arc<Shared>> {
     config.check()?;
-    let (mut superblock, checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
+    let (mut superblock, mut checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
     let mut tables = Tables::new();
-    let recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, batch| {
+    let mut recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, batch| {
         for operation in &batch.operations {
             tables.apply(operation);
         }
@@ -59,6 +60,8 @@ pub(super) async fn open(
     load(&*cold, &mut tables, config.memory_bytes as usize)?;
     let sequence = superblock.count_open(&*device, recovered.sequence).await?;
     secure(&*device, &recovered).await?;
+    let places = (&*device, &*cold);
+    checkpoint = make_room(places, (&superblock, &config), checkpoint, &mut tables, &mut recovered).await?;
     let journal = start_writer(&*device, &superblock, sequence, &config, recovered).await?;
     let halted: Arc<AtomicBool> = Arc::default();
     let (written_to, flushed_to) = (journal.written(), journal.flushed());
