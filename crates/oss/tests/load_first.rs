@@ -332,7 +332,7 @@ fn groups_of_overwritten_blocks_are_loaded_together() {
     const GROUP_BLOCKS: u64 = 32_768;
     const PART: u64 = 64 * KIB;
     run(async {
-        let engine = Engine::Blocks { blocks: GROUPS * GROUP_BLOCKS };
+        let engine = Engine::Blocks { blocks: GROUPS * GROUP_BLOCKS, tables: None };
         let config = kv::Config { memory_bytes: 1 << 10, ..cold_config() };
         let target = TestOst::with_all(engine, 1, MemoryDevice::new(), unaudited(), config).await;
         // From the end: no part is in the window of another.
