@@ -31,6 +31,7 @@ mod inconsistent;
 mod merge;
 mod picture;
 mod plan;
+mod png;
 mod policy;
 mod range_set;
 mod read_losses;

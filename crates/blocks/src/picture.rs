@@ -1,6 +1,6 @@
 //! The bitmap of a device as a picture: cells in rows, each for an equal part of the device.
 
-use crate::{FreeRuns, Geometry};
+use crate::{FreeRuns, Geometry, png::png};
 
 /// From free to used.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
@@ -8,6 +8,13 @@ const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 const CELL: usize = 6;
 const SPACE: usize = 12;
 const TITLE: usize = 32;
+/// The colour of used cells.
+const USED: [u8; 3] = [0x00, 0x72, 0xb2];
+
+/// A cell that is not quite free can be told from one that is.
+fn opacity(used: f64) -> f64 {
+    if used == 0.0 { 0.06 } else { 0.15 + 0.85 * used }
+}
 
 /// Used parts of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,17 +87,41 @@ impl Picture {
         for (row, cells) in used.chunks(columns).enumerate() {
             let (mut x, y) = (SPACE, TITLE + row * CELL);
             for run in cells.chunk_by(|one, next| one == next) {
-                // A cell that is not quite free can be told from one that is.
-                let opacity = if run[0] == 0.0 { 0.06 } else { 0.15 + 0.85 * run[0] };
+                let [red, green, blue] = USED;
                 svg += &format!(
-                    "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#0072b2\" fill-opacity=\"{opacity:.2}\"/>\n",
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#{red:02x}{green:02x}{blue:02x}\" fill-opacity=\"{:.2}\"/>\n",
                     run.len() * CELL,
-                    CELL - 1
+                    CELL - 1,
+                    opacity(run[0])
                 );
                 x += run.len() * CELL;
             }
         }
         svg + "</svg>\n"
+    }
+
+    /// A PNG image with rows of so many cells, in the colours of the drawing: 16 of them, the first
+    /// for free cells and the last for used ones. What is left of the last row is white.
+    pub fn png(&self, columns: usize) -> Vec<u8> {
+        const SHADES: usize = 16;
+        const WHITE: usize = 1;
+        let shade = |used: f64| match used {
+            0.0 => 0,
+            used => (2 + (used * 13.0) as usize).min(SHADES - 1),
+        };
+        let blended = |opacity: f64| USED.map(|part| (255.0 - (255.0 - f64::from(part)) * opacity).round() as u8);
+        let colours: [[u8; 3]; SHADES] = std::array::from_fn(|number| match number {
+            0 => blended(opacity(0.0)),
+            WHITE => [0xff; 3],
+            number => blended(opacity(((number - 2) as f64 / 13.0).max(f64::EPSILON))),
+        });
+        let shades: Vec<u8> = self.used().map(|used| shade(used) as u8).collect();
+        let line = |cells: &[u8]| -> Vec<u8> {
+            let padded = cells.iter().copied().chain(std::iter::repeat(WHITE as u8)).take(columns.max(1));
+            padded.flat_map(|shade| [shade; CELL]).collect()
+        };
+        let lines = shades.chunks(columns.max(1)).flat_map(|cells| vec![line(cells); CELL]);
+        png(&colours, &lines.collect::<Vec<_>>())
     }
 }
 
@@ -130,6 +161,21 @@ mod tests {
         assert!(cells[0].contains("width=\"6\"") && cells[0].contains("\"1.00\""), "{svg}");
         assert!(cells[1].contains("width=\"12\"") && cells[1].contains("\"0.06\""), "{svg}");
         assert!(cells[2].contains("width=\"18\"") && svg.contains("a &lt; b"), "{svg}");
+    }
+
+    #[test]
+    fn an_image_has_the_pixels_of_its_cells() {
+        let mut picture = Picture::new(Geometry::new(4).unwrap(), 4);
+        let mut runs = FreeRuns::all(4);
+        runs.take(&(0..1)).unwrap();
+        picture.add(0, &runs);
+        let image = picture.png(3);
+        assert_eq!(image[16..24], [0, 0, 0, 18, 0, 0, 0, 12], "3 by 2 cells of 6 pixels");
+        let has = |line: &[u8]| image.windows(line.len()).any(|part| part == line);
+        assert!(has(&[0, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), "the first cell is used");
+        assert!(has(&[0, 0, 0, 0, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11]), "there are 4 cells");
+        // PLTE: the last colour is that of a used cell.
+        assert_eq!(image[41 + 45..41 + 48], USED);
     }
 
     #[test]

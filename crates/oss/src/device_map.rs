@@ -130,6 +130,11 @@ impl DeviceMap {
         );
         self.picture.svg(&title, columns)
     }
+
+    /// The bitmap as a PNG image, in rows of so many cells.
+    pub fn png(&self, columns: usize) -> Vec<u8> {
+        self.picture.png(columns)
+    }
 }
 
 /// Why there is no map.

@@ -293,7 +293,7 @@ fn administrators_see_where_data_are() {
     let map = |system: &FileSystem, rest: &str| system.shell(&format!("stria inspect --map {rest}")).output();
     let directory = system.place().data("");
     let place = |name: &str| directory.join(name).display().to_string();
-    let (ost, svg) = (place("ost0"), place("map.svg"));
+    let (ost, svg, png) = (place("ost0"), place("map.svg"), place("map.png"));
     let refused = map(&system, &ost);
     assert!(refused.status != 0 && refused.stderr.contains("in use by another stria process"), "{}", refused.stderr);
     for (path, expected) in [
@@ -307,7 +307,7 @@ fn administrators_see_where_data_are() {
     system.kill_server(1);
     let refused = map(&system, &place("ost1"));
     assert!(refused.status != 0 && refused.stderr.contains("keeps each object in a file"), "{}", refused.stderr);
-    let shown = map(&system, &format!("{ost} --svg {svg}"));
+    let shown = map(&system, &format!("{ost} --svg {svg} --png {png}"));
     assert_eq!((shown.status, shown.stderr.as_str()), (0, ""));
     for expected in [
         "65536 blocks of 4 KiB in 2 allocation groups, 1.2% used",
@@ -322,6 +322,7 @@ fn administrators_see_where_data_are() {
     assert_eq!((pictured.len(), pictured[0].chars().count()), (32, 66), "{}", shown.stdout);
     assert_eq!(shown.stdout.chars().filter(|cell| "░▒▓█".contains(*cell)).count(), 24 + 2, "{}", shown.stdout);
     assert!(fs::read_to_string(&svg).expect("the picture").starts_with("<svg "));
+    assert!(fs::read(&png).expect("the image").starts_with(b"\x89PNG\r\n"));
     let json = map(&system, &format!("{ost} --json")).stdout;
     let line: serde_json::Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
     assert_eq!((&line["kind"], &line["blocks"], &line["pieces"]), (&"map".into(), &65536.into(), &1.into()), "{json}");

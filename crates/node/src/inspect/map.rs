@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use clap::Args;
 use kv::superblock::Superblock;
 use oss::{
     device_label::DeviceLabel,
@@ -32,12 +33,37 @@ use crate::{
 const COLUMNS: usize = 64;
 const CELLS: u32 = 32 * COLUMNS as u32;
 /// The same of a drawing.
-const SVG_COLUMNS: usize = 128;
-const SVG_CELLS: u32 = 128 * SVG_COLUMNS as u32;
+const DRAWN_COLUMNS: usize = 128;
+const DRAWN_CELLS: u32 = 128 * DRAWN_COLUMNS as u32;
 
-/// Shows maps of the targets in a directory, or of the target there, that have devices; with `svg`,
-/// that of the only one also as a drawing there.
-pub async fn inspect(path: &Path, svg: Option<&Path>, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+/// Files for drawings of a map.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Drawings {
+    /// With --map: also draw the bitmap, as an SVG picture in this file
+    #[arg(long, value_name = "FILE", requires = "map")]
+    svg: Option<PathBuf>,
+    /// With --map: also draw the bitmap, as a PNG image in this file
+    #[arg(long, value_name = "FILE", requires = "map")]
+    png: Option<PathBuf>,
+}
+
+impl Drawings {
+    fn are_wanted(&self) -> bool {
+        self.svg.is_some() || self.png.is_some()
+    }
+
+    fn draw(&self, map: &DeviceMap) -> anyhow::Result<()> {
+        let write = |path: &PathBuf, drawn: &[u8]| {
+            std::fs::write(path, drawn).with_context(|| format!("cannot write {}", path.display()))
+        };
+        self.svg.as_ref().map_or(Ok(()), |path| write(path, map.svg(DRAWN_COLUMNS).as_bytes()))?;
+        self.png.as_ref().map_or(Ok(()), |path| write(path, &map.png(DRAWN_COLUMNS)))
+    }
+}
+
+/// Shows maps of the targets in a directory, or of the target there, that have devices; that of the
+/// only one also in drawings.
+pub async fn inspect(path: &Path, drawings: &Drawings, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
     if !path.is_dir() && !format::is_target(path) {
         return Err(not_a_directory(path));
     }
@@ -47,14 +73,16 @@ pub async fn inspect(path: &Path, svg: Option<&Path>, report: &mut InspectionRep
     match osts.len() {
         0 => bail!("there is no object storage target in {}: only these have devices", path.display()),
         1 => {}
-        _ if svg.is_some() => bail!("there are several targets in {}: name the directory of one", path.display()),
+        _ if drawings.are_wanted() => {
+            bail!("there are several targets in {}: name the directory of one", path.display())
+        }
         _ => {}
     }
     let mut without = None;
     let mut shown = 0;
     for ost in &osts {
         report.begin(ost);
-        match map_of(ost, svg, report).await? {
+        match map_of(ost, drawings, report).await? {
             Ok(map) => {
                 show(ost, &map, report)?;
                 shown += 1;
@@ -89,14 +117,15 @@ fn not_a_directory(path: &Path) -> anyhow::Error {
 /// The map of a target; damage of its tables is reported, and left out of it.
 async fn map_of(
     directory: &Path,
-    svg: Option<&Path>,
+    drawings: &Drawings,
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<Result<DeviceMap, NoMap>> {
     let _lock = DirectoryLock::share(directory)?;
     let parts = Parts::of(directory)?;
     let superblock = Superblock::read(&*parts.journal()?).await;
     let superblock = superblock.with_context(|| format!("{}: cannot read the journal", directory.display()))?;
-    let (mut text, mut drawing) = (MapBuilder::new(CELLS), svg.map(|_| MapBuilder::new(SVG_CELLS)));
+    let mut text = MapBuilder::new(CELLS);
+    let mut drawing = drawings.are_wanted().then(|| MapBuilder::new(DRAWN_CELLS));
     let visit: tables::Visitor<'_> = &mut |table, key, value| {
         text.note(table, key, value);
         if let Some(drawing) = &mut drawing {
@@ -114,8 +143,8 @@ async fn map_of(
             directory.display()
         ))?,
     }
-    if let (Some(path), Some(Ok(map))) = (svg, drawing.map(MapBuilder::finish)) {
-        std::fs::write(path, map.svg(SVG_COLUMNS)).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(Ok(map)) = drawing.map(MapBuilder::finish) {
+        drawings.draw(&map)?;
     }
     Ok(text.finish())
 }

@@ -34,6 +34,7 @@ use rt::real::Cores;
 use types::{Fid, InodeNumber};
 
 use crate::format;
+use map::Drawings;
 use report::{Fact, InspectionReport};
 
 /// Fields of the JSON lines of `stria inspect`.
@@ -83,9 +84,9 @@ pub struct InspectArgs {
     /// `stria ctl get_param obdfilter.*.mb_stats obdfilter.*.mb_groups`
     #[arg(long, conflicts_with_all = ["inode", "verbose"])]
     pub map: bool,
-    /// With --map: also draw the bitmap, as an SVG picture in this file
-    #[arg(long, value_name = "FILE", requires = "map")]
-    pub svg: Option<PathBuf>,
+    /// Drawings of the map.
+    #[command(flatten)]
+    pub drawings: Drawings,
     /// Print findings as JSON lines
     #[arg(long)]
     pub json: bool,
@@ -98,7 +99,7 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     let mut report = InspectionReport::new(&mut output, arguments.json, arguments.verbose, inode);
     let cores = Cores::start(1)?;
     let outcome = match arguments.map {
-        true => cores.block_on(map::inspect(&arguments.path, arguments.svg.as_deref(), &mut report)),
+        true => cores.block_on(map::inspect(&arguments.path, &arguments.drawings, &mut report)),
         false => inspect(&cores, &arguments.path, &mut report),
     };
     cores.shutdown();
