@@ -160,7 +160,12 @@ impl Storage {
 /// A file that has its space: the host's file system cannot run out of it later.
 pub(super) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    let has_space = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+    if has_space.is_err() {
+        // It was made here, and is useless.
+        let _ = std::fs::remove_file(path);
+    }
+    has_space?;
     file.sync_all()?;
     Ok(())
 }

@@ -43,10 +43,10 @@ pub const DEVICE: Engine = Engine::on_device(4096);
 
 /// Of the tables of [`ONE_DEVICE`], in the configurations here.
 const TABLES: TablesPart =
-    TablesPart { blocks: 2048, segment_bytes: 256 << 10, segments: 16, node_bytes: 4096, alignment: 4096 };
+    TablesPart { blocks: 8192, segment_bytes: 256 << 10, segments: 16, node_bytes: 4096, alignment: 4096 };
 
 /// As many blocks for objects, and the tables beside them.
-pub const ONE_DEVICE: Engine = Engine::Blocks { blocks: 4096 + 2048, tables: Some(TABLES) };
+pub const ONE_DEVICE: Engine = Engine::Blocks { blocks: 4096 + 8192, tables: Some(TABLES) };
 
 /// Nothing happens by itself; what is inline is written back whenever the test lets the target
 /// work.
@@ -131,6 +131,8 @@ impl TestOst {
         }
         let devices = devices_of(engine, &objects, &probe, &journal, &cold);
         Ost::format_with(&seams, &devices, "stria", INDEX, engine, config.clone()).await.unwrap();
+        // The tables in a part of a device are closed now.
+        let devices = devices_of(engine, &objects, &probe, &journal, &cold);
         let ost = open(&seams, devices, options.clone(), config.clone()).await;
         Self { seams, objects, probe, journal, cold, options, config, engine, ost }
     }
