@@ -40,15 +40,15 @@ pub struct StorageArgs {
     #[arg(long, value_enum, default_value_t)]
     pub engine: EngineName,
     /// With --engine blocks: the block device, or an existing file, for the objects of the only
-    /// target that is formatted; its tables are in its directory. All that it holds is lost. Targets
-    /// without a directory name their device in the configuration (device = \"DEV\")
+    /// target that is formatted; its tables are in its directory. All that it holds is lost.
+    /// Targets without a directory name their device in the configuration (device = \"DEV\")
     #[arg(long, value_name = "DEV", conflicts_with = "size")]
     pub device: Option<PathBuf>,
     /// Format a device even if it seems to hold data, which are lost
     #[arg(long)]
     pub force: bool,
-    /// With --engine blocks: the size of a file to be made in the target's directory, or in place of
-    /// the device that the configuration names, as 100G
+    /// With --engine blocks: the size of a file to be made in the target's directory, or in place
+    /// of the device that the configuration names, as 100G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Of targets without a directory: the size of the part of the device that has the tables, as

@@ -99,7 +99,8 @@ impl DeviceRecords {
         told.take(PROBLEMS_MAX).collect()
     }
 
-    /// The blocks of objects, labels and tables in each group, in order; tells of those with two owners.
+    /// The blocks of objects, labels and tables in each group, in order; tells of those with two
+    /// owners.
     fn named_by_group(&mut self, geometry: Geometry, engine: Engine) -> BTreeMap<u32, Vec<Range<u32>>> {
         let mut named = std::mem::take(&mut self.named);
         named.extend(engine.own_blocks());

@@ -43,7 +43,8 @@ use super::{
     subject::Subject,
 };
 
-/// Locks, and names under those of directories, that are kept, unless another number is set: some 90 MiB.
+/// Locks, and names under those of directories, that are kept, unless another number is set: some
+/// 90 MiB.
 pub(crate) const LOCKS_MAX_DEFAULT: usize = 128 * 1024;
 
 /// A connection of an incarnation of this client.
@@ -163,7 +164,8 @@ impl InodeCache {
         self.grants || self.locks_max == 0
     }
 
-    /// How many locks, names under those of directories, and further names of inodes are kept at most.
+    /// How many locks, names under those of directories, and further names of inodes are kept at
+    /// most.
     pub fn locks_max(&self) -> usize {
         self.locks_max
     }

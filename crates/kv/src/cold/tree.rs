@@ -20,8 +20,8 @@
 //! A failure of the device is final until the tree is opened again; so is a job that is given up
 //! while it is executed, because the device may still write for it.
 //!
-//! Life cycle: [`TreeCold::create`] once, then [`TreeCold::open`] -> use -> [`ColdStore::close`]; the
-//! drop of the handle waits for its thread.
+//! Life cycle: [`TreeCold::create`] once, then [`TreeCold::open`] -> use -> [`ColdStore::close`];
+//! the drop of the handle waits for its thread.
 //!
 //! Downside: a change of one entry writes a node for each level. Checkpoints sort what they write,
 //! so entries that are neighbours share these; changes all over a large table cost a leaf each, and

@@ -1,4 +1,5 @@
-//! A directory, or a single file, as a read-only device: operations that would change it are refused.
+//! A directory, or a single file, as a read-only device: operations that would change it are
+//! refused.
 
 use std::{
     fs::{self, File},

@@ -116,8 +116,8 @@ impl LocalDirectory {
         Ok(Self { root: Arc::new(root), flushers: threads.clone(), threads, execution })
     }
 
-    /// A device with a single file of this name, which exists, or is a block device: it is held, see
-    /// [`Device::hold`].
+    /// A device with a single file of this name, which exists, or is a block device: it is held,
+    /// see [`Device::hold`].
     pub fn of_file(path: &Path, name: &str, execution: Execution, threads: Arc<IoThreads>) -> io::Result<Self> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let root = Root::new(directory.unwrap_or(Path::new(".")).to_owned());

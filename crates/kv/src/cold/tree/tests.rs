@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Vec<(u16, Option<usize>)>> {
 
 fn key(number: u16) -> Vec<u8> {
     let mut key = number.wrapping_mul(40_503).to_be_bytes().to_vec();
-    key.resize(2 + if number % 37 == 0 { 900 } else { usize::from(number % 30) }, 3);
+    key.resize(2 + if number.is_multiple_of(37) { 900 } else { usize::from(number % 30) }, 3);
     key
 }
 
