@@ -116,7 +116,7 @@ impl Engines {
             alignment: 4096,
         };
         match self {
-            Engines::Mixed | Engines::MixedOneDevice if ost.0 % 2 == 0 => Engine::Directory,
+            Engines::Mixed | Engines::MixedOneDevice if ost.0.is_multiple_of(2) => Engine::Directory,
             Engines::HostFiles => Engine::Directory,
             Engines::Devices | Engines::Mixed => Engine::on_device(DEVICE_BLOCKS),
             Engines::OneDevice | Engines::MixedOneDevice => {
