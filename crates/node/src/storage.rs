@@ -41,7 +41,7 @@ pub struct StorageArgs {
     pub engine: EngineName,
     /// With --engine blocks: the block device, or an existing file, for the objects of the only
     /// target that is formatted; its tables are in its directory. All that it holds is lost.
-    /// Targets without a directory name their device in the configuration (device = \"DEV\")
+    /// Targets without a directory name their device in the configuration (device = "DEV")
     #[arg(long, value_name = "DEV", conflicts_with = "size")]
     pub device: Option<PathBuf>,
     /// Format a device even if it seems to hold data, which are lost

@@ -4,7 +4,7 @@
 //! key "superblock"                          key "mark"                        key "totals"
 //! offset bytes                              offset bytes                      offset bytes
 //!  0  1  version, 2; 3 with a device;        0  1  version, 2                  0  1  version, 2
-//!        4 with one that has the tables, too
+//!        4 with the tables on it, too
 //!  1  2  OST index                           1  8  epoch: in-place blocks      1  8  objects
 //!  3  16 identity, random at format time           written up to it were       9  8  blocks that hold data
 //! 19  1  bytes of the file system's name           flushed
