@@ -212,7 +212,7 @@ fn a_scrub_goes_on_after_a_restart() {
 #[test]
 fn a_scrub_goes_on_after_kills_and_losses_of_power() {
     const OBJECTS: u64 = 12;
-    on_both(async |engine| {
+    on_all(async |engine| {
         for seed in 1..=6 {
             let mut random = SplitMix64(seed);
             let mut target = target_with(engine, quiet_options()).await;
@@ -260,7 +260,7 @@ fn a_scrub_goes_on_after_kills_and_losses_of_power() {
 /// A disk may try each block for seconds.
 #[test]
 fn a_scrub_of_a_failing_disk_ends_between_two_blocks_and_writers_wait_for_one() {
-    on_both(async |engine| {
+    on_all(async |engine| {
         let target = target_with(engine, quiet_options()).await;
         fill(&target, 1, 1, 0..MIB).await;
         target.sync().await;
