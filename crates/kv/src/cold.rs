@@ -5,6 +5,7 @@ pub mod memory;
 mod readers;
 mod reclaim;
 pub mod tree;
+mod worker;
 
 use std::io;
 

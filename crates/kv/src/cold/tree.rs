@@ -41,9 +41,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
-    thread::JoinHandle,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -54,14 +52,18 @@ use types::SpaceUsage;
 
 use self::{
     cache::Cache,
-    media::{Media, wait},
+    media::Media,
     node::{NODE_BYTES_MAX, NODE_BYTES_MIN, Reference, Shape},
     root::Root,
     search::Reader,
     space::Space,
     update::{Change, Update},
 };
-use super::{Checkpoint, ColdStore, readers::Readers};
+use super::{
+    Checkpoint, ColdStore,
+    readers::Readers,
+    worker::{Worker, wait},
+};
 use crate::{
     batch::{Operation, Table},
     error::is_no_space,
@@ -132,21 +134,7 @@ struct Shared {
 
 struct Threads {
     readers: Readers,
-    /// `None` only while it is dropped.
-    wake: Option<mpsc::Sender<()>>,
-    /// Likewise.
-    worker: Option<JoinHandle<()>>,
-}
-
-/// Waits for the thread: the device is not used any more then.
-impl Drop for Threads {
-    fn drop(&mut self) {
-        drop(self.wake.take());
-        if let Some(worker) = self.worker.take() {
-            // A panic of it was told to those that waited.
-            let _ = worker.join();
-        }
-    }
+    worker: Worker,
 }
 
 /// See the module documentation.
@@ -233,15 +221,9 @@ impl TreeCold {
     /// Executes jobs on a thread, and reads that may block on others, instead of where they are
     /// waited for. They end with this handle.
     pub fn with_threads(mut self) -> io::Result<TreeCold> {
-        let (wake, woken) = mpsc::channel();
         let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("kv_cold".to_owned());
-        let worker = thread.spawn(move || {
-            while woken.recv().is_ok() {
-                wait(shared.work());
-            }
-        })?;
-        self.threads = Some(Threads { readers: Readers::start()?, wake: Some(wake), worker: Some(worker) });
+        let worker = Worker::start(move || wait(shared.work()))?;
+        self.threads = Some(Threads { readers: Readers::start()?, worker });
         Ok(self)
     }
 
@@ -262,8 +244,7 @@ impl TreeCold {
     fn submit(&self, order: Order) -> BoxFuture<'static, io::Result<()>> {
         let (reply, outcome) = oneshot::channel();
         self.shared.jobs.lock().push_back(Job { order, reply });
-        let wake = self.threads.as_ref().and_then(|threads| threads.wake.as_ref());
-        let is_own_work = wake.is_none_or(|wake| wake.send(()).is_err());
+        let is_own_work = self.threads.as_ref().is_none_or(|threads| !threads.worker.wake());
         let shared = self.shared.clone();
         Box::pin(async move {
             if is_own_work {

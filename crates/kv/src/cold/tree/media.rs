@@ -1,17 +1,12 @@
 //! The tree's part of a device: pages of nodes, and the places of the root.
 
-use std::{
-    io,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    thread::Thread,
-};
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use rt::Device;
 
 use super::root::{PLACE_BYTES, PLACES, Root};
+use crate::cold::worker::wait;
 
 /// Pages that are written with one request.
 const PAGES_MAX: usize = 64;
@@ -24,26 +19,6 @@ pub(super) struct Media {
     pub file: String,
     pub offset: u64,
     pub bytes: u64,
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits for something on this thread.
-pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 impl Media {

@@ -251,7 +251,7 @@ fn threads_execute_jobs_in_their_order() {
     let tree = place.open().with_threads().unwrap();
     let jobs: Vec<_> = (0..100u8).map(|number| tree.write(vec![put(b"a", vec![number])])).collect();
     let committed = tree.commit(checkpoint(1));
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     wait(committed).unwrap();
     jobs.into_iter().for_each(|job| wait(job).unwrap());
     assert_eq!(contents(&tree), Model::from([(b"a".to_vec(), vec![99])]));
