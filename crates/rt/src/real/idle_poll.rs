@@ -352,6 +352,14 @@ mod tests {
         bytes.chunks(4).map(|latency| i32::from_ne_bytes(latency.try_into().unwrap())).collect()
     }
 
+    /// How often it was asked for, each time until it was given back. More often than a test has
+    /// bursts, where other work keeps it from sending messages.
+    fn times_held(file: &File) -> usize {
+        let asked = asked(file);
+        assert_eq!(asked, [NO_LATENCY, ANY_LATENCY].repeat(asked.len() / 2));
+        asked.len() / 2
+    }
+
     #[test]
     fn processors_are_kept_from_halting_until_no_messages_come() {
         let keeper: &'static Keeper = Box::leak(Box::new(Keeper::new()));
@@ -363,15 +371,17 @@ mod tests {
         set(IdlePoll::On);
         until(keeper, "state held", messages);
         until(keeper, "state released", thread::yield_now);
-        assert_eq!(asked(&file), [NO_LATENCY, ANY_LATENCY]);
+        let first = times_held(&file);
+        assert!(first >= 1);
         // Another mode, in the midst of a burst.
         until(keeper, "state held", messages);
         set(IdlePoll::Auto);
         until(keeper, "state held", messages);
         keeper.set(IdlePoll::Off, None, None).unwrap();
-        assert_eq!(asked(&file), [NO_LATENCY, ANY_LATENCY].repeat(3));
+        let all = times_held(&file);
+        assert!(all >= first + 2);
         messages();
-        assert!(keeper.state.lock().to_string().starts_with("state unused (off)\nheld_times 3\n"));
+        assert!(keeper.state.lock().to_string().starts_with(&format!("state unused (off)\nheld_times {all}\n")));
     }
 
     #[test]
