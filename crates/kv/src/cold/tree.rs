@@ -28,8 +28,8 @@
 //! have to read it first. An open reads all nodes but the leaves, about 0.3% of the tree.
 
 mod cache;
-mod media;
 mod node;
+mod part;
 mod root;
 mod search;
 mod space;
@@ -46,13 +46,13 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
-use rt::{BoxFuture, Device};
+use rt::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use types::SpaceUsage;
 
+pub use self::part::TreePart;
 use self::{
     cache::Cache,
-    media::Media,
     node::{NODE_BYTES_MAX, NODE_BYTES_MIN, Reference, Shape},
     root::Root,
     search::Reader,
@@ -68,29 +68,6 @@ use crate::{
     batch::{Operation, Table},
     error::is_no_space,
 };
-
-/// Where a tree is.
-#[derive(Clone)]
-pub struct TreePart {
-    /// The device, for what must not take virtual time: reads, and opening. Operations block the
-    /// thread until they are done.
-    pub at_once: Arc<dyn Device>,
-    /// The same device, for everything else.
-    pub device: Arc<dyn Device>,
-    /// File of the device.
-    pub file: String,
-    /// Where the part begins.
-    pub offset: u64,
-    /// Its length.
-    pub bytes: u64,
-}
-
-impl TreePart {
-    fn media(&self) -> Media {
-        let TreePart { at_once, device, file, offset, bytes } = self.clone();
-        Media { at_once, device, file, offset, bytes }
-    }
-}
 
 /// What is asked of the tree, and where the outcome goes.
 struct Job {
@@ -163,12 +140,11 @@ impl TreeCold {
         if !is_possible || nodes < 2 * first {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a size for a tree and its nodes"));
         }
-        let media = part.media();
         let shape = Shape { tree, node_bytes };
         // Of another tree nothing must be left that could be taken for a later commit.
         let root = Root { shape, commit: 1, nodes, used: first, checkpoint: None, top: None };
         for commit in [1, 2] {
-            media.write_root(&Root { commit, ..root }).await?;
+            part.write_root(&Root { commit, ..root }).await?;
         }
         Ok(())
     }
@@ -179,16 +155,14 @@ impl TreeCold {
     pub fn open(part: &TreePart, cache_bytes: usize) -> io::Result<TreeCold> {
         let tree = TreeCold::look(part, cache_bytes)?;
         let root = tree.shared.writer.try_lock().map_err(io::Error::other)?.root;
-        let mut media = part.media();
-        media.device = media.at_once.clone();
-        wait(media.write_root(&root))?;
+        let at_once = TreePart { device: part.at_once.clone(), ..part.clone() };
+        wait(at_once.write_root(&root))?;
         Ok(tree)
     }
 
     /// As [`TreeCold::open`], to look at it only: writes nothing.
     pub fn look(part: &TreePart, cache_bytes: usize) -> io::Result<TreeCold> {
-        let media = part.media();
-        let root = media.read_root()?.ok_or_else(|| invalid("the tables' tree has no root".to_owned()))?;
+        let root = part.read_root()?.ok_or_else(|| invalid("the tables' tree has no root".to_owned()))?;
         let node_bytes = root.shape.node_bytes;
         if root.nodes > part.bytes / node_bytes as u64 {
             return Err(invalid("the tables' tree is larger than its part of the device".to_owned()));
@@ -197,7 +171,8 @@ impl TreeCold {
         if root.nodes < first {
             return Err(invalid("the root of the tables' tree is damaged: its values are impossible".to_owned()));
         }
-        let reader = Reader { media, shape: root.shape, cache: Mutex::new(Cache::new(cache_bytes, node_bytes)) };
+        let reader =
+            Reader { media: part.clone(), shape: root.shape, cache: Mutex::new(Cache::new(cache_bytes, node_bytes)) };
         let mut space = Space::new(root.nodes, first);
         if let Some((top, level)) = root.top {
             reader.mark(&mut space, top, level, true)?;

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::{
     cache::Cache,
-    media::Media,
     node::{Body, Entry, Node, Reference, Shape, damaged},
+    part::TreePart,
     space::Space,
 };
 
@@ -17,7 +17,7 @@ type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> bool;
 
 /// Reads nodes, from memory or the device. Blocks.
 pub(super) struct Reader {
-    pub media: Media,
+    pub media: TreePart,
     pub shape: Shape,
     pub cache: Mutex<Cache>,
 }

@@ -11,19 +11,25 @@ use crate::cold::worker::wait;
 /// Pages that are written with one request.
 const PAGES_MAX: usize = 64;
 
-/// Where a tree is, see [`super::TreePart`].
+/// Where a tree is.
 #[derive(Clone)]
-pub(super) struct Media {
+pub struct TreePart {
+    /// The device, for what must not take virtual time: reads, and opening. Operations block the
+    /// thread until they are done.
     pub at_once: Arc<dyn Device>,
+    /// The same device, for everything else.
     pub device: Arc<dyn Device>,
+    /// File of the device.
     pub file: String,
+    /// Where the part begins.
     pub offset: u64,
+    /// Its length.
     pub bytes: u64,
 }
 
-impl Media {
+impl TreePart {
     /// A page; short if the device ends within it. Blocks.
-    pub fn read_page(&self, number: u64, node_bytes: usize) -> io::Result<Bytes> {
+    pub(super) fn read_page(&self, number: u64, node_bytes: usize) -> io::Result<Bytes> {
         self.read(number.saturating_mul(node_bytes as u64), node_bytes)
     }
 
@@ -37,7 +43,7 @@ impl Media {
     }
 
     /// The root of the last commit; `None` if there is none. Blocks.
-    pub fn read_root(&self) -> io::Result<Option<Root>> {
+    pub(super) fn read_root(&self) -> io::Result<Option<Root>> {
         let mut found: Option<Root> = None;
         for place in 0..PLACES {
             let bytes = self.read(place * PLACE_BYTES as u64, PLACE_BYTES)?;
@@ -51,7 +57,7 @@ impl Media {
     }
 
     /// Writes pages, in ascending order of their numbers, with as few requests as possible.
-    pub async fn write_pages(&self, node_bytes: usize, pages: Vec<(u64, Bytes)>) -> io::Result<()> {
+    pub(super) async fn write_pages(&self, node_bytes: usize, pages: Vec<(u64, Bytes)>) -> io::Result<()> {
         let mut run: Vec<Bytes> = Vec::new();
         let mut start = 0;
         for (number, page) in pages {
@@ -76,13 +82,13 @@ impl Media {
     }
 
     /// Writes a root to its place and makes it durable.
-    pub async fn write_root(&self, root: &Root) -> io::Result<()> {
+    pub(super) async fn write_root(&self, root: &Root) -> io::Result<()> {
         self.write(Root::place(root.commit), vec![root.encode()]).await?;
         self.flush().await
     }
 
     /// Makes everything that was written durable.
-    pub async fn flush(&self) -> io::Result<()> {
+    pub(super) async fn flush(&self) -> io::Result<()> {
         self.device.flush(&self.file).await
     }
 }
