@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -27,6 +27,8 @@ pub(crate) struct DirectoryMaps {
     /// How many maps were learned; most clients never see one.
     learned: AtomicU64,
     maps: Mutex<BTreeMap<InodeNumber, Arc<DirectoryMap>>>,
+    /// Maps were given up because there were too many.
+    gave_up: AtomicBool,
     /// Attributes of shards as they were last seen.
     seen: Mutex<BTreeMap<InodeNumber, Attributes>>,
 }
@@ -46,6 +48,7 @@ impl DirectoryMaps {
         let mut maps = self.maps.lock();
         if maps.len() >= MAPS_MAX && !maps.contains_key(&map.master) {
             maps.pop_first();
+            self.gave_up.store(true, Ordering::Relaxed);
         }
         match maps.entry(map.master) {
             Entry::Occupied(known) if **known.get() == map => return Ok(false),
@@ -69,6 +72,11 @@ impl DirectoryMaps {
     /// Whether any directory is known to be striped.
     pub fn is_used(&self) -> bool {
         self.learned() > 0
+    }
+
+    /// Whether a map may have been learned that is not known any more.
+    pub fn may_lack(&self, directory: InodeNumber) -> bool {
+        self.gave_up.load(Ordering::Relaxed) && self.get(directory).is_none()
     }
 
     /// The map of a directory, if it is known to be striped.

@@ -391,8 +391,7 @@ impl FileSystem {
     pub fn keepable(&self, inode: InodeNumber, name: Option<(InodeNumber, &[u8])>) -> Option<Keepable> {
         let target = self.targets.mdt_of(inode).ok()?;
         let shown = std::iter::once((inode, name));
-        let keepable = target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?;
-        keepable.map(|keepable| self.without_merged(inode, keepable))
+        target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?
     }
 
     /// The same of names in one directory, in order, with the caches locked once for all of them.
@@ -402,25 +401,12 @@ impl FileSystem {
             let shown = of_mdt.iter().map(|(name, inode)| (*inode, Some((directory, *name))));
             match self.targets.mdt_of(of_mdt[0].1) {
                 Ok(target) => {
-                    let found = target.keepable(&*self.seams.clock, &self.client_state.opens, shown);
-                    let inodes = of_mdt.iter().map(|(_, inode)| *inode);
-                    let found =
-                        inodes.zip(found).map(|(inode, found)| found.map(|found| self.without_merged(inode, found)));
-                    keepable.extend(found);
+                    keepable.extend(target.keepable(&*self.seams.clock, &self.client_state.opens, shown));
                 }
                 Err(_) => keepable.extend(shown.map(|_| None)),
             }
         }
         keepable
-    }
-
-    /// Attributes of a striped directory depend on those of its shards, which have locks of their
-    /// own: nothing above keeps them.
-    fn without_merged(&self, inode: InodeNumber, keepable: Keepable) -> Keepable {
-        match self.directory_maps.get(inode) {
-            Some(_) => Keepable { attributes: None, ..keepable },
-            None => keepable,
-        }
     }
 
     /// The span of an open directory's listing at this moment, if it may be served above this

@@ -6,14 +6,17 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use client::{FileSystem, NewFile, NewNode};
+use client::{EntryAttributes, FileSystem, NewFile, NewNode};
 use common::{READ_WRITE, on, with_options};
 use lab::{
     cluster::{Cluster, ClusterOptions},
     drawn::settings,
     server::Role,
 };
-use rpc::message::{mdt::RenameMode, mdt_peer::MakeDirectory};
+use rpc::message::{
+    mdt::{OpenFlags, RenameMode, open_flag},
+    mdt_peer::MakeDirectory,
+};
 use rt::BoxFuture;
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
 
@@ -202,6 +205,72 @@ fn a_creation_waits_for_the_mdt_of_its_shard_to_learn_the_map() {
                 let made = cluster.within(Duration::from_secs(60), creation).await;
                 assert_eq!(made, Some(Some(Ok(MdtIndex(1)))));
             }
+            Ok(())
+        })
+    });
+}
+
+/// Client 0 makes `count` striped directories in one, each with a subdirectory on MDT 1.
+async fn nested(file_system: &FileSystem, count: usize) -> FsResult<InodeNumber> {
+    let root = Credentials::root();
+    let above = file_system.create(&root, node(InodeNumber::ROOT, "above", NodeKind::Directory)).await?.inode;
+    for number in 0..count {
+        let stripes = Stripes { hash: NameHash::Fnv1a64, mdts: vec![MdtIndex(1)] };
+        let (name, mdt) = (format!("d{number}").into_bytes(), MdtIndex(0));
+        let make = MakeDirectory { parent: above, name, mode: 0o755, umask: 0, mdt, stripes };
+        let made = file_system.make_directory(&root, make).await?;
+        file_system.create(&root, node(made, "sub", NodeKind::Directory)).await?;
+    }
+    Ok(above)
+}
+
+/// Attributes that came ahead of the lookup are not shown without what the shards add.
+#[test]
+fn subdirectories_are_counted_of_directories_that_were_looked_at_ahead() {
+    const COUNT: usize = 40;
+    with_mdts(SEED, 2, |cluster| {
+        Box::pin(async move {
+            let above = on(cluster, 0, |file_system| async move { nested(&file_system, COUNT).await }).await?;
+            on(cluster, 1, move |file_system| async move {
+                let root = Credentials::root();
+                let opened = file_system.open(&root, above, OpenFlags(open_flag::READ)).await?;
+                let page = file_system.read_directory(&opened, 0, 100, EntryAttributes::None).await?;
+                let names: Vec<_> = page.items.into_iter().map(|item| item.name).skip(2).collect();
+                assert_eq!(names.len(), COUNT);
+                for name in names {
+                    let found = file_system.lookup(&root, above, &name).await?;
+                    assert_eq!(found.links, 3, "{}", name.escape_ascii());
+                }
+                assert!(file_system.statistics().statahead.get().0 > 0, "nothing was asked for ahead");
+                file_system.close(opened, None).await
+            })
+            .await
+        })
+    });
+}
+
+/// A client that has cached the attributes of a directory learns that others gave it shards.
+#[test]
+fn what_shards_add_is_seen_by_clients_that_knew_the_directory_before() {
+    with_mdts(SEED, 2, |cluster| {
+        Box::pin(async move {
+            let at =
+                on(cluster, 0, |file_system| async move { directory(&file_system, "plain", 0, &[]).await }).await?;
+            let look = move |file_system: Arc<FileSystem>| async move { file_system.get_attributes(at, None).await };
+            let before = on(cluster, 1, look).await?;
+            let stripes = Stripes { hash: NameHash::Fnv1a64, mdts: vec![MdtIndex(0), MdtIndex(1)] };
+            on(cluster, 0, move |file_system| async move {
+                file_system.split_directory(&Credentials::root(), at, stripes).await?;
+                for number in 0..SPREAD {
+                    let sub = node(at, &format!("sub{number}"), NodeKind::Directory);
+                    file_system.create(&Credentials::root(), sub).await?;
+                }
+                FsResult::Ok(())
+            })
+            .await?;
+            let after = on(cluster, 1, look).await?;
+            assert_eq!((before.links, after.links), (2, 2 + u32::from(SPREAD)));
+            assert!(after.mtime > before.mtime);
             Ok(())
         })
     });

@@ -38,6 +38,8 @@ pub(crate) struct CachedAttributes {
     attributes: Attributes,
     /// There is an access list, which is not cached.
     access_list: bool,
+    /// Of a directory with shards, which add to them.
+    is_striped: bool,
     /// Times, size and links are as the MDT has them, as long as this is the present [`Epoch`].
     exact: Option<Epoch>,
 }
@@ -67,6 +69,11 @@ impl CachedAttributes {
     /// The attributes without times, size and links.
     pub fn permissions(&self) -> &Attributes {
         &self.attributes
+    }
+
+    /// Whether shards add to them.
+    pub fn is_striped(&self) -> bool {
+        self.is_striped
     }
 
     /// All attributes, if all are known in this epoch.
@@ -188,8 +195,9 @@ impl CachedInode {
     pub fn keep(&mut self, entry: &Entry, exact: Option<Epoch>) {
         let exact = exact.filter(|_| entry.size_unknown.is_none());
         if exact.is_some() || self.attributes.is_none() {
-            let Entry { attributes, access_list, .. } = *entry;
-            self.attributes = Some(CachedAttributes { attributes, access_list, exact });
+            let Entry { attributes, access_list, map_version, .. } = *entry;
+            let is_striped = map_version > 0;
+            self.attributes = Some(CachedAttributes { attributes, access_list, is_striped, exact });
         }
     }
 

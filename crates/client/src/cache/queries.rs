@@ -82,6 +82,11 @@ impl InodeCache {
         Some(known)
     }
 
+    /// Whether shards add to the attributes of an inode, as far as that is known.
+    pub fn is_striped(&self, inode: InodeNumber) -> bool {
+        self.inodes.get(&inode).and_then(|known| known.attributes.as_ref()).is_some_and(CachedAttributes::is_striped)
+    }
+
     /// Permissions and owner of an inode, if they are known: the rest may be outdated.
     pub fn permissions_of(&self, inode: InodeNumber) -> Option<Attributes> {
         self.permissions(inode).map(|known| *known.permissions())
@@ -208,7 +213,8 @@ impl InodeCache {
         let complete = |listed: Listed| {
             let is_wanted = wanted.includes(listed.kind) && !matches!(&*listed.name, b"." | b"..");
             let attributes = if is_wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
-            Some((listed, attributes))
+            let is_whole = !self.is_striped(listed.inode);
+            Some((listed, attributes.filter(|_| is_whole)))
         };
         let page = page.into_iter().map(complete).collect::<Option<_>>()?;
         if let Some((mut attributes, wall)) = accessed

@@ -123,6 +123,7 @@ impl FileSystem {
             let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
             state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
         }
+        self.note_striped(&entry).await?;
         let completed = self.complete_since(&entry, begun).await?;
         self.with_shards(completed).await
     }

@@ -2,7 +2,7 @@
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{DirectoryEntry, ReadDirectory, open_flag},
+    mdt::{DirectoryEntry, Entry, ReadDirectory, open_flag},
 };
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
 
@@ -16,7 +16,8 @@ use crate::{
 
 impl FileSystem {
     /// Names of an open directory after `cookie` (0: from the beginning), at least with those
-    /// attributes that are asked for.
+    /// attributes that are asked for, but for striped directories: what their shards add has to be
+    /// asked for at each.
     ///
     /// ```
     /// # mod cluster { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/cluster.rs")); }
@@ -114,13 +115,11 @@ impl FileSystem {
             let during = before.map(|before| before.number).filter(|before| cache.span(inode) == Some(*before));
             during.or_else(|| cache.span_of_page((inode, cookie), (&entries, end)))
         });
-        for entry in entries.iter().filter_map(|entry| entry.entry.as_ref()) {
-            self.note_striped(entry).await?;
-        }
         let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
         let mut completed = self.complete_all(&known).await.into_iter();
+        let mut shown = |entry: &Entry| completed.next()?.ok().filter(|_| entry.map_version == 0);
         let item = |entry: DirectoryEntry| DirectoryItem {
-            attributes: entry.entry.as_ref().and_then(|_| completed.next()?.ok()),
+            attributes: entry.entry.as_ref().and_then(&mut shown),
             name: entry.name,
             inode: entry.inode,
             kind: entry.kind,

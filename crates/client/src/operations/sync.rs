@@ -134,7 +134,7 @@ impl FileSystem {
         self.count(Operation::Fsync);
         let open = &*file.open;
         open.check()?;
-        self.commit_names(open.inode()).await?;
+        self.commit_names(open.inode(), file.kind()).await?;
         if file.kind() != FileKind::Regular {
             let lost = self.commit(open).await?;
             return self.tell_lost(open, lost);
@@ -144,12 +144,15 @@ impl FileSystem {
 
     /// Names of a striped directory are on the MDTs of its shards: these commit, too. So do those
     /// where this client has changed a name of the inode.
-    async fn commit_names(&self, inode: InodeNumber) -> FsResult<()> {
+    async fn commit_names(&self, inode: InodeNumber, kind: FileKind) -> FsResult<()> {
         let mut to_commit = self.names_elsewhere.of(inode);
         to_commit.leave_out(|mdt| self.targets.mdt(mdt).is_ok_and(|target| target.is_active()));
         // With the era that makes a loss of changes news.
         let mut others = to_commit.mdts.clone();
-        let map = self.directory_maps.get(inode);
+        let map = match self.directory_maps.may_lack(inode) {
+            true if kind == FileKind::Directory => self.directory_map(inode).await?,
+            _ => self.directory_maps.get(inode),
+        };
         for shard in map.iter().flat_map(|map| &map.shards).filter(|shard| shard.mdt() != inode.mdt()) {
             let known = self.targets.mdt_of(*shard)?.uncommitted().lost();
             others.entry(shard.mdt()).or_insert(known);

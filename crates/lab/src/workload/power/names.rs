@@ -7,7 +7,11 @@
 //! repeats it), on the remaining namespace. If acknowledged steps are lost, the next sync reports
 //! it. (With several MDTs each has a journal of its own: see [`super::names_over_mdts`].)
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, open_flag};
@@ -328,12 +332,12 @@ async fn dump_file_system(native: &Native) -> Dump {
     dump
 }
 
-/// The first path on which two namespaces differ.
+/// The paths on which two namespaces differ.
 fn difference(expected: &Dump, seen: &Dump) -> String {
-    let paths = expected.keys().chain(seen.keys());
-    let mut different = paths.filter(|path| expected.get(*path) != seen.get(*path));
-    match different.next() {
-        Some(path) => format!("{path}: expected {:?}, found {:?}", expected.get(path), seen.get(path)),
-        None => "no difference".to_owned(),
-    }
+    let paths: BTreeSet<_> = expected.keys().chain(seen.keys()).collect();
+    let different = paths.into_iter().filter(|path| expected.get(*path) != seen.get(*path));
+    let mut described =
+        different.map(|path| format!("{path}: expected {:?}, found {:?}", expected.get(path), seen.get(path)));
+    let Some(first) = described.next() else { return "no difference".to_owned() };
+    described.fold(first, |list, one| format!("{list}; {one}"))
 }
