@@ -4,17 +4,16 @@
 //! itself. Only a power loss of the directory's MDT may take back that it got shards: then these do
 //! not exist, and the map is forgotten.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
 use rpc::message::MdtRequest;
-use types::{Attributes, DirectoryMap, FsError, FsResult, InodeNumber};
+use types::{Attributes, DirectoryMap, FsError, FsResult, InodeNumber, SetAttributes};
+
+use crate::recently_used::RecentlyUsed;
 
 /// Maps that are kept; of more, some are asked for again.
 const MAPS_MAX: usize = 4096;
@@ -22,15 +21,26 @@ const MAPS_MAX: usize = 4096;
 const SHARDS_SEEN_MAX: usize = 65536;
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectoryMaps {
     /// How many maps were learned; most clients never see one.
     learned: AtomicU64,
-    maps: Mutex<BTreeMap<InodeNumber, Arc<DirectoryMap>>>,
+    maps: Mutex<RecentlyUsed<Arc<DirectoryMap>>>,
     /// Maps were given up because there were too many.
     gave_up: AtomicBool,
     /// Attributes of shards as they were last seen.
-    seen: Mutex<BTreeMap<InodeNumber, Attributes>>,
+    seen: Mutex<RecentlyUsed<Attributes>>,
+}
+
+impl Default for DirectoryMaps {
+    fn default() -> Self {
+        Self {
+            learned: AtomicU64::new(0),
+            maps: Mutex::new(RecentlyUsed::new(MAPS_MAX)),
+            gave_up: AtomicBool::new(false),
+            seen: Mutex::new(RecentlyUsed::new(SHARDS_SEEN_MAX)),
+        }
+    }
 }
 
 impl DirectoryMaps {
@@ -46,14 +56,11 @@ impl DirectoryMaps {
             return Err(FsError::Invalid);
         }
         let mut maps = self.maps.lock();
-        if maps.len() >= MAPS_MAX && !maps.contains_key(&map.master) {
-            maps.pop_first();
-            self.gave_up.store(true, Ordering::Relaxed);
+        if maps.get(map.master).is_some_and(|known| **known == map) {
+            return Ok(false);
         }
-        match maps.entry(map.master) {
-            Entry::Occupied(known) if **known.get() == map => return Ok(false),
-            Entry::Occupied(mut known) => drop(known.insert(Arc::new(map))),
-            Entry::Vacant(place) => drop(place.insert(Arc::new(map))),
+        if maps.insert(map.master, Arc::new(map)) {
+            self.gave_up.store(true, Ordering::Relaxed);
         }
         self.learned.fetch_add(1, Ordering::Relaxed);
         Ok(true)
@@ -61,7 +68,7 @@ impl DirectoryMaps {
 
     /// The directory has not this map any more.
     pub fn forget(&self, directory: InodeNumber) {
-        self.maps.lock().remove(&directory);
+        self.maps.lock().remove(directory);
     }
 
     /// The map that has this shard.
@@ -84,7 +91,7 @@ impl DirectoryMaps {
         if !self.is_used() {
             return None;
         }
-        self.maps.lock().get(&directory).cloned()
+        self.maps.lock().get(directory).cloned()
     }
 
     /// The directory to be asked for a name: a shard, if this one is known to be striped.
@@ -125,16 +132,27 @@ impl DirectoryMaps {
 
     /// These are the attributes of a shard.
     pub fn saw(&self, shard: Attributes) {
-        let mut seen = self.seen.lock();
-        if seen.len() >= SHARDS_SEEN_MAX {
-            seen.pop_first();
+        self.seen.lock().insert(shard.inode, shard);
+    }
+
+    /// This client has changed attributes of a directory, which are these now, and with them those
+    /// of its shards: earlier times are not to be shown again.
+    pub fn changed(&self, map: &DirectoryMap, changes: &SetAttributes, now: &Attributes) {
+        for shard in &map.shards {
+            let Some(mut seen) = self.seen(*shard) else { continue };
+            if changes.atime.is_some() {
+                seen.atime = now.atime;
+            }
+            if changes.mtime.is_some() {
+                seen.mtime = now.mtime;
+            }
+            self.saw(seen);
         }
-        seen.insert(shard.inode, shard);
     }
 
     /// The attributes of a shard as they were last seen.
     pub fn seen(&self, shard: InodeNumber) -> Option<Attributes> {
-        self.seen.lock().get(&shard).copied()
+        self.seen.lock().get(shard).copied()
     }
 }
 

@@ -52,6 +52,7 @@ mod open_state;
 mod operations;
 mod options;
 mod placement;
+mod recently_used;
 mod requests;
 mod statistics;
 mod targets;

@@ -9,16 +9,19 @@ use bytes::Bytes;
 use client::{EntryAttributes, FileSystem, NewFile, NewNode};
 use common::{READ_WRITE, on, with_options};
 use lab::{
-    cluster::{Cluster, ClusterOptions},
+    cluster::{Cluster, ClusterOptions, client_host},
     drawn::settings,
     server::Role,
 };
 use rpc::message::{
-    mdt::{OpenFlags, RenameMode, open_flag},
+    mdt::{OpenFlags, RenameMode, XattrMode, open_flag},
     mdt_peer::MakeDirectory,
 };
 use rt::BoxFuture;
-use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
+use types::{
+    Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, SetAttributes, SetTime,
+    Stripes, Timestamp, access_list::ACCESS_NAME,
+};
 
 const SEED: u64 = 1;
 
@@ -271,6 +274,101 @@ fn what_shards_add_is_seen_by_clients_that_knew_the_directory_before() {
             let after = on(cluster, 1, look).await?;
             assert_eq!((before.links, after.links), (2, 2 + u32::from(SPREAD)));
             assert!(after.mtime > before.mtime);
+            Ok(())
+        })
+    });
+}
+
+/// What makes a name in a directory visible or not to a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Permission {
+    Mode,
+    List,
+}
+
+/// Lets other users search a directory, or not.
+async fn permit(file_system: &FileSystem, at: InodeNumber, how: Permission, allowed: bool) -> FsResult<()> {
+    let root = Credentials::root();
+    match how {
+        Permission::Mode => {
+            let mode = Some(if allowed { 0o755 } else { 0o700 });
+            let changes = SetAttributes { mode, ..SetAttributes::default() };
+            file_system.set_attributes(&root, at, changes, None).await.map(drop)
+        }
+        Permission::List => {
+            let of_user = if allowed { 0o5 } else { 0 };
+            let list = access_list(USER, of_user);
+            file_system.set_xattr(&root, at, ACCESS_NAME, &list, XattrMode::Any).await
+        }
+    }
+}
+
+const USER: u32 = 1000;
+
+/// A list in the form of Linux: a user may do this, all others what a directory usually allows.
+fn access_list(user: u32, may: u16) -> Vec<u8> {
+    let entries = [(0x01, 0o7, u32::MAX), (0x02, may, user), (0x04, 0o5, u32::MAX), (0x10, 0o7, u32::MAX)];
+    let entries = entries.into_iter().chain([(0x20, 0o5, u32::MAX)]);
+    let entry =
+        |(tag, may, id): (u16, u16, u32)| [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat();
+    [2_u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(entry)).flatten().collect()
+}
+
+/// The client that changes the permissions of a directory does not go on with those that it had
+/// cached of the shards.
+#[test]
+fn a_client_keeps_no_permissions_of_shards_that_it_has_changed() {
+    for how in [Permission::Mode, Permission::List] {
+        with_mdts(SEED, 2, move |cluster| {
+            Box::pin(async move {
+                on(cluster, 0, move |file_system| async move {
+                    let user = Credentials { uid: USER, gid: USER, ..Credentials::root() };
+                    let at = directory(&file_system, "striped", 0, &[0, 1]).await?;
+                    for number in 0..SPREAD {
+                        let file = node(at, &format!("f{number}"), NodeKind::Regular);
+                        file_system.create(&Credentials::root(), file).await?;
+                    }
+                    for allowed in [false, true, false] {
+                        permit(&file_system, at, how, allowed).await?;
+                        for number in 0..SPREAD {
+                            let name = format!("f{number}").into_bytes();
+                            let found = file_system.lookup(&user, at, &name).await;
+                            let expected = if allowed { Ok(()) } else { Err(FsError::AccessDenied) };
+                            assert_eq!(found.map(drop), expected, "{how:?}, {number}");
+                        }
+                        // The attributes of the shards are cached.
+                        file_system.get_attributes(at, None).await?;
+                    }
+                    FsResult::Ok(())
+                })
+                .await
+            })
+        });
+    }
+}
+
+/// A time that is set is shown although a shard cannot be asked.
+#[test]
+fn times_that_were_set_are_not_followed_by_earlier_ones_of_shards() {
+    with_mdts(SEED, 2, |cluster| {
+        Box::pin(async move {
+            let at = on(cluster, 0, |file_system| async move {
+                let at = directory(&file_system, "striped", 0, &[0, 1]).await?;
+                file_system.get_attributes(at, None).await?;
+                file_system.clear_cached_locks(MdtIndex(1))?;
+                FsResult::Ok(at)
+            })
+            .await?;
+            cluster.network().cut(&client_host(0), &Role::Mds(1).host());
+            let past = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+            let shown = on(cluster, 0, move |file_system| async move {
+                let mtime = Some(SetTime::To(past));
+                let changes = SetAttributes { mtime, ..SetAttributes::default() };
+                file_system.set_attributes(&Credentials::root(), at, changes, None).await
+            })
+            .await?;
+            assert_eq!(shown.mtime, past);
+            cluster.network().heal();
             Ok(())
         })
     });

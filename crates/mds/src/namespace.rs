@@ -45,6 +45,9 @@ use crate::{
     volatile::{Recovery, Volatile},
 };
 
+/// No client has this id.
+const NOBODY: ClientId = ClientId(0);
+
 /// See the module documentation.
 pub(crate) struct Namespace {
     /// What is forgotten when the MDT stops.
@@ -412,14 +415,14 @@ impl Namespace {
     /// the earlier clients have cached: until they are back, or their leases have ended with the
     /// recovery, it waits too, unless it is part of the return of a client.
     fn prepare(&mut self, context: &Context, waits: Option<&mut Attempts>, changes: &Changes) -> FsResult<Preparation> {
-        let client = context.client;
+        let client = if changes.withdrawn.is_empty() { context.client } else { NOBODY };
         if changes.operations.is_empty() {
             return Ok(Preparation::Ready(CachedParts::default()));
         }
         if context.parameters.cache_locks
             && waits.is_some()
             && !changes.precedes_others
-            && let Some(progress) = self.volatile.recovery.others_cache(client)
+            && let Some(progress) = self.volatile.recovery.others_cache(context.client)
             && !self.cached_parts(changes, |_| true)?.changed().is_empty()
         {
             return Ok(Preparation::Blocked(Obstacle::FormerClients(progress)));

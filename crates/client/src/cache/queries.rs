@@ -211,7 +211,9 @@ impl InodeCache {
         let (page, is_end) = self.listings.page(directory, cookie, entries_max, self.epoch)?;
         self.used(directory);
         let complete = |listed: Listed| {
-            let is_wanted = wanted.includes(listed.kind) && !matches!(&*listed.name, b"." | b"..");
+            // As in the page of the MDT: it does not know attributes of inodes on others.
+            let is_here = listed.inode.mdt() == directory.mdt();
+            let is_wanted = is_here && wanted.includes(listed.kind) && !matches!(&*listed.name, b"." | b"..");
             let attributes = if is_wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
             let is_whole = !self.is_striped(listed.inode);
             Some((listed, attributes.filter(|_| is_whole)))

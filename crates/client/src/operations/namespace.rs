@@ -124,6 +124,9 @@ impl FileSystem {
             state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
         }
         self.note_striped(&entry).await?;
+        if let Some(map) = self.directory_maps.get(inode) {
+            self.directory_maps.changed(&map, &changes, &entry.attributes);
+        }
         let completed = self.complete_since(&entry, begun).await?;
         self.with_shards(completed).await
     }

@@ -44,6 +44,7 @@ pub fn sound() -> Snapshot {
     let osts = [(FIRST, 3, object(FILE, 0)), (SECOND, 4, object(FILE, 1))];
     Snapshot {
         mgs: Some(known("mgs", 1)),
+        index: crate::server::MDT,
         mdt: Some(sound_mdt()),
         osts: osts.map(|(ost, process, object)| (ost, sound_ost(ProcessId(process), object))).into(),
         maps: vec![known("client0", 5), known("mds", 2)],

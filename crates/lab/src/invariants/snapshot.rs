@@ -29,7 +29,7 @@ use oss::{
     tables::{CHUNKS, EVICTED, META, OBJECTS, parse_client_key, parse_object_key, parse_part_key},
 };
 use rpc::message::{mgs::ClusterMap, ost::ObjectAttributes};
-use types::{ClientId, Damage, FsError, FsResult, InodeNumber, ObjectId, OstIndex, RecordDamage, SpaceUsage};
+use types::{ClientId, Damage, FsError, FsResult, InodeNumber, MdtIndex, ObjectId, OstIndex, RecordDamage, SpaceUsage};
 
 use crate::{
     ProcessId,
@@ -42,13 +42,15 @@ use crate::{
 pub struct Snapshot {
     /// The cluster map as the MGS shows it.
     pub mgs: Option<KnownMap>,
-    /// The MDT.
+    /// Which MDT this is about.
+    pub index: MdtIndex,
+    /// That MDT.
     pub mdt: Option<MdtState>,
     /// OSTs.
     pub osts: BTreeMap<OstIndex, OstState>,
     /// Cluster maps as clients and servers know them.
     pub maps: Vec<KnownMap>,
-    /// What clients serve from their caches.
+    /// What clients serve from their caches of the MDT.
     pub served: Vec<(String, Served)>,
     /// Servers that have ever lost power, whether they are up or not.
     pub lost_power: BTreeSet<Role>,
@@ -120,24 +122,12 @@ impl Snapshot {
     pub fn of(cluster: &Cluster) -> Result<Snapshot, String> {
         let known = cluster.watchers().into_iter();
         let maps = known.map(|(host, process, watcher)| KnownMap { host, process, map: watcher.map() });
-        let served = cluster.file_systems().into_iter();
-        let served = served.filter_map(|(client, system)| Some((client_host(client), system.served(MDT)?)));
-        let above = cluster.upper_caches().into_iter();
-        let above = above.map(|(client, upper)| (format!("the cache above {}", client_host(client)), upper.served()));
-        let served = served.chain(above);
-        let mut snapshot = Snapshot { maps: maps.collect(), served: served.collect(), ..Snapshot::default() };
+        let mut snapshot = Snapshot { maps: maps.collect(), ..Snapshot::of_mdt(cluster, MDT)? };
         for role in cluster.roles() {
-            if cluster.lost_power(role) {
-                snapshot.lost_power.insert(role);
-            }
             let Some(process) = cluster.process_of(role) else { continue };
             let look = |serving: &crate::server::Serving| {
                 if let Some(mgs) = &serving.mgs {
                     snapshot.mgs = Some(KnownMap { host: role.host(), process, map: mgs.map() });
-                }
-                if let Some(mdt) = &serving.mdt {
-                    let state = MdtState::of(mdt, process, &snapshot.served);
-                    snapshot.mdt = Some(state.map_err(|error| unreadable(role, error))?);
                 }
                 for ost in &serving.osts {
                     let state = OstState::of(ost, process).map_err(|error| unreadable(role, error))?;
@@ -150,9 +140,26 @@ impl Snapshot {
         Ok(snapshot)
     }
 
+    /// An MDT, and what clients serve from their caches of it.
+    pub fn of_mdt(cluster: &Cluster, index: MdtIndex) -> Result<Snapshot, String> {
+        let served = cluster.file_systems().into_iter();
+        let served = served.filter_map(|(client, system)| Some((client_host(client), system.served(index)?)));
+        let above = cluster.upper_caches().into_iter();
+        let above = above.map(|(client, upper)| (format!("the cache above {}", client_host(client)), upper.served()));
+        let served: Vec<_> = served.chain(above).collect();
+        let (role, roles) = (Role::Mds(index.0), cluster.roles().into_iter());
+        let lost_power = roles.filter(|role| cluster.lost_power(*role)).collect();
+        let look = |process| {
+            let state = |serving: &crate::server::Serving| Some(MdtState::of(serving.mdt.as_ref()?, process, &served));
+            cluster.inspect(role, state).flatten().transpose().map_err(|error| unreadable(role, error))
+        };
+        let mdt = cluster.process_of(role).map_or(Ok(None), look)?;
+        Ok(Snapshot { index, mdt, served, lost_power, ..Snapshot::default() })
+    }
+
     /// Whether the MDT has ever lost power, and with it changes that others had seen.
     pub fn mdt_lost_power(&self) -> bool {
-        self.lost_power.contains(&Role::Mds(0))
+        self.lost_power.contains(&Role::Mds(self.index.0))
     }
 
     /// Whether an OST has ever lost power.

@@ -15,7 +15,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs};
+use types::MdtIndex;
+
+use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs, served::ServedIsTrue};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
@@ -31,7 +33,8 @@ pub struct Watch {
 
 impl Watch {
     /// From now on all invariants are checked again and again. With several MDTs only those between
-    /// them are, and those about locks: a snapshot has one MDT.
+    /// them are, and those about caches: the others need a snapshot of all servers, which has one
+    /// MDT.
     pub fn begin(cluster: &Cluster) -> Watch {
         let watch = Watch::default();
         cached_locks::watch(cluster);
@@ -64,12 +67,17 @@ fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
     scrubs::check(cluster)?;
     if cluster.options().mdts > 1 {
         let checked = names_over_mdts::check(cluster);
-        return checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"));
+        checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"))?;
+        return (0..cluster.options().mdts).try_for_each(|index| {
+            let snapshot = Snapshot::of_mdt(cluster, MdtIndex(index))?;
+            check(&mut ServedIsTrue, &snapshot).map_err(|violation| format!("MDT {index}: {violation}"))
+        });
     }
     let snapshot = Snapshot::of(cluster)?;
-    for invariant in invariants {
-        let checked = invariant.check(&snapshot);
-        checked.map_err(|violation| format!("invariant \"{}\" is violated: {violation}", invariant.name()))?;
-    }
-    Ok(())
+    invariants.iter_mut().try_for_each(|invariant| check(&mut **invariant, &snapshot))
+}
+
+fn check(invariant: &mut dyn Invariant, snapshot: &Snapshot) -> Verdict {
+    let checked = invariant.check(snapshot);
+    checked.map_err(|violation| format!("invariant \"{}\" is violated: {violation}", invariant.name()))
 }

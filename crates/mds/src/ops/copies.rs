@@ -2,6 +2,7 @@
 //! shard decides alone whether a name in it may be made or removed. A change of the directory is
 //! one of all its shards: the directory's MDT decides.
 
+use lock::{InodeBits, inode_bit};
 use rpc::message::mdt_peer::{CopyAttributes, Part};
 use types::{
     Attributes, FsError, FsResult, InodeNumber, SetAttributes,
@@ -61,6 +62,8 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
             // Waits if it is in doubt.
             txn.inode(shard)?;
             take_over(txn, shard, &copied)?;
+            // The client that asks has named the directory: it does not know what changes here.
+            txn.withdraw(shard, InodeBits(inode_bit::ATTRIBUTES));
             continue;
         }
         let part = Part::CopyAttributes(CopyAttributes { shard, master: directory });

@@ -169,7 +169,7 @@ pub(crate) struct Changes {
     /// What becomes of operations of several MDTs.
     pub peers: Vec<PeerChange>,
     /// Parts of inodes that no client may have cached when the batch exists, besides what it
-    /// changes.
+    /// changes; not even the one that asks.
     pub withdrawn: Vec<(InodeNumber, InodeBits)>,
 }
 
