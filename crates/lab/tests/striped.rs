@@ -328,6 +328,8 @@ fn a_client_keeps_no_permissions_of_shards_that_it_has_changed() {
                         let file = node(at, &format!("f{number}"), NodeKind::Regular);
                         file_system.create(&Credentials::root(), file).await?;
                     }
+                    // The attributes of the shards are cached.
+                    file_system.get_attributes(at, None).await?;
                     for allowed in [false, true, false] {
                         permit(&file_system, at, how, allowed).await?;
                         for number in 0..SPREAD {
@@ -336,7 +338,6 @@ fn a_client_keeps_no_permissions_of_shards_that_it_has_changed() {
                             let expected = if allowed { Ok(()) } else { Err(FsError::AccessDenied) };
                             assert_eq!(found.map(drop), expected, "{how:?}, {number}");
                         }
-                        // The attributes of the shards are cached.
                         file_system.get_attributes(at, None).await?;
                     }
                     FsResult::Ok(())

@@ -181,9 +181,7 @@ fn difference(before: &Inode, after: &Inode) -> InodeBits {
     let attributes = seen(before) != seen(after)
         || target(before) != target(after)
         || (before.size_known, before.epoch, before.accounted) != (after.size_known, after.epoch, after.accounted)
-        || (before.access_list, before.default_list) != (after.access_list, after.default_list)
-        // Shards add to the attributes.
-        || before.map_version != after.map_version;
+        || (before.access_list, before.default_list) != (after.access_list, after.default_list);
     let layout = match (&before.data, &after.data) {
         (InodeData::Symlink(_), InodeData::Symlink(_)) => false,
         (before, after) => before != after,
