@@ -15,6 +15,8 @@ use types::{Attributes, DirectoryMap, FsError, FsResult, InodeNumber, SetAttribu
 
 use crate::recently_used::RecentlyUsed;
 
+use crate::name_places::NamePlaces;
+
 /// Maps that are kept; of more, some are asked for again.
 const MAPS_MAX: usize = 4096;
 /// Shards of which the last known attributes are kept.
@@ -101,9 +103,10 @@ impl DirectoryMaps {
         if is_dots { directory } else { shard().unwrap_or(directory) }
     }
 
-    /// Lets a request name shards instead of striped directories that are known. Returns the inode
+    /// Lets a request name shards instead of striped directories that are known; `places`: where its
+    /// names are, if they have not moved there. Returns the inode
     /// of which the MDT is to be asked; `at`: that of the request as it is.
-    pub fn place_request(&self, at: InodeNumber, request: &mut MdtRequest) -> InodeNumber {
+    pub fn place_request(&self, at: InodeNumber, request: &mut MdtRequest, places: &NamePlaces) -> InodeNumber {
         if !self.is_used() {
             return at;
         }
@@ -114,8 +117,8 @@ impl DirectoryMaps {
             MdtRequest::Link(_, link) => (&mut link.parent, &link.name),
             MdtRequest::MakeDirectory(_, make) => (&mut make.parent, &make.name),
             MdtRequest::Rename(_, rename) => {
-                let old = self.place(rename.parent, &rename.name);
-                let new = self.place(rename.new_parent, &rename.new_name);
+                let old = places.old.unwrap_or_else(|| self.place(rename.parent, &rename.name));
+                let new = places.new.unwrap_or_else(|| self.place(rename.new_parent, &rename.new_name));
                 rename.same_directory |= rename.parent == rename.new_parent && old != new;
                 if old.mdt() != rename.parent.mdt() {
                     // That of another MDT.
@@ -126,7 +129,7 @@ impl DirectoryMaps {
             }
             _ => return at,
         };
-        *parent = self.place(*parent, name);
+        *parent = places.new.unwrap_or_else(|| self.place(*parent, name));
         *parent
     }
 
@@ -190,7 +193,7 @@ mod tests {
         let lookup = |name: &[u8]| {
             let mut request =
                 MdtRequest::Lookup(Credentials::root(), Lookup { parent: map.master, name: name.to_vec() });
-            let at = maps.place_request(map.master, &mut request);
+            let at = maps.place_request(map.master, &mut request, &NamePlaces::default());
             let MdtRequest::Lookup(_, placed) = request else { panic!("it stays a lookup") };
             assert_eq!(at, placed.parent);
             at
@@ -210,7 +213,7 @@ mod tests {
                 same_directory: false,
             };
             let mut request = MdtRequest::Rename(Credentials::root(), rename);
-            let at = maps.place_request(map.master, &mut request);
+            let at = maps.place_request(map.master, &mut request, &NamePlaces::default());
             let MdtRequest::Rename(_, placed) = request else { panic!("it stays a rename") };
             assert_eq!(at, placed.new_parent);
             (placed.parent, placed.new_parent, placed.same_directory)

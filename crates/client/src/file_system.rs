@@ -22,7 +22,7 @@ use rpc::{
         mgs::{ClusterMap, TargetRole},
     },
 };
-use rt::Seams;
+use rt::{BoxFuture, Seams};
 use tokio::sync::watch;
 use types::{
     ClientId, FsError, FsResult, InodeNumber, MdtIndex,
@@ -39,8 +39,10 @@ use crate::{
     directory_maps::DirectoryMaps,
     job_ids::JobIds,
     locks::exclusive::ExclusiveQueues,
+    name_places::NamePlaces,
     names_elsewhere::NamesElsewhere,
     open_state::{open_file::OpenFile, open_table::OpenTable},
+    operations::moving_names::Turns,
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
@@ -450,8 +452,7 @@ impl FileSystem {
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
         match self.targets.has_several_mdts() || self.directory_maps.is_used() {
-            // Rare, and would make every call's future larger.
-            true => Box::pin(self.call_repeatedly(inode, question.into())).await,
+            true => self.call_placed(inode, question.into(), &mut NamePlaces::default()).await,
             false => {
                 let outcome = self.call_once(inode, question.into()).await;
                 self.learns_map(&outcome, None)?;
@@ -460,20 +461,37 @@ impl FileSystem {
         }
     }
 
+    /// The same with what is known of where its names are, and comes out.
+    pub(crate) fn call_placed<'a>(
+        &'a self,
+        inode: InodeNumber,
+        question: Question<'a, MdtRequest>,
+        places: &'a mut NamePlaces,
+    ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
+        // Rare, and would make every call's future larger.
+        Box::pin(self.call_repeatedly(inode, question, places))
+    }
+
     async fn call_repeatedly(
         &self,
         inode: InodeNumber,
         mut question: Question<'_, MdtRequest>,
+        places: &mut NamePlaces,
     ) -> FsResult<Answered<MdtReply>> {
-        let (mut pauses, mut has_asked) = (Pauses::default(), false);
+        let (mut pauses, mut has_asked, mut turns) = (Pauses::default(), false, Turns::default());
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
             // Which shards it reads is up to the caller.
             let reads = matches!(&question.request, MdtRequest::ReadDirectory(_));
             let learned = (!reads).then(|| self.directory_maps.learned());
-            let at = self.directory_maps.place_request(inode, &mut again.request);
+            let at = self.directory_maps.place_request(inode, &mut again.request, places);
             let outcome = self.call_once(at, again).await;
+            if let Ok(Answered { reply: MdtReply::Striped(map), .. }) = &outcome
+                && self.turns(map, places, &mut turns).await?
+            {
+                continue;
+            }
             if self.learns_map(&outcome, learned)? {
                 continue;
             }

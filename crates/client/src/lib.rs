@@ -46,6 +46,7 @@ mod job_ids;
 mod join;
 mod locks;
 pub mod migration;
+mod name_places;
 mod names_elsewhere;
 mod objects;
 mod open_state;

@@ -40,8 +40,9 @@ use rpc::{
         lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Access, ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Entry, Finding as CheckFinding, GetLock,
-            LockClaim, Lookup, NotedAccess, Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RegisterOpens, Rename,
-            RenameMode, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, WaitTicket, XattrMode,
+            LockClaim, Lookup, MovingNames, NotedAccess, Open, OpenFlags, OpenId, ReadDirectory, Reclaim,
+            RegisterOpens, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide,
+            WaitTicket, XattrMode,
         },
         mdt_peer::{
             Above, AddLink, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, Join, Joined,
@@ -582,6 +583,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             map: Some(shards.clone()),
         })),
         MdtReply::Striped(shards),
+        MdtReply::MovingNames(MovingNames { entries: Vec::new(), end: true, place: 1 << 60 }),
         MdtReply::Ancestry(Ancestry::GoesOn(INODE)),
         MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
         MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),

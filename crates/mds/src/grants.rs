@@ -44,7 +44,7 @@ const DATA: InodeBits = InodeBits(inode_bit::DATA);
 /// Grants the locks that a client wants with this reply: returns those that go with it, and enters
 /// those of a page of a directory. To be called together with the operation, under the namespace's
 /// lock: nothing changes in between, so what the reply shows is what the locks protect. `stored`:
-/// an inode as the tables have it.
+/// an inode as the tables have it; `may_move` is exact.
 pub(crate) fn with_reply(
     volatile: &Volatile,
     client: ClientId,
@@ -61,8 +61,10 @@ pub(crate) fn with_reply(
     }
     let mut granted = Vec::new();
     for (inode, bits) in possible {
-        let bits = exact(volatile, client, inode, bits & wanted_bits);
         let stored = stored(inode);
+        // Names move without asking for what clients have of the shards, and with each batch.
+        let settled = if stored.is_some_and(|inode| inode.may_move) { bits & (LOOKUP | OPEN) } else { bits };
+        let bits = exact(volatile, client, inode, settled & wanted_bits);
         for bits in apart(stored.map(|inode| inode.kind), bits) {
             granted.extend(grant(volatile, client, inode, bits).map(|lock| told(lock, stored)));
         }

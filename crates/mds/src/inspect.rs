@@ -21,7 +21,7 @@ use crate::{
         data::{self, BLOCK, DataKey, ObjectRecord},
         decision::{self, DecidedPart, Decision, MovedName},
         deferred_log::{self, DeferredOperation},
-        entry::EntryRecord,
+        entry::{EntryRecord, Position},
         evicted::EvictedRecord,
         inode::{Inode, InodeData, Link},
         link, orphan,
@@ -220,8 +220,8 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
             format!("move name {old} of {} to {}{now}", fid(*inode), describe_link(new))
         }
         DecidedPart::CopyAttributes(_) => format!("copy attributes to {}", fid(decision.inode)),
-        DecidedPart::AddNames { names, complete } => {
-            let last = if *complete { ", the last" } else { "" };
+        DecidedPart::AddNames { names, place } => {
+            let last = if *place == Position::END { ", the last" } else { "" };
             format!("add {} to shard {}{last}", counted(names.len() as u64, "name"), fid(decision.inode))
         }
         DecidedPart::Tree => "give the tree back".to_owned(),

@@ -202,8 +202,16 @@ mod tests {
     /// What is asserted of these changes and opens, of an inode whose size was not known; empty if
     /// all of it holds.
     fn breach(changes: &Changes, opens: &OpenTable) -> String {
-        let stored =
-            |_| Some(Brief { kind: FileKind::Regular, size_known: false, links: 1, is_striped: false, version: 1 });
+        let stored = |_| {
+            Some(Brief {
+                kind: FileKind::Regular,
+                size_known: false,
+                links: 1,
+                is_striped: false,
+                may_move: false,
+                version: 1,
+            })
+        };
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| assert_batch(changes, BEFORE, opens, stored))) else {
             return String::new();
         };

@@ -212,7 +212,12 @@ impl Namespace {
 
     /// Grants a client locks with a reply, see [`grants::with_reply`].
     pub fn grant(&self, client: ClientId, wanted: Enqueue, request: &MdtRequest, reply: &mut MdtReply) -> Vec<Granted> {
-        let stored = |inode| Brief::of(&self.store.get(INODES, &Inode::key(inode)).ok()??).ok();
+        let stored = |number| {
+            let value = self.store.get(INODES, &Inode::key(number)).ok()??;
+            let brief = Brief::of(&value).ok()?;
+            let may_move = brief.may_move && !Inode::decode(number, &value).is_ok_and(|inode| !inode.names_move());
+            Some(Brief { may_move, ..brief })
+        };
         grants::with_reply(&self.volatile, client, wanted, request, reply, stored)
     }
 

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use layout::Layout;
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
-    mdt_peer::{Decided, MakeDirectory},
+use rpc::{
+    Question,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Create, Entry, Link, Lookup, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink, XattrMode},
+        mdt_peer::{Decided, MakeDirectory},
+    },
 };
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
@@ -17,6 +20,7 @@ use crate::{
     FileSystem, NewNode, OpenFile,
     cache::cached_inode::CAPABILITIES_NAME,
     directory_maps::merged,
+    name_places::NamePlaces,
     open_state::open_inode::verified,
     statistics::Operation,
     targets::connection::{done, entry, unexpected},
@@ -269,7 +273,7 @@ impl FileSystem {
         let mdt_era = self.targets.mdt_of(parent)?.import().era();
         let same_directory = false;
         let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era, same_directory };
-        let mut knows_maps = !self.targets.has_several_mdts();
+        let (mut knows_maps, mut places) = (!self.targets.has_several_mdts(), NamePlaces::default());
         let exchanged = (mode == RenameMode::Exchange).then_some(to);
         // What gets another name, as far as is known.
         let renamed: Vec<_> = match self.targets.has_several_mdts() {
@@ -285,8 +289,8 @@ impl FileSystem {
         }
         for _ in 0..ATTEMPTS {
             // The MDT that has the new name decides.
-            let request = || MdtRequest::Rename(credentials.clone(), rename.clone());
-            let asked = self.call_for_name(new_parent, request).await;
+            let request = MdtRequest::Rename(credentials.clone(), rename.clone());
+            let asked = self.call_placed(new_parent, Question::from(request), &mut places).await;
             if matches!(asked, Err(FsError::CrossDevice)) && !knows_maps {
                 // The old name may be in a striped directory of which this client does not know.
                 knows_maps = true;
@@ -295,10 +299,18 @@ impl FileSystem {
                     continue;
                 }
             }
+            if matches!(asked, Err(FsError::CrossDevice)) && self.directory_maps.get(parent).is_some() {
+                // Names of the directory move, and the old one is elsewhere.
+                let place = self.place_of_name(credentials, parent, from.1).await?;
+                if place != places.old {
+                    places.old = place;
+                    continue;
+                }
+            }
             let asked = asked?;
             match asked.reply {
                 MdtReply::Done => {
-                    let mdt = self.directory_maps.place(to.0, to.1).mdt();
+                    let mdt = places.new.unwrap_or_else(|| self.directory_maps.place(to.0, to.1)).mdt();
                     renamed.into_iter().for_each(|inode| self.names_elsewhere.changed(inode, mdt, asked.era));
                     return Ok(());
                 }
@@ -352,8 +364,10 @@ impl FileSystem {
             open.gets_name();
         }
         let begun = self.changes_begun(inode);
-        let answered = self.call_for_name(parent, || MdtRequest::Link(credentials.clone(), link())).await?;
-        self.names_elsewhere.changed(Some(inode), self.directory_maps.place(parent, name).mdt(), answered.era);
+        let (mut places, request) = (NamePlaces::default(), MdtRequest::Link(credentials.clone(), link()));
+        let answered = self.call_placed(parent, Question::from(request), &mut places).await?;
+        let place = places.new.unwrap_or_else(|| self.directory_maps.place(parent, name));
+        self.names_elsewhere.changed(Some(inode), place.mdt(), answered.era);
         match answered.reply {
             MdtReply::Entry(entry) => self.complete(&entry).await,
             // It is on another MDT.

@@ -14,14 +14,15 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
-use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind, ProtocolError};
+use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, NodeKind, ProtocolError};
 
 use crate::{
     CreatedFile, FileSystem, Interruption, OpenFile,
     cancellation::finish::finish,
     locks::exclusive::Turn,
+    name_places::NamePlaces,
     open_state::registered_open::AtMdt,
-    operations::{namespace::LOOKUPS, truncate},
+    operations::{moving_names::Turns, namespace::LOOKUPS, truncate},
     statistics::Operation,
     targets::{
         awaited_mdts::{Pauses, awaited_mdt},
@@ -56,8 +57,8 @@ enum Found {
     Here(CreatedFile),
     /// The name leads to another MDT.
     Remote(InodeNumber),
-    /// The directory is striped, and its map is known now.
-    Striped,
+    /// The directory is striped, and has this map; without shards: the name has not moved there.
+    Striped(DirectoryMap),
 }
 
 impl FileSystem {
@@ -87,23 +88,28 @@ impl FileSystem {
         flags: OpenFlags,
         interruption: Interruption,
     ) -> FsResult<CreatedFile> {
+        let (mut places, mut turns, mut maps) = (NamePlaces::default(), Turns::default(), 0);
         for _ in 0..LOOKUPS {
-            let id = self.next_open_id();
-            let parent = self.directory_maps.place(parent, name);
-            let create = Create {
-                parent,
-                name: name.to_vec(),
-                kind: NodeKind::Regular,
-                mode,
-                umask,
-                layout: None,
-                open: Some((id, flags)),
-            };
-            let request = MdtRequest::Create(credentials.clone(), create);
-            let remote = match self.finish_create(parent, request, (id, flags), interruption.clone()).await? {
-                Found::Here(created) => return Ok(created),
-                Found::Striped => continue,
-                Found::Remote(remote) => remote,
+            let remote = loop {
+                let id = self.next_open_id();
+                let parent = places.new.unwrap_or_else(|| self.directory_maps.place(parent, name));
+                let create = Create {
+                    parent,
+                    name: name.to_vec(),
+                    kind: NodeKind::Regular,
+                    mode,
+                    umask,
+                    layout: None,
+                    open: Some((id, flags)),
+                };
+                let request = MdtRequest::Create(credentials.clone(), create);
+                match self.finish_create(parent, request, (id, flags), interruption.clone()).await? {
+                    Found::Here(created) => return Ok(created),
+                    Found::Striped(map) if interruption.ends(self.turns(&map, &mut places, &mut turns)).await?? => {}
+                    Found::Striped(_) if maps < LOOKUPS => maps += 1,
+                    Found::Striped(_) => return Err(FsError::Stale),
+                    Found::Remote(remote) => break remote,
+                }
             };
             match self.open_unless(credentials, remote, flags, interruption.clone()).await {
                 // It was removed after its name was looked up.
@@ -133,7 +139,7 @@ impl FileSystem {
         let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
         match self.finish_create(parent, request, (id, flags), Interruption::default()).await? {
             Found::Here(created) => Ok(created),
-            Found::Striped => Err(FsError::Stale),
+            Found::Striped(_) => Err(FsError::Stale),
             Found::Remote(remote) => Err(unexpected(MdtReply::Remote(remote))),
         }
     }
@@ -164,7 +170,7 @@ impl FileSystem {
             let Created { created, opened, .. } = match reply {
                 MdtReply::Created(created) => *created,
                 MdtReply::Remote(remote) => return Ok(Found::Remote(remote)),
-                MdtReply::Striped(_) => return Ok(Found::Striped),
+                MdtReply::Striped(map) => return Ok(Found::Striped(map)),
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or(ProtocolError::NotOpened)?;
@@ -282,14 +288,21 @@ impl FileSystem {
         // the shard of a striped directory.
         let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
         let (mut pauses, mut has_asked) = (Pauses::default(), false);
+        let (mut places, mut turns) = (NamePlaces::default(), Turns::default());
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
             let learned = (!opens).then(|| self.directory_maps.learned());
-            let target = if opens { at } else { self.directory_maps.place_request(at, &mut again.request) };
+            let target = if opens { at } else { self.directory_maps.place_request(at, &mut again.request, &places) };
             // The MDT that answers calls back: in a striped directory not the one of `at`.
             let listening = self.targets.mdt_of(target)?.repetitions().listen(awaited);
             let outcome = self.call_once(target, again).await;
+            if !opens
+                && let Ok(Answered { reply: MdtReply::Striped(map), .. }) = &outcome
+                && interruption.ends(self.turns(map, &mut places, &mut turns)).await??
+            {
+                continue;
+            }
             if self.learns_map(&outcome, learned)? {
                 continue;
             }

@@ -2,14 +2,14 @@
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{DirectoryEntry, Entry, ReadDirectory, open_flag},
+    mdt::{COOKIE_PARENT, DirectoryEntry, Entry, MovingNames, ReadDirectory, open_flag},
 };
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
 
 use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, LockSpan, OpenFile,
     cache::{inode_cache::InodeCache, listings::Listed},
-    open_state::registered_open::AtMdt,
+    open_state::{listing_place::Next, registered_open::AtMdt},
     statistics::Operation,
     targets::connection::{stale_if_evicted, unexpected},
 };
@@ -53,37 +53,64 @@ impl FileSystem {
             return Err(FsError::NotDirectory);
         }
         directory.open.check()?;
-        let map = match self.directory_maps.get(directory.inode()) {
-            Some(map) => map,
-            None => match self.read_part(directory, directory.inode(), (cookie, entries_max), attributes).await {
-                Err(FsError::CrossDevice) => self.directory_map(directory.inode()).await?.ok_or(FsError::Stale)?,
-                page => {
-                    let page = page?;
-                    directory.listing.lock().gave_plain();
+        let has_map = self.directory_maps.get(directory.inode()).is_some();
+        let mut next = directory.listing.lock().after(cookie, has_map);
+        loop {
+            if let Next::Shards(after) = next {
+                let map = self.directory_map(directory.inode()).await?.ok_or(FsError::Stale)?;
+                if !directory.flags().has(open_flag::READ) {
+                    return Err(FsError::BadHandle);
+                }
+                if let Some(page) = self.read_striped(directory, &map, (after, entries_max), attributes).await? {
                     return Ok(page);
                 }
-            },
-        };
-        if !directory.flags().has(open_flag::READ) {
-            return Err(FsError::BadHandle);
+                // Its names move, and this is the beginning.
+            }
+            match self.read_own(directory, (cookie, entries_max), attributes).await? {
+                Some(page) => return Ok(page),
+                None => next = Next::Shards(cookie.min(COOKIE_PARENT)),
+            }
         }
-        let (cookie, split_at) = directory.listing.lock().in_shards(cookie);
-        let page = self.read_striped(directory, &map, (cookie, entries_max, split_at), attributes).await?;
-        directory.listing.lock().gave_of_shards(split_at);
-        Ok(page)
+    }
+
+    /// The same of what the directory itself has, or has left; `None`: it goes on in the shards.
+    async fn read_own(
+        &self,
+        directory: &OpenFile,
+        (cookie, entries_max): (u64, u32),
+        attributes: EntryAttributes,
+    ) -> FsResult<Option<DirectoryPage>> {
+        let inode = directory.inode();
+        let (page, place) = match self.read_part(directory, inode, (cookie, entries_max), attributes).await {
+            Err(FsError::CrossDevice) => {
+                directory.listing.lock().goes_on_in_shards(cookie, None);
+                return Ok(None);
+            }
+            read => read?,
+        };
+        let last = page.items.last().map_or(cookie, |last| last.cookie);
+        let mut listing = directory.listing.lock();
+        if place.is_some() && page.end && page.items.is_empty() {
+            listing.goes_on_in_shards(cookie, place);
+            return Ok(None);
+        }
+        match listing.gave((cookie, last), place) {
+            true => Ok(Some(DirectoryPage { end: page.end && place.is_none(), ..page })),
+            false => Err(FsError::Stale),
+        }
     }
 
     /// The same of the directory itself, if it is not striped (`CrossDevice`), or of one of its
-    /// shards.
+    /// shards. While names move, with the place up to which they have moved.
     pub(super) async fn read_part(
         &self,
         directory: &OpenFile,
         inode: InodeNumber,
         (cookie, entries_max): (u64, u32),
         attributes: EntryAttributes,
-    ) -> FsResult<DirectoryPage> {
+    ) -> FsResult<(DirectoryPage, Option<u64>)> {
         if let Some(page) = self.cached_page(directory, inode, (cookie, entries_max), attributes) {
-            return Ok(page);
+            return Ok((page, None));
         }
         let (open, is_shard) = (directory.id(), inode != directory.inode());
         let attributes = attributes != EntryAttributes::None;
@@ -106,8 +133,9 @@ impl FileSystem {
                 answered => break answered?.reply,
             }
         };
-        let (entries, end) = match reply {
-            MdtReply::Directory(entries, end) => (entries, end),
+        let (entries, end, place) = match reply {
+            MdtReply::Directory(entries, end) => (entries, end, None),
+            MdtReply::MovingNames(MovingNames { entries, end, place }) => (entries, end, Some(place)),
             MdtReply::Striped(_) => return Err(FsError::CrossDevice),
             reply => return Err(unexpected(reply)),
         };
@@ -125,7 +153,8 @@ impl FileSystem {
             kind: entry.kind,
             cookie: entry.cookie,
         };
-        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end, span })
+        let page = DirectoryPage { items: entries.into_iter().map(item).collect(), end, span };
+        Ok((DirectoryPage { span: page.span.filter(|_| place.is_none()), ..page }, place))
     }
 
     /// The same from the cache. If attributes of one name are missing, the MDT is asked for all.

@@ -21,8 +21,10 @@ use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile,
     directory_maps::merged,
     join::join_all,
-    open_state::listing_place::was_shown,
-    targets::connection::{entry, unexpected},
+    targets::{
+        awaited_mdts::Pauses,
+        connection::{entry, unexpected},
+    },
 };
 
 /// How long a shard's MDT has to answer for attributes: an MDT that is silent must not keep others
@@ -52,6 +54,10 @@ impl FileSystem {
     /// is sent to is up to the caller.
     pub(crate) fn learns_map(&self, outcome: &FsResult<Answered<MdtReply>>, learned: Option<u64>) -> FsResult<bool> {
         let Ok(Answered { reply: MdtReply::Striped(map), .. }) = outcome else { return Ok(false) };
+        if map.shards.is_empty() {
+            // The name is in the directory, whose map is known.
+            return Ok(false);
+        }
         let is_news = self.directory_maps.learn(map.clone())?;
         match learned {
             None => Ok(false),
@@ -189,16 +195,19 @@ impl FileSystem {
         }
     }
 
-    /// Names of a striped directory: shard after shard. Cookies have the index of the shard in
-    /// their upper bits. `split_at`: names up to this cookie were shown before there were shards.
+    /// Names of a striped directory: shard after shard, without those that the listing has shown of
+    /// the directory itself. Cookies have the index of the shard in their upper bits. `None`: its
+    /// names move, and what is left in the directory comes first.
     pub(super) async fn read_striped(
         &self,
         directory: &OpenFile,
         map: &DirectoryMap,
-        (cookie, entries_max, split_at): (u64, u32, Option<u64>),
+        (cookie, entries_max): (u64, u32),
         attributes: EntryAttributes,
-    ) -> FsResult<DirectoryPage> {
-        let mut items = Vec::new();
+    ) -> FsResult<Option<DirectoryPage>> {
+        let (mut items, mut pauses) = (Vec::new(), Pauses::default());
+        let needed = directory.listing.lock().needed();
+        let has_begun = cookie > COOKIE_PARENT || needed < u64::MAX;
         if cookie < COOKIE_PARENT {
             let above = self.lookup(&Credentials::root(), map.master, b"..").await?;
             let dots = [(&b"."[..], map.master, COOKIE_SELF), (b"..", above.inode, COOKIE_PARENT)];
@@ -218,21 +227,28 @@ impl FileSystem {
             if room == 0 {
                 break false;
             }
-            let page = match self.read_part(directory, *shard, (position, room), attributes).await {
+            let (page, place) = match self.read_part(directory, *shard, (position, room), attributes).await {
                 // The directory was removed while it was open.
                 Err(FsError::Stale) if directory.open.check().is_ok() && self.is_still(map).await => break true,
                 page => page?,
             };
+            if place.is_some_and(|place| place < needed) {
+                if !has_begun && index == 0 && !directory.listing.lock().is_in_shards() {
+                    return Ok(None);
+                }
+                pauses.pause(&*self.seams.clock, shard.mdt()).await;
+                continue;
+            }
             position = page.items.last().map_or(position, |last| last.cookie);
             let has_more = !page.end && !page.items.is_empty();
-            let is_new = |item: &DirectoryItem| !split_at.is_some_and(|split_at| was_shown(&item.name, split_at));
             let of_shard = |item: DirectoryItem| DirectoryItem { cookie: cookie_of(index, item.cookie), ..item };
-            items.extend(page.items.into_iter().filter(is_new).map(of_shard));
+            let listing = directory.listing.lock();
+            items.extend(page.items.into_iter().filter(|item| !listing.has_shown(&item.name)).map(of_shard));
             if !has_more {
                 (index, position) = (index + 1, 0);
             }
         };
-        Ok(DirectoryPage { items, end: is_end, span: None })
+        Ok(Some(DirectoryPage { items, end: is_end, span: None }))
     }
 }
 

@@ -11,8 +11,6 @@ use crate::{
 
 pub(crate) fn get(txn: &Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
-    // With the answer a lock might be granted, and names come to the shard without asking it back.
-    txn.has_all_names(&inode)?;
     Ok(MdtReply::Entry(entry(txn, &inode)))
 }
 

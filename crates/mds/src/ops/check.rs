@@ -254,10 +254,6 @@ fn check_shards(txn: &Transaction<'_>, report: &mut CheckReport, inode: &Inode) 
 }
 
 fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
-    if inode.is_striped() && inode.names_move() {
-        // They count in its shards.
-        return Ok(());
-    }
     let mut links = 2;
     txn.visit_entries(inode.number(), crate::tables::entry::Position(0), &mut |found| {
         links += u32::from(found.target.kind == FileKind::Directory);

@@ -36,7 +36,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
 
 /// `by_default`: a directory is made where the default of the one above says.
 fn create(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, by_default: bool) -> FsResult<MdtReply> {
-    let mut directory = txn.searchable(who, request.parent)?;
+    let mut directory = txn.searchable(who, request.parent, &request.name)?;
     if is_dots(&request.name) {
         return Err(if request.open.is_some() { FsError::IsDirectory } else { FsError::Exists });
     }
@@ -101,7 +101,7 @@ pub(crate) fn make_directory(
         let create = Create { parent, name, kind: NodeKind::Directory, mode, umask, layout: None, open: None };
         return self::create(txn, who, &create, false);
     }
-    let directory = txn.searchable(who, parent)?;
+    let directory = txn.searchable(who, parent, &name)?;
     if is_dots(&name) || txn.find_entry(parent, &name)?.is_some() {
         return Err(FsError::Exists);
     }

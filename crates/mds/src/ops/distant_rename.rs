@@ -71,9 +71,10 @@ struct Wish<'a> {
     target: Option<FoundEntry>,
     /// The directory of the new name.
     to: Attributes,
-    /// The directory of which that is a shard.
+    /// The striped directory of which that is a shard, or which it is, while names move.
     to_master: Option<InodeNumber>,
-    /// The old name is in another shard of the same directory.
+    /// The old name is in another shard of the same directory, or one of them in the directory
+    /// itself.
     same_directory: bool,
 }
 
@@ -115,14 +116,14 @@ type Parts = Vec<(InodeNumber, OperationId, DecidedPart)>;
 
 /// The old name is on another MDT.
 pub(super) fn from_elsewhere(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
-    let to = txn.searchable(who, request.new_parent)?;
+    let to = txn.searchable(who, request.new_parent, &request.new_name)?;
     if is_dots(&request.name) || is_dots(&request.new_name) {
         return Err(FsError::Busy);
     }
     let target = txn.find_entry(request.new_parent, &request.new_name)?;
     if let Err(refused) = check_mode(request, target.as_ref()) {
         // If there is no old name, that is the error.
-        let (to_master, same_directory) = (to.master(), request.same_directory);
+        let (to_master, same_directory) = (to.striped(), request.same_directory);
         let wish = Wish { who, request, target: None, to: to.attributes, to_master, same_directory };
         prepare_name(txn, &wish, &mut Parts::new())?;
         return Err(refused);
@@ -142,7 +143,11 @@ pub(super) fn run(
         *kind = kind_here(txn, *inode, *kind)?;
     }
     let new_directory = to.as_ref().or(from.as_ref().map(|(from, _)| from)).expect("the new name is here");
-    let (to_master, same_directory) = (new_directory.master(), request.same_directory && from.is_none());
+    let same_directory = match (&from, &to) {
+        (Some((from, _)), Some(to)) => from.whole() == to.whole(),
+        (from, _) => request.same_directory && from.is_none(),
+    };
+    let to_master = new_directory.striped();
     let wish = Wish { who, request, target, to: new_directory.attributes, to_master, same_directory };
     let known = from.as_ref().map(|(from, entry)| Moved {
         inode: entry.target.inode,

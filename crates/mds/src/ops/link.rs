@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::Link) -> FsResult<MdtReply> {
-    let mut directory = txn.searchable(who, request.parent)?;
+    let mut directory = txn.searchable(who, request.parent, &request.name)?;
     if !txn.is_here(request.inode) {
         return link_elsewhere(txn, who, request, directory);
     }

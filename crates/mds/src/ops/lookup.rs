@@ -20,7 +20,7 @@ pub(crate) fn run(txn: &Transaction<'_>, who: &Credentials, request: &Lookup) ->
         b"." => return Ok(entry(txn, &by_number(txn, request.parent)?)),
         b".." => parent(txn, request.parent)?,
         name => {
-            txn.searchable(who, request.parent)?;
+            txn.searchable(who, request.parent, name)?;
             txn.entry(request.parent, name)?.target.inode
         }
     };

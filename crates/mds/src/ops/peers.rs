@@ -96,7 +96,7 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
         let target = txn.entry(part.parent, &part.name)?.target;
         (inode, kind) = (target.inode, target.kind);
         let directory = txn.find_inode(part.parent)?;
-        parent_shard = directory.as_ref().and_then(Inode::master);
+        parent_shard = directory.as_ref().and_then(Inode::striped);
         parent = directory.map(|directory| directory.attributes);
     }
     let found = if txn.is_here(inode) && *part != Part::Tree { txn.find_inode(inode)? } else { None };
@@ -188,10 +188,8 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 /// locked for that; nothing if nothing will change.
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
     let (who, directory) = (&part.who, txn.enterable(&part.who, part.parent)?);
-    if directory.is_striped() {
-        // Its client does not know yet which shard has the name.
-        return Err(FsError::CrossDevice);
-    }
+    // Its client does not know yet who has the name.
+    txn.has_name_for_peer(&directory, &part.name)?;
     let moved = txn.entry(part.parent, &part.name)?.target;
     if moved.inode == part.parent {
         return Err(Damage::Cycle(part.parent).into());
@@ -333,7 +331,7 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
         DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
-        DecidedPart::AddNames { names, complete } => split::add_names(txn, inode, names, complete)?,
+        DecidedPart::AddNames { names, place } => split::add_names(txn, inode, names, place)?,
         DecidedPart::Tree => {}
     }
     release(txn, operation)

@@ -5,7 +5,8 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{COOKIE_PARENT, COOKIE_SELF, DirectoryEntry, OpenFlags, ReadDirectory, open_flag},
+    mdt::{COOKIE_PARENT, COOKIE_SELF, DirectoryEntry, MovingNames, OpenFlags, ReadDirectory, open_flag},
+    session::feature,
 };
 use types::{FileKind, FsError, FsResult, limits};
 
@@ -27,8 +28,7 @@ const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
-    txn.has_own_names(&directory)?;
-    txn.has_all_names(&directory)?;
+    let place = moving_place(txn, &directory)?;
     let flags = flags_of_open(txn, request)?;
     if !flags.has(open_flag::READ) {
         return Err(FsError::BadHandle);
@@ -46,7 +46,28 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
     if request.cookie == 0 && !quiet && attributes::note_access(txn, &mut directory) {
         txn.put_inode(&directory);
     }
-    Ok(MdtReply::Directory(page, complete))
+    Ok(match place {
+        None => MdtReply::Directory(page, complete),
+        Some(place) => {
+            // No client is told here that it may report sizes.
+            page.iter_mut().filter_map(|found| found.entry.as_mut()).for_each(|entry| entry.quiet = None);
+            MdtReply::MovingNames(MovingNames { entries: page, end: complete, place: place.0 })
+        }
+    })
+}
+
+/// The place up to which names have moved, if the caller lists what is here and what is there.
+/// Others wait until it is known which names are here.
+fn moving_place(txn: &Transaction<'_>, directory: &Inode) -> FsResult<Option<Position>> {
+    if directory.names_move() && txn.context.knows(feature::MOVING_NAMES) {
+        return match txn.moved_to(directory)? {
+            Position(0) => txn.wait_for_peer(txn.mdt),
+            place => Ok(Some(place)),
+        };
+    }
+    txn.has_own_names(directory)?;
+    txn.has_all_names(directory)?;
+    Ok(None)
 }
 
 /// How the caller has the directory open.

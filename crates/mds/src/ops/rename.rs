@@ -53,6 +53,12 @@ impl Plan<'_> {
         self.request.mode == RenameMode::Exchange
     }
 
+    /// Whether the source gets another parent. A directory whose names move, and its shards, are
+    /// one.
+    fn moves(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.whole() != self.from.whole())
+    }
+
     fn target_inode(&self) -> Option<&Inode> {
         self.target.as_ref().map(|(inode, _)| inode)
     }
@@ -96,9 +102,15 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     if !txn.is_here(request.parent) {
         return distant_rename::from_elsewhere(txn, who, request);
     }
-    let from = txn.searchable(who, request.parent)?;
-    let same = request.parent == request.new_parent;
-    let to = if same { None } else { Some(txn.searchable(who, request.new_parent)?) };
+    let from = txn.enterable(who, request.parent)?;
+    txn.has_old_name(&from, &request.name)?;
+    let to = match request.parent == request.new_parent {
+        true => {
+            txn.has_name(&from, &request.new_name)?;
+            None
+        }
+        false => Some(txn.searchable(who, request.new_parent, &request.new_name)?),
+    };
     if is_dots(&request.name) || is_dots(&request.new_name) {
         return Err(FsError::Busy);
     }
@@ -153,7 +165,7 @@ pub(super) fn check_mode(request: &Rename, target: Option<&FoundEntry>) -> FsRes
 
 /// No directory may become its own descendant.
 fn check_circles(txn: &mut Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
-    if plan.to.is_none() {
+    if !plan.moves() {
         return Ok(());
     }
     let (from, to) = (plan.request.parent, plan.request.new_parent);
@@ -192,7 +204,7 @@ fn check_permission(txn: &Transaction<'_>, who: &Credentials, plan: &Plan<'_>) -
         None if to.attributes.links == 0 => return Err(FsError::NotFound),
         None => txn.require(who, to, permission::WRITE | permission::EXECUTE)?,
     }
-    if plan.to.is_none() {
+    if !plan.moves() {
         return Ok(());
     }
     // A directory that gets another parent is written to: its `..` changes.

@@ -1,7 +1,7 @@
 //! A directory gets shards (docs/decisions/0062-directories-that-split.md): in the first batch the
-//! shards, without names and closed to all; then some names with each batch, to one shard; with the
-//! last batch all shards open. The MDT of the directory decides each of them. No name changes in
-//! between, and none is looked at.
+//! shards, without names; then its first names with each batch, to all shards. The MDT of the
+//! directory decides each of them. Meanwhile the place up to which names have moved says who has a
+//! name (`transaction/moving_names.rs`).
 
 use rpc::message::{
     MdtReply,
@@ -9,8 +9,7 @@ use rpc::message::{
 };
 use types::{
     Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, Stripes,
-    limits::{LINKS_MAX, SPLIT_NAMES_MAX},
-    mdts_from,
+    limits::SPLIT_NAMES_MAX, mdts_from,
 };
 
 use super::{copies, rename::replace_link, root_only::require_root};
@@ -31,8 +30,8 @@ const NAMES_PER_STEP: usize = 96;
 const REMOTE_PER_STEP: usize = 8;
 /// Decisions on their way to an MDT from which on no more names are sent there.
 const PENDING_MAX: usize = 64;
-/// Names that are looked at for one batch.
-const NAMES_SEEN_PER_STEP: usize = 4096;
+/// Before the positions of all names.
+const BEFORE_ALL: Position = Position(1);
 
 /// Without stripes: some names move; `Waiting` if there is more to do. This MDT asks itself that.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SplitDirectory) -> FsResult<MdtReply> {
@@ -90,7 +89,7 @@ pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsRes
     Ok((names >= split_names).then_some(SplitDirectory { directory, stripes }))
 }
 
-/// The directory has its shards from now on, and nobody uses its names until all have moved.
+/// The directory has its shards from now on, and all of its names.
 fn begin(txn: &mut Transaction<'_>, master: Inode, request: &SplitDirectory) -> FsResult<MdtReply> {
     let directory = master.number();
     if directory == InodeNumber::ROOT {
@@ -103,20 +102,18 @@ fn begin(txn: &mut Transaction<'_>, master: Inode, request: &SplitDirectory) -> 
     let lists = copies::lists(txn, directory)?;
     txn.begin_split(master, &request.stripes, &lists)?;
     check_names(txn, directory)?;
-    txn.put(COUNTERS, counter::split_key(directory), counter::encode_number(0));
+    txn.put(COUNTERS, counter::split_key(directory), counter::encode_number(BEFORE_ALL.0));
     txn.withdraw(directory, lock::InodeBits::ALL);
     Ok(MdtReply::Waiting)
 }
 
 /// Shards have room for all names, and these can be moved in time.
 fn check_names(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
-    let (mut names, mut equal, mut last) = (0, 0, Position(0));
+    let (mut names, mut group, mut last) = (0, 0, Position(0));
     txn.visit_entries(directory, Position(0), &mut |found| {
-        // In the order of these, too: they are shorter.
-        let place = Position::of_name_in(directory.as_shard(), &found.target.name);
-        equal = if place == last { equal + 1 } else { 1 };
-        (last, names) = (place, names + 1);
-        if equal > COLLISIONS_MAX {
+        group = if found.position <= last { group + 1 } else { 1 };
+        (last, names) = (found.position.group().1, names + 1);
+        if group > COLLISIONS_MAX {
             return Err(FsError::NoSpace);
         }
         if names > SPLIT_NAMES_MAX { Err(FsError::TooBig) } else { Ok(true) }
@@ -134,17 +131,13 @@ fn go_on(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<MdtReply
         forget(txn, directory)?;
         return Ok(MdtReply::Done);
     };
-    match next_names(txn, &map)? {
-        Some((shard, names)) => {
-            move_names(txn, master, shard, &names)?;
-            Ok(MdtReply::Waiting)
-        }
-        None => {
-            open_shards(txn, master, map)?;
-            forget(txn, directory)?;
-            Ok(MdtReply::Done)
-        }
+    let batch = next_names(txn, &master)?;
+    let is_last = batch.place == Position::END;
+    move_names(txn, master, map, batch)?;
+    if is_last {
+        forget(txn, directory)?;
     }
+    Ok(if is_last { MdtReply::Done } else { MdtReply::Waiting })
 }
 
 fn forget(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
@@ -156,38 +149,51 @@ fn forget(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
     Ok(())
 }
 
-/// A shard, and names that belong there; `None`: all names have moved.
-fn next_names(txn: &Transaction<'_>, map: &DirectoryMap) -> FsResult<Option<(InodeNumber, Vec<FoundEntry>)>> {
-    let (mut of_shard, mut names, mut remote) = (None, Vec::<FoundEntry>::new(), Vec::new());
-    let mut seen = 0;
-    txn.visit_entries(map.master, Position(0), &mut |found| {
-        seen += 1;
-        let place = map.shard_of(&found.target.name);
-        of_shard = of_shard.or(place);
-        if place != of_shard {
-            return Ok(seen < NAMES_SEEN_PER_STEP);
-        }
-        let inode = found.target.inode;
-        if !txn.is_here(inode) {
-            // Two names of one inode come one after the other.
-            if remote.len() >= REMOTE_PER_STEP || remote.contains(&inode) {
-                return Ok(false);
-            }
-            remote.push(inode);
-        }
-        names.push(found);
-        Ok(names.len() < NAMES_PER_STEP && seen < NAMES_SEEN_PER_STEP)
-    })?;
-    Ok(of_shard.filter(|_| !names.is_empty()).map(|shard| (shard, names)))
+/// Names that move together, the first ones of a directory; then those up to the place have moved.
+struct Batch {
+    names: Vec<FoundEntry>,
+    place: Position,
 }
 
-fn move_names(txn: &mut Transaction<'_>, master: Inode, shard: InodeNumber, names: &[FoundEntry]) -> FsResult<()> {
-    let directory = master.number();
+fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
+    let (mut names, mut remote, mut next) = (Vec::<FoundEntry>::new(), Vec::new(), None);
+    txn.visit_entries(master.number(), Position(0), &mut |found| {
+        let inode = found.target.inode;
+        let is_here = txn.is_here(inode);
+        // Two names of one inode come one after the other.
+        let has_room = is_here || remote.len() < REMOTE_PER_STEP && !remote.contains(&inode);
+        if names.len() >= NAMES_PER_STEP || !has_room {
+            next = Some(found.position);
+            return Ok(false);
+        }
+        remote.extend(Some(inode).filter(|_| !is_here));
+        names.push(found);
+        Ok(true)
+    })?;
+    let last = names.last().map_or(Position(0), |found| found.position);
+    let place = match next {
+        None => Position::END,
+        // Nobody uses the names until all have moved.
+        Some(_) if txn.moved_to(master)? == Position(0) => Position(0),
+        Some(next) if next.group() == last.group() => last,
+        // No name is in between.
+        Some(next) => Position(next.group().0.0 - 1),
+    };
+    Ok(Batch { names, place })
+}
+
+fn move_names(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap, batch: Batch) -> FsResult<()> {
+    let (directory, Batch { names, place }) = (master.number(), batch);
     let here = names.iter().map(|found| found.target.inode).filter(|inode| txn.is_here(*inode));
     txn.need_inodes(here.collect::<Vec<_>>().into_iter())?;
-    has_room(txn, shard.mdt())?;
-    for found in names {
-        let (name, inode) = (found.target.name.clone(), found.target.inode);
+    for shard in map.shards.iter().filter(|shard| !txn.is_here(**shard)) {
+        has_room(txn, shard.mdt())?;
+    }
+    let mut of_shards: Vec<Vec<NamedInode>> = vec![Vec::new(); map.shards.len()];
+    for found in &names {
+        let NamedInode { name, inode, kind } = found.target.clone();
+        let index = map.hash.shard(&name, map.shards.len());
+        let shard = map.shards[index];
         let (old, new) = (Link { parent: directory, name: name.clone() }, Link { parent: shard, name: name.clone() });
         if !txn.is_here(inode) {
             let part = Part::FollowName(FollowName { inode, parent: directory, name, shard });
@@ -197,9 +203,18 @@ fn move_names(txn: &mut Transaction<'_>, master: Inode, shard: InodeNumber, name
             follow(txn, inode, &old, new)?;
         }
         txn.remove_entry(directory, found)?;
+        let is_directory = u32::from(kind == FileKind::Directory);
+        master.attributes.links = master.attributes.links.saturating_sub(is_directory).max(2);
+        of_shards[index].push(found.target.clone());
     }
-    let names = names.iter().map(|found| found.target.clone()).collect();
-    send_names(txn, shard, names, false)?;
+    // Also those that get no name: then others may be made there.
+    for (shard, names) in map.shards.iter().zip(of_shards) {
+        send_names(txn, *shard, names, place)?;
+    }
+    match place {
+        Position::END => master.map_version += 1,
+        Position(place) => txn.put(COUNTERS, counter::split_key(directory), counter::encode_number(place)),
+    }
     txn.put_inode(&master);
     Ok(())
 }
@@ -218,12 +233,12 @@ fn follow(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) 
 }
 
 /// The MDT of a shard gets names, in the order in which they are decided. Nothing is prepared for
-/// that: a shard is closed until it has all of them, so nothing can be in the way.
-fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedInode>, complete: bool) -> FsResult<()> {
+/// that: until then no such name is made in a shard, so nothing can be in the way.
+fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedInode>, place: Position) -> FsResult<()> {
     if txn.is_here(shard) {
-        return add_names(txn, shard, names, complete);
+        return add_names(txn, shard, names, place);
     }
-    txn.decide_unprepared(shard.mdt(), shard, DecidedPart::AddNames { names, complete });
+    txn.decide_unprepared(shard.mdt(), shard, DecidedPart::AddNames { names, place });
     Ok(())
 }
 
@@ -237,16 +252,6 @@ fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
     if pending < PENDING_MAX { Ok(()) } else { txn.wait_for_peer(mdt) }
 }
 
-/// All names are in the shards.
-fn open_shards(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap) -> FsResult<()> {
-    for shard in map.shards {
-        send_names(txn, shard, Vec::new(), true)?;
-    }
-    master.map_version += 1;
-    txn.put_inode(&master);
-    Ok(())
-}
-
 /// Nothing that is found keeps a name from moving; only what is in doubt is waited for.
 pub(super) fn check_following(txn: &Transaction<'_>, part: &FollowName) -> FsResult<()> {
     match txn.inode(part.inode) {
@@ -255,12 +260,12 @@ pub(super) fn check_following(txn: &Transaction<'_>, part: &FollowName) -> FsRes
     }
 }
 
-/// The shard has these names; `complete`: it has all.
+/// The shard has these names, and with them all up to the place.
 pub(super) fn add_names(
     txn: &mut Transaction<'_>,
     shard: InodeNumber,
     names: Vec<NamedInode>,
-    complete: bool,
+    place: Position,
 ) -> FsResult<()> {
     let Some(mut inode) = txn.find_inode(shard)? else {
         tracing::error!(%shard, names = names.len(), "a shard is missing to which names have moved; fsck finds their inodes");
@@ -272,13 +277,11 @@ pub(super) fn add_names(
             continue;
         }
         if named.kind == FileKind::Directory {
-            inode.attributes.links = (inode.attributes.links + 1).min(LINKS_MAX);
+            inode.attributes.links = inode.attributes.links.saturating_add(1);
         }
         txn.insert_entry(shard, named)?;
     }
-    if complete {
-        inode.map_version = 0;
-    }
+    inode.map_version = if place == Position::END { 0 } else { inode.map_version.max(place.0) };
     txn.put_inode(&inode);
     Ok(())
 }

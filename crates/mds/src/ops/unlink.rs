@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink) -> FsResult<MdtReply> {
-    let mut directory = txn.searchable(who, request.parent)?;
+    let mut directory = txn.searchable(who, request.parent, &request.name)?;
     if is_dots(&request.name) {
         return Err(match (request.directory, &request.name[..]) {
             (false, _) => FsError::IsDirectory,

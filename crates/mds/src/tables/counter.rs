@@ -10,7 +10,7 @@
 //! | 4, OST | version (1), sequence number of the last deferred operation that the OST has answered (8) |
 //! | 5 | version (1), number of the last start that knew of other MDTs (8): power-loss era in the upper 4 bytes |
 //! | 6, MDT | version (1), sequence number of the last decision that the MDT has answered (8) |
-//! | 7, directory | version (1), 0 (8): names of the directory are to be moved to its shards |
+//! | 7, directory | version (1), place (8): names of the directory move to its shards, and those up to this position have; 0: nobody uses any of them meanwhile |
 
 use bytes::Bytes;
 use types::{

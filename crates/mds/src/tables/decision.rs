@@ -58,7 +58,8 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 1 | 1 if all names are there with these, else 0 |
+//! | 1 | 1 if all names are there with these; 2 if those up to a place are; 0 if none is to be used yet |
+//! | 8 | with 2: the place, as a position in a directory that is no shard |
 //! | per name: 2+n, 8, 1 | name, inode and its kind, to the end |
 
 use rpc::message::mdt_peer::OperationId;
@@ -69,7 +70,7 @@ use types::{
 
 use super::{
     codec::{kind_number, kind_of, split_number},
-    entry::NamedInode,
+    entry::{NamedInode, Position},
     inode::Link,
 };
 
@@ -83,6 +84,9 @@ const MOVE_NAME: u8 = 5;
 const TREE: u8 = 6;
 const COPY_ATTRIBUTES: u8 = 7;
 const ADD_NAMES: u8 = 8;
+const NOT_YET: u8 = 0;
+const ALL_THERE: u8 = 1;
+const UP_TO_PLACE: u8 = 2;
 const TIME_ACCESS: u8 = 1;
 const TIME_CONTENTS: u8 = 2;
 
@@ -126,8 +130,9 @@ pub enum DecidedPart {
     AddNames {
         /// The names.
         names: Vec<NamedInode>,
-        /// They are the last.
-        complete: bool,
+        /// With these, all names up to this position are there, or all of all
+        /// ([`Position::END`]).
+        place: Position,
     },
 }
 
@@ -210,9 +215,10 @@ fn read_moved(reader: &mut RecordReader<'_>) -> FsResult<MovedName> {
 }
 
 fn read_names(reader: &mut RecordReader<'_>) -> FsResult<DecidedPart> {
-    let complete = match reader.u8()? {
-        0 => false,
-        1 => true,
+    let place = match reader.u8()? {
+        NOT_YET => Position(0),
+        ALL_THERE => Position::END,
+        UP_TO_PLACE => Position(reader.u64()?),
         _ => return Err(reader.invalid("neither the last names nor others").into()),
     };
     let mut names = Vec::new();
@@ -221,7 +227,7 @@ fn read_names(reader: &mut RecordReader<'_>) -> FsResult<DecidedPart> {
         let (inode, kind) = read_inode(reader)?;
         names.push(NamedInode { name, inode, kind });
     }
-    Ok(DecidedPart::AddNames { names, complete })
+    Ok(DecidedPart::AddNames { names, place })
 }
 
 fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)> {
@@ -275,8 +281,12 @@ impl Decision {
                 write_link(&mut writer, new);
             }
             DecidedPart::MoveName(moved) => write_moved(&mut writer, moved),
-            DecidedPart::AddNames { names, complete } => {
-                writer.u8(u8::from(*complete));
+            DecidedPart::AddNames { names, place } => {
+                match *place {
+                    Position(0) => writer.u8(NOT_YET),
+                    Position::END => writer.u8(ALL_THERE),
+                    Position(place) => writer.u8(UP_TO_PLACE).u64(place),
+                };
                 for NamedInode { name, inode, kind } in names {
                     writer.short_bytes(name).u64(inode.0).u8(kind_number(*kind));
                 }
@@ -344,8 +354,9 @@ mod tests {
         let rename = DecidedPart::MoveLink(link(b"old"), link(b"new"));
         let kind = FileKind::Regular;
         let named = |name: &[u8]| NamedInode { name: name.to_vec(), inode: InodeNumber(1 << 40), kind };
-        let add = DecidedPart::AddNames { names: vec![named(b"one"), named(b"two")], complete: true };
-        for part in [make, copy, rename, add].into_iter().chain(links).chain(names) {
+        let add = |place| DecidedPart::AddNames { names: vec![named(b"one"), named(b"two")], place };
+        let adds = [Position(0), Position(1 << 40), Position::END].map(add);
+        for part in [make, copy, rename].into_iter().chain(adds).chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));

@@ -36,6 +36,9 @@ pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 
 const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position is above the cookies of . and ..");
 
+/// Bits below those of the hash that a shard uses.
+const GROUP_BITS: u32 = NUMBER_BITS + SHARD_INDEX_BITS;
+
 /// Where a name is in its directory; also its readdir cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub u64);
@@ -52,6 +55,17 @@ impl Position {
             true => Self(first_cookie(name, COOKIE_HASH_BITS - SHARD_INDEX_BITS)),
             false => Self::of(name),
         }
+    }
+
+    /// After all names.
+    pub const END: Self = Self(u64::MAX);
+
+    /// Of a position in a directory that is no shard: the first and the last position there of names
+    /// that have the same hash in a shard.
+    pub fn group(self) -> (Self, Self) {
+        let group = (self.0 >> GROUP_BITS).max(1);
+        let first = if group == 1 { 0 } else { group << GROUP_BITS };
+        (Self(first), Self(group << GROUP_BITS | ((1 << GROUP_BITS) - 1)))
     }
 
     /// The position with the same hash and this number.
@@ -133,6 +147,23 @@ impl EntryRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_a_group_have_the_same_place_in_a_shard() {
+        let shard = InodeNumber(300).as_shard();
+        for number in 0..2000 {
+            let name = format!("name{number}").into_bytes();
+            let ((first, last), of_shard) = (Position::of(&name).group(), Position::of_name_in(shard, &name));
+            assert!(first < Position::of(&name) && Position::of(&name) < last);
+            assert_eq!(first.0 >> SHARD_INDEX_BITS, of_shard.0);
+        }
+        let (first, last) = Position(5 << GROUP_BITS | 1234).group();
+        assert_eq!((first.group(), last.group()), ((first, last), (first, last)));
+        assert_eq!(Position(last.0 + 1).group().0, Position(last.0 + 1));
+        // Two hashes of a shard are one.
+        assert_eq!(Position(1 << 7).group(), Position(1 << GROUP_BITS).group());
+        assert_eq!(Position(1 << 7).group().0, Position(0));
+    }
 
     #[test]
     fn round_trips() {

@@ -13,7 +13,7 @@
 //! | 120 | 8 | directory of the first link; 0: no link |
 //! | 128 | 2+n | name of the first link |
 //! | .. | 12 | if changes are counted: changes of objects accounted for (8), changes of the record since they were (4); else 0 |
-//! | .. | 8 | directory: version of its map to shards; 0: it is not striped. Even: its names move to the shards. Of a shard 0, or the version with which all its names will be there |
+//! | .. | 8 | directory: version of its map to shards; 0: it is not striped. Even: its names move to the shards. Of a shard 0, or the position in the directory up to which its names are there |
 //! | .. | 3+8n | striped directory: hash (1, as Lustre numbers them), count of its shards (2), the shards (8 each) |
 //! | .. | 5 | shard: hash (1), its index (2), count of all shards (2) |
 //! | .. | 8 | default for new directories: count of MDTs (2; 0: all), whether a first one is given (1), the first (2), hash (1; 0: none is given), levels (1; 0: all), levels of which names choose the first (1; 255: all) |
@@ -116,7 +116,8 @@ pub struct Inode {
     /// Write epoch ([`crate::known_size`]).
     pub epoch: u64,
     /// Version of a directory's map to shards; 0: it is not striped. Even while its names move. Of
-    /// a shard 0, or, while its names come, the version with which all of them will be there.
+    /// a shard 0, or, while its names come, the position in the directory up to which they are
+    /// there.
     pub map_version: u64,
     /// Of a directory.
     pub striping: Striping,
@@ -150,6 +151,8 @@ pub struct Brief {
     pub links: u32,
     /// A directory whose names are in shards.
     pub is_striped: bool,
+    /// Its names may be on their way to shards, or to it.
+    pub may_move: bool,
     /// Version of the inode.
     pub version: u64,
 }
@@ -163,7 +166,8 @@ impl Brief {
         let [size_known, is_striped] = [FLAG_SIZE_KNOWN, FLAG_STRIPED].map(|flag| flags & flag != 0);
         let (_mode, links) = (reader.u32()?, reader.u32()?);
         let _ids_and_device = reader.take(16)?;
-        Ok(Brief { kind, size_known, links, is_striped, version: reader.u64()? })
+        let may_move = is_striped || flags & FLAG_SHARD != 0;
+        Ok(Brief { kind, size_known, links, is_striped, may_move, version: reader.u64()? })
     }
 }
 
@@ -204,6 +208,16 @@ impl Inode {
             Striping::Shard(_) => self.first_link.as_ref().map(|link| link.parent),
             Striping::None | Striping::Over(..) => None,
         }
+    }
+
+    /// The striped directory that this is, or of which it is a shard.
+    pub fn striped(&self) -> Option<InodeNumber> {
+        if self.is_striped() { Some(self.number()) } else { self.master() }
+    }
+
+    /// The directory that programs see.
+    pub fn whole(&self) -> InodeNumber {
+        self.master().unwrap_or(self.number())
     }
 
     /// Whether the names of this striped directory are moving to its shards, or to this shard.

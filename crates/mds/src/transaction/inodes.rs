@@ -59,10 +59,11 @@ impl Transaction<'_> {
         if inode.is_directory() { Ok(inode) } else { Err(FsError::NotDirectory) }
     }
 
-    /// A directory that `who` may search: every look-up of a name goes through here.
-    pub fn searchable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
+    /// A directory that `who` may search, and that has this name if there is one: every look-up of a
+    /// name goes through here.
+    pub fn searchable(&self, who: &Credentials, number: InodeNumber, name: &[u8]) -> FsResult<Inode> {
         let directory = self.enterable(who, number)?;
-        self.has_own_names(&directory)?;
+        self.has_name(&directory, name)?;
         Ok(directory)
     }
 
@@ -70,7 +71,6 @@ impl Transaction<'_> {
     pub fn enterable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
         let directory = self.directory(number)?;
         self.require(who, &directory, permission::EXECUTE)?;
-        self.has_all_names(&directory)?;
         Ok(directory)
     }
 

@@ -15,6 +15,7 @@ mod data;
 pub(crate) mod entries;
 pub(crate) mod inodes;
 mod layouts;
+mod moving_names;
 pub(crate) mod peers;
 pub(crate) mod savepoint;
 pub(crate) mod striping;
@@ -122,6 +123,8 @@ pub(crate) struct Transaction<'n> {
     chosen_mdt: Cell<Option<MdtIndex>>,
     /// It came to a directory that has its names in these shards.
     striped: RefCell<Option<DirectoryMap>>,
+    /// The directory in which it looked for a name last, if its names move to shards.
+    moving: Cell<Option<InodeNumber>>,
 }
 
 /// What a successful operation wants to be changed.
@@ -255,6 +258,7 @@ impl<'n> Transaction<'n> {
             awaits_peer: Cell::new(None),
             chosen_mdt: Cell::new(None),
             striped: RefCell::new(None),
+            moving: Cell::new(None),
         }
     }
 

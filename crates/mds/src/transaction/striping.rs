@@ -18,6 +18,8 @@ use crate::tables::{
 
 /// Version of the map of a directory that was not striped, until all its names are in the shards.
 const MAP_WHILE_NAMES_MOVE: u64 = 2;
+/// A position before those of all names.
+const NO_NAMES: u64 = 1;
 
 /// Shards whose end others have promised, with the operations.
 pub(crate) struct EndingShards {
@@ -31,33 +33,12 @@ pub(crate) fn shard_link(master: InodeNumber) -> Link {
 }
 
 impl Transaction<'_> {
-    /// Fails for a directory that has its names in shards, with what is no answer: its client is
-    /// told the map ([`Transaction::take_striped`]).
-    pub fn has_own_names(&self, directory: &Inode) -> FsResult<()> {
-        match directory.map() {
-            Some(map) => {
-                self.striped.replace(Some(map));
-                Err(FsError::Busy)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Waits if names are still to come to this shard: until then it is not known which it has.
-    pub fn has_all_names(&self, directory: &Inode) -> FsResult<()> {
-        match directory.master() {
-            Some(master) if directory.names_move() => self.wait_for_peer(master.mdt()),
-            _ => Ok(()),
-        }
-    }
-
-    /// The map of the striped directory at which the operation ended.
-    pub fn take_striped(&self) -> Option<DirectoryMap> {
-        self.striped.take()
-    }
-
-    /// A name is made in the shard to which it belongs.
+    /// A name is made in the shard to which it belongs; in a directory whose names move, only if a
+    /// shard has room for it.
     pub fn check_place(&self, directory: InodeNumber, name: &[u8]) -> FsResult<()> {
+        if self.moving.get() == Some(directory) {
+            return self.check_group(directory, name);
+        }
         if !directory.is_shard() {
             return Ok(());
         }
@@ -150,8 +131,6 @@ impl Transaction<'_> {
             stripes.mdts.iter().map(|at| self.number_at(*at, Part::MakeShard)).collect::<FsResult<_>>()?;
         let shards = made.iter().map(|(_, number)| *number).collect();
         (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), MAP_WHILE_NAMES_MOVE);
-        // Subdirectories count where their names are; until they all are, nobody looks at these.
-        master.attributes.links = 2;
         for ((operation, _), shard) in made.into_iter().zip(shards_of(&master, stripes)) {
             self.store_made(operation, &shard, lists);
         }
@@ -245,9 +224,9 @@ fn shards_of<'a>(master: &'a Inode, stripes: &'a Stripes) -> impl Iterator<Item 
     };
     let count = numbers.len() as u16;
     numbers.iter().zip(0..).map(move |(number, index)| Inode {
-        attributes: Attributes { inode: *number, ..master.attributes },
+        attributes: Attributes { inode: *number, links: 2, ..master.attributes },
         version: 0,
-        map_version: if master.names_move() { master.map_version + 1 } else { 0 },
+        map_version: if master.names_move() { NO_NAMES } else { 0 },
         xattrs: false,
         striping: Striping::Shard(ShardPlace { hash: stripes.hash, index, count }),
         first_link: Some(shard_link(master.number())),

@@ -437,7 +437,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::ExclusiveGranted(Box::new(ExclusiveGranted { entry: entry(), layout: layout(), epoch: 6 })),
         R::Waiting,
         R::Target(vec![b'/'; 4095]),
-        R::Directory(vec![directory_entry; 20], true),
+        R::Directory(vec![directory_entry.clone(); 20], true),
         R::Value(vec![1, 2, 3]),
         R::Names(vec![b"user.a".to_vec(), vec![]]),
         R::Layout(info),
@@ -471,6 +471,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Ancestry(Ancestry::GoesOn(INODE)),
         R::Striped(map()),
         R::Decided(Box::new(Decided { entry: entry(), map: Some(map()) })),
+        R::MovingNames(MovingNames { entries: vec![directory_entry.clone(); 3], end: true, place: 1 << 60 }),
     ]
 }
 

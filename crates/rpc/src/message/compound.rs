@@ -420,6 +420,7 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Ancestry(_)
             | MdtReply::Striped(_)
             | MdtReply::Decided(_)
+            | MdtReply::MovingNames(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)
             | MdtReply::Queued

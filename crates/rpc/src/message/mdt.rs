@@ -485,6 +485,18 @@ pub fn first_cookie(name: &[u8], hash_bits: u32) -> u64 {
     (xxh3_64(name) >> (u64::BITS - hash_bits)).max(1) << 7
 }
 
+/// A page of a directory whose names move to its shards, or of such a shard: names after the cookie
+/// that are there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovingNames {
+    /// The names. No locks come with them.
+    pub entries: Vec<DirectoryEntry>,
+    /// No more are there.
+    pub end: bool,
+    /// Names up to this position in the directory have moved, or have come to the shard.
+    pub place: u64,
+}
+
 /// How [`SetXattr`] treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
@@ -914,12 +926,16 @@ pub enum MdtReply {
     /// What is known of the way to the root.
     Ancestry(Ancestry),
     /// The directory is striped: nothing has happened, and the client asks the shard that has the
-    /// name.
+    /// name. Without shards, from a shard: the name is still in the directory itself. To clients with
+    /// [`MOVING_NAMES`](super::session::feature::MOVING_NAMES); of a rename it is the new name.
     Striped(DirectoryMap),
     /// A new directory that is not, or not only, on this MDT; or a file on another MDT that got a
     /// name here. To clients with
     /// [`DECIDED_INODES`](super::session::feature::DECIDED_INODES).
     Decided(Box<Decided>),
+    /// Names of a directory whose names move to shards, or of such a shard. To clients with
+    /// [`MOVING_NAMES`](super::session::feature::MOVING_NAMES).
+    MovingNames(MovingNames),
 }
 
 impl MdtReply {

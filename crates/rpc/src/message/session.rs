@@ -68,10 +68,19 @@ pub mod feature {
     /// The caller understands what is said of an inode on another MDT once it is decided
     /// ([`Decided`](crate::message::MdtReply::Decided)).
     pub const DECIDED_INODES: u64 = 64;
+    /// The caller knows that a name may still be in a striped directory itself
+    /// ([`Striped`](crate::message::MdtReply::Striped) without shards).
+    pub const MOVING_NAMES: u64 = 128;
 
     /// All that this build supports.
-    pub const ALL: u64 =
-        DEADLINES | LOCK_CLAIMS | LATE_ACCESSES | SEVERAL_MDTS | CLOSES_BESIDE | STRIPED_DIRECTORIES | DECIDED_INODES;
+    pub const ALL: u64 = DEADLINES
+        | LOCK_CLAIMS
+        | LATE_ACCESSES
+        | SEVERAL_MDTS
+        | CLOSES_BESIDE
+        | STRIPED_DIRECTORIES
+        | DECIDED_INODES
+        | MOVING_NAMES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

@@ -1,0 +1,58 @@
+//! Requests for names that move to the shards of their directory
+//! (docs/decisions/0062-directories-that-split.md). A shard may hear of names that have moved later
+//! than a client: then this is sent back and forth, and pauses.
+
+use rpc::{
+    Question,
+    message::{MdtReply, MdtRequest, mdt::Lookup},
+};
+use types::{Credentials, DirectoryMap, FsResult, InodeNumber};
+
+use crate::{
+    FileSystem,
+    name_places::NamePlaces,
+    targets::{awaited_mdts::Pauses, connection::unexpected},
+};
+
+/// How often a request is sent elsewhere before there are pauses.
+const TURNS: u32 = 2;
+
+/// How often a request was sent elsewhere.
+#[derive(Default)]
+pub(crate) struct Turns {
+    count: u32,
+    pauses: Pauses,
+}
+
+impl FileSystem {
+    /// A request was answered with this map: whether it is to be sent elsewhere for that, perhaps
+    /// after a pause.
+    pub(crate) async fn turns(&self, map: &DirectoryMap, places: &mut NamePlaces, turns: &mut Turns) -> FsResult<bool> {
+        if !places.turn(map) {
+            return Ok(false);
+        }
+        if !map.shards.is_empty() {
+            self.directory_maps.learn(map.clone())?;
+        }
+        turns.count = turns.count.saturating_add(1);
+        if turns.count > TURNS {
+            turns.pauses.pause(&*self.seams.clock, map.master.mdt()).await;
+        }
+        Ok(true)
+    }
+
+    /// The directory that has a name, if names of it move and this one has not moved.
+    pub(crate) async fn place_of_name(
+        &self,
+        who: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> FsResult<Option<InodeNumber>> {
+        let mut places = NamePlaces::default();
+        let lookup = MdtRequest::Lookup(who.clone(), Lookup { parent, name: name.to_vec() });
+        match self.call_placed(parent, Question::from(lookup), &mut places).await?.reply {
+            MdtReply::Absent | MdtReply::Entry(_) | MdtReply::Remote(_) => Ok(places.new),
+            reply => Err(unexpected(reply)),
+        }
+    }
+}
