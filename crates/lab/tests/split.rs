@@ -13,7 +13,7 @@ use lab::{
     drawn::settings,
     server::Role,
 };
-use rpc::message::mdt::{OpenFlags, open_flag};
+use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
 
 /// Names before the split: more than move in one batch to each shard.
@@ -75,6 +75,11 @@ async fn use_names(file_system: Arc<FileSystem>, directory: InodeNumber, mut nam
         let gone = format!("old{round}").into_bytes();
         file_system.unlink(&root, directory, &gone).await?;
         names.remove(&gone);
+        let (old, new) = (format!("old{}", 20 + round).into_bytes(), format!("moved{round}").into_bytes());
+        file_system.rename(&root, (directory, &old), (directory, &new), RenameMode::Replace).await?;
+        let inode = names.remove(&old).expect("it is there");
+        assert_eq!(file_system.link(&root, inode, directory, format!("link{round}").as_bytes()).await?.inode, inode);
+        names.extend([(new, inode), (format!("link{round}").into_bytes(), inode)]);
         let missing = file_system.lookup(&root, directory, &gone).await.map(|found| found.inode);
         assert_eq!(missing, Err(FsError::NotFound));
         let kept = format!("old{}", 100 + round).into_bytes();

@@ -3,16 +3,22 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rpc::message::{MdtReply, MdtRequest, mdt_peer::SplitDirectory};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{
+        COOKIE_HASH_BITS, LayoutInfo, Lookup, MovingNames, OpenFlags, OpenId, ReadDirectory, RenameMode, first_cookie,
+        open_flag,
+    },
+    mdt_peer::SplitDirectory,
+};
 use types::{DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
 
 use super::{
     absent_mdts::{FAULTS, Fault, happen, in_time},
     common::{
         ROOT, create_request, created, root,
-        several::{Cluster, call},
+        several::{Cluster, call, remove, rename},
     },
-    striped_directories::map_of,
 };
 
 fn split(directory: InodeNumber, mdts: &[u16]) -> MdtRequest {
@@ -62,9 +68,60 @@ async fn filled(cluster: &Cluster, files: usize) -> (InodeNumber, Names) {
     (directory, names)
 }
 
-async fn lookup(cluster: &Cluster, map: &DirectoryMap, name: &str) -> FsResult<InodeNumber> {
+/// The map of a directory, also while its names move.
+async fn map_of(cluster: &Cluster, directory: InodeNumber) -> DirectoryMap {
+    match cluster.0[0].call(MdtRequest::GetLayout(directory)).await {
+        Ok(MdtReply::Layout(LayoutInfo { map: Some(map), .. })) => map,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As a client does it: asks the shard that is to have a name, and the directory if it has the name
+/// still. Returns who has answered.
+async fn ask(
+    cluster: &Cluster,
+    map: &DirectoryMap,
+    name: &str,
+    request: impl Fn(InodeNumber) -> MdtRequest,
+) -> FsResult<(InodeNumber, MdtReply)> {
     let shard = map.shard_of(name.as_bytes()).unwrap();
-    cluster.0[usize::from(shard.mdt().0)].lookup(shard, name).await
+    let mut at = shard;
+    loop {
+        match cluster.0[usize::from(at.mdt().0)].call(request(at)).await? {
+            MdtReply::Striped(answer) if answer.shards.is_empty() => {
+                assert_eq!((answer.master, at), (map.master, shard), "a shard says that");
+                at = map.master;
+            }
+            MdtReply::Striped(answer) => {
+                assert_eq!((&answer, at), (map, map.master), "the directory says that");
+                at = shard;
+                // The shard has not heard of it.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            reply => return Ok((at, reply)),
+        }
+    }
+}
+
+/// Who has a name, and what it leads to.
+async fn find(cluster: &Cluster, map: &DirectoryMap, name: &str) -> FsResult<(InodeNumber, InodeNumber)> {
+    let lookup = |parent| MdtRequest::Lookup(root(), Lookup { parent, name: name.as_bytes().to_vec() });
+    match ask(cluster, map, name, lookup).await? {
+        (at, MdtReply::Entry(entry)) => Ok((at, entry.attributes.inode)),
+        (at, MdtReply::Remote(inode)) => Ok((at, inode)),
+        (_, MdtReply::Absent) => Err(FsError::NotFound),
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+async fn lookup(cluster: &Cluster, map: &DirectoryMap, name: &str) -> FsResult<InodeNumber> {
+    find(cluster, map, name).await.map(|(_, inode)| inode)
+}
+
+async fn create_file(cluster: &Cluster, map: &DirectoryMap, name: &str) -> FsResult<InodeNumber> {
+    let create = |parent| MdtRequest::Create(root(), create_request(parent, name, NodeKind::Regular, 0o644, None));
+    let (_, reply) = ask(cluster, map, name, create).await?;
+    Ok(created(reply).entry.attributes.inode)
 }
 
 /// All names are in the shards, where they belong, and what they lead to knows them.
@@ -169,10 +226,7 @@ async fn large_directories_split_by_themselves() {
         let name = format!("file{number}");
         let create = MdtRequest::Create(root(), create_request(directory, &name, NodeKind::Regular, 0o644, None));
         let inode = match zero.call(create).await.unwrap() {
-            MdtReply::Striped(map) => {
-                let shard = map.shard_of(name.as_bytes()).unwrap();
-                cluster.0[usize::from(shard.mdt().0)].create(shard, &name, NodeKind::Regular).await.unwrap()
-            }
+            MdtReply::Striped(map) => create_file(&cluster, &map, &name).await.unwrap(),
             reply => created(reply).entry.attributes.inode,
         };
         names.insert(name, inode);
@@ -208,17 +262,129 @@ async fn names_wait_for_an_absent_mdt_and_then_move() {
     let begun = in_time("the begin", cluster.0[0].call(split(directory, &[0, 1]))).await;
     assert_eq!(begun, Ok(MdtReply::Waiting));
     let map = map_of(&cluster, directory).await;
-    let import = cluster.0[0].import.clone();
-    let name = names.keys().find(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).unwrap();
-    let create = create_request(map.shards[0], "new-name", NodeKind::Regular, 0o644, None);
-    let found = super::common::several::call(&import, MdtRequest::Create(root(), create));
-    assert!(tokio::time::timeout(Duration::from_millis(300), found).await.is_err(), "names wait: {name}");
-    let stat = super::common::several::call(&import, MdtRequest::GetAttributes(map.shards[0]));
-    assert!(tokio::time::timeout(Duration::from_millis(300), stat).await.is_err(), "no lock on a closed shard");
+    // All names are still where they were, and are used there.
+    let mut names = names;
+    let name = (0..).map(|number| format!("new{number}"));
+    let name = name.filter(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).next().unwrap();
+    names.insert(name.clone(), in_time("a creation", create_file(&cluster, &map, &name)).await.unwrap());
+    assert_eq!(in_time("a lookup", find(&cluster, &map, &name)).await, Ok((directory, names[&name])));
+    assert_eq!(cluster.0[0].stat(map.shards[0]).await.unwrap().attributes.links, 2);
     // The process that was to move them ends, too.
     cluster.restart(&[0, 1]).await;
     in_time("the split", split_wholly(&cluster.0[0].import, directory, &[0, 1])).await.unwrap();
     assert_names("after the split", &cluster, directory, &names).await;
+    cluster.end().await;
+}
+
+/// What a directory, or a shard, lists while names move.
+async fn listed(cluster: &Cluster, inode: InodeNumber) -> Names {
+    let (open, unasked) = (OpenId(1), Some(OpenFlags(open_flag::READ)));
+    let read = ReadDirectory { inode, open, cookie: 2, entries_max: 4000, attributes: true, unasked };
+    match cluster.0[usize::from(inode.mdt().0)].call(MdtRequest::ReadDirectory(read)).await.unwrap() {
+        MdtReply::MovingNames(MovingNames { entries, end: true, place }) => {
+            assert!(place > 0);
+            entries.into_iter().map(|found| (String::from_utf8(found.name).unwrap(), found.inode)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A split stops in the middle, at a name that leads to an MDT that is not there. All other names
+/// are used meanwhile, wherever they are.
+#[tokio::test]
+async fn names_are_used_while_others_move() {
+    const BATCH: usize = 96;
+    let mut cluster = Cluster::new(3).await;
+    let zero = &cluster.0[0];
+    let directory = zero.create(ROOT, "directory", NodeKind::Directory).await.unwrap();
+    let mut names = Names::new();
+    for number in 0..300 {
+        let name = format!("file{number}");
+        names.insert(name.clone(), zero.create(directory, &name, NodeKind::Regular).await.unwrap());
+    }
+    let order = |name: &String| first_cookie(name.as_bytes(), COOKIE_HASH_BITS);
+    let mut in_order: Vec<String> = names.keys().cloned().collect();
+    in_order.sort_by_key(order);
+    // One in the second batch.
+    let (first, last) = (order(&in_order[BATCH + 10]), order(&in_order[2 * BATCH - 10]));
+    let far = (0..).map(|number| format!("far{number}")).find(|name| (first..last).contains(&order(name))).unwrap();
+    names.insert(far.clone(), zero.make_directory(directory, &far, 1).await.unwrap());
+    cluster.at_rest().await;
+    cluster.0[1].gate.close_flushes();
+    assert_eq!(zero.call(split(directory, &[0, 2])).await, Ok(MdtReply::Waiting));
+    let map = map_of(&cluster, directory).await;
+    in_time("the first batch", async {
+        while find(&cluster, &map, &in_order[BATCH - 1]).await.unwrap().0 == directory {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    for (index, name) in in_order.iter().enumerate() {
+        let (at, inode) = in_time(name, find(&cluster, &map, name)).await.unwrap();
+        assert_eq!((at.is_shard(), inode), (index < BATCH, names[name]), "{index}: {name}");
+    }
+    // Names are made where they belong, and removed.
+    for number in 0..60 {
+        let name = format!("new{number}");
+        let made = in_time(&name, create_file(&cluster, &map, &name)).await.unwrap();
+        let (at, inode) = find(&cluster, &map, &name).await.unwrap();
+        assert_eq!((at.is_shard(), inode), (order(&name) < order(&in_order[BATCH]), made), "{name}");
+        names.insert(name, made);
+    }
+    for number in (0..30).step_by(3) {
+        let name = format!("new{number}");
+        let request = |parent| remove(parent, &name, false);
+        assert_eq!(ask(&cluster, &map, &name, request).await.unwrap().1, MdtReply::Done);
+        assert_eq!(lookup(&cluster, &map, &name).await, Err(FsError::NotFound));
+        names.remove(&name);
+    }
+    // Renames from the shards to the directory and back, also over names that exist.
+    let shard_of = |name: &String| map.shard_of(name.as_bytes()).unwrap();
+    for shard in &map.shards {
+        let [moved, left] = [0, 2 * BATCH].map(|from| {
+            let range = from..from + BATCH;
+            let mut found = in_order[range].iter().filter(|name| shard_of(name) == *shard && **name != far).cloned();
+            [found.next().unwrap(), found.next().unwrap(), found.next().unwrap()]
+        });
+        for (old, new) in [(&moved[0], &left[0]), (&left[1], &moved[1])] {
+            let [from, to] = [old, new].map(|name| if moved.contains(name) { *shard } else { directory });
+            let (from_mdt, to_mdt) = (from.mdt(), to.mdt());
+            let MdtRequest::Rename(who, mut request) = rename((from, old), (to, new), RenameMode::Replace) else {
+                panic!("a rename")
+            };
+            request.same_directory = true;
+            let renamed = cluster.0[usize::from(to_mdt.0)].call(MdtRequest::Rename(who, request));
+            assert_eq!(in_time(old, renamed).await, Ok(MdtReply::Done), "{old} to {new}, {from_mdt} to {to_mdt}");
+            let inode = names.remove(old).unwrap();
+            names.insert(new.clone(), inode);
+            assert_eq!(in_time(new, lookup(&cluster, &map, new)).await, Ok(inode));
+            assert_eq!(in_time(old, lookup(&cluster, &map, old)).await, Err(FsError::NotFound));
+        }
+        // Where the old name is not.
+        let (old, new) = (&left[2], &moved[2]);
+        let MdtRequest::Rename(who, mut request) = rename((*shard, old), (*shard, new), RenameMode::Replace) else {
+            panic!("a rename")
+        };
+        request.same_directory = true;
+        let refused = cluster.0[usize::from(shard.mdt().0)].call(MdtRequest::Rename(who, request)).await;
+        assert_eq!(refused, Err(FsError::CrossDevice));
+    }
+    let mut all = listed(&cluster, directory).await;
+    for shard in &map.shards {
+        for (name, inode) in listed(&cluster, *shard).await {
+            assert_eq!(all.insert(name.clone(), inode), None, "{name} is listed twice");
+        }
+    }
+    assert_eq!(all, names);
+    assert_eq!(cluster.0[0].remove(ROOT, "directory", true).await, Err(FsError::NotEmpty));
+    // It goes on.
+    cluster.restart(&[1]).await;
+    in_time("the split", split_wholly(&cluster.0[0].import, directory, &[0, 2])).await.unwrap();
+    for (name, inode) in &names {
+        let (at, found) = in_time(name, find(&cluster, &map, name)).await.unwrap();
+        assert_eq!((at.is_shard(), found), (true, *inode), "{name}");
+    }
+    in_time("all ends", cluster.at_rest()).await;
     cluster.end().await;
 }
 
@@ -254,9 +420,7 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
     // A power loss may have taken the answer back, and with it the shards: never a name.
     in_time(&what, split_wholly(&cluster.0[0].import, directory, &[1, 0, 2])).await.unwrap();
     let map = assert_names(&what, &cluster, directory, &names).await;
-    let shard = map.shard_of(b"new").unwrap();
-    let create = create_request(shard, "new", NodeKind::Regular, 0o644, None);
-    created(cluster.0[usize::from(shard.mdt().0)].call(MdtRequest::Create(root(), create)).await.unwrap());
+    in_time(&what, create_file(&cluster, &map, "new")).await.unwrap();
     in_time(&what, cluster.at_rest()).await;
     cluster.end().await;
     !is_over
