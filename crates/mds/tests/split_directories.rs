@@ -264,8 +264,8 @@ async fn names_wait_for_an_absent_mdt_and_then_move() {
     let map = map_of(&cluster, directory).await;
     // All names are still where they were, and are used there.
     let mut names = names;
-    let mut names = (0..).map(|number| format!("new{number}"));
-    let name = names.find(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).unwrap();
+    let mut fresh = (0..).map(|number| format!("new{number}"));
+    let name = fresh.find(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).unwrap();
     names.insert(name.clone(), in_time("a creation", create_file(&cluster, &map, &name)).await.unwrap());
     assert_eq!(in_time("a lookup", find(&cluster, &map, &name)).await, Ok((directory, names[&name])));
     assert_eq!(cluster.0[0].stat(map.shards[0]).await.unwrap().attributes.links, 2);
