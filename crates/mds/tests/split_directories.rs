@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{
-        COOKIE_HASH_BITS, LayoutInfo, Lookup, MovingNames, OpenFlags, OpenId, ReadDirectory, RenameMode, first_cookie,
-        open_flag,
+        COOKIE_HASH_BITS, COOKIE_PARENT, LayoutInfo, Lookup, MovingNames, Open, OpenFlags, OpenId, ReadDirectory,
+        RenameMode, first_cookie, open_flag,
     },
     mdt_peer::SplitDirectory,
 };
@@ -278,9 +278,13 @@ async fn names_wait_for_an_absent_mdt_and_then_move() {
 
 /// What a directory, or a shard, lists while names move.
 async fn listed(cluster: &Cluster, inode: InodeNumber) -> Names {
-    let (open, unasked) = (OpenId(1), Some(OpenFlags(open_flag::READ)));
-    let read = ReadDirectory { inode, open, cookie: 2, entries_max: 4000, attributes: true, unasked };
-    match cluster.0[usize::from(inode.mdt().0)].call(MdtRequest::ReadDirectory(read)).await.unwrap() {
+    let (node, open, flags) = (&cluster.0[usize::from(inode.mdt().0)], OpenId(1), OpenFlags(open_flag::READ));
+    let unasked = Some(flags).filter(|_| inode.is_shard());
+    if unasked.is_none() {
+        node.call(MdtRequest::Open(root(), Open { inode, open, flags })).await.unwrap();
+    }
+    let read = ReadDirectory { inode, open, cookie: COOKIE_PARENT, entries_max: 4000, attributes: true, unasked };
+    match node.call(MdtRequest::ReadDirectory(read)).await.unwrap() {
         MdtReply::MovingNames(MovingNames { entries, end: true, place }) => {
             assert!(place > 0);
             entries.into_iter().map(|found| (String::from_utf8(found.name).unwrap(), found.inode)).collect()
