@@ -6,7 +6,7 @@ use crate::common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use client::{EntryAttributes, FileSystem, NewNode};
+use client::{EntryAttributes, FileSystem, NewFile, NewNode};
 use common::with_options;
 use lab::{
     cluster::{Cluster, ClusterOptions},
@@ -71,6 +71,15 @@ async fn use_names(file_system: Arc<FileSystem>, directory: InodeNumber, mut nam
             let name = format!("new{round}-{number}");
             let kind = if number == 0 { NodeKind::Directory } else { NodeKind::Regular };
             names.insert(name.clone().into_bytes(), create(&file_system, directory, &name, kind).await?);
+        }
+        // Whole files with one request each, if their names are where it is sent.
+        for number in 0..4 {
+            let name = format!("whole{round}-{number}").into_bytes();
+            let file = NewFile { parent: directory, name: name.clone(), mode: 0o644, umask: 0 };
+            let made = file_system.create_with_data(&root, file, "text".into()).await?.inode;
+            let (found, data) = file_system.open_and_read(&root, directory, &[&name], 100).await?;
+            assert_eq!((found.inode, &data.into_bytes()[..]), (made, &b"text"[..]));
+            names.insert(name, made);
         }
         let gone = format!("old{round}").into_bytes();
         file_system.unlink(&root, directory, &gone).await?;

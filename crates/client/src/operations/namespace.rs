@@ -287,7 +287,7 @@ impl FileSystem {
             self.sync_objects(inode, verified(&layout)?, era).await?;
             rename.source_data = SourceData::Synced(inode);
         }
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             // The MDT that has the new name decides.
             let request = MdtRequest::Rename(credentials.clone(), rename.clone());
             let asked = self.call_placed(new_parent, Question::from(request), &mut places).await;
@@ -299,13 +299,12 @@ impl FileSystem {
                     continue;
                 }
             }
-            if matches!(asked, Err(FsError::CrossDevice)) && self.directory_maps.get(parent).is_some() {
-                // Names of the directory move, and the old one is elsewhere.
-                let place = self.place_of_name(credentials, parent, from.1).await?;
-                if place != places.old {
-                    places.old = place;
-                    continue;
-                }
+            let may_have_moved = attempt < ATTEMPTS && self.directory_maps.get(parent).is_some();
+            if matches!(asked, Err(FsError::CrossDevice)) && may_have_moved {
+                // Names of the directory move, and the old one is elsewhere, or was: it may have come
+                // meanwhile to the shard that was asked.
+                places.old = self.place_of_name(credentials, parent, from.1).await?;
+                continue;
             }
             let asked = asked?;
             match asked.reply {

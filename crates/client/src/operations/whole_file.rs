@@ -99,23 +99,22 @@ impl FileSystem {
             let created = self.create_open(credentials, *parent, name, *mode, *umask, flags).await?;
             return self.write_created(credentials, file, created.file, data).await;
         }
-        let mut file = NewFile { parent: self.directory_maps.place(file.parent, &file.name), ..file };
-        let mut is_placed = false;
+        let mut at = self.directory_maps.place(file.parent, &file.name);
         let CompoundOutcome { reply, left_open, .. } = loop {
-            let (compound, open) = self.creation(credentials, &file, &data);
-            let outcome = self.open_by_compound(file.parent, compound, open, data.clone()).await?;
+            let (compound, open) = self.creation(credentials, &NewFile { parent: at, ..file.clone() }, &data);
+            let outcome = self.open_by_compound(at, compound, open, data.clone()).await?;
             if outcome.reply.error != Some(FsError::CrossDevice) || self.directory_map(file.parent).await?.is_none() {
                 break outcome;
             }
-            if is_placed {
-                // Names of the directory move: it is asked for this one alone, until it is found.
+            // The directory is striped, and where the name belongs is known now.
+            let place = self.directory_maps.place(file.parent, &file.name);
+            if place == at {
+                // Its names move: it is asked for this one alone, until it is found.
                 let NewFile { parent, name, mode, umask } = &file;
                 let created = self.create_open(credentials, *parent, name, *mode, *umask, open.1).await?;
                 return self.write_created(credentials, file, created.file, data).await;
             }
-            // The directory is striped, and where the name belongs is known now.
-            is_placed = true;
-            file.parent = self.directory_maps.place(file.parent, &file.name);
+            at = place;
         };
         match (left_open, reply.error, reply.replies.last()) {
             (Some(left_open), _, _) => self.write_created(credentials, file, left_open, data).await,
