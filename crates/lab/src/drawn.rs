@@ -62,6 +62,7 @@ impl Drawn {
         if mode == Mode::Contended {
             add_upper_caches(&mut settings, faults, seed);
         }
+        settings.split_names = split_names_of(seed);
         let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
         let cluster = ClusterOptions { mdts: mdts_of(seed), osts: 4, osts_per_server: 1, clients: 3, settings };
@@ -77,11 +78,23 @@ impl fmt::Display for Drawn {
             osts,
             clients,
             settings:
-                Settings { lease: _, lock_timeout, import, store, mdt_audits: _, ost, engines, layout, upper_cache },
+                Settings {
+                    lease: _,
+                    lock_timeout,
+                    import,
+                    store,
+                    mdt_audits: _,
+                    ost,
+                    engines,
+                    layout,
+                    upper_cache,
+                    split_names,
+                },
             ..
         } = cluster;
         writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {mdts} MDTs, {osts} OSTs, {clients} clients")?;
         writeln!(f, "  faults: {faults:?}")?;
+        writeln!(f, "  directories split with names: {split_names:?}")?;
         writeln!(f, "  leases: {lease:?}, for a lock: {lock_timeout:?}, upper caches: {upper_cache:?}")?;
         writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
         writeln!(f, "  connections: {import:?}")?;
@@ -94,6 +107,12 @@ impl fmt::Display for Drawn {
 fn mdts_of(seed: u64) -> u16 {
     let random = Random::for_purpose(seed, "mdts");
     if random.happens(500_000) { 2 + random.below(4) as u16 } else { 1 }
+}
+
+/// With how many names directories split by themselves: in half of the seeds not at all.
+fn split_names_of(seed: u64) -> Option<u64> {
+    let random = Random::for_purpose(seed, "splits");
+    random.happens(500_000).then(|| *random.pick(&[2, 4, 12]))
 }
 
 /// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then
@@ -201,7 +220,18 @@ pub fn settings(seed: u64) -> Settings {
     let tables_on_devices = Random::for_purpose(seed, "tables on devices").below(2) == 0;
     let engines = if tables_on_devices { engines.with_tables() } else { engines };
     let (lease, lock_timeout) = (LEASE_LONG, LOCK_TIMEOUT);
-    Settings { lease, lock_timeout, import, store, mdt_audits: true, ost, engines, layout, upper_cache: None }
+    Settings {
+        lease,
+        lock_timeout,
+        import,
+        store,
+        mdt_audits: true,
+        ost,
+        engines,
+        layout,
+        upper_cache: None,
+        split_names: None,
+    }
 }
 
 #[cfg(test)]

@@ -157,6 +157,8 @@ pub struct Settings {
     pub layout: FileSystemDefault,
     /// Caches above the clients, if they have any.
     pub upper_cache: Option<UpperPlan>,
+    /// With how many names directories split by themselves, if they do.
+    pub split_names: Option<u64>,
 }
 
 /// What a running server process holds.
@@ -319,6 +321,8 @@ fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
     options.keys = keys();
     options.parameters.default_layout = settings.layout;
     options.parameters.lock_timeout = settings.lock_timeout;
+    options.parameters.splits_directories = settings.split_names.is_some();
+    options.parameters.split_names = settings.split_names.unwrap_or(options.parameters.split_names);
     options.audits = settings.mdt_audits;
     options
 }

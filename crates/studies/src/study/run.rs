@@ -383,6 +383,7 @@ pub(crate) fn settings() -> Settings {
         import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         mdt_audits: false,
+        split_names: None,
         ost: OstOptions::default(),
         engines: Engines::HostFiles,
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },

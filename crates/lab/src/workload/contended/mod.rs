@@ -12,7 +12,8 @@
 //! that happened, a client lists what there is.
 //!
 //! With several MDTs the directories are on any of them, or striped, and some operations have
-//! several moments ([`halves`]).
+//! several moments ([`halves`]). Some directories split in the middle of a round: lists of that
+//! round say nothing, since they show each name at another moment.
 
 mod halves;
 mod history;
@@ -31,8 +32,8 @@ use std::{
 use client::{FileSystem, NewNode};
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
-use rt::Entropy;
-use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
+use rt::{BoxFuture, Entropy};
+use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, NodeKind, SetAttributes, Stripes};
 
 use self::{
     halves::halves,
@@ -43,7 +44,7 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
-    directory_places::new_directory,
+    directory_places::{self, new_directory},
     faults::{Chaos, FaultPlan, spread},
     upper_cache::UpperCopies,
 };
@@ -57,6 +58,8 @@ const ROUND: u64 = 8;
 const PAUSE_RARITY: u64 = 12;
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(5));
 const MODES: [u32; 3] = [0o600, 0o644, 0o666];
+/// Rounds in a million in which a directory gets stripes, if it has none.
+const SPLITS: u32 = 100_000;
 /// A round that takes longer than this under faults gets a calm network and all servers.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -72,8 +75,6 @@ fn name_of(name: u8) -> Vec<u8> {
 struct Fighter {
     file_system: Arc<FileSystem>,
     directories: Vec<InodeNumber>,
-    /// Of the directories, if there are several MDTs.
-    maps: Option<Vec<Option<DirectoryMap>>>,
     upper: Option<Arc<UpperCopies>>,
     may_be_evicted: bool,
     random: Random,
@@ -89,33 +90,46 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     // A client that dies leaves an operation of which it is not known whether it happened.
     let plan = FaultPlan { client_dies: false, ..plan };
     let (directories, maps) = make_directories(cluster).await?;
-    let maps = (cluster.options().mdts > 1).then_some(maps);
+    // Of the directories, if there are several MDTs.
+    let mut maps = (cluster.options().mdts > 1).then_some(maps);
+    let splits = Random::for_purpose(cluster.seed(), "contended splits");
     let moments = Arc::new(AtomicU64::new(0));
     let fighter = |client: u16| {
         let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
         let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
-        let (directories, maps, moments) = (directories.clone(), maps.clone(), moments.clone());
+        let (directories, moments) = (directories.clone(), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
         let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
         let may_be_evicted = plan.evictions;
-        let fighter =
-            Fighter { file_system, directories, maps, upper, may_be_evicted, random, known, moments, simulation };
+        let fighter = Fighter { file_system, directories, upper, may_be_evicted, random, known, moments, simulation };
         (client, Arc::new(fighter))
     };
     let fighters: BTreeMap<u16, Arc<Fighter>> = cluster.clients().into_iter().map(fighter).collect();
     let (mut possible, mut known) = (BTreeSet::from([State::default()]), BTreeSet::new());
     let (mut chaos, mut faults) = (Chaos::begin(cluster, plan), 0);
     for number in 0..operations.div_ceil(ROUND) {
-        let mut round = Box::pin(play(cluster, &fighters));
-        let mut history = match cluster.within(TIMEOUT, round.as_mut()).await {
-            Some(history) => history?,
+        let several = maps.is_some();
+        let split = several.then(|| split(cluster, &fighters, &splits));
+        let mut round = Box::pin(async {
+            let (history, split) = tokio::join!(play(cluster, &fighters), settled(split));
+            split?;
+            let found = if several { Some(find_maps(cluster, &fighters).await?) } else { None };
+            Ok::<_, String>((history?, found))
+        });
+        let (history, found) = match cluster.within(TIMEOUT, round.as_mut()).await {
+            Some(played) => played?,
             None => {
                 faults += chaos.end().await?;
-                let history = finishes(cluster, &format!("round {number}"), round).await??;
+                let played = finishes(cluster, &format!("round {number}"), round).await??;
                 chaos = Chaos::begin(cluster, plan);
-                history
+                played
             }
         };
+        let mut history = match (&maps, &found) {
+            (Some(before), Some(after)) => in_halves(history, before, after),
+            _ => history,
+        };
+        maps = found;
         if history.iter().flatten().any(|event| event.outcome == Outcome::Unknown) {
             history[0].extend(list_all(cluster, &fighters).await?);
         }
@@ -174,10 +188,7 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
                 }
                 let event = fighter.next().await;
                 log.event(&host, format_args!("{:?} -> {:?}", event.operation, event.outcome));
-                match &fighter.maps {
-                    Some(maps) => events.extend(halves(event, maps)),
-                    None => events.push(event),
-                }
+                events.push(event);
             }
             events
         };
@@ -189,6 +200,85 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
         history.push(part.await.ok_or("a client died in a workload that kills none")?);
     }
     Ok(history)
+}
+
+/// Perhaps a client gives one of the directories stripes in the middle of the round.
+fn split(
+    cluster: &Cluster,
+    fighters: &BTreeMap<u16, Arc<Fighter>>,
+    random: &Random,
+) -> Option<BoxFuture<'static, Option<FsResult<()>>>> {
+    if !random.happens(SPLITS) {
+        return None;
+    }
+    let (client, fighter) = fighters.iter().nth(random.below(fighters.len() as u64) as usize)?;
+    let (fighter, mdts) = (fighter.clone(), cluster.options().mdts);
+    let directory = *random.pick(&fighter.directories);
+    let (after, seed) = (spread(random, PAUSE.0, PAUSE.1), random.below(u64::MAX));
+    let work = async move {
+        fighter.simulation.sleep(after).await;
+        let random = Random::for_purpose(seed, "stripes");
+        directory_places::split(&fighter.file_system, directory, &random, mdts).await
+    };
+    Some(Box::pin(cluster.begin_on_client(*client, work)))
+}
+
+/// The split is over. It may be that its client was evicted meanwhile.
+async fn settled(split: Option<Option<BoxFuture<'static, Option<FsResult<()>>>>>) -> Result<(), String> {
+    let Some(split) = split.flatten() else { return Ok(()) };
+    match split.await.ok_or("a client died in a workload that kills none")? {
+        Ok(()) | Err(FsError::Stale) => Ok(()),
+        Err(error) => Err(format!("a split: {error}")),
+    }
+}
+
+/// The maps of the directories, of which all names are in their shards.
+async fn find_maps(
+    cluster: &Cluster,
+    fighters: &BTreeMap<u16, Arc<Fighter>>,
+) -> Result<Vec<Option<DirectoryMap>>, String> {
+    let (client, fighter) = fighters.iter().next().ok_or("no client is there to look")?;
+    let fighter = fighter.clone();
+    let find = async move {
+        let mut maps = Vec::new();
+        for directory in &fighter.directories {
+            maps.push(loop {
+                let found = match fighter.file_system.layout_info(*directory).await {
+                    Ok(info) => info.map,
+                    // The session has ended.
+                    Err(FsError::Stale) => continue,
+                    Err(error) => break Err(error),
+                };
+                let Some(map) = found else { break Ok(None) };
+                if map.shards.len() < 2 {
+                    // It was made so.
+                    break Ok(Some(map));
+                }
+                let (hash, mdts) = (map.hash, map.shards.iter().map(|shard| shard.mdt()).collect());
+                // Returns when that is so.
+                match fighter.file_system.split_directory(&root(), *directory, Stripes { hash, mdts }).await {
+                    Ok(()) => break Ok(Some(map)),
+                    Err(FsError::Stale) => {}
+                    Err(error) => break Err(error),
+                }
+            }?);
+        }
+        FsResult::Ok(maps)
+    };
+    let found = cluster.begin_on_client(*client, find).await.ok_or("a client died in a workload that kills none")?;
+    found.map_err(|error| format!("where names are: {error}"))
+}
+
+/// What happened at one moment each. A list of a directory that has split meanwhile says nothing.
+fn in_halves(history: History, before: &[Option<DirectoryMap>], after: &[Option<DirectoryMap>]) -> History {
+    let has_split = |event: &Event| match event.operation {
+        Operation::List(directory) => before[usize::from(directory)] != after[usize::from(directory)],
+        _ => false,
+    };
+    let of_client = |events: Vec<Event>| {
+        events.into_iter().filter(|event| !has_split(event)).flat_map(|event| halves(event, after)).collect()
+    };
+    history.into_iter().map(of_client).collect()
 }
 
 /// What there is once a round is over, as the first client sees it.

@@ -23,7 +23,7 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
-    directory_places::new_directory,
+    directory_places::{self, new_directory},
     faults::{Chaos, FaultPlan, spread},
     log::EventLog,
 };
@@ -36,10 +36,13 @@ const FILES: usize = 4;
 const FAULTS_LAST: Duration = Duration::from_secs(120);
 /// Shortest pause between operations.
 const PAUSE_MIN: Duration = Duration::from_micros(10);
+/// Operations in a million after which the directory of the file gets stripes.
+const SPLITS: u32 = 20_000;
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
 /// A file, and the client that may use it now.
 struct Shared {
+    directory: InodeNumber,
     name: String,
     inode: InodeNumber,
     state: Mutex<State>,
@@ -107,7 +110,7 @@ async fn prepare(cluster: &Cluster) -> Result<Arc<Vec<Shared>>, String> {
             let created = file_system.create_open(&root, parent, name.as_bytes(), 0o644, 0, READ_WRITE).await?.file;
             let inode = created.inode();
             file_system.close(created, None).await?;
-            files.push(Shared { name, inode, state: Mutex::default() });
+            files.push(Shared { directory: parent, name, inode, state: Mutex::default() });
         }
         FsResult::Ok(files)
     });
@@ -121,6 +124,8 @@ struct User {
     files: Arc<Vec<Shared>>,
     open: BTreeMap<usize, Arc<OpenFile>>,
     random: Random,
+    splits: Random,
+    mdts: u16,
     /// Longest pause between operations.
     pause_max: Duration,
     simulation: Simulation,
@@ -138,6 +143,8 @@ impl User {
             files: files.clone(),
             open: BTreeMap::new(),
             random,
+            splits: Random::for_purpose(cluster.seed(), &format!("splits {who}")),
+            mdts: cluster.options().mdts,
             pause_max: cluster.options().settings.import.timeout / 4,
             simulation: cluster.simulation().clone(),
             log: cluster.log().clone(),
@@ -165,11 +172,26 @@ impl User {
                 _ => self.close(number).await,
             };
             used.map_err(|reason| format!("{}: {reason}", shared.name))?;
+            if self.mdts > 1 && self.splits.happens(SPLITS) {
+                self.split(shared).await.map_err(|reason| format!("{}: {reason}", shared.name))?;
+            }
         }
         for number in 0..FILES {
             self.close(number).await?;
         }
         Ok(())
+    }
+
+    /// Gives the directory of a file stripes, if it has none, and finds the file in it.
+    async fn split(&mut self, shared: &Shared) -> Verdict {
+        let split = directory_places::split(&self.file_system, shared.directory, &self.splits, self.mdts).await;
+        self.note(format_args!("{}: split -> {split:?}", shared.name));
+        self.unless_unreachable("split", split)?;
+        let found = self.file_system.lookup(&Credentials::root(), shared.directory, shared.name.as_bytes()).await;
+        match self.unless_unreachable("lookup", found)? {
+            Some(found) if found.inode != shared.inode => Err(format!("the name leads to {}", found.inode)),
+            _ => Ok(()),
+        }
     }
 
     /// Everything there is, without faults.
