@@ -14,14 +14,23 @@ use types::InodeNumber;
 
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 4096;
-/// Names are counted after so many new ones, as a part of the number that makes a directory large.
+/// Names are counted after so many new ones at least, as a part of the number that makes a
+/// directory large.
 const PARTS: u64 = 8;
+
+/// What is known of a directory.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Names that it had when they were counted, at least.
+    counted: u64,
+    /// New names since then.
+    made: u64,
+}
 
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct GrowingDirectories {
-    /// New names of each since its names were counted.
-    made: BTreeMap<InodeNumber, u64>,
+    known: BTreeMap<InodeNumber, Growth>,
     /// Those that are to be counted.
     due: BTreeSet<InodeNumber>,
     wakeup: Arc<Notify>,
@@ -36,13 +45,11 @@ impl GrowingDirectories {
     /// A name is made in a directory, which is large with `large` of them. (Also if that comes to
     /// nothing: it matters only for when names are counted.)
     pub fn made(&mut self, directory: InodeNumber, large: u64) {
-        if self.made.len() >= DIRECTORIES_MAX && !self.made.contains_key(&directory) {
-            self.made.pop_first();
-        }
-        let made = self.made.entry(directory).or_default();
-        *made += 1;
-        if *made >= (large / PARTS).max(1) {
-            self.made.remove(&directory);
+        let growth = self.of(directory);
+        growth.made += 1;
+        let missing = if growth.counted == 0 { 0 } else { large.saturating_sub(growth.counted) };
+        if growth.made >= missing.max(large / PARTS).max(1) {
+            self.known.remove(&directory);
             if self.due.len() < DIRECTORIES_MAX && self.due.insert(directory) {
                 self.wakeup.notify_one();
             }
@@ -52,6 +59,18 @@ impl GrowingDirectories {
     /// A directory whose names are to be counted.
     pub fn take_due(&mut self) -> Option<InodeNumber> {
         self.due.pop_first()
+    }
+
+    /// A directory has so many names.
+    pub fn counted(&mut self, directory: InodeNumber, names: u64) {
+        *self.of(directory) = Growth { counted: names, made: 0 };
+    }
+
+    fn of(&mut self, directory: InodeNumber) -> &mut Growth {
+        if self.known.len() >= DIRECTORIES_MAX && !self.known.contains_key(&directory) {
+            self.known.pop_first();
+        }
+        self.known.entry(directory).or_default()
     }
 }
 
@@ -73,12 +92,27 @@ mod tests {
     }
 
     #[test]
+    fn names_that_were_counted_are_not_counted_again_before_the_directory_can_be_large() {
+        let mut growing = GrowingDirectories::default();
+        let directory = InodeNumber(7);
+        for (counted, then) in [(30, 50), (75, 10), (90, 10), (1, 79)] {
+            growing.counted(directory, counted);
+            for _ in 1..then {
+                growing.made(directory, 80);
+                assert_eq!(growing.take_due(), None, "{counted}");
+            }
+            growing.made(directory, 80);
+            assert_eq!(growing.take_due(), Some(directory), "{counted}");
+        }
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut growing = GrowingDirectories::default();
         for number in 0..3 * DIRECTORIES_MAX as u64 {
             growing.made(InodeNumber(number), 1000);
             growing.made(InodeNumber(number), 1);
         }
-        assert!(growing.made.len() <= DIRECTORIES_MAX && growing.due.len() == DIRECTORIES_MAX);
+        assert!(growing.known.len() <= DIRECTORIES_MAX && growing.due.len() == DIRECTORIES_MAX);
     }
 }

@@ -173,7 +173,7 @@ const NUMBERS: [Number; 19] = [
     },
     Number {
         name: "mdt.enable_dir_auto_split",
-        doc: "1: a directory without stripes that has dir_split_count names gets some; nobody can use its names until all have moved",
+        doc: "1: a directory without stripes that has dir_split_count names gets some; its files stay and then cannot be migrated",
         get: |parameters| u64::from(parameters.splits_directories),
         set: |parameters, value| parameters.splits_directories = value == 1,
         ..SWITCH

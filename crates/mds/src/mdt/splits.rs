@@ -7,11 +7,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use rpc::{
     Call,
-    message::{MdtReply, MdtRequest, Request, mdt_peer::SplitDirectory},
+    message::{MdtReply, MdtRequest, Request, mdt_peer::SplitDirectory, session::feature},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber, Slot, Stripes, Xid};
+use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, Slot, Stripes, Xid};
 
-use super::{Mdt, handler::Told};
+use super::{Mdt, handler::Told, mdt_proxy::MdtProxy};
 use crate::{
     ops::{row::row, split},
     tables::{COUNTERS, counter},
@@ -51,23 +51,44 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
     }
 }
 
-/// Directories that have become large get shards. What fails is tried again when there are more
-/// names.
+/// Directories that have become large get shards. What fails is tried again when there are as many
+/// more names.
 async fn begin_large(mdt: &Mdt) {
     loop {
         let Some(directory) = mdt.namespace().volatile.growing.lock().take_due() else { return };
         let look = mdt.look(mdt.principal.client(), |txn| split::when_large(txn, directory)).await;
         let begun = match look {
-            Ok(None) => continue,
-            Ok(Some(request)) => ask(mdt, request).await,
+            Ok((names, None)) => {
+                mdt.namespace().volatile.growing.lock().counted(directory, names);
+                continue;
+            }
+            Ok((_, Some(request))) => match mdt.know_moving_names(&request.stripes.mdts) {
+                true => ask(mdt, request).await,
+                // It would refuse the names.
+                false => Err(FsError::NotSupported),
+            },
             Err(error) => Err(error),
         };
         match begun {
             Ok(_) => tracing::info!(target = %mdt.name(), %directory, "a large directory gets shards"),
             Err(error) => {
+                mdt.namespace().volatile.growing.lock().counted(directory, 1);
                 tracing::warn!(target = %mdt.name(), %directory, %error, "a large directory cannot get shards")
             }
         }
+    }
+}
+
+impl Mdt {
+    /// Whether these MDTs can have shards to which names move while they are used. One that is not
+    /// there, or of an earlier release, is not known to.
+    fn know_moving_names(&self, mdts: &[MdtIndex]) -> bool {
+        let proxies = self.mdt_proxies.lock();
+        let knows = |mdt: &MdtIndex| {
+            let supports = |proxy: &Arc<MdtProxy>| proxy.connection.import.supports(feature::MOVING_NAMES);
+            *mdt == self.options.index || proxies.get(mdt).is_some_and(supports)
+        };
+        mdts.iter().all(knows)
     }
 }
 

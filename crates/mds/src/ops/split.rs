@@ -69,16 +69,16 @@ fn may_split(directory: &Inode) -> bool {
     directory.striping == Striping::None && directory.number() != InodeNumber::ROOT && directory.attributes.links > 0
 }
 
-/// How a directory is to be split that has become large; `None`: it has not, or there is no other
-/// MDT.
-pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<Option<SplitDirectory>> {
+/// How many names a directory has, and how it is to be split if it is large. Without another MDT,
+/// or if it cannot split, that is not looked at.
+pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<(u64, Option<SplitDirectory>)> {
     let Parameters { split_names, split_delta, .. } = txn.context.parameters;
     let (Some(found), Some(there)) = (txn.find_inode(directory)?, txn.volatile.peers.in_use(txn.mdt)) else {
-        return Ok(None);
+        return Ok((0, None));
     };
     let count = there.len().min(1 + usize::from(split_delta));
     if !found.is_directory() || !may_split(&found) || count < 2 {
-        return Ok(None);
+        return Ok((0, None));
     }
     let mut names = 0;
     txn.visit_entries(directory, Position(0), &mut |_| {
@@ -86,7 +86,7 @@ pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsRes
         Ok(names < split_names)
     })?;
     let stripes = Stripes { hash: NameHash::default(), mdts: mdts_from(&there, txn.mdt, count) };
-    Ok((names >= split_names).then_some(SplitDirectory { directory, stripes }))
+    Ok((names, (names >= split_names).then_some(SplitDirectory { directory, stripes })))
 }
 
 /// The directory has its shards from now on, and all of its names.
