@@ -124,10 +124,11 @@ impl Default for Parameters {
             // Several hundred times the interval between two requests for one path on a busy host.
             // The kernel tries once more.
             removal_grace: Duration::from_secs(1),
-            // Its names cannot be used for some seconds: nobody asked for that.
-            splits_directories: false,
+            splits_directories: true,
+            // Twice Lustre's: directories that only programs make so large, mostly. With several MDTs
+            // each look at a file that was there takes two requests afterwards.
+            split_names: 100_000,
             // Lustre's.
-            split_names: 50_000,
             split_delta: 4,
         }
     }

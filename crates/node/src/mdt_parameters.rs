@@ -173,7 +173,7 @@ const NUMBERS: [Number; 19] = [
     },
     Number {
         name: "mdt.enable_dir_auto_split",
-        doc: "1: a directory without stripes that has dir_split_count names gets some; its files stay and then cannot be migrated",
+        doc: "1: a directory without stripes that has dir_split_count names gets some, if there are several metadata targets",
         get: |parameters| u64::from(parameters.splits_directories),
         set: |parameters, value| parameters.splits_directories = value == 1,
         ..SWITCH

@@ -34,8 +34,9 @@ use crate::{
 
 /// Pause after something that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Bytes of decisions in one message after which no further one follows: the largest fits too.
-const DECISIONS_BYTES: usize = BODY_BYTES_MAX / 2;
+/// Bytes of decisions in one message after which no further one follows. They are carried out in one
+/// batch, and with more than some hundred names that would keep others waiting.
+const DECISIONS_BYTES: usize = 16 << 10;
 
 const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "the last decision fits the message");
 
@@ -148,8 +149,7 @@ impl MdtProxy {
             records.clear();
             places.clear();
             let mut bytes = 0;
-            txn.scan_prefix(DECISIONS, &decision::mdt_key(self.mdt), &mut |key, value| {
-                let (_, sequence) = decision::decode_key(key)?;
+            ops::peers::visit_decisions(txn, self.mdt, &mut |sequence, value| {
                 // Only damage makes a gap.
                 if places.last().is_some_and(|last| sequence.checked_sub(1) != Some(*last)) {
                     return Ok(false);

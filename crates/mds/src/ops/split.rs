@@ -12,12 +12,12 @@ use types::{
     limits::SPLIT_NAMES_MAX, mdts_from,
 };
 
-use super::{copies, rename::replace_link, root_only::require_root};
+use super::{copies, peers::visit_decisions, rename::replace_link, root_only::require_root};
 use crate::{
     options::Parameters,
     tables::{
-        COUNTERS, DECISIONS, counter,
-        decision::{self, DecidedPart, Decision},
+        COUNTERS, counter,
+        decision::{DecidedPart, Decision},
         entry::{COLLISIONS_MAX, NamedInode, Position},
         inode::{Inode, Link, Striping},
     },
@@ -157,7 +157,9 @@ struct Batch {
 
 fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
     let (mut names, mut remote, mut next) = (Vec::<FoundEntry>::new(), Vec::new(), None);
-    txn.visit_entries(master.number(), Position(0), &mut |found| {
+    let moved = txn.moved_to(master)?;
+    // Not from the beginning: the tables take time to pass what was deleted.
+    txn.visit_entries(master.number(), moved, &mut |found| {
         let inode = found.target.inode;
         let is_here = txn.is_here(inode);
         // Two names of one inode come one after the other.
@@ -174,7 +176,7 @@ fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
     let place = match next {
         None => Position::END,
         // Nobody uses the names until all have moved.
-        Some(_) if txn.moved_to(master)? == Position(0) => Position(0),
+        Some(_) if moved == Position(0) => Position(0),
         Some(next) if next.group() == last.group() => last,
         // No name is in between.
         Some(next) => Position(next.group().0.0 - 1),
@@ -245,7 +247,7 @@ fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedIno
 /// Waits while many names are on their way to an MDT, which may be absent.
 fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
     let mut pending = 0;
-    txn.scan_prefix(DECISIONS, &decision::mdt_key(mdt), &mut |_, _| {
+    visit_decisions(txn, mdt, &mut |_, _| {
         pending += 1;
         Ok(pending < PENDING_MAX)
     })?;
