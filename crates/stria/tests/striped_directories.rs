@@ -81,6 +81,29 @@ fn names_of_a_striped_directory_are_the_same_on_two_mounts() {
     system.finish();
 }
 
+/// Files are migrated whichever MDTs they and their names are on, and leave no name behind.
+#[test]
+fn files_of_a_striped_directory_are_migrated_on_any_mdt() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("mkdir d && for i in $(seq 40); do echo $i > d/f$i; done");
+    a("lfs setdirstripe -c -1 d && for i in $(seq 41 80); do echo $i > d/f$i; done");
+    assert_eq!(b("lfs getstripe -m d/f* | sort -u | wc -l"), "4\n");
+    let before = b("stat -c '%i %s %h' d/f*");
+    a("lfs migrate -c 1 -S 1M d/f*");
+    assert_eq!(b("stat -c '%i %s %h' d/f*"), before);
+    assert_eq!(
+        b("lfs getstripe -S d/f* | sort -u; ls -A d | wc -l; cat d/f* | sort -n | uniq | wc -l"),
+        "1048576\n80\n80\n"
+    );
+    // One that has no name beside it any more, nor a part of the directory.
+    a("lfs mkdir -i 2 far && ln d/f1 far/f && rm d/f1");
+    let refused = system.shell("lfs migrate -c 2 $A/far/f").output();
+    assert!(refused.status == libc::EXDEV && system.shell("ls -A $B/far").succeed() == "f\n", "{refused:?}");
+    system.finish();
+}
+
 /// Owner, permissions, access lists and times are those of one directory, for root and for users.
 #[test]
 fn attributes_of_a_striped_directory_hold_for_all_its_names() {

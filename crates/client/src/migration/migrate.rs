@@ -152,9 +152,7 @@ impl FileSystem {
             names.pop();
             match self.walk(credentials, InodeNumber::ROOT, &names).await {
                 Ok(found) if found.kind == FileKind::Directory => {
-                    let map = self.directory_map(found.inode).await?;
-                    let parts = map.iter().flat_map(|map| &map.shards).chain([&found.inode]);
-                    if let Some(beside) = parts.copied().find(|part| part.mdt() == inode.mdt()) {
+                    if let Some(beside) = self.part_on(found.inode, inode.mdt()).await? {
                         return Ok(beside);
                     }
                 }

@@ -14,7 +14,7 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
-use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, NodeKind, ProtocolError};
+use types::{Attributes, Credentials, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ProtocolError};
 
 use crate::{
     CreatedFile, FileSystem, Interruption, OpenFile,
@@ -142,6 +142,19 @@ impl FileSystem {
             Found::Striped(_) => Err(FsError::Stale),
             Found::Remote(remote) => Err(unexpected(MdtReply::Remote(remote))),
         }
+    }
+
+    /// The same on an MDT on which the directory is, or has a shard; else `NoDeviceOrAddress`.
+    pub async fn create_unnamed_on(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        (parent, mdt): (InodeNumber, MdtIndex),
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        let part = self.part_on(parent, mdt).await?.ok_or(FsError::NoDeviceOrAddress)?;
+        self.create_unnamed(credentials, part, mode, umask, flags).await
     }
 
     async fn finish_create(

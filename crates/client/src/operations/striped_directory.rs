@@ -13,7 +13,7 @@ use rpc::{
 };
 use rt::{BoxFuture, clock};
 use types::{
-    Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, Stripes,
+    Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, Stripes,
     striping::SHARD_COOKIE_BITS,
 };
 
@@ -109,6 +109,15 @@ impl FileSystem {
             self.directory_maps.learn(map)?;
         }
         Ok(self.directory_maps.get(directory))
+    }
+
+    /// The directory itself if it is on this MDT, or its shard there.
+    pub(crate) async fn part_on(&self, directory: InodeNumber, mdt: MdtIndex) -> FsResult<Option<InodeNumber>> {
+        if directory.mdt() == mdt {
+            return Ok(Some(directory));
+        }
+        let map = self.directory_map(directory).await?;
+        Ok(map.and_then(|map| map.shards.iter().copied().find(|shard| shard.mdt() == mdt)))
     }
 
     /// Attributes as stat shows them: those of a striped directory with what its shards add.

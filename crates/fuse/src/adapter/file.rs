@@ -12,8 +12,9 @@ use client::control;
 use client::{AllocateMode, CreatedFile, Interruption, OpenFile, SeekTarget, WriteOptions};
 use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::message::mdt::open_flag;
+use rpc::message::volatile_name;
 use types::mode::PERMISSIONS;
-use types::{FileKind, FsError, FsResult};
+use types::{FileKind, FsError, FsResult, MdtIndex};
 
 use super::call::Call;
 use super::changes;
@@ -57,8 +58,12 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     Ok(Answer::of(&enter(call, file)))
 }
 
-/// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent.
+/// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent. One that asks for a
+/// file without a name is not made.
 pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Answer> {
+    if let Some(mdt) = volatile_name::mdt_of(&name) {
+        return create_unnamed(call, create, Some(mdt)).await;
+    }
     let name = &name;
     let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
@@ -85,13 +90,17 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
     Ok(enter_created(call, created, Shown::Made(call.inode, name)))
 }
 
-/// TMPFILE.
-pub async fn create_unnamed(call: Call, create: CreateIn) -> FsResult<Answer> {
+/// TMPFILE; `mdt`: on this MDT.
+pub async fn create_unnamed(call: Call, create: CreateIn, mdt: Option<MdtIndex>) -> FsResult<Answer> {
     let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
-    let mode = create.mode & PERMISSIONS;
+    let (mode, umask) = (create.mode & PERMISSIONS, create.umask);
     let open = |credentials| async move {
-        call.file_system().create_unnamed(&credentials, call.inode, mode, create.umask, flags).await
+        let (file_system, parent) = (call.file_system(), call.inode);
+        match mdt {
+            Some(mdt) => file_system.create_unnamed_on(&credentials, (parent, mdt), mode, umask, flags).await,
+            None => file_system.create_unnamed(&credentials, parent, mode, umask, flags).await,
+        }
     };
     let created = call.caller.run(open).await?;
     Ok(enter_created(call, created, Shown::Unnamed))

@@ -158,7 +158,7 @@ fn dispatch_file(call: Call, operation: Operation<'_>, data: Bytes) -> Work {
     match operation {
         Operation::Open(open) => Box::pin(file::open(call, open)),
         Operation::Create { create, name } => Box::pin(file::create(call, create, name.to_vec())),
-        Operation::TemporaryFile { create } => Box::pin(file::create_unnamed(call, create)),
+        Operation::TemporaryFile { create } => Box::pin(file::create_unnamed(call, create, None)),
         Operation::Read(read) => Box::pin(file::read(call, read)),
         Operation::Write { write, .. } => Box::pin(file::write(call, write, data)),
         Operation::Release(release) | Operation::ReleaseDirectory(release) => Box::pin(file::release(call, release)),

@@ -5,15 +5,22 @@
 //! to wait for another migration.
 
 use std::{
+    ffi::OsStr,
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, OpenOptionsExt},
+    },
     path::Path,
     time::Duration,
 };
 
 use layout::LayoutSpec;
-use rpc::message::control::{ControlReply, ControlRequest, Subject};
+use rpc::message::{
+    control::{ControlReply, ControlRequest, Subject},
+    volatile_name,
+};
 use rustix::fs::SeekFrom;
 use types::{FsError, InodeNumber};
 
@@ -137,13 +144,25 @@ impl Migration<'_> {
         }
     }
 
-    /// A file without a name, with the layout, in the file's directory.
+    /// A file without a name, with the layout, in the file's directory and on its MDT: layouts are
+    /// swapped within one.
     fn volatile(self, path: &Path, inode: InodeNumber) -> Result<File, CallError> {
         // The directory of the file, not of a link to it.
-        let path = std::fs::canonicalize(path)?;
-        let flags = libc::O_TMPFILE | libc::O_EXCL;
-        let volatile =
-            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(channel::parent(&path))?;
+        let directory = channel::parent(&std::fs::canonicalize(path)?);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let volatile = match channel::inode(&directory)?.mdt() == inode.mdt() {
+            true => options.custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(directory)?,
+            // The part of the directory there makes it, if there is one.
+            false => {
+                let name = volatile_name::of(inode.mdt(), std::process::id());
+                match options.create_new(true).open(directory.join(OsStr::from_bytes(&name))) {
+                    // As a swap of two such files.
+                    Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(Errno(libc::EXDEV).into()),
+                    opened => opened?,
+                }
+            }
+        };
         if !self.spec.is_open() {
             let begin = ControlRequest::BeginLayout { spec: self.spec.clone(), like: inode };
             call(&volatile, &begin)?;

@@ -51,8 +51,8 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
     }
 }
 
-/// Directories that have become large get shards. What fails is tried again when there are as many
-/// more names.
+/// Directories that have become large get shards. What fails is tried again with some more names, or
+/// with as many more as make a directory large, if it is the directory that cannot have shards.
 async fn begin_large(mdt: &Mdt) {
     loop {
         let Some(directory) = mdt.namespace().volatile.growing.lock().take_due() else { return };
@@ -72,7 +72,9 @@ async fn begin_large(mdt: &Mdt) {
         match begun {
             Ok(_) => tracing::info!(target = %mdt.name(), %directory, "a large directory gets shards"),
             Err(error) => {
-                mdt.namespace().volatile.growing.lock().counted(directory, 1);
+                let stays = matches!(error, FsError::TooBig | FsError::NoSpace);
+                let names = if stays { 1 } else { mdt.parameters().split_names };
+                mdt.namespace().volatile.growing.lock().counted(directory, names);
                 tracing::warn!(target = %mdt.name(), %directory, %error, "a large directory cannot get shards")
             }
         }

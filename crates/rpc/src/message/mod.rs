@@ -19,6 +19,7 @@ pub mod mgs;
 pub mod ost;
 pub mod removed;
 pub mod session;
+pub mod volatile_name;
 
 use serde::{Deserialize, Serialize};
 
