@@ -103,9 +103,9 @@ impl DirectoryMaps {
         if is_dots { directory } else { shard().unwrap_or(directory) }
     }
 
-    /// Lets a request name shards instead of striped directories that are known; `places`: where its
-    /// names are, if they have not moved there. Returns the inode
-    /// of which the MDT is to be asked; `at`: that of the request as it is.
+    /// Lets a request name shards instead of striped directories that are known; `places`: where
+    /// its names are, if they have not moved there. Returns the inode of which the MDT is to be
+    /// asked; `at`: that of the request as it is.
     pub fn place_request(&self, at: InodeNumber, request: &mut MdtRequest, places: &NamePlaces) -> InodeNumber {
         if !self.is_used() {
             return at;

@@ -125,8 +125,8 @@ impl Default for Parameters {
             // The kernel tries once more.
             removal_grace: Duration::from_secs(1),
             splits_directories: true,
-            // Twice Lustre's: directories that only programs make so large, mostly. With several MDTs
-            // each look at a file that was there takes two requests afterwards.
+            // Twice Lustre's: directories that only programs make so large, mostly. With several
+            // MDTs each look at a file that was there takes two requests afterwards.
             split_names: 100_000,
             // Lustre's.
             split_delta: 4,

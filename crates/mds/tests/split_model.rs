@@ -86,8 +86,8 @@ struct Client {
     map: Option<u8>,
     /// Maps that were not true any more.
     forgotten: u8,
-    /// What it has listed; of the directory, the parts of it that it has seen: from a name on, up to
-    /// another one.
+    /// What it has listed; of the directory, the parts of it that it has seen: from a name on, up
+    /// to another one.
     shown: Vec<Name>,
     seen: Vec<(Name, Name)>,
     /// How many names it had listed when it went on in the shards.
@@ -332,8 +332,8 @@ impl World {
         }
     }
 
-    /// A client sends its request to the directory, or the next one of a listing. It has the answer,
-    /// or learns of the shards; or nothing changes: it waits.
+    /// A client sends its request to the directory, or the next one of a listing. It has the
+    /// answer, or learns of the shards; or nothing changes: it waits.
     fn ask_directory(&mut self, client: &mut Client, without: Without) {
         let shard = self.home.shard.as_ref().map(|shard| shard.number);
         match client.request {

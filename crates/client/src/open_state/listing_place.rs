@@ -10,8 +10,8 @@ use rpc::message::mdt::{COOKIE_HASH_BITS, COOKIE_PARENT, first_cookie};
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ListingPlace {
-    /// What pages of the directory itself have shown: names after the first cookie, up to the second
-    /// one. In order.
+    /// What pages of the directory itself have shown: names after the first cookie, up to the
+    /// second one. In order.
     shown: Vec<(u64, u64)>,
     /// The last place that was told up to which names have moved; 0: none have, for all that is
     /// known.
@@ -45,9 +45,9 @@ impl ListingPlace {
         }
     }
 
-    /// A page of the directory was given, after a cookie up to another one; `place`: names up to that
-    /// have moved. False if names that had moved have come back, by a power loss: the listing has
-    /// left some of them out.
+    /// A page of the directory was given, after a cookie up to another one; `place`: names up to
+    /// that have moved. False if names that had moved have come back, by a power loss: the listing
+    /// has left some of them out.
     pub fn gave(&mut self, (cookie, last): (u64, u64), place: Option<u64>) -> bool {
         self.forget_after(cookie);
         if place.is_none() && self.place > 0 {

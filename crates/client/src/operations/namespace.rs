@@ -301,8 +301,8 @@ impl FileSystem {
             }
             let may_have_moved = attempt < ATTEMPTS && self.directory_maps.get(parent).is_some();
             if matches!(asked, Err(FsError::CrossDevice)) && may_have_moved {
-                // Names of the directory move, and the old one is elsewhere, or was: it may have come
-                // meanwhile to the shard that was asked.
+                // Names of the directory move, and the old one is elsewhere, or was: it may have
+                // come meanwhile to the shard that was asked.
                 places.old = self.place_of_name(credentials, parent, from.1).await?;
                 continue;
             }

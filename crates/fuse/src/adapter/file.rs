@@ -58,8 +58,8 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     Ok(Answer::of(&enter(call, file)))
 }
 
-/// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent. One that asks for a
-/// file without a name is not made.
+/// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent. One that asks for
+/// a file without a name is not made.
 pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Answer> {
     if let Some(mdt) = volatile_name::mdt_of(&name) {
         return create_unnamed(call, create, Some(mdt)).await;

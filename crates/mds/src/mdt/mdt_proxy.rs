@@ -34,8 +34,8 @@ use crate::{
 
 /// Pause after something that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Bytes of decisions in one message after which no further one follows. They are carried out in one
-/// batch, and with more than some hundred names that would keep others waiting.
+/// Bytes of decisions in one message after which no further one follows. They are carried out in
+/// one batch, and with more than some hundred names that would keep others waiting.
 const DECISIONS_BYTES: usize = 16 << 10;
 
 const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "the last decision fits the message");

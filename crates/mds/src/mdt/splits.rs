@@ -51,8 +51,8 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
     }
 }
 
-/// Directories that have become large get shards. What fails is tried again with some more names, or
-/// with as many more as make a directory large, if it is the directory that cannot have shards.
+/// Directories that have become large get shards. What fails is tried again with some more names,
+/// or with as many more as make a directory large, if it is the directory that cannot have shards.
 async fn begin_large(mdt: &Mdt) {
     loop {
         let Some(directory) = mdt.namespace().volatile.growing.lock().take_due() else { return };

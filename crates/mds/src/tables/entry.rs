@@ -60,8 +60,8 @@ impl Position {
     /// After all names.
     pub const END: Self = Self(u64::MAX);
 
-    /// Of a position in a directory that is no shard: the first and the last position there of names
-    /// that have the same hash in a shard.
+    /// Of a position in a directory that is no shard: the first and the last position there of
+    /// names that have the same hash in a shard.
     pub fn group(self) -> (Self, Self) {
         let group = (self.0 >> GROUP_BITS).max(1);
         let first = if group == 1 { 0 } else { group << GROUP_BITS };

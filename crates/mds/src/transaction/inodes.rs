@@ -59,8 +59,8 @@ impl Transaction<'_> {
         if inode.is_directory() { Ok(inode) } else { Err(FsError::NotDirectory) }
     }
 
-    /// A directory that `who` may search, and that has this name if there is one: every look-up of a
-    /// name goes through here.
+    /// A directory that `who` may search, and that has this name if there is one: every look-up of
+    /// a name goes through here.
     pub fn searchable(&self, who: &Credentials, number: InodeNumber, name: &[u8]) -> FsResult<Inode> {
         let directory = self.enterable(who, number)?;
         self.has_name(&directory, name)?;

@@ -1,8 +1,8 @@
 //! Who has a name of a directory that gets shards, while its names move
-//! (docs/decisions/0062-directories-that-split.md). They move in the order of their positions in the
-//! directory. The place up to which they have moved decides: names up to it are in the shards, all
-//! others in the directory. A shard on another MDT learns of the place later, with the names, so it
-//! believes of some names that they are in the directory, which knows better.
+//! (docs/decisions/0062-directories-that-split.md). They move in the order of their positions in
+//! the directory. The place up to which they have moved decides: names up to it are in the shards,
+//! all others in the directory. A shard on another MDT learns of the place later, with the names,
+//! so it believes of some names that they are in the directory, which knows better.
 //!
 //! Names that meet at one position in a shard are a group: as long as some of a group have moved
 //! and others have not, all of them wait.
@@ -31,9 +31,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Fails if this directory, or shard, is not the one that has a name, or would have it; with what
-    /// is no answer: its client is told the map ([`Transaction::take_striped`]), or that the name is
-    /// still in the directory itself: a map without shards.
+    /// Fails if this directory, or shard, is not the one that has a name, or would have it; with
+    /// what is no answer: its client is told the map ([`Transaction::take_striped`]), or that the
+    /// name is still in the directory itself: a map without shards.
     pub fn has_name(&self, directory: &Inode, name: &[u8]) -> FsResult<()> {
         let place = match &directory.striping {
             Striping::None => return Ok(()),

@@ -926,8 +926,9 @@ pub enum MdtReply {
     /// What is known of the way to the root.
     Ancestry(Ancestry),
     /// The directory is striped: nothing has happened, and the client asks the shard that has the
-    /// name. Without shards, from a shard: the name is still in the directory itself. To clients with
-    /// [`MOVING_NAMES`](super::session::feature::MOVING_NAMES); of a rename it is the new name.
+    /// name. Without shards, from a shard: the name is still in the directory itself. To clients
+    /// with [`MOVING_NAMES`](super::session::feature::MOVING_NAMES); of a rename it is the new
+    /// name.
     Striped(DirectoryMap),
     /// A new directory that is not, or not only, on this MDT; or a file on another MDT that got a
     /// name here. To clients with

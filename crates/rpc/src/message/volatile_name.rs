@@ -1,6 +1,6 @@
 //! The name by which a program makes a file without a name (as with `O_TMPFILE`) on the MDT that it
-//! wants: open(2) with `O_CREAT` and `O_EXCL` in a directory that is there, or has a shard there. It
-//! is that of Lustre: `.`, four bytes, `:VOLATILE:`, the index of the MDT with four hexadecimal
+//! wants: open(2) with `O_CREAT` and `O_EXCL` in a directory that is there, or has a shard there.
+//! It is that of Lustre: `.`, four bytes, `:VOLATILE:`, the index of the MDT with four hexadecimal
 //! digits, `:` and a number.
 
 use types::MdtIndex;
