@@ -2,10 +2,11 @@
 //!
 //! Nodes are never changed: an update writes new ones, from the leaves that it concerns up to the
 //! top (module `update`). A commit flushes them and then writes the root, which names the top, to
-//! the place that the commit before did not use (module `root`). What the committed tree has is not
-//! overwritten before the next commit (module `space`). So after a crash the last root that is
-//! whole is the tree, and there is nothing to repair. Each node has a checksum, and is named with
-//! the commit that wrote it, so that damage and lost writes are errors, see module `node`.
+//! the place that the commit before did not use (module `root`). What was written since the commit
+//! before, and what the committed tree has, is not overwritten before the next one (module
+//! `space`). So after a crash the last root that is whole is the tree, and there is nothing to
+//! repair. Each node has a checksum, and is named with the commit that wrote it, and no node is
+//! written twice for a commit; so damage and lost writes are errors, see module `node`.
 //!
 //! Space: if there are no free nodes, but some that wait for a commit, the tree in memory is
 //! committed with the checkpoint of before, which the contract of cold stores allows. So changes
@@ -134,11 +135,14 @@ fn full_key(table: Table, key: &[u8]) -> Bytes {
 impl TreeCold {
     /// Makes an empty tree; whatever the part held is lost. `tree` is a random number.
     pub async fn create(part: &TreePart, node_bytes: usize, tree: u64) -> io::Result<()> {
+        let impossible = || io::Error::new(io::ErrorKind::InvalidInput, "not a size for a tree and its nodes");
+        if !(NODE_BYTES_MIN..=NODE_BYTES_MAX).contains(&node_bytes) || !node_bytes.is_power_of_two() {
+            return Err(impossible());
+        }
         let first = Root::nodes_for_places(node_bytes);
         let nodes = part.bytes / node_bytes as u64;
-        let is_possible = (NODE_BYTES_MIN..=NODE_BYTES_MAX).contains(&node_bytes) && node_bytes.is_power_of_two();
-        if !is_possible || nodes < 2 * first {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a size for a tree and its nodes"));
+        if nodes < 2 * first {
+            return Err(impossible());
         }
         let shape = Shape { tree, node_bytes };
         // Of another tree nothing must be left that could be taken for a later commit.
@@ -151,12 +155,19 @@ impl TreeCold {
 
     /// Opens the tree, which uses about `cache_bytes` of memory, and for each GiB of its part 8 KiB
     /// more. What the last commit wrote is written again first: a flush that failed may have left
-    /// it in the kernel's cache alone.
+    /// it in the kernel's cache alone. Then it is committed once more: nodes that were written for
+    /// the next commit before a crash are not those of the next commit from here on.
     pub fn open(part: &TreePart, cache_bytes: usize) -> io::Result<TreeCold> {
         let tree = TreeCold::look(part, cache_bytes)?;
-        let root = tree.shared.writer.try_lock().map_err(io::Error::other)?.root;
         let at_once = TreePart { device: part.at_once.clone(), ..part.clone() };
-        wait(at_once.write_root(&root))?;
+        {
+            let mut writer = tree.shared.writer.try_lock().map_err(io::Error::other)?;
+            let found = writer.root;
+            writer.root.commit += 1;
+            for root in [&found, &writer.root] {
+                wait(at_once.write_root(root))?;
+            }
+        }
         Ok(tree)
     }
 

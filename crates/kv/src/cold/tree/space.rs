@@ -1,8 +1,9 @@
 //! Which nodes of the tree's part of the device are in use.
 //!
-//! Nothing of it is stored: an open finds it by walking the tree. A node that the committed tree
-//! has is not written again before the next commit, even if the tree in memory does not have it any
-//! more.
+//! Nothing of it is stored: an open finds it by walking the tree. A node that was written is not
+//! written again before the next commit, even if the tree in memory does not have it any more: the
+//! committed tree may have it, and with the same number and commit an old node would be taken for a
+//! new one whose write was lost.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,6 @@ pub(super) struct Space {
     nodes: u64,
     /// Nodes whose bit is not set.
     free: u64,
-    /// Given out since the last commit.
-    fresh: BTreeSet<u64>,
     /// Free after the next commit.
     retired: BTreeSet<u64>,
     /// Where the next search begins: nodes that are written together follow each other.
@@ -27,8 +26,7 @@ impl Space {
     pub fn new(nodes: u64, first: u64) -> Space {
         assert!(first <= nodes, "there is room for the places of the root");
         let bits = vec![0; nodes.div_ceil(64) as usize];
-        let mut space =
-            Space { bits, nodes, free: nodes, fresh: BTreeSet::new(), retired: BTreeSet::new(), next: first };
+        let mut space = Space { bits, nodes, free: nodes, retired: BTreeSet::new(), next: first };
         for number in 0..first {
             assert!(space.take(number), "nothing is taken yet");
         }
@@ -64,7 +62,6 @@ impl Space {
             let number = word as u64 * 64 + u64::from(candidates.trailing_zeros());
             if candidates != 0 && number < self.nodes {
                 assert!(self.take(number), "it is free");
-                self.fresh.insert(number);
                 self.next = if number + 1 < self.nodes { number + 1 } else { 0 };
                 return Some(number);
             }
@@ -76,19 +73,20 @@ impl Space {
         number < self.nodes && self.bits[(number / 64) as usize] & (1 << (number % 64)) != 0
     }
 
-    /// The tree in memory does not have a node any more. Whether it may be written again at once. A
-    /// node that is not in use stays as it is: only a damaged tree can have named it.
-    pub fn free(&mut self, number: u64) -> bool {
-        if !self.is_taken(number) || self.retired.contains(&number) {
-            return false;
-        }
-        let was_fresh = self.fresh.remove(&number);
-        if was_fresh {
-            self.clear(number);
-        } else {
+    /// The tree in memory does not have a node any more. A node that is not in use stays as it is:
+    /// only a damaged tree can have named it.
+    pub fn retire(&mut self, number: u64) {
+        if self.is_taken(number) {
             self.retired.insert(number);
         }
-        was_fresh
+    }
+
+    /// A node that was given out is not needed, and was not written. Of one that waits for a commit
+    /// only a damaged tree says so.
+    pub fn give_back(&mut self, number: u64) {
+        if self.is_taken(number) && !self.retired.contains(&number) {
+            self.clear(number);
+        }
     }
 
     fn clear(&mut self, number: u64) {
@@ -99,7 +97,6 @@ impl Space {
 
     /// The tree in memory is the committed one.
     pub fn committed(&mut self) {
-        self.fresh.clear();
         for number in std::mem::take(&mut self.retired) {
             self.clear(number);
         }
@@ -126,19 +123,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_the_committed_tree_wait_for_a_commit() {
+    fn nodes_that_were_written_wait_for_a_commit() {
         let mut space = Space::new(70, 2);
         let all: Vec<u64> = std::iter::from_fn(|| space.allocate()).collect();
         assert_eq!(all, (2..70).collect::<Vec<_>>());
-        assert!(space.free(69), "nobody else has it");
+        space.give_back(69);
         assert_eq!((space.allocate(), space.allocate()), (Some(69), None));
-        space.committed();
-        assert!(!space.free(5) && !space.free(68));
+        space.retire(5);
+        space.retire(68);
+        space.give_back(68);
         assert_eq!((space.allocate(), space.available(), space.used()), (None, 2, 68));
         space.committed();
         assert_eq!((space.allocate(), space.allocate(), space.allocate()), (Some(5), Some(68), None));
         assert!(!space.take(5) && !space.take(70));
-        assert!(!space.free(70) && !space.free(u64::MAX));
+        for number in [70, u64::MAX] {
+            space.retire(number);
+            space.give_back(number);
+        }
         assert_eq!(space.available(), 0);
     }
 }

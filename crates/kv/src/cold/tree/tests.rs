@@ -232,6 +232,53 @@ fn damage_is_an_error_that_names_the_node() {
     assert!(TreeCold::open(&place.part(), 0).is_err());
 }
 
+/// What the nodes of a place hold.
+fn nodes(place: &Place) -> Vec<u8> {
+    wait(place.device.read(FILE, 2 * NODE as u64, vec![0; place.bytes as usize - 2 * NODE])).unwrap().0
+}
+
+/// The device has lost all writes of nodes since then, and says nothing.
+fn lose_writes(place: &Place, before: Vec<u8>) {
+    wait(place.device.write(FILE, 2 * NODE as u64, vec![before.into()])).unwrap();
+}
+
+/// The tree's only value, from the device.
+fn reopened(place: &Place) -> io::Result<Option<Bytes>> {
+    TreeCold::open(&place.part(), 0).and_then(|tree| tree.get(Table(1), b"a"))
+}
+
+/// What was at the place of a node before has the same number and the same commit, if a crash or a
+/// change before was within the same commit.
+#[test]
+fn lost_writes_are_errors_whatever_was_there_before() {
+    for is_crashed in [false, true] {
+        let place = Place::new(10);
+        let mut tree = place.open();
+        let mut before = Vec::new();
+        for number in 0..100 {
+            if is_crashed {
+                // The process dies before it commits.
+                tree = place.open();
+            }
+            before = nodes(&place);
+            wait(tree.write(vec![put(b"a", vec![number; 10])])).unwrap();
+        }
+        lose_writes(&place, before);
+        wait(tree.commit(checkpoint(1))).unwrap();
+        let found = reopened(&place);
+        assert!(found.as_ref().is_err_and(|error| error.to_string().contains("is damaged")), "{found:?}");
+    }
+}
+
+#[test]
+fn impossible_sizes_make_no_tree() {
+    let place = Place::new(10);
+    for (nodes, node_bytes) in [(10, 0), (10, 5000), (3, NODE), (10, 128 << 10)] {
+        let part = TreePart { bytes: nodes * NODE as u64, ..place.part() };
+        assert!(wait(TreeCold::create(&part, node_bytes, 1)).is_err(), "{nodes} {node_bytes}");
+    }
+}
+
 #[test]
 fn after_a_failure_nothing_is_written() {
     let place = Place::new(50);

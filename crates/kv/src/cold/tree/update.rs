@@ -93,7 +93,7 @@ impl<'a> Update<'a> {
     /// The changed tree does not have this node.
     fn drop_node(&mut self, number: u64) {
         if self.new.remove(&number).is_some() {
-            self.space.free(number);
+            self.space.give_back(number);
         } else {
             self.replaced.push(number);
         }
@@ -286,7 +286,7 @@ impl<'a> Update<'a> {
     pub fn finish(mut self) {
         for number in std::mem::take(&mut self.replaced) {
             self.reader.forget(number);
-            self.space.free(number);
+            self.space.retire(number);
         }
         for new in std::mem::take(&mut self.new).into_values() {
             if let New::Node(at, node) = new {
@@ -298,8 +298,6 @@ impl<'a> Update<'a> {
 
 impl Drop for Update<'_> {
     fn drop(&mut self) {
-        self.new.keys().for_each(|number| {
-            self.space.free(*number);
-        });
+        self.new.keys().for_each(|number| self.space.give_back(*number));
     }
 }
