@@ -21,7 +21,7 @@ use super::{
     config::{Config, Role, TargetConfig},
     identity::{Identity, IdentityError, UNFINISHED_NAME},
     key_file::{self, CLIENT_KEY_FILE, SERVER_KEY_FILE},
-    one_device, parameter_names, preflight, server_key,
+    one_device, parameter_names, preflight, private_file, server_key,
     status::say,
     storage::{OneDeviceStorage, Storage, StorageArgs},
     target,
@@ -42,7 +42,8 @@ pub struct FormatArgs {
     /// Skip targets that are already formatted; used to add new ones
     #[arg(long)]
     pub missing_only: bool,
-    /// Make this user the owner of the targets, so that it can serve them (packages use stria)
+    /// Make this user the owner of the targets, also of files that are their devices, so that it
+    /// can serve them (packages use stria). The owner of a block device is not changed
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// Where the data of objects are to be
@@ -136,8 +137,8 @@ fn owner(user: &str) -> anyhow::Result<Owner> {
 }
 
 /// Formats one target; its directory must be new, empty, or left behind by an interrupted
-/// formatting. Everything in it belongs to `owner` afterwards, if given, otherwise to the user who
-/// runs this. `storage`: of objects, if it has any.
+/// formatting. Everything in it, and a file that it uses as its device, belongs to `owner`
+/// afterwards, if given, otherwise to the user who runs this. `storage`: of objects, if it has any.
 pub fn format_target(
     target: &TargetConfig,
     storage: &Storage,
@@ -156,6 +157,11 @@ pub fn format_target(
         let keys = Keyring::server(key.clone());
         let client = keys.key(KeyKind::Client).context("a server has the client key")?;
         key_file::write(&target.dir.join(CLIENT_KEY_FILE), fsname, KeyKind::Client, client)?;
+    }
+    if let (Role::Ost, Storage::Device { path, .. }) = (target.role, storage)
+        && let Some(notice) = private_file::take_over(path, owner)?
+    {
+        say(notice);
     }
     // Before it is complete, so that a target never belongs to two users.
     if let Some(owner) = owner {
@@ -213,10 +219,34 @@ fn uuid() -> String {
 mod tests {
     use std::{
         fs,
-        os::unix::fs::{MetadataExt, symlink},
+        os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     };
 
     use super::*;
+
+    #[test]
+    fn an_existing_file_for_objects_goes_to_the_owner_with_its_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, image) = (place.path().join("ost"), place.path().join("image"));
+        let file = fs::File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
+        let me = fs::metadata(place.path()).unwrap();
+        let owner = if me.uid() == 0 { (4711, 4712) } else { (me.uid(), me.gid()) };
+        let target = TargetConfig { role: Role::Ost, index: 0, dir: dir.clone(), on_device: false };
+        let storage = Storage::Device { path: image, force: false };
+        format_target(&target, &storage, "stria", &Key::random(&SystemEntropy), Some(owner)).unwrap();
+        let found = file.metadata().unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o600, owner.0, owner.1));
+        let mut below = vec![dir];
+        while let Some(path) = below.pop() {
+            let found = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((found.uid(), found.gid()), owner, "{}", path.display());
+            if found.is_dir() {
+                below.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+    }
 
     #[test]
     fn only_a_target_that_is_being_made_is_handed_over_and_nothing_it_links_to() {

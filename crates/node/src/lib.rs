@@ -29,6 +29,7 @@ mod parameter_names;
 mod parameters;
 mod pool_parameters;
 mod preflight;
+mod private_file;
 mod process;
 mod processors;
 pub mod reachability;

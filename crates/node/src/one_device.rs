@@ -6,13 +6,12 @@
 use std::{
     fs::File,
     io::{self, ErrorKind, Seek, SeekFrom},
-    os::unix::fs::{FileExt, fchown},
-    path::{Path, PathBuf},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
     sync::Arc,
 };
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use oss::{
     Engine, Ost, OstDevices, Throughput,
     device_label::DeviceLabel,
@@ -30,7 +29,8 @@ use types::{OstIndex, limits::BLOCK_BYTES};
 use super::{
     config::{Role, TargetConfig},
     identity::{Identity, IdentityError},
-    process,
+    private_file, process,
+    status::say,
     storage::{OneDeviceStorage, check_device, make_file},
     target::{self, Threads},
 };
@@ -41,13 +41,28 @@ const TREE_SHARE: u64 = 8;
 const FORMAT_MEMORY_BYTES: u64 = 64 << 20;
 
 /// The label of the target that a device is; `None` if it is none. Of two copies that can be read,
-/// the first.
+/// the first. An error if the device has fewer blocks than its label says: nothing of the label may
+/// be believed then.
 pub fn label(path: &Path) -> io::Result<Option<DeviceLabel>> {
-    let mut file = File::open(path)?;
+    // Opening a pipe must not wait for its other end.
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let blocks = file.seek(SeekFrom::End(0))? / BLOCK_BYTES;
     if blocks < 2 {
         return Ok(None);
     }
+    let found = readable_label(&file, blocks)?;
+    if let Some(label) = found.as_ref().filter(|label| label.blocks > blocks) {
+        let text = format!(
+            "its label says that it has {} blocks of {BLOCK_BYTES} bytes, and it has {blocks}: it was made smaller, or \
+             is a copy of a part of another one",
+            label.blocks
+        );
+        return Err(io::Error::new(ErrorKind::InvalidData, text));
+    }
+    Ok(found)
+}
+
+fn readable_label(file: &File, blocks: u64) -> io::Result<Option<DeviceLabel>> {
     let copy = |place: u64| {
         let mut block = vec![0; BLOCK_BYTES as usize];
         file.read_exact_at(&mut block, place * BLOCK_BYTES)?;
@@ -169,37 +184,39 @@ pub fn format(
     if let Some(bytes) = storage.size {
         make_file(path, bytes).with_context(|| format!("cannot make {} of {bytes} bytes", path.display()))?;
     }
-    let mut file = File::options().read(true).write(true).open(path)?;
-    if let Some((uid, gid)) = owner
-        && file.metadata()?.is_file()
-    {
-        fchown(&file, Some(uid), Some(gid))
-            .with_context(|| format!("cannot change the owner of {}", path.display()))?;
+    // Before it has the key.
+    if let Some(notice) = private_file::take_over(path, owner)? {
+        say(notice);
     }
-    let blocks = file.seek(SeekFrom::End(0))? / BLOCK_BYTES;
-    drop(file);
+    let blocks = File::open(path)?.seek(SeekFrom::End(0))? / BLOCK_BYTES;
     let part = part_of(blocks * BLOCK_BYTES, storage.tables)?;
+    let new = New { path, blocks, part, fsname, index: target.index, key, force: storage.force };
     let cores = rt::real::Cores::start(1)?;
-    let made = cores.block_on(make(process::seams(&cores), path.clone(), blocks, part, fsname, target.index, key));
+    let made = cores.block_on(make(process::seams(&cores), new));
     cores.shutdown();
     made
 }
 
-async fn make(
-    seams: rt::Seams,
-    path: PathBuf,
+/// A target that is to be made.
+struct New<'a> {
+    path: &'a Path,
     blocks: u64,
     part: TablesPart,
-    fsname: &str,
+    fsname: &'a str,
     index: u16,
-    key: &Key,
-) -> anyhow::Result<()> {
-    let device = hold(&path, &Threads::start()?)?;
-    // First of all the device is no target any more.
-    for place in DeviceLabel::places(blocks) {
-        let zeros = Bytes::from_static(&[0; BLOCK_BYTES as usize]);
-        device.tables.write(DEVICE_FILE, place * BLOCK_BYTES, vec![zeros]).await?;
+    key: &'a Key,
+    /// Whatever is there is not needed.
+    force: bool,
+}
+
+async fn make(seams: rt::Seams, new: New<'_>) -> anyhow::Result<()> {
+    let New { path, blocks, part, fsname, index, key, force } = new;
+    let device = hold(path, &Threads::start()?)?;
+    // Another process may have made a target of it before it was held.
+    if let (Ok(existing), false) = (identity(path), force) {
+        return Err(IdentityError::Formatted(path.to_owned(), existing.describe()).into());
     }
+    device.clear_labels(blocks).await?;
     device.format(&part, SystemEntropy.next_u64()).await?;
     let devices = opened(&device, &part, FORMAT_MEMORY_BYTES)?;
     let engine = Engine::Blocks { blocks, tables: Some(part) };
@@ -213,6 +230,11 @@ async fn make(
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::Permissions,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+    };
+
     use super::*;
 
     fn target(dir: &Path) -> TargetConfig {
@@ -247,6 +269,69 @@ mod tests {
         let forced = OneDeviceStorage { force: true, ..existing };
         format(&target(&path), &forced, "stria", &key, None).unwrap();
         assert!(Identity::load(&path).is_ok());
+    }
+
+    #[test]
+    fn of_two_that_format_a_device_the_second_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ost");
+        let made = OneDeviceStorage { size: Some(ONE_DEVICE_BYTES_MIN), ..OneDeviceStorage::default() };
+        let key = Key::random(&SystemEntropy);
+        format(&target(&path), &made, "stria", &key, None).unwrap();
+        let before = Identity::load(&path).unwrap();
+        // The second one looked at it before the first one had begun.
+        let blocks = ONE_DEVICE_BYTES_MIN / BLOCK_BYTES;
+        let part = part_of(ONE_DEVICE_BYTES_MIN, None).unwrap();
+        let new = New { path: &path, blocks, part, fsname: "other", index: 3, key: &key, force: false };
+        let cores = rt::real::Cores::start(1).unwrap();
+        let refused = cores.block_on(make(process::seams(&cores), new)).unwrap_err();
+        cores.shutdown();
+        assert!(refused.to_string().contains("already holds stria-OST0003 of file system 'stria'"), "{refused:#}");
+        assert_eq!(Identity::load(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn an_existing_file_is_private_before_it_has_the_key() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ost");
+        let file = File::create(&path).unwrap();
+        file.set_len(ONE_DEVICE_BYTES_MIN).unwrap();
+        file.set_permissions(Permissions::from_mode(0o644)).unwrap();
+        let me = file.metadata().unwrap();
+        // Only root gives files away.
+        let owner = if me.uid() == 0 { (4711, 4712) } else { (me.uid(), me.gid()) };
+        format(&target(&path), &OneDeviceStorage::default(), "stria", &Key::random(&SystemEntropy), Some(owner))
+            .unwrap();
+        let found = file.metadata().unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o600, owner.0, owner.1));
+    }
+
+    /// A label with a checksum, of a device that would be far larger.
+    #[test]
+    fn a_label_of_a_larger_device_is_not_believed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ost");
+        let blocks = 1 << 40;
+        let tables = Some(TablesPart { blocks: 1 << 39, ..TablesPart::of_new(1 << 20, None).unwrap() });
+        let key = Some(Key::random(&SystemEntropy));
+        let label = DeviceLabel { index: OstIndex(3), identity: [1; 16], fsname: "stria".into(), blocks, tables, key };
+        let file = File::create(&path).unwrap();
+        file.set_len(ONE_DEVICE_BYTES_MIN).unwrap();
+        for place in DeviceLabel::places(ONE_DEVICE_BYTES_MIN / BLOCK_BYTES) {
+            file.write_all_at(&label.encode(), place * BLOCK_BYTES).unwrap();
+        }
+        let refused = Identity::load(&path).unwrap_err();
+        assert!(std::error::Error::source(&refused).unwrap().to_string().contains("and it has 65536"), "{refused}");
+        let threads = Threads::start().unwrap();
+        assert!(open(&path, &threads, FORMAT_MEMORY_BYTES).is_err() && server_key(&path).is_err());
+    }
+
+    #[test]
+    fn a_pipe_is_no_target_and_nothing_waits_for_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ost");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert!(matches!(Identity::load(&path), Err(IdentityError::Io { .. })));
     }
 
     #[test]

@@ -167,6 +167,9 @@ pub(super) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     }
     has_space?;
     file.sync_all()?;
+    // Its name, too, is there after power loss.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(())
 }
 

@@ -10,9 +10,12 @@ use std::{io, sync::Arc};
 use bytes::Bytes;
 use kv::{TreeCold, region::RegionFiles};
 use rt::{BoxFuture, Device};
-use types::SpaceUsage;
+use types::{SpaceUsage, limits::BLOCK_BYTES};
 
-use crate::{directory::device::DEVICE_FILE, tables_part::TablesPart, target::OstDevices, throughput::Throughput};
+use crate::{
+    device_label::DeviceLabel, directory::device::DEVICE_FILE, tables_part::TablesPart, target::OstDevices,
+    throughput::Throughput,
+};
 
 /// The device, by what uses it.
 #[derive(Clone)]
@@ -26,6 +29,18 @@ pub struct OneDevice {
 }
 
 impl OneDevice {
+    /// Begins to format: a device of so many blocks is no target any more, whatever happens to it
+    /// from here on.
+    pub async fn clear_labels(&self, blocks: u64) -> io::Result<()> {
+        for place in DeviceLabel::places(blocks) {
+            let zeros = Bytes::from_static(&[0; BLOCK_BYTES as usize]);
+            self.tables.write(DEVICE_FILE, place * BLOCK_BYTES, vec![zeros]).await?;
+        }
+        // Before the journal is cleared: without this, a power loss could leave the old target
+        // with its old tables and without its journal.
+        self.tables.flush(DEVICE_FILE).await
+    }
+
     /// Makes empty tables. `tree`: a random number.
     pub async fn format(&self, part: &TablesPart, tree: u64) -> io::Result<()> {
         let layout = part.layout().ok_or_else(impossible)?;
@@ -139,5 +154,36 @@ impl Device for OneFile {
 
     fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
         ready(Ok(self.tree.space()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::memory::{MemoryDevice, SeededEntropy, Unflushed};
+    use types::OstIndex;
+
+    use super::*;
+    use crate::directory::device::write_labels;
+
+    /// Formatting again goes on with the journal, which must not be gone before the label is.
+    #[tokio::test]
+    async fn a_device_whose_labels_were_cleared_is_no_target_after_a_power_loss() {
+        const BLOCKS: u64 = 1 << 20;
+        for unflushed in [Unflushed::Lost, Unflushed::KeptOrLost, Unflushed::Torn] {
+            let memory = MemoryDevice::new();
+            memory.truncate(DEVICE_FILE, BLOCKS * BLOCK_BYTES).await.unwrap();
+            let device: Arc<dyn Device> = Arc::new(memory.clone());
+            let one = OneDevice { at_once: device.clone(), tables: device.clone(), objects: device.clone() };
+            let (identity, tables) = ([1; 16], TablesPart::of_new(BLOCKS, None));
+            let fsname = "stria".to_owned();
+            let label = DeviceLabel { index: OstIndex(1), identity, fsname, blocks: BLOCKS, tables, key: None };
+            write_labels(&*device, &label).await.unwrap();
+            one.clear_labels(BLOCKS).await.unwrap();
+            let after = memory.power_loss(&SeededEntropy::new(1), unflushed);
+            for place in DeviceLabel::places(BLOCKS) {
+                let read = after.read(DEVICE_FILE, place * BLOCK_BYTES, vec![0; BLOCK_BYTES as usize]).await;
+                assert!(DeviceLabel::decode(&read.unwrap().0).is_err(), "{unflushed:?} {place}");
+            }
+        }
     }
 }
