@@ -1,19 +1,15 @@
 //! A directory that gets shards: its names move there, whatever happens meanwhile
 //! (docs/decisions/0062-directories-that-split.md).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use rpc::{
-    ImportOptions,
-    message::{
-        MdtReply, MdtRequest,
-        mdt::{
-            COOKIE_HASH_BITS, COOKIE_PARENT, LayoutInfo, Lookup, MovingNames, Open, OpenFlags, OpenId, ReadDirectory,
-            RenameMode, first_cookie, open_flag,
-        },
-        mdt_peer::SplitDirectory,
-        session::feature,
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{
+        COOKIE_HASH_BITS, COOKIE_PARENT, LayoutInfo, Lookup, MovingNames, Open, OpenFlags, OpenId, ReadDirectory,
+        RenameMode, first_cookie, open_flag,
     },
+    mdt_peer::SplitDirectory,
 };
 use types::{DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
 
@@ -21,7 +17,7 @@ use super::{
     absent_mdts::{FAULTS, Fault, happen, in_time},
     common::{
         ROOT, create_request, created, root,
-        several::{Cluster, ComesBack, call, import_options, remove, rename},
+        several::{Cluster, call, remove, rename},
     },
 };
 
@@ -297,42 +293,6 @@ async fn listed(cluster: &Cluster, inode: InodeNumber) -> Names {
     }
 }
 
-/// Clients of earlier releases do not know that a name may still be in the directory: those that
-/// ask its shard wait.
-async fn earlier_clients_find_names(cluster: &Cluster, map: &DirectoryMap, names: &Names) {
-    let options = ImportOptions { features: feature::ALL & !feature::MOVING_NAMES, ..import_options() };
-    let clients: Vec<_> =
-        cluster.0.iter().map(|node| node.connect_with(30, options.clone(), Arc::new(ComesBack))).collect();
-    let ask = async |at: InodeNumber, name: &str| {
-        let lookup = MdtRequest::Lookup(root(), Lookup { parent: at, name: name.as_bytes().to_vec() });
-        loop {
-            match clients[usize::from(at.mdt().0)].call(lookup.clone()).await {
-                // Its session begins.
-                Err(FsError::Evicted) => {}
-                answered => break answered.map(|answered| answered.reply),
-            }
-        }
-    };
-    let (mut left, mut moved) = (0, 0);
-    for (name, inode) in names.iter().filter(|(name, _)| name.starts_with("new")) {
-        let shard = map.shard_of(name.as_bytes()).unwrap();
-        let (at, _) = find(cluster, map, name).await.unwrap();
-        let leads_there =
-            |reply: &MdtReply| matches!(reply, MdtReply::Entry(found) if found.attributes.inode == *inode);
-        let (master, shard) = (ask(map.master, name).await, ask(shard, name).await);
-        if at == map.master {
-            assert!(master.as_ref().is_ok_and(leads_there), "{name}: {master:?}");
-            assert_eq!(shard, Err(FsError::AwaitsMdt(MdtIndex(0))), "{name}");
-            left += 1;
-        } else {
-            assert_eq!(master, Ok(MdtReply::Striped(map.clone())), "{name}");
-            assert!(shard.as_ref().is_ok_and(leads_there), "{name}: {shard:?}");
-            moved += 1;
-        }
-    }
-    assert!(left > 0 && moved > 0, "{left} names left, {moved} moved");
-}
-
 /// A split stops in the middle, at a name that leads to an MDT that is not there. All other names
 /// are used meanwhile, wherever they are.
 #[tokio::test]
@@ -421,7 +381,6 @@ async fn names_are_used_while_others_move() {
     }
     assert_eq!(all, names);
     assert_eq!(cluster.0[0].remove(ROOT, "directory", true).await, Err(FsError::NotEmpty));
-    earlier_clients_find_names(&cluster, &map, &names).await;
     // It goes on.
     cluster.restart(&[1]).await;
     in_time("the split", split_wholly(&cluster.0[0].import, directory, &[0, 2])).await.unwrap();
