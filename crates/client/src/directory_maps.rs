@@ -13,9 +13,7 @@ use parking_lot::Mutex;
 use rpc::message::MdtRequest;
 use types::{Attributes, DirectoryMap, FsError, FsResult, InodeNumber, SetAttributes};
 
-use crate::recently_used::RecentlyUsed;
-
-use crate::name_places::NamePlaces;
+use crate::{name_places::NamePlaces, recently_used::RecentlyUsed};
 
 /// Maps that are kept; of more, some are asked for again.
 const MAPS_MAX: usize = 4096;

@@ -77,7 +77,7 @@ async fn map_of(cluster: &Cluster, directory: InodeNumber) -> DirectoryMap {
 }
 
 /// As a client does it: asks the shard that is to have a name, and the directory if it has the name
-/// still. Returns who has answered.
+/// still. Returns which of them has answered.
 async fn ask(
     cluster: &Cluster,
     map: &DirectoryMap,

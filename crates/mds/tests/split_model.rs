@@ -2,7 +2,7 @@
 //! clients use its names, processes die, and hosts lose power. Every order of steps is visited.
 //!
 //! Names are numbers, in the order in which they move, one with each batch; even ones belong to the
-//! shard on MDT 0. The place up to which names have moved says who has a name: those before it are
+//! shard on MDT 0. The place up to which names have moved says where a name is: those before it are
 //! in the shards, the others in the directory.
 
 use std::collections::{BTreeSet, HashSet};

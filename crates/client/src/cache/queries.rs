@@ -82,9 +82,10 @@ impl InodeCache {
         Some(known)
     }
 
-    /// Whether shards add to the attributes of an inode, as far as that is known.
-    pub fn is_striped(&self, inode: InodeNumber) -> bool {
-        self.inodes.get(&inode).and_then(|known| known.attributes.as_ref()).is_some_and(CachedAttributes::is_striped)
+    /// Whether shards add to attributes that were found here.
+    pub fn is_striped(&self, found: &Attributes) -> bool {
+        let known = || self.inodes.get(&found.inode)?.attributes.as_ref();
+        found.kind == FileKind::Directory && known().is_some_and(CachedAttributes::is_striped)
     }
 
     /// Permissions and owner of an inode, if they are known: the rest may be outdated.
@@ -215,8 +216,7 @@ impl InodeCache {
             let is_here = listed.inode.mdt() == directory.mdt();
             let is_wanted = is_here && wanted.includes(listed.kind) && !matches!(&*listed.name, b"." | b"..");
             let attributes = if is_wanted { Some(self.attributes(listed.inode, &written)?) } else { None };
-            let is_whole = !self.is_striped(listed.inode);
-            Some((listed, attributes.filter(|_| is_whole)))
+            Some((listed, attributes.filter(|found| !self.is_striped(found))))
         };
         let page = page.into_iter().map(complete).collect::<Option<_>>()?;
         if let Some((mut attributes, wall)) = accessed

@@ -38,7 +38,8 @@ impl FileSystem {
         let parent = self.directory_maps.place(parent, name);
         let known = || {
             self.cached(parent, |cache, opens| {
-                cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode))
+                let found = cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode))?;
+                Some(found.map(|found| (found, cache.is_striped(&found))))
             })
         };
         if let Some(found) = known() {
@@ -57,8 +58,7 @@ impl FileSystem {
             let request = || MdtRequest::Lookup(credentials.clone(), lookup.clone());
             let remote = match self.call_for_name(parent, request).await?.reply {
                 MdtReply::Entry(entry) => {
-                    self.note_striped(&entry).await?;
-                    return self.with_shards(self.complete(&entry).await?).await;
+                    return self.with_shards((self.complete(&entry).await?, entry.map_version > 0)).await;
                 }
                 MdtReply::Remote(remote) => remote,
                 reply => return Err(unexpected(reply)),
@@ -99,15 +99,19 @@ impl FileSystem {
     pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
-        let known = self.cached(inode, |cache, opens| cache.attributes(inode, |inode| opens.is_written(inode)));
-        if let Some(attributes) = known.or_else(|| self.own_attributes(inode)) {
-            return self.with_shards(attributes).await;
+        let known = self.cached(inode, |cache, opens| {
+            let found = cache.attributes(inode, |inode| opens.is_written(inode))?;
+            Some((found, cache.is_striped(&found)))
+        });
+        if let Some(known) = known {
+            return self.with_shards(known).await;
+        }
+        if let Some(own) = self.own_attributes(inode) {
+            return Ok(own);
         }
         let begun = self.changes_begun(inode);
         let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
-        self.note_striped(&entry).await?;
-        let completed = self.complete_since(&entry, begun).await?;
-        self.with_shards(completed).await
+        self.with_shards((self.complete_since(&entry, begun).await?, entry.map_version > 0)).await
     }
 
     /// Changes attributes other than the size.
@@ -127,12 +131,12 @@ impl FileSystem {
             let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
             state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
         }
-        self.note_striped(&entry).await?;
-        if let Some(map) = self.directory_maps.get(inode) {
+        if entry.map_version > 0
+            && let Some(map) = Box::pin(self.directory_map(inode)).await?
+        {
             self.directory_maps.changed(&map, &changes, &entry.attributes);
         }
-        let completed = self.complete_since(&entry, begun).await?;
-        self.with_shards(completed).await
+        self.with_shards((self.complete_since(&entry, begun).await?, entry.map_version > 0)).await
     }
 
     /// One request, with what the objects say if a time that is set must account for it.

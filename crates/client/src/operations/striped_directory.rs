@@ -121,23 +121,13 @@ impl FileSystem {
     }
 
     /// Attributes as stat shows them: those of a striped directory with what its shards add.
-    pub(crate) async fn with_shards(&self, found: Attributes) -> FsResult<Attributes> {
-        if found.kind != FileKind::Directory || found.links == 0 {
+    pub(crate) async fn with_shards(&self, (found, is_striped): (Attributes, bool)) -> FsResult<Attributes> {
+        if !is_striped || found.links == 0 {
             return Ok(found);
         }
-        let map = match self.directory_maps.get(found.inode) {
-            None if self.is_striped(found.inode) => Box::pin(self.directory_map(found.inode)).await?,
-            known => known,
-        };
-        let Some(map) = map else { return Ok(found) };
+        let Some(map) = Box::pin(self.directory_map(found.inode)).await? else { return Ok(found) };
         let shards = join_all(map.shards.iter().map(|shard| self.shard_attributes(*shard)).collect()).await;
         Ok(merged(found, &shards.into_iter().flatten().collect::<Vec<_>>()))
-    }
-
-    /// Whether the cache says that a directory is striped: its map may not be known, or not any
-    /// more.
-    fn is_striped(&self, directory: InodeNumber) -> bool {
-        self.look(directory, |cache| cache.is_striped(directory).then_some(())).is_some()
     }
 
     /// An entry of a directory says that this is striped: its map is needed for its attributes.

@@ -249,10 +249,8 @@ impl TargetConnection {
         let known = self.cache().serve_for(&self.import(), clock, |cache| {
             let known = |(inode, name): (InodeNumber, Option<(InodeNumber, &[u8])>)| {
                 // Those of a striped directory depend on its shards, which have locks of their own.
-                let attributes = match cache.is_striped(inode) {
-                    true => None,
-                    false => cache.attributes(inode, |inode| opens.is_written(inode)),
-                };
+                let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
+                let attributes = attributes.filter(|found| !cache.is_striped(found));
                 let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
                 let permissions = cache.permissions_of(inode);
                 (permissions.is_some() || name).then_some((attributes, permissions, name))

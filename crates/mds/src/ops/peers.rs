@@ -188,7 +188,7 @@ fn check_addition(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
 /// locked for that; nothing if nothing will change.
 fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumber>> {
     let (who, directory) = (&part.who, txn.enterable(&part.who, part.parent)?);
-    // Its client does not know yet who has the name.
+    // Its client does not know yet which directory or shard has the name.
     txn.has_name_for_peer(&directory, &part.name)?;
     let moved = txn.entry(part.parent, &part.name)?.target;
     if moved.inode == part.parent {

@@ -1,7 +1,7 @@
 //! A directory gets shards (docs/decisions/0062-directories-that-split.md): in the first batch the
 //! shards, without names; then its first names with each batch, to all shards. The MDT of the
-//! directory decides each of them. Meanwhile the place up to which names have moved says who has a
-//! name (`transaction/moving_names.rs`).
+//! directory decides each of them. Meanwhile the place up to which names have moved says where a
+//! name is (`transaction/moving_names.rs`).
 
 use rpc::message::{
     MdtReply,
