@@ -1,8 +1,7 @@
 //! The rows on this machine: servers and a client in this process, connected over TCP.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use host::progress;
 use types::FsError;
 
 use super::{
@@ -11,37 +10,46 @@ use super::{
 };
 use crate::bench::{
     both_ends::BothEnds,
+    leftovers::Place,
     workers::{self, own_cpu},
 };
 
-/// OSTs, here and in virtual time.
-pub const OSTS: u16 = 4;
-
-/// More than the rows of a round write.
-const WARM_BYTES: u64 = 512 << 20;
+/// More than any row writes.
+const WARM_BYTES: u64 = 128 << 20;
 
 fn io_error(error: FsError) -> std::io::Error {
     std::io::Error::from_raw_os_error(host::errno::of(&error).0)
 }
 
-/// What every row cost, in each round.
-pub fn run(place: &Path, rounds: u32, scale: u64) -> anyhow::Result<Vec<[Cost; ROWS.len()]>> {
-    let system = BothEnds::start(&place.join("live"), OSTS)?;
-    let subject = |round: u32| {
-        let made = Subject::new(system.file_system.clone(), round, scale);
-        system.client_cores.block_on(made).map_err(io_error)
-    };
-    // With the file that stats ask for.
-    let kept = subject(0)?;
-    let mut all = Vec::new();
-    for round in 1..=rounds {
-        progress::show(format_args!("live, round {round} of {rounds}"));
-        let subject = subject(round)?;
-        workers::warm_memory(place, WARM_BYTES / scale)?;
+/// The rows, round after round.
+pub struct Live<'a> {
+    system: &'a BothEnds,
+    directory: PathBuf,
+    scale: u64,
+    /// With the file that stats ask for.
+    kept: Subject,
+    rounds: Vec<[Cost; ROWS.len()]>,
+}
+
+impl<'a> Live<'a> {
+    /// Makes what all rounds use.
+    pub fn start(place: &Place, system: &'a BothEnds, scale: u64) -> anyhow::Result<Self> {
+        let kept = subject(system, 0, scale)?;
+        Ok(Self { system, directory: place.path().to_owned(), scale, kept, rounds: Vec::new() })
+    }
+
+    /// Every row once.
+    pub fn round(&mut self) -> anyhow::Result<()> {
+        let (system, scale) = (self.system, self.scale);
+        let round = u32::try_from(self.rounds.len())? + 1;
+        let subject = subject(system, round, scale)?;
         let mut costs = [Cost::default(); ROWS.len()];
         for (row, cost) in ROWS.into_iter().zip(&mut costs) {
             let count = row.count(scale);
             subject.begin(row).map_err(io_error)?;
+            if row.writes() {
+                workers::warm_memory(&self.directory, WARM_BYTES / scale)?;
+            }
             workers::settle();
             let cpu = own_cpu();
             let took = workers::run(usize::from(row.streams), |stream| {
@@ -56,9 +64,18 @@ pub fn run(place: &Path, rounds: u32, scale: u64) -> anyhow::Result<Vec<[Cost; R
             *cost = Cost { seconds: took.as_secs_f64() / calls, cpu_seconds: cpu.as_secs_f64() / calls };
         }
         system.client_cores.block_on(subject.remove()).map_err(io_error)?;
-        all.push(costs);
+        self.rounds.push(costs);
+        Ok(())
     }
-    progress::done();
-    system.client_cores.block_on(kept.remove()).map_err(io_error)?;
-    Ok(all)
+
+    /// What every row cost, in each round.
+    pub fn end(self) -> anyhow::Result<Vec<[Cost; ROWS.len()]>> {
+        self.system.client_cores.block_on(self.kept.remove()).map_err(io_error)?;
+        Ok(self.rounds)
+    }
+}
+
+fn subject(system: &BothEnds, round: u32, scale: u64) -> std::io::Result<Subject> {
+    let made = Subject::new(system.file_system.clone(), round, scale);
+    system.client_cores.block_on(made).map_err(io_error)
 }

@@ -1,7 +1,8 @@
 //! `stria lab predict`: one workload live on this machine, and in virtual time with what
 //! `stria bench calibrate` measures on it, side by side.
 //!
-//! The calibration runs first, in runs of its own. Rows from which a cost is derived are marked,
+//! The calibration has runs of its own, in turns with the rows, so that both meet the same machine.
+//! Rows from which a cost is derived are marked,
 //! and their errors are not counted; nothing is fitted to the others. Times that pass are compared,
 //! and processor time, which other load on the machine disturbs less. Both are those of the least
 //! disturbed rounds.
@@ -21,9 +22,17 @@ use std::path::PathBuf;
 use clap::Args;
 use host::progress;
 
-use self::work::{ROWS, Row};
+use self::{
+    live::Live,
+    work::{ROWS, Row},
+};
 use crate::{
-    bench::{calibrate, leftovers::Place, report::empty_table},
+    bench::{
+        both_ends::BothEnds,
+        calibrate::{self, Calibration},
+        leftovers::Place,
+        report::empty_table,
+    },
     study::shape::least_disturbed,
 };
 
@@ -33,12 +42,9 @@ const BOUND: f64 = 0.10;
 /// Options.
 #[derive(Clone, Debug, Args)]
 pub struct PredictArgs {
-    /// Rounds of the live runs; lower quartiles are compared
+    /// Rounds of the calibration and of the live runs, in turns; lower quartiles are compared
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Operations of each kind of the calibration
-    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(100..))]
-    operations: u32,
     /// Divide the calls of each row by this
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     scale: u64,
@@ -78,12 +84,19 @@ impl Compared {
 /// Runs `stria lab predict`.
 pub fn run(arguments: &PredictArgs) -> anyhow::Result<()> {
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
-    progress::show("calibrating");
-    let calibrated = calibrate::measure(&place, arguments.operations)?;
+    let system = BothEnds::start(&place.path().join("live"), calibrate::OSTS)?;
+    let mut calibration = Calibration::start(&place, &system)?;
+    let mut live = Live::start(&place, &system, arguments.scale)?;
+    for round in 1..=arguments.rounds {
+        progress::show(format_args!("calibrating and measuring, round {round} of {}", arguments.rounds));
+        calibration.round()?;
+        live.round()?;
+    }
     progress::done();
+    let calibrated = calibration.calibrated();
+    let rounds = live.end()?;
     println!("{}", calibrate::shown(&calibrated.costs));
-    println!("delay of a frame: {:.1} us", calibrated.delay.as_nanos() as f64 / 1000.0);
-    let rounds = live::run(place.path(), arguments.rounds, arguments.scale)?;
+    println!("{}", calibrated.shown_delays());
     progress::show("predicting");
     let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
     let predicted = virtual_time::run(calibrated, cores, arguments.scale).map_err(anyhow::Error::msg)?;
@@ -161,8 +174,11 @@ mod tests {
 
     #[test]
     fn a_short_run_measures_and_predicts_every_row() {
-        let place = tempfile::tempdir().unwrap();
-        let rounds = live::run(place.path(), 2, 100).unwrap();
+        let place = Place::new("stria-test-", None).unwrap();
+        let system = BothEnds::start(&place.path().join("live"), calibrate::OSTS).unwrap();
+        let mut live = Live::start(&place, &system, 100).unwrap();
+        live.round().and_then(|()| live.round()).unwrap();
+        let rounds = live.end().unwrap();
         assert_eq!(rounds.len(), 2);
         assert!(rounds.iter().flatten().all(|cost| cost.seconds > 0.0 && cost.cpu_seconds > 0.0), "{rounds:?}");
     }

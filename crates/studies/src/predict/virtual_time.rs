@@ -17,11 +17,10 @@ use types::FsResult;
 
 use super::{
     Cost,
-    live::OSTS,
     work::{ROWS, Row, Subject},
 };
 use crate::{
-    bench::calibrate::Calibrated,
+    bench::calibrate::{Calibrated, OSTS},
     model::{
         block_cache::BlockCache,
         costs,
@@ -38,26 +37,26 @@ struct Machine {
     processors: Mutex<Option<NodeProcessors>>,
 }
 
-/// Links within a machine: nothing but a delay. What bytes cost is processor time.
-struct Loopback(Duration);
+/// Links within a machine: nothing but delays, which frames do not share.
+struct Loopback(Calibrated);
 
 impl Links for Loopback {
     fn under_way(&self, data: bytes::Bytes) -> bytes::Bytes {
         share_zeros(data)
     }
 
-    fn through(&self, now: Instant, _: &str, _: &str, _: u64) -> Instant {
-        now
+    fn through(&self, now: Instant, _: &str, _: &str, bytes: u64) -> Instant {
+        now + Duration::from_nanos(bytes.saturating_mul(u64::from(self.0.delay_byte_ps)) / 1000)
     }
 
     fn delay(&self) -> Option<Duration> {
-        Some(self.0)
+        Some(self.0.delay)
     }
 }
 
 impl Hardware for Machine {
     fn links(&self) -> Arc<dyn Links> {
-        Arc::new(Loopback(self.calibrated.delay))
+        Arc::new(Loopback(self.calibrated))
     }
 
     fn objects(&self, simulation: &Simulation, ost: u16) -> Arc<dyn Device> {
@@ -157,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_calibrated_comes_out() {
-        let calibrated = Calibrated { costs: MEASURED, delay: Duration::from_micros(10) };
+        let calibrated = Calibrated { costs: MEASURED, delay: Duration::from_micros(10), delay_byte_ps: 0 };
         let costs = run(calibrated, 2, 10).unwrap();
         assert_eq!(costs, run(calibrated, 2, 10).unwrap(), "it repeats");
         let [stat, ..] = costs;

@@ -1,14 +1,10 @@
 //! What calls of one client cost, one after the other, with the servers in its own process and with
 //! servers that it reaches over TCP.
 //!
-//! Writes come in bursts; what follows each burst makes its data durable and is not measured. So a
+//! Writes come in a burst; what follows it makes its data durable and is not measured. So a
 //! write costs what it takes to have the data in the host's memory, and flushes are no part of it.
 
-use std::{
-    io,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{io, path::Path};
 
 use bytes::Bytes;
 use client::{NewNode, WriteOptions};
@@ -20,15 +16,16 @@ use super::{
     super::{
         both_ends::BothEnds,
         systems::System,
+        target::BenchTarget,
         workers::{self, own_cpu},
     },
     MIB, cost,
 };
-use crate::{
-    model::spindle::zeros,
-    study::{Striping, shape::least_disturbed},
-};
+use crate::{model::spindle::zeros, study::Striping};
 
+/// Calls of one measurement: as many as rows of `stria lab predict` have.
+const STATS: u32 = 2000;
+const CHANGES: u32 = 500;
 /// Bytes of the smaller calls: large enough that they are done as the larger ones are.
 pub const SMALL_BYTES: usize = 128 << 10;
 /// Bytes of the larger calls.
@@ -39,8 +36,6 @@ pub const LARGE_BYTES: usize = MIB;
 pub struct Here {
     /// A request that changes nothing.
     pub stat: f64,
-    /// A directory is made or removed.
-    pub change: f64,
 }
 
 /// Calls of two sizes.
@@ -57,8 +52,10 @@ pub struct Sizes {
 pub struct Remote {
     /// A request that changes nothing.
     pub stat: f64,
-    /// Nanoseconds that pass, of stats that little else disturbs.
+    /// Nanoseconds that pass with one.
     pub stat_passes: f64,
+    /// A directory is made or removed.
+    pub change: f64,
     /// Reads of what the servers' host has in memory.
     pub read: Sizes,
     /// Writes into the memory of the servers' host.
@@ -66,27 +63,22 @@ pub struct Remote {
 }
 
 impl Here {
-    /// Measures with so many calls.
-    pub fn measure(system: &System, count: u32) -> anyhow::Result<Self> {
+    /// Measures once.
+    pub fn measure(system: &System) -> anyhow::Result<Self> {
         let (target, cpu) = (&*system.target, || system.cpu());
         // Each stat is a request.
         target.cache_nothing()?;
         target.create("stat")?.close()?;
         workers::settle();
-        let stat = cost(cpu, count, |_| target.stat("stat").map(drop))?;
-        let both = cost(cpu, count, |number| {
-            let name = format!("made.{number}");
-            target.make_directory(&name)?;
-            target.remove_directory(&name)
-        })?;
+        let stat = cost(cpu, STATS, |_| target.stat("stat").map(drop))?.cpu;
         target.unlink("stat")?;
-        Ok(Self { stat, change: both / 2.0 })
+        Ok(Self { stat })
     }
 }
 
 impl Remote {
-    /// Measures with so many calls; `directory` is on the disk of the servers.
-    pub fn measure(system: &BothEnds, directory: &Path, count: u32) -> anyhow::Result<Self> {
+    /// Measures once; `directory` is on the disk of the servers.
+    pub fn measure(system: &BothEnds, directory: &Path) -> anyhow::Result<Self> {
         let (file_system, mdt) = (&system.file_system, MdtIndex(0));
         let locks_max = file_system.cached_locks(mdt).map_or(0, |(_, most)| most);
         file_system.set_cached_locks_max(mdt, 0).map_err(io_error)?;
@@ -94,22 +86,24 @@ impl Remote {
         // Never written: the MDT knows its size, and is asked alone.
         wait(system, file_system.create(&credentials, new_file("stat")))?;
         workers::settle();
-        let mut passed = Vec::new();
-        let stat = cost(own_cpu, count, |_| {
-            let begun = Instant::now();
-            wait(system, file_system.lookup(&credentials, InodeNumber::ROOT, b"stat"))?;
-            passed.push(begun.elapsed().as_nanos() as f64);
-            Ok(())
+        let stat = cost(own_cpu, STATS, |_| {
+            wait(system, file_system.lookup(&credentials, InodeNumber::ROOT, b"stat")).map(drop)
         })?;
-        let stat_passes = least_disturbed(passed).unwrap_or(stat);
+        workers::settle();
+        let both = cost(own_cpu, CHANGES / 2, |number| {
+            let (target, name) = (&system.target, format!("made.{number}"));
+            target.make_directory(&name)?;
+            target.remove_directory(&name)
+        })?
+        .cpu;
         wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, b"stat"))?;
         // Without locks every write would also be a request to the MDT: whether the file has
         // capabilities.
         file_system.set_cached_locks_max(mdt, locks_max).map_err(io_error)?;
-        let (small, large) = (bursts(system, directory, SMALL_BYTES)?, bursts(system, directory, LARGE_BYTES)?);
+        let (small, large) = (burst(system, directory, SMALL_BYTES)?, burst(system, directory, LARGE_BYTES)?);
         let read = Sizes { small: small.read, large: large.read };
         let write = Sizes { small: small.write, large: large.write };
-        Ok(Self { stat, stat_passes, read, write })
+        Ok(Self { stat: stat.cpu, stat_passes: stat.passes, change: both / 2.0, read, write })
     }
 }
 
@@ -136,55 +130,43 @@ fn new_file(name: &str) -> NewNode {
 /// Bytes that are written before they are made durable: few enough that the host's memory takes
 /// them.
 const BURST_BYTES: usize = 16 * MIB;
-const BURSTS: usize = 20;
 
 /// Of calls of one size.
-struct Bursts {
+struct Burst {
     read: f64,
     write: f64,
 }
 
-/// Calls of this size, one after the other, in bursts, of which the least disturbed count. Each has
-/// a file of its own, so nothing is overwritten.
-fn bursts(system: &BothEnds, directory: &Path, bytes: usize) -> io::Result<Bursts> {
+/// Calls of this size, one after the other, to a file of their own: nothing is overwritten.
+fn burst(system: &BothEnds, directory: &Path, bytes: usize) -> io::Result<Burst> {
     const NAME: &str = "burst";
-    let (file_system, credentials, calls) = (&system.file_system, Credentials::root(), BURST_BYTES / bytes);
-    let offset = |number: usize| (number * bytes) as u64;
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    for _ in 0..BURSTS {
-        workers::warm_memory(directory, 2 * BURST_BYTES as u64)?;
-        let made = wait(system, file_system.create(&credentials, new_file(NAME)))?;
-        let file =
-            wait(system, file_system.open(&credentials, made.inode, OpenFlags(open_flag::READ | open_flag::WRITE)))?;
-        let write = |number: usize| {
-            let written = file_system.write(&file, offset(number), zeros(bytes), WriteOptions::default());
-            match wait(system, written)? == bytes {
-                true => Ok(()),
-                false => Err(io::Error::from(io::ErrorKind::WriteZero)),
-            }
-        };
-        // The first one asks the MDT what it may take to be known afterwards.
-        write(0)?;
-        workers::settle();
-        let before = own_cpu();
-        (1..calls).try_for_each(write)?;
-        writes.push(per_call(own_cpu().saturating_sub(before), calls - 1));
-        wait(system, file_system.fsync(&file, false))?;
-        workers::settle();
-        let before = own_cpu();
-        for number in 0..calls {
-            let data = wait(system, file_system.read(&file, offset(number), bytes))?;
-            if data.into_pieces().iter().map(Bytes::len).sum::<usize>() != bytes {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+    let (file_system, credentials, calls) = (&system.file_system, Credentials::root(), (BURST_BYTES / bytes) as u32);
+    let offset = |number: u32| u64::from(number) * bytes as u64;
+    workers::warm_memory(directory, 2 * BURST_BYTES as u64)?;
+    let made = wait(system, file_system.create(&credentials, new_file(NAME)))?;
+    let file = wait(system, file_system.open(&credentials, made.inode, OpenFlags(open_flag::READ | open_flag::WRITE)))?;
+    let write = |number: u32| {
+        let written = file_system.write(&file, offset(number), zeros(bytes), WriteOptions::default());
+        match wait(system, written)? == bytes {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::WriteZero)),
         }
-        reads.push(per_call(own_cpu().saturating_sub(before), calls));
-        wait(system, file_system.close(file, None))?;
-        wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, NAME.as_bytes()))?;
-    }
-    Ok(Bursts { read: least_disturbed(reads).unwrap_or(0.0), write: least_disturbed(writes).unwrap_or(0.0) })
-}
-
-fn per_call(all: Duration, calls: usize) -> f64 {
-    all.as_nanos() as f64 / calls as f64
+    };
+    // The first one asks the MDT what it may take to be known afterwards.
+    write(0)?;
+    workers::settle();
+    let write = cost(own_cpu, calls - 1, |number| write(number + 1))?.cpu;
+    wait(system, file_system.fsync(&file, false))?;
+    workers::settle();
+    let read = cost(own_cpu, calls, |number| {
+        let data = wait(system, file_system.read(&file, offset(number), bytes))?;
+        match data.into_pieces().iter().map(Bytes::len).sum::<usize>() == bytes {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    })?
+    .cpu;
+    wait(system, file_system.close(file, None))?;
+    wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, NAME.as_bytes()))?;
+    Ok(Burst { read, write })
 }

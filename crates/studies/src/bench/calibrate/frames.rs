@@ -13,10 +13,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
     super::workers::{self, own_cpu},
-    MIB,
+    MIB, Took,
 };
-use crate::study::shape::least_disturbed;
 
+/// Frames that are sent in one measurement, without data and with them.
+const FRAMES: u32 = 2000;
+const FRAMES_WITH_DATA: u32 = 80;
 /// Connections that are busy at a time.
 const CONNECTIONS: usize = 4;
 /// Bytes of a message without data, such as that of a stat.
@@ -31,6 +33,8 @@ pub struct Frames {
     pub among: f64,
     /// On one connection, with 1 MiB of data each way.
     pub data_alone: f64,
+    /// How much longer that takes than without data: nanoseconds that pass.
+    pub data_passes: f64,
     /// The same, on one of several busy ones.
     pub data_among: f64,
 }
@@ -41,22 +45,29 @@ struct Line {
     returned: Mutex<UnboundedReceiver<Frame>>,
 }
 
-impl Frames {
-    /// Measures with so many frames of each kind.
-    pub fn measure(count: u32) -> io::Result<Self> {
+/// Both ends of some connections. Dropping it stops them.
+pub struct Lines {
+    server: Cores,
+    client: Cores,
+    lines: Vec<Line>,
+}
+
+impl Lines {
+    /// Connects both ends.
+    pub fn connect() -> io::Result<Self> {
         let (server, client) = (Cores::start_all()?, Cores::start_all()?);
-        let measured = Self::between(&server, &client, count);
-        client.shutdown();
-        server.shutdown();
-        measured
+        let mut ends = Self { server, client, lines: Vec::new() };
+        ends.lines = ends.connections()?;
+        Ok(ends)
     }
 
-    fn between(server: &Cores, client: &Cores, count: u32) -> io::Result<Self> {
+    fn connections(&self) -> io::Result<Vec<Line>> {
+        let (server, client) = (&self.server, &self.client);
         let (here, there) = (node::seams(client), node::seams(server));
         let listener = server.block_on(there.transport.listen(&Address::from("127.0.0.1:0")))?;
         let address = listener.address();
         there.spawn.spawn("listener", Box::pin(return_all(there.spawn.clone(), listener)));
-        let lines = (0..CONNECTIONS).map(|number| {
+        let connect = |number| {
             let Connection { sender, mut receiver, .. } = client.block_on(here.transport.connect(&address))?;
             let (arrived, returned) = unbounded_channel();
             let read = async move {
@@ -68,13 +79,30 @@ impl Frames {
             };
             here.spawn.spawn_on(number, "reader", Box::pin(read));
             Ok(Line { sender, returned: Mutex::new(returned) })
-        });
-        let lines = lines.collect::<io::Result<Vec<Line>>>()?;
-        let of = |lines: &[Line], data_bytes: usize, count: u32| cost(client, lines, data_bytes, count);
-        let (alone, among) = (of(&lines[..1], 0, count)?, of(&lines, 0, count)?);
-        let count = count / 10;
-        let (data_alone, data_among) = (of(&lines[..1], MIB, count)?, of(&lines, MIB, count)?);
-        Ok(Self { alone, among, data_alone, data_among })
+        };
+        (0..CONNECTIONS).map(connect).collect()
+    }
+
+    /// Measures once.
+    pub fn measure(&self) -> io::Result<Frames> {
+        let of = |lines: &[Line], data_bytes: usize, count: u32| cost(&self.client, lines, data_bytes, count);
+        let (one, all) = (&self.lines[..1], &self.lines[..]);
+        let (alone, among) = (of(one, 0, FRAMES)?, of(all, 0, FRAMES)?);
+        let (data_alone, data_among) = (of(one, MIB, FRAMES_WITH_DATA)?, of(all, MIB, FRAMES_WITH_DATA)?);
+        Ok(Frames {
+            alone: alone.cpu,
+            among: among.cpu,
+            data_alone: data_alone.cpu,
+            data_passes: data_alone.passes - alone.passes,
+            data_among: data_among.cpu,
+        })
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.client.shutdown();
+        self.server.shutdown();
     }
 }
 
@@ -92,29 +120,25 @@ async fn return_all(spawn: Arc<dyn Spawn>, mut listener: Box<dyn Listener>) {
     }
 }
 
-/// Of one frame on these connections at once, each of which has one under way, in the
-/// least disturbed parts.
-fn cost(client: &Cores, lines: &[Line], data_bytes: usize, count: u32) -> io::Result<f64> {
-    const PARTS: u32 = 10;
-    let each = (count / PARTS / lines.len() as u32).max(1);
+/// Of one frame on these connections at once, each of which has one under way.
+fn cost(client: &Cores, lines: &[Line], data_bytes: usize, count: u32) -> io::Result<Took> {
+    let each = count / lines.len() as u32;
     let frame =
         Frame::new(FrameHeader::default(), Bytes::from(vec![1; MESSAGE_BYTES]), Bytes::from(vec![2; data_bytes]))?;
-    let mut costs = Vec::new();
-    for _ in 0..PARTS {
-        let before = own_cpu();
-        workers::run(lines.len(), |rank| {
-            let Line { sender, returned } = &lines[rank];
-            let mut returned = returned.lock();
-            (0..each).try_for_each(|_| {
-                client.block_on(async {
-                    sender.send(frame.clone()).await?;
-                    returned.recv().await.map(drop).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
-                })
+    let before = own_cpu();
+    let took = workers::run(lines.len(), |rank| {
+        let Line { sender, returned } = &lines[rank];
+        let mut returned = returned.lock();
+        (0..each).try_for_each(|_| {
+            client.block_on(async {
+                sender.send(frame.clone()).await?;
+                returned.recv().await.map(drop).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
             })
-        })?;
-        costs.push(own_cpu().saturating_sub(before).as_nanos() as f64 / f64::from(each) / lines.len() as f64);
-    }
-    Ok(least_disturbed(costs).unwrap_or(0.0))
+        })
+    })?;
+    let frames = f64::from(each) * lines.len() as f64;
+    let cpu = own_cpu().saturating_sub(before).as_nanos() as f64;
+    Ok(Took { cpu: cpu / frames, passes: took.as_nanos() as f64 / frames })
 }
 
 #[cfg(test)]
@@ -123,7 +147,7 @@ mod tests {
 
     #[test]
     fn frames_come_back_and_cost_more_with_data() {
-        let frames = Frames::measure(400).unwrap();
+        let frames = Lines::connect().unwrap().measure().unwrap();
         assert!(frames.alone > 0.0 && frames.among > 0.0, "{frames:?}");
         assert!(frames.data_alone > frames.alone && frames.data_among > frames.among, "{frames:?}");
     }

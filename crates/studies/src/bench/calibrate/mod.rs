@@ -4,8 +4,8 @@
 //! Only processor time is measured, so other load on the machine disturbs it little. Copies,
 //! checksums, wake-ups of threads and appends are measured by themselves; the data of frames, and
 //! the wake-up of a core for one, with frames alone; requests as the difference between a client in
-//! the servers' process and one that reaches them over TCP; operations on metadata as what a call
-//! in the servers' process costs, those on objects as what is left of a call over TCP.
+//! the servers' process and one that reaches them over TCP; operations that only look at metadata
+//! as what a call in the servers' process costs, all others as what is left of a call over TCP.
 //!
 //! Downside: frames that go out and those that come in get equal parts of their cost, and all that
 //! change metadata cost the same. What the client does for an object counts as the OST's.
@@ -18,18 +18,20 @@ use std::{io, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
+use host::progress;
 use lab::processors::{Cost, Costs};
 use rt::CpuKind;
 
 use self::{
     calls::{Here, LARGE_BYTES, Remote, SMALL_BYTES, Sizes},
-    frames::Frames,
+    frames::{Frames, Lines},
     parts::Parts,
 };
 use super::{
     both_ends::BothEnds,
     leftovers::Place,
     systems::{System, SystemKind},
+    workers,
 };
 use crate::study::shape::least_disturbed;
 
@@ -39,9 +41,9 @@ pub struct CalibrateArgs {
     /// Directory on the disk to be used [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Operations of each kind that is measured with a file system
-    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(100..))]
-    operations: u32,
+    /// Rounds, of which everything is measured once; lower quartiles are used
+    #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
 }
 
 const MIB: usize = 1 << 20;
@@ -49,9 +51,16 @@ const MIB: usize = 1 << 20;
 /// Runs `stria bench calibrate`.
 pub fn run(arguments: &CalibrateArgs) -> anyhow::Result<()> {
     let place = Place::new("stria-bench-", arguments.dir.as_deref())?;
-    let calibrated = measure(&place, arguments.operations)?;
+    let system = BothEnds::start(&place.path().join("both"), OSTS)?;
+    let mut calibration = Calibration::start(&place, &system)?;
+    for round in 1..=arguments.rounds {
+        progress::show(format_args!("calibrating, round {round} of {}", arguments.rounds));
+        calibration.round()?;
+    }
+    progress::done();
+    let calibrated = calibration.calibrated();
     println!("processor time on this machine:\n{}", shown(&calibrated.costs));
-    println!("delay of a frame: {:.1} us", calibrated.delay.as_nanos() as f64 / 1000.0);
+    println!("{}", calibrated.shown_delays());
     Ok(())
 }
 
@@ -62,6 +71,16 @@ pub struct Calibrated {
     pub costs: Costs,
     /// Of a frame over TCP on this machine: time that passes without processor time being used.
     pub delay: Duration,
+    /// The same for each byte of its data, in picoseconds.
+    pub delay_byte_ps: u32,
+}
+
+impl Calibrated {
+    /// A line for what passes without processor time.
+    pub fn shown_delays(&self) -> String {
+        let each_us = self.delay.as_nanos() as f64 / 1000.0;
+        format!("delay of a frame: {each_us:.1} us, and {} ps per byte of its data", self.delay_byte_ps)
+    }
 }
 
 /// All that was measured.
@@ -74,25 +93,84 @@ struct Measured {
 }
 
 /// OSTs of the file systems.
-const OSTS: u16 = 4;
+pub const OSTS: u16 = 4;
 
-/// Measures in a directory, with so many operations of each kind.
-pub fn measure(place: &Place, operations: u32) -> anyhow::Result<Calibrated> {
-    let parts = Parts::measure(place.path())?;
-    let frames = Frames::measure(operations)?;
-    let here = {
+/// A calibration, round after round: what is compared with it can be measured in between, under the
+/// same conditions.
+pub struct Calibration<'a> {
+    directory: PathBuf,
+    lines: Lines,
+    here: System,
+    remote: &'a BothEnds,
+    rounds: Vec<Measured>,
+}
+
+impl<'a> Calibration<'a> {
+    /// Starts what it needs, in this place, beside servers with a client.
+    pub fn start(place: &Place, remote: &'a BothEnds) -> anyhow::Result<Self> {
         let kind = SystemKind::Native;
-        let system = System::start(kind, place.path().join(kind.name()), OSTS)?;
-        Here::measure(&system, operations).context("with the servers in the same process")?
-    };
-    let remote = {
-        let system = BothEnds::start(&place.path().join("both"), OSTS)?;
-        Remote::measure(&system, place.path(), operations).context("over TCP")?
-    };
-    let measured = Measured { parts, frames, here, remote };
-    // A stat is two frames, one after the other.
-    let delay_ns = ((remote.stat_passes - remote.stat) / 2.0).max(0.0);
-    Ok(Calibrated { costs: table(&measured), delay: Duration::from_nanos(delay_ns as u64) })
+        let here = System::start(kind, place.path().join(kind.name()), OSTS)?;
+        Ok(Self { directory: place.path().to_owned(), lines: Lines::connect()?, here, remote, rounds: Vec::new() })
+    }
+
+    /// Measures everything once.
+    pub fn round(&mut self) -> anyhow::Result<()> {
+        self.rounds.push(Measured {
+            parts: Parts::measure(&self.directory)?,
+            frames: self.lines.measure()?,
+            here: Here::measure(&self.here).context("with the servers in the same process")?,
+            remote: Remote::measure(self.remote, &self.directory).context("over TCP")?,
+        });
+        Ok(())
+    }
+
+    /// What the least disturbed rounds tell.
+    pub fn calibrated(&self) -> Calibrated {
+        let measured = least_disturbed_of(&self.rounds);
+        let Measured { frames, remote, .. } = &measured;
+        // A stat is two frames, one after the other.
+        let delay_ns = ((remote.stat_passes - remote.stat) / 2.0).max(0.0);
+        let costs = table(&measured);
+        let delay_byte_ps = delay_byte_ps(frames, &costs);
+        Calibrated { costs, delay: Duration::from_nanos(delay_ns as u64), delay_byte_ps }
+    }
+}
+
+/// Of each figure by itself.
+fn least_disturbed_of(rounds: &[Measured]) -> Measured {
+    let of = |figure: fn(&Measured) -> f64| least_disturbed(rounds.iter().map(figure).collect()).unwrap_or(0.0);
+    Measured {
+        parts: Parts {
+            copy_byte: of(|one| one.parts.copy_byte),
+            checksum_byte: of(|one| one.parts.checksum_byte),
+            wake_up: of(|one| one.parts.wake_up),
+            append: of(|one| one.parts.append),
+            append_byte: of(|one| one.parts.append_byte),
+        },
+        frames: Frames {
+            alone: of(|one| one.frames.alone),
+            among: of(|one| one.frames.among),
+            data_alone: of(|one| one.frames.data_alone),
+            data_passes: of(|one| one.frames.data_passes),
+            data_among: of(|one| one.frames.data_among),
+        },
+        here: Here { stat: of(|one| one.here.stat) },
+        remote: Remote {
+            stat: of(|one| one.remote.stat),
+            stat_passes: of(|one| one.remote.stat_passes),
+            change: of(|one| one.remote.change),
+            read: Sizes { small: of(|one| one.remote.read.small), large: of(|one| one.remote.read.large) },
+            write: Sizes { small: of(|one| one.remote.write.small), large: of(|one| one.remote.write.large) },
+        },
+    }
+}
+
+/// What passes with each byte of a frame's data while nobody works on it. Were both ends to work on
+/// all of the data at once, the processor time of one end would pass, and no more.
+fn delay_byte_ps(frames: &Frames, costs: &Costs) -> u32 {
+    let byte_ps = |kind: CpuKind| f64::from(costs.0[kind as usize].byte_ps);
+    let passes_ps = frames.data_passes / 2.0 / MIB as f64 * 1000.0;
+    (passes_ps - byte_ps(CpuKind::FrameData) - byte_ps(CpuKind::CoreWakeUp)).max(0.0).round() as u32
 }
 
 /// A line for each kind.
@@ -136,7 +214,7 @@ fn table(measured: &Measured) -> Costs {
         CpuKind::WakeUp => (parts.wake_up, 0.0),
         // The small requests to an OST look something up, too.
         CpuKind::MetadataRead | CpuKind::ObjectOther => (here.stat, 0.0),
-        CpuKind::MetadataChange => (here.change - parts.append, 0.0),
+        CpuKind::MetadataChange => (remote.change - call - parts.append, 0.0),
         CpuKind::ObjectRead => object(remote.read, 0.0),
         CpuKind::ObjectWrite => object(remote.write, parts.append),
         CpuKind::Copy => (0.0, parts.copy_byte),
@@ -150,19 +228,23 @@ fn table(measured: &Measured) -> Costs {
     }))
 }
 
-/// Nanoseconds of processor time, by this clock, for each of `count` times that `work` is done, in
-/// the parts that other load disturbs least.
-fn cost(clock: impl Fn() -> Duration, count: u32, mut work: impl FnMut(u32) -> io::Result<()>) -> io::Result<f64> {
-    const PARTS: u32 = 20;
-    let parts = PARTS.min(count).max(1);
-    let mut costs = Vec::new();
-    for part in 0..parts {
-        let mut numbers = count * part / parts..count * (part + 1) / parts;
-        let (before, done) = (clock(), numbers.len());
-        numbers.try_for_each(&mut work)?;
-        costs.push(clock().saturating_sub(before).as_nanos() as f64 / done as f64);
-    }
-    Ok(least_disturbed(costs).unwrap_or(0.0))
+/// Nanoseconds of one call.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    /// Of processor time.
+    cpu: f64,
+    /// That pass.
+    passes: f64,
+}
+
+/// `count` calls one after the other, by this clock of processor time. They are made by a thread of
+/// their own, as those of benchmarks are: which processor a thread runs on, and so what waking it
+/// up costs, depends on what it did before.
+fn cost(clock: impl Fn() -> Duration, count: u32, work: impl Fn(u32) -> io::Result<()> + Sync) -> io::Result<Took> {
+    let before = clock();
+    let passed = workers::run(1, |_| (0..count).try_for_each(&work))?;
+    let each = |time: Duration| time.as_nanos() as f64 / f64::from(count);
+    Ok(Took { cpu: each(clock().saturating_sub(before)), passes: each(passed) })
 }
 
 #[cfg(test)]
@@ -179,16 +261,18 @@ mod tests {
             alone: 30_000.0,
             among: 20_000.0,
             data_alone: 30_000.0 + 0.14 * mib,
+            data_passes: 0.1 * mib,
             data_among: 20_000.0 + 0.12 * mib,
         };
-        let here = Here { stat: 3000.0, change: 12_000.0 };
+        let here = Here { stat: 3000.0 };
         // Four frames of 8 us, and two wake-ups.
         let stat = 3000.0 + 32_000.0 + 10_000.0;
         let call = stat - 3000.0;
         let read = |bytes: usize| call + 7000.0 + bytes as f64 * (0.06 + 0.01 + 0.5 + 0.05);
         let write = |bytes: usize| call + 2000.0 + 9000.0 + bytes as f64 * (0.06 + 0.01 + 0.5 + 0.08);
         let sizes = |of: &dyn Fn(usize) -> f64| Sizes { small: of(SMALL_BYTES), large: of(LARGE_BYTES) };
-        let remote = Remote { stat, stat_passes: 0.0, read: sizes(&read), write: sizes(&write) };
+        let change = call + 10_000.0 + 2000.0;
+        let remote = Remote { stat, stat_passes: 0.0, change, read: sizes(&read), write: sizes(&write) };
         let costs = table(&Measured { parts, frames, here, remote });
         let of = |kind: CpuKind| costs.0[kind as usize];
         assert_eq!(of(CpuKind::FrameIn), Cost { each_ns: 8000, byte_ps: 0 });
@@ -199,6 +283,8 @@ mod tests {
         assert_eq!(of(CpuKind::ObjectRead), Cost { each_ns: 7000, byte_ps: 50 });
         assert_eq!(of(CpuKind::ObjectWrite), Cost { each_ns: 9000, byte_ps: 80 });
         assert_eq!(of(CpuKind::JournalAppend), Cost { each_ns: 2000, byte_ps: 250 });
+        // 50 ps for each byte one way, of which 30 + 10 are work.
+        assert_eq!(delay_byte_ps(&frames, &costs), 10);
         assert!(shown(&costs).lines().count() == CpuKind::ALL.len() && shown(&costs).contains("frame_in"));
         // What was measured too small does not become a cost below nothing.
         let nothing = Remote::default();

@@ -3,6 +3,7 @@
 use std::{fs::File, hint::black_box, io, os::unix::fs::FileExt, path::Path, sync::mpsc};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rpc::checksum::checksums;
 
 use super::{super::workers::own_cpu, MIB, cost};
@@ -26,31 +27,31 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Measures, with files in this directory.
+    /// Measures once, with files in this directory.
     pub fn measure(directory: &Path) -> io::Result<Self> {
-        const ROUNDS: u32 = 8;
-        const HOPS: u32 = 20_000;
-        const APPENDS: u32 = 20_000;
-        let (from, mut to) = (Bytes::from(vec![1; BUFFER_BYTES]), vec![2; BUFFER_BYTES]);
+        const ROUNDS: u32 = 2;
+        const HOPS: u32 = 4000;
+        const APPENDS: u32 = 4000;
+        let (from, to) = (Bytes::from(vec![1; BUFFER_BYTES]), Mutex::new(vec![2; BUFFER_BYTES]));
         let copy = cost(own_cpu, ROUNDS, |_| {
+            let mut to = to.lock();
             to.copy_from_slice(black_box(&from));
-            black_box(&mut to);
+            black_box(&mut *to);
             Ok(())
-        })?;
+        })?
+        .cpu;
         let checksum = cost(own_cpu, ROUNDS, |_| {
             black_box(checksums(0, black_box(&from)));
             Ok(())
-        })?;
+        })?
+        .cpu;
         let file = File::create(directory.join("append"))?;
-        let mut end = 0;
-        let mut append = |bytes: usize| {
-            cost(own_cpu, APPENDS, |_| {
-                file.write_all_at(&from[..bytes], end)?;
-                end += bytes as u64;
-                Ok(())
-            })
+        let append = |bytes: usize| {
+            let end = file.metadata()?.len();
+            let offset = |number: u32| end + u64::from(number) * bytes as u64;
+            cost(own_cpu, APPENDS, |number| file.write_all_at(&from[..bytes], offset(number)))
         };
-        let (small, large) = (append(512)?, append(4096)?);
+        let (small, large) = (append(512)?.cpu, append(4096)?.cpu);
         Ok(Self {
             copy_byte: copy / BUFFER_BYTES as f64,
             checksum_byte: checksum / BUFFER_BYTES as f64,
@@ -72,13 +73,14 @@ fn wake_up(hops: u32) -> io::Result<f64> {
         }
     });
     let gone = |_| io::Error::other("a thread ended");
+    let returned = Mutex::new(returned);
     let both = cost(own_cpu, hops / 2, |hop| {
         there.send(hop).map_err(|error| gone(error.to_string()))?;
-        returned.recv().map(drop).map_err(|error| gone(error.to_string()))
+        returned.lock().recv().map(drop).map_err(|error| gone(error.to_string()))
     });
     drop(there);
     other.join().map_err(|_| io::Error::other("a thread panicked"))?;
-    Ok(both? / 2.0)
+    Ok(both?.cpu / 2.0)
 }
 
 #[cfg(test)]
