@@ -1,6 +1,7 @@
 //! All tests of this crate, in one program: each program would compile what it uses of the crates
 //! again.
 
+mod churn;
 mod common;
 mod damaged_groups;
 mod defrag;

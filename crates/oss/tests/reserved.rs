@@ -53,14 +53,17 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Blocks of an object.
 #[derive(Default)]
-struct Model {
-    size: u64,
-    held: BTreeSet<u64>,
-    reserved: BTreeSet<u64>,
+pub struct Model {
+    pub size: u64,
+    /// Those that hold data.
+    pub held: BTreeSet<u64>,
+    /// Those in ranges that are reserved.
+    pub reserved: BTreeSet<u64>,
 }
 
-fn touched(offset: u64, bytes: u64) -> Range<u64> {
+pub fn touched(offset: u64, bytes: u64) -> Range<u64> {
     offset / BLOCK..(offset + bytes).div_ceil(BLOCK)
 }
 
@@ -76,7 +79,7 @@ impl Model {
         self.reserved.retain(|block| !blocks.contains(block));
     }
 
-    fn change(&mut self, change: SpaceChange) {
+    pub fn change(&mut self, change: SpaceChange) {
         let mut extended = 0;
         match change {
             SpaceChange::Truncate { size } => {
@@ -101,7 +104,17 @@ impl Model {
         self.size = self.size.max(extended);
     }
 
-    fn reserved_ranges(&self) -> usize {
+    pub fn write(&mut self, offset: u64, bytes: u64) {
+        self.held.extend(touched(offset, bytes));
+        self.size = self.size.max(offset + bytes);
+    }
+
+    /// Blocks that count as the object's.
+    pub fn taken(&self) -> u64 {
+        self.held.union(&self.reserved).count() as u64
+    }
+
+    pub fn reserved_ranges(&self) -> usize {
         self.reserved.iter().filter(|block| !self.reserved.contains(&(**block + 1))).count()
     }
 }
@@ -110,8 +123,7 @@ async fn step(target: TestOst, model: &mut Model, step: Step) -> TestOst {
     match step {
         Step::Write { offset, bytes } => {
             target.write(object(1), offset, &pattern(1, offset, bytes)).await;
-            model.held.extend(touched(offset, bytes));
-            model.size = model.size.max(offset + bytes);
+            model.write(offset, bytes);
         }
         Step::Change(change) => {
             let changed = target.space(object(1), change).await.unwrap();
@@ -141,8 +153,7 @@ async fn data_of(target: &TestOst) -> BTreeSet<u64> {
 
 async fn check(target: &TestOst, model: &Model) {
     let attributes = target.attributes(object(1)).await;
-    let blocks = model.held.union(&model.reserved).count() as u64;
-    assert_eq!((attributes.size, attributes.blocks), (model.size, blocks * BLOCK / 512));
+    assert_eq!((attributes.size, attributes.blocks), (model.size, model.taken() * BLOCK / 512));
     assert_eq!(data_of(target).await, model.held);
     target.done(OstRequest::Verify(object(1))).await;
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod probe;
+pub mod virtual_clock;
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,7 @@ use rpc::{
     },
 };
 use rt::{
-    Device, Seams,
+    Clock, Device, Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
     parameters::ParameterTree,
 };
@@ -42,7 +43,7 @@ pub fn object(number: u64) -> ObjectId {
 pub const DEVICE: Engine = Engine::on_device(4096);
 
 /// Of the tables of [`ONE_DEVICE`], in the configurations here.
-const TABLES: TablesPart =
+pub const TABLES: TablesPart =
     TablesPart { blocks: 8192, segment_bytes: 256 << 10, segments: 16, node_bytes: 4096, alignment: 4096 };
 
 /// As many blocks for objects, and the tables beside them.
@@ -120,7 +121,19 @@ impl TestOst {
         options: OstOptions,
         config: Config,
     ) -> Self {
-        let seams = Seams { clock: Arc::new(HostClock { boot: 1 }), ..seams(&MemoryTransport::new(), seed) };
+        Self::with_clock(Arc::new(HostClock { boot: 1 }), engine, seed, objects, options, config).await
+    }
+
+    /// As with everything else, on a host with this clock.
+    pub async fn with_clock(
+        clock: Arc<dyn Clock>,
+        engine: Engine,
+        seed: u64,
+        objects: MemoryDevice,
+        options: OstOptions,
+        config: Config,
+    ) -> Self {
+        let seams = Seams { clock, ..seams(&MemoryTransport::new(), seed) };
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
         let probe = Probe::new(objects.clone());
         if let Engine::Blocks { blocks, tables } = engine {
@@ -143,8 +156,14 @@ impl TestOst {
     }
 
     /// The host loses power; the target is opened again on what the devices have.
-    pub async fn power_loss(mut self, seed: u64) -> Self {
-        self.seams.clock = Arc::new(HostClock { boot: self.seams.clock.boot() + 1 });
+    pub async fn power_loss(self, seed: u64) -> Self {
+        let clock = Arc::new(HostClock { boot: self.seams.clock.boot() + 1 });
+        self.power_loss_until(clock, seed).await
+    }
+
+    /// As [`Self::power_loss`]; the host has this clock from its next start on.
+    pub async fn power_loss_until(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        self.seams.clock = clock;
         let entropy = SeededEntropy::new(seed);
         self.reopen_on(|target| {
             let objects = target.objects.power_loss(&entropy, Unflushed::Torn);
