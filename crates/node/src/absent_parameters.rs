@@ -46,8 +46,16 @@ const ABSENT: &[(&str, &str)] = &[
     ("extent_max_zeroout_kb", "blocks that were not written are not part of an extent, so none is filled with zeros"),
     ("inode_readahead_blks", "records of objects are in the tables, which load what a request needs"),
     ("inode_goal", "records of objects are in the tables, not in places of the device"),
-    ("max_writeback_mb_bump", "data are written to the device before a write is answered, not gathered by a writer"),
-    ("delayed_allocation_blocks", "blocks are given out when a write comes: none are delayed"),
+    (
+        "max_writeback_mb_bump",
+        "data of large writes are on their way to the device before these are answered; what waits of others is limited by \
+         writeback_mb",
+    ),
+    (
+        "delayed_allocation_blocks",
+        "blocks are given out when a write of 64 KiB or more comes; what is shorter, and overwrites below overwrite_kb, \
+         wait in the tables until they are written back: writeback_pending_bytes",
+    ),
 ];
 
 const SEARCH: &str = "an index finds the next group with a free run that is long enough, in a few steps: there are no \

@@ -1,5 +1,6 @@
 //! fsx: random operations on one file, every read is compared with the expected data; on one client
-//! and on two. `./test` runs all of it over `/dev/fuse` and over io_uring.
+//! and on two, with objects in host files and on devices. `./test` runs all of it over `/dev/fuse`
+//! and over io_uring.
 //!
 //! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of
 //! them.
@@ -105,6 +106,20 @@ fn one_client_reads_what_it_wrote_without_caches() {
     let directory = system.root();
     let operations = operations() / 4;
     all(MIXES.iter().zip(SEEDS).map(|(mix, seed)| Run { directory, mix, seed, operations }).collect());
+    system.finish();
+}
+
+/// All objects are on devices of their OSTs. Then without caches: each operation asks the servers.
+#[test]
+fn one_client_reads_what_it_wrote_to_devices() {
+    let system = FileSystem::start_all_on_devices(1);
+    system.expect_offered_transport();
+    let directory = system.root();
+    for (first, operations) in [(0, operations()), (3, operations() / 4)] {
+        let runs = MIXES.iter().zip(first..).map(|(mix, seed)| Run { directory, mix, seed, operations });
+        all(runs.collect());
+        system.switch_caches_off();
+    }
     system.finish();
 }
 

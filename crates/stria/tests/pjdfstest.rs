@@ -1,5 +1,6 @@
 //! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts in one process and over
-//! TCP. `./test` runs all of it over `/dev/fuse` and over io_uring.
+//! TCP, with objects in host files and on devices. `./test` runs all of it over `/dev/fuse` and over
+//! io_uring.
 
 mod common;
 
@@ -58,8 +59,8 @@ fn posix_holds_in_one_process() {
 }
 
 #[test]
-fn posix_holds_over_tcp() {
-    run(FileSystem::start(Transport::Tcp, 1));
+fn posix_holds_over_tcp_with_objects_on_devices() {
+    run(FileSystem::start_all_on_devices(1));
 }
 
 #[test]

@@ -93,6 +93,11 @@ impl FileSystem {
         system
     }
 
+    /// As [`FileSystem::start_on_devices`], with nothing in host files.
+    pub fn start_all_on_devices(clients: usize) -> Self {
+        Self::start_on_devices(&["--size 256M"; OSTS as usize], clients)
+    }
+
     fn not_started(place: Place, transport: Transport, mdts: u16) -> Self {
         Self {
             transport,
