@@ -48,7 +48,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("inode_goal", "records of objects are in the tables, not in places of the device"),
     (
         "max_writeback_mb_bump",
-        "data of large writes are on their way to the device before these are answered; what waits of others is limited by \
+        "data of large writes are written to the device before these are answered; how much of others may wait is in \
          writeback_mb",
     ),
     (
