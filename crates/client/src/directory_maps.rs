@@ -1,8 +1,8 @@
 //! The maps of striped directories (docs/decisions/0058-striped-directories.md): which shard has a
-//! name. A map does not change, and the number of a directory is not used twice, so what was
-//! learned stays true; it is learned from the answer to the first request that names the directory
-//! itself. Only a power loss of the directory's MDT may take back that it got shards: then these do
-//! not exist, and the map is forgotten.
+//! name. It is learned from the answer to the first request that names the directory itself. The
+//! numbers of a directory and its shards are not used twice, so a map is true as long as its shards
+//! exist. They may end, if the directory gets its names back or a power loss of its MDT takes back
+//! that it got shards: then the map is forgotten.
 
 use std::sync::{
     Arc,

@@ -41,12 +41,12 @@ use rpc::{
         mdt::{
             Access, ClaimLocks, Close, Create, CreateUnnamed, DataVersion, Entry, Finding as CheckFinding, GetLock,
             LockClaim, Lookup, MovingNames, NotedAccess, Open, OpenFlags, OpenId, ReadDirectory, Reclaim,
-            RegisterOpens, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide,
-            WaitTicket, XattrMode,
+            RegisterOpens, Rename, RenameMode, ReturningNames, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts,
+            SwapSide, WaitTicket, XattrMode,
         },
         mdt_peer::{
-            Above, AddLink, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, Join, Joined,
-            MakeDirectory, MoveLink, MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
+            Above, AddLink, Ancestry, CopyAttributes, Decided, Decisions, DropLink, FollowName, GiveNames, Join,
+            Joined, MakeDirectory, MoveLink, MoveName, OperationId, Part, Prepare, Prepared, RemoteName, RemoteNames,
             RemoteNamesAfter, SplitDirectory,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
@@ -390,7 +390,7 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn parts() -> [Part; 9] {
+fn parts() -> [Part; 10] {
     let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
     let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
     let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
@@ -426,6 +426,7 @@ fn parts() -> [Part; 9] {
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE.as_shard(), master: INODE }),
         Part::FollowName(FollowName { inode, parent: INODE, name: b"name".to_vec(), shard: INODE.as_shard() }),
+        Part::GiveNames(GiveNames { shard: INODE.as_shard(), master: inode, names_max: 7 }),
     ]
 }
 
@@ -584,6 +585,11 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         })),
         MdtReply::Striped(shards),
         MdtReply::MovingNames(MovingNames { entries: Vec::new(), end: true, place: 1 << 60 }),
+        MdtReply::ReturningNames(ReturningNames {
+            entries: Vec::new(),
+            end: true,
+            places: vec![(INODE.as_shard(), u64::MAX)],
+        }),
         MdtReply::Ancestry(Ancestry::GoesOn(INODE)),
         MdtReply::Joined(Joined { start: 3, last: 7, ended: vec![operation()] }),
         MdtReply::RemoteNames(RemoteNames { found: vec![found], next: Some(vec![1; 16]) }),

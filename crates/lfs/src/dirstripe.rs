@@ -72,7 +72,7 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nlfs setdirstripe with -c or several INDEX also spreads the names of a DIR that exists and has no stripes; nobody can\nuse them until all have moved, which takes about a second for 10,000. Inodes stay where they are.\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
+                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nlfs setdirstripe with -c or several INDEX also spreads the names of a DIR that exists and has no stripes, and with\n-c 1 takes the names of a striped DIR back to the metadata target that has it. All can be used meanwhile; it takes\nabout a second for 10,000. Inodes stay where they are.\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
             ),
         );
     }
@@ -88,7 +88,7 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
     }
     for operand in &parsed.operands {
         let path = Path::new(operand);
-        if command == SPLITTING && !wanted.is_plain() && path.is_dir() {
+        if command == SPLITTING && (!wanted.is_plain() || wanted.has_count) && path.is_dir() {
             split_one(command, path, &wanted)?;
             continue;
         }
@@ -144,6 +144,16 @@ impl Wanted {
         matches!(self.count, Some(0 | 1))
     }
 
+    /// The request to end the stripes of a directory on this MDT.
+    fn without_stripes(&self, mdt: MdtIndex) -> Result<Stripes, String> {
+        match self.mdts.first() {
+            Some(other) if *other != mdt => {
+                Err(format!("without stripes its names are on {mdt}, which has it, not on {other}"))
+            }
+            _ => Ok(Stripes { hash: self.hash, mdts: vec![mdt] }),
+        }
+    }
+
     /// The stripes, where there are these MDTs; an error names how many there are. `above`: the MDT
     /// of the directory above.
     pub(crate) fn stripes(&self, mut there: Vec<MdtIndex>, above: MdtIndex) -> Result<Stripes, String> {
@@ -192,27 +202,36 @@ fn mode(parsed: &Parsed) -> Result<(u32, u32), String> {
     Ok((MODE_DEFAULT, mask.bits()))
 }
 
-/// Spreads the names of a directory that exists.
+/// Spreads the names of a directory that exists, or takes them back.
 fn split_one(command: &str, path: &Path, wanted: &Wanted) -> Outcome {
     let failed = |error: &CallError| refused(command, path.as_os_str(), error);
     let there = mdts(path).map_err(|errno| failed(&errno.into()))?;
     let inode = channel::inode(path).map_err(|errno| failed(&errno.into()))?;
-    let stripes = wanted.stripes(there, inode.mdt()).map_err(|problem| {
+    let wrong = |errno: i32, problem: String| {
         let shown = path.display();
-        Failure::new(libc::ENODEV, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
-    })?;
+        Failure::new(errno, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+    };
+    let stripes = match wanted.is_plain() {
+        true => wanted.without_stripes(inode.mdt()).map_err(|problem| wrong(libc::EINVAL, problem))?,
+        false => wanted.stripes(there, inode.mdt()).map_err(|problem| wrong(libc::ENODEV, problem))?,
+    };
     if stripes.mdts.is_empty() {
         // All metadata targets are one: that has the names already.
         return Ok(());
     }
+    let ends = stripes.mdts.len() == 1;
     channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop).map_err(|error| match error.errno() {
-        Errno(errno @ (libc::EOPNOTSUPP | libc::E2BIG)) => {
-            let problem = match errno {
-                libc::E2BIG => format!("it has more than {SPLIT_NAMES_MAX} names"),
-                _ => "it is striped already, and the stripes of a striped directory cannot be changed".to_owned(),
-            };
-            let shown = path.display();
-            Failure::new(errno, format!("lfs {command}: dirstripe error on '{shown}': {problem}"))
+        Errno(errno @ libc::E2BIG) => {
+            let what = if ends { "one of its stripes" } else { "it" };
+            let further = if ends { ", or it has more than 128 stripes" } else { "" };
+            wrong(errno, format!("{what} has more than {SPLIT_NAMES_MAX} names{further}"))
+        }
+        Errno(errno @ libc::EOPNOTSUPP) if ends => {
+            wrong(errno, "a metadata target with one of its stripes is of an earlier release".to_owned())
+        }
+        Errno(errno @ libc::EOPNOTSUPP) => {
+            let striped = "it has other stripes already: end these first (-c 1)";
+            wrong(errno, format!("{striped}; or a metadata target is of an earlier release"))
         }
         _ => failed(&error),
     })

@@ -1,5 +1,6 @@
 //! Directories in which names are made, as far as they may have become large: then somebody counts
-//! their names, and perhaps gives them shards ([`crate::mdt::splits`]).
+//! their names, and perhaps gives them shards ([`crate::mdt::splits`]). The same of shards in which
+//! names are removed, whose directories may have become small.
 //!
 //! Life cycle: volatile. It begins from nothing with each start, and forgets directories when there
 //! are too many: then they are noticed later.
@@ -33,6 +34,8 @@ pub(crate) struct GrowingDirectories {
     known: BTreeMap<InodeNumber, Growth>,
     /// Those that are to be counted.
     due: BTreeSet<InodeNumber>,
+    /// The one that is about to change by itself.
+    beginning: Option<InodeNumber>,
     wakeup: Arc<Notify>,
 }
 
@@ -59,6 +62,18 @@ impl GrowingDirectories {
     /// A directory whose names are to be counted.
     pub fn take_due(&mut self) -> Option<InodeNumber> {
         self.due.pop_first()
+    }
+
+    /// This directory is about to get shards, or to lose them, because it is large or small; or
+    /// none is.
+    pub fn begin(&mut self, directory: Option<InodeNumber>) {
+        self.beginning = directory;
+    }
+
+    /// Whether this directory changes because it is large or small. (If somebody asks for the same
+    /// at that moment, it counts as that.)
+    pub fn begins(&self, directory: InodeNumber) -> bool {
+        self.beginning == Some(directory)
     }
 
     /// A directory has so many names.

@@ -19,7 +19,7 @@ use crate::{
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
-        decision::{self, DecidedPart, Decision, MovedName},
+        decision::{self, DecidedPart, Decision, MovedName, ReturnedNames},
         deferred_log::{self, DeferredOperation},
         entry::{EntryRecord, Position},
         evicted::EvictedRecord,
@@ -111,6 +111,10 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
         }
         COUNTERS if counter::parse_split_key(key).is_some() => {
             counter::parse_split_key(key).map_or(String::new(), |inode| format!("names of {} move", fid(inode)))
+        }
+        COUNTERS if counter::parse_return_key(key).is_some() => {
+            let shown = |(directory, shard)| format!("names of {} come back from {}", fid(directory), fid(shard));
+            counter::parse_return_key(key).map_or(String::new(), shown)
         }
         PREPARED => operation(prepared::decode_key(key)?),
         DECISIONS => {
@@ -224,6 +228,12 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
             let last = if *place == Position::END { ", the last" } else { "" };
             format!("add {} to shard {}{last}", counted(names.len() as u64, "name"), fid(decision.inode))
         }
+        DecidedPart::GiveNames => format!("shard {} gives its names back", fid(decision.inode)),
+        DecidedPart::ReturnNames(ReturnedNames { shard, names, place, .. }) => {
+            let last = if *place == Position::END { ", the last" } else { "" };
+            let names = counted(names.len() as u64, "name");
+            format!("return {names} of shard {} to {}{last}", fid(*shard), fid(decision.inode))
+        }
         DecidedPart::Tree => "give the tree back".to_owned(),
     };
     Ok(format!("{}: {what}", operation(decision.operation)))
@@ -266,7 +276,8 @@ fn describe_inode(inode: &Inode) -> String {
         (attributes.flags & file_flag::APPEND_ONLY != 0, "append-only"),
         (attributes.flags & file_flag::PROJECT_INHERIT != 0, "project id is inherited"),
         (inode.is_striped(), "striped directory"),
-        (inode.names_move(), "names move"),
+        (inode.names_move() && !inode.names_return(), "names move"),
+        (inode.names_return(), "names go back"),
         (inode.directory_default.is_some(), "default for new directories"),
     ] {
         parts.extend(present.then(|| what.to_owned()));

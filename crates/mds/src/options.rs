@@ -103,6 +103,9 @@ pub struct Parameters {
     pub split_names: u64,
     /// Shards that it gets on other MDTs (`mdt.*.dir_split_delta`).
     pub split_delta: u16,
+    /// With how many names a directory that has split by itself gets them back from its shards
+    /// (`mdt.*.dir_merge_count`); 0: never.
+    pub merge_names: u64,
 }
 
 impl Default for Parameters {
@@ -130,6 +133,8 @@ impl Default for Parameters {
             split_names: 100_000,
             // Lustre's.
             split_delta: 4,
+            // Far below what splits it again.
+            merge_names: 10_000,
         }
     }
 }

@@ -62,7 +62,8 @@ pub(crate) fn essence(part: &Part) -> Part {
         | Part::AddLink(_)
         | Part::CopyAttributes(_)
         | Part::Tree
-        | Part::FollowName(_) => {}
+        | Part::FollowName(_)
+        | Part::GiveNames(_) => {}
     }
     part
 }

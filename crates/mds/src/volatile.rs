@@ -260,6 +260,8 @@ pub(crate) struct Volatile {
     pub spread: Mutex<Spread>,
     /// Directories that may become large.
     pub growing: Mutex<GrowingDirectories>,
+    /// Shards whose directories may become small.
+    pub shrinking: Mutex<GrowingDirectories>,
 }
 
 impl Volatile {
@@ -286,6 +288,7 @@ impl Volatile {
             peers: Peers::default(),
             spread: Mutex::new(Spread::new(random)),
             growing: Mutex::default(),
+            shrinking: Mutex::default(),
         }
     }
 

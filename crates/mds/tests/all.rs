@@ -25,6 +25,8 @@ mod layout_locks;
 mod leave_out;
 mod load_first;
 mod lock_ends;
+mod merge_directories;
+mod merge_model;
 mod model;
 mod namespace;
 mod notices;

@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 19] = [
+const NUMBERS: [Number; 20] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -195,6 +195,15 @@ const NUMBERS: [Number; 19] = [
         size_bytes: None,
         get: |parameters| u64::from(parameters.split_delta),
         set: |parameters, value| parameters.split_delta = value as u16,
+    },
+    Number {
+        name: "mdt.dir_merge_count",
+        doc: "names with which a directory that has split by itself gets them back from its stripes; at most a quarter of dir_split_count counts; 0: never",
+        range: 0..=limits::SPLIT_NAMES_MAX as u64 / 4,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.merge_names,
+        set: |parameters, value| parameters.merge_names = value,
     },
     Number {
         name: "mdt.ldlm_timeout",

@@ -1,18 +1,36 @@
 //! Reading directories: pages of names, from the cache if the whole listing is known.
 
+use std::sync::Arc;
+
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{COOKIE_PARENT, DirectoryEntry, Entry, MovingNames, ReadDirectory, open_flag},
+    mdt::{DirectoryEntry, Entry, MovingNames, ReadDirectory, ReturningNames, open_flag},
 };
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
 
 use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, LockSpan, OpenFile,
     cache::{inode_cache::InodeCache, listings::Listed},
-    open_state::{listing_place::Next, registered_open::AtMdt},
+    open_state::{
+        listing_place::{Back, Next},
+        registered_open::AtMdt,
+    },
     statistics::Operation,
-    targets::connection::{stale_if_evicted, unexpected},
+    targets::{
+        awaited_mdts::Pauses,
+        connection::{stale_if_evicted, unexpected},
+    },
 };
+
+/// Whether names of what was read are on the move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NamesMove {
+    No,
+    /// To shards; the place up to which they are there.
+    ToShards(u64),
+    /// Back from shards: of each the place up to which they are back, or gone.
+    Back(Vec<(InodeNumber, u64)>),
+}
 
 impl FileSystem {
     /// Names of an open directory after `cookie` (0: from the beginning), at least with those
@@ -53,64 +71,112 @@ impl FileSystem {
             return Err(FsError::NotDirectory);
         }
         directory.open.check()?;
-        let has_map = self.directory_maps.get(directory.inode()).is_some();
-        let mut next = directory.listing.lock().after(cookie, has_map);
+        let known = self.directory_maps.get(directory.inode());
+        directory.listing.lock().ask(cookie, known);
         loop {
-            if let Next::Shards(after) = next {
-                let map = self.directory_map(directory.inode()).await?.ok_or(FsError::Stale)?;
-                if !directory.flags().has(open_flag::READ) {
-                    return Err(FsError::BadHandle);
+            let next = directory.listing.lock().next(cookie);
+            let page = match next {
+                Next::Shards(map, after) => {
+                    if !directory.flags().has(open_flag::READ) {
+                        return Err(FsError::BadHandle);
+                    }
+                    self.read_striped(directory, &map, (cookie, after, entries_max), attributes).await?
                 }
-                if let Some(page) = self.read_striped(directory, &map, (after, entries_max), attributes).await? {
-                    return Ok(page);
-                }
-                // Its names move, and this is the beginning.
-            }
-            match self.read_own(directory, (cookie, entries_max), attributes).await? {
-                Some(page) => return Ok(page),
-                None => next = Next::Shards(cookie.min(COOKIE_PARENT)),
+                Next::Directory(after) => self.read_own(directory, (cookie, after, entries_max), attributes).await?,
+            };
+            if let Some(page) = page {
+                return Ok(page);
             }
         }
     }
 
-    /// The same of what the directory itself has, or has left; `None`: it goes on in the shards.
+    /// The same of what the directory itself has after the cookie `after` of its own; `None`: it
+    /// goes on elsewhere. `cookie`: that of the listing.
     async fn read_own(
         &self,
         directory: &OpenFile,
-        (cookie, entries_max): (u64, u32),
+        (cookie, mut after, entries_max): (u64, u64, u32),
         attributes: EntryAttributes,
     ) -> FsResult<Option<DirectoryPage>> {
-        let inode = directory.inode();
-        let (page, place) = match self.read_part(directory, inode, (cookie, entries_max), attributes).await {
-            Err(FsError::CrossDevice) => {
-                directory.listing.lock().goes_on_in_shards(cookie, None);
+        let (inode, mut pauses) = (directory.inode(), Pauses::default());
+        loop {
+            let (page, names_move) = match self.read_part(directory, inode, (after, entries_max), attributes).await {
+                Err(FsError::CrossDevice) => {
+                    self.go_on_in_shards(directory, cookie, u64::MAX).await?;
+                    return Ok(None);
+                }
+                read => read?,
+            };
+            let awaited = {
+                let mut listing = directory.listing.lock();
+                if listing.gone() > 0 && !matches!(names_move, NamesMove::ToShards(_)) {
+                    // A power loss has brought names back: from the beginning, without those shown.
+                    listing.begin(None, cookie, 0)?;
+                    return Ok(None);
+                }
+                match &names_move {
+                    NamesMove::Back(places) => listing.back(places),
+                    NamesMove::No | NamesMove::ToShards(_) => Back::All,
+                }
+            };
+            match awaited {
+                Back::All => {}
+                Back::Await(shard) => {
+                    pauses.pause(&*self.seams.clock, shard.mdt()).await;
+                    continue;
+                }
+                Back::ShardsFirst => {
+                    self.go_on_in_shards(directory, cookie, u64::MAX).await?;
+                    return Ok(None);
+                }
+            }
+            let gone = match names_move {
+                NamesMove::ToShards(place) => Some(place),
+                NamesMove::No | NamesMove::Back(_) => None,
+            };
+            if let Some(place) = gone
+                && page.end
+                && page.items.is_empty()
+            {
+                let needed = directory.listing.lock().gone().max(place);
+                self.go_on_in_shards(directory, cookie, needed).await?;
                 return Ok(None);
             }
-            read => read?,
-        };
-        let last = page.items.last().map_or(cookie, |last| last.cookie);
-        let mut listing = directory.listing.lock();
-        if place.is_some() && page.end && page.items.is_empty() {
-            listing.goes_on_in_shards(cookie, place);
-            return Ok(None);
-        }
-        match listing.gave((cookie, last), place) {
-            true => Ok(Some(DirectoryPage { end: page.end && place.is_none(), ..page })),
-            false => Err(FsError::Stale),
+            let last = page.items.last().map_or(after, |last| last.cookie);
+            let mut listing = directory.listing.lock();
+            listing.gave(0, (after, last), gone);
+            if listing.is_first() {
+                return Ok(Some(DirectoryPage { end: page.end && gone.is_none(), ..page }));
+            }
+            let mut items = page.items;
+            items.retain(|item| !listing.has_shown(&item.name));
+            let end = page.end && gone.is_none();
+            if end || !items.is_empty() {
+                return Ok(Some(DirectoryPage { items, end, span: None }));
+            }
+            after = last;
         }
     }
 
+    /// The listing goes on in the shards that the directory has now, if it has any.
+    async fn go_on_in_shards(&self, directory: &OpenFile, cookie: u64, needed: u64) -> FsResult<()> {
+        let map = self.layout_info(directory.inode()).await?.map;
+        let Some(map) = map else { return Ok(()) };
+        self.directory_maps.learn(map.clone())?;
+        directory.listing.lock().begin(Some(Arc::new(map)), cookie, needed)
+    }
+
     /// The same of the directory itself, if it is not striped (`CrossDevice`), or of one of its
-    /// shards. While names move, with the place up to which they have moved.
+    /// shards; and whether names move meanwhile.
     pub(super) async fn read_part(
         &self,
         directory: &OpenFile,
         inode: InodeNumber,
         (cookie, entries_max): (u64, u32),
         attributes: EntryAttributes,
-    ) -> FsResult<(DirectoryPage, Option<u64>)> {
+    ) -> FsResult<(DirectoryPage, NamesMove)> {
         if let Some(page) = self.cached_page(directory, inode, (cookie, entries_max), attributes) {
-            return Ok((page, None));
+            return Ok((page, NamesMove::No));
         }
         let (open, is_shard) = (directory.id(), inode != directory.inode());
         let attributes = attributes != EntryAttributes::None;
@@ -133,9 +199,12 @@ impl FileSystem {
                 answered => break answered?.reply,
             }
         };
-        let (entries, end, place) = match reply {
-            MdtReply::Directory(entries, end) => (entries, end, None),
-            MdtReply::MovingNames(MovingNames { entries, end, place }) => (entries, end, Some(place)),
+        let (entries, end, names_move) = match reply {
+            MdtReply::Directory(entries, end) => (entries, end, NamesMove::No),
+            MdtReply::MovingNames(MovingNames { entries, end, place }) => (entries, end, NamesMove::ToShards(place)),
+            MdtReply::ReturningNames(ReturningNames { entries, end, places }) => {
+                (entries, end, NamesMove::Back(places))
+            }
             MdtReply::Striped(_) => return Err(FsError::CrossDevice),
             reply => return Err(unexpected(reply)),
         };
@@ -154,7 +223,7 @@ impl FileSystem {
             cookie: entry.cookie,
         };
         let page = DirectoryPage { items: entries.into_iter().map(item).collect(), end, span };
-        Ok((DirectoryPage { span: page.span.filter(|_| place.is_none()), ..page }, place))
+        Ok((DirectoryPage { span: page.span.filter(|_| names_move == NamesMove::No), ..page }, names_move))
     }
 
     /// The same from the cache. If attributes of one name are missing, the MDT is asked for all.

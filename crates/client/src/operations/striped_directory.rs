@@ -21,6 +21,7 @@ use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile,
     directory_maps::merged,
     join::join_all,
+    operations::read_directory::NamesMove,
     targets::{
         awaited_mdts::Pauses,
         connection::{entry, unexpected},
@@ -127,7 +128,14 @@ impl FileSystem {
         }
         let Some(map) = Box::pin(self.directory_map(found.inode)).await? else { return Ok(found) };
         let shards = join_all(map.shards.iter().map(|shard| self.shard_attributes(*shard)).collect()).await;
-        Ok(merged(found, &shards.into_iter().flatten().collect::<Vec<_>>()))
+        if shards.contains(&Err(FsError::Stale)) && !Box::pin(self.is_still(&map)).await {
+            // What they had is in the directory, or elsewhere by now.
+            let now = entry(self.call(found.inode, MdtRequest::GetAttributes(found.inode)).await?)?;
+            return Box::pin(self.with_shards((now.attributes, now.map_version > 0))).await;
+        }
+        let known = map.shards.iter().zip(shards);
+        let known = known.filter_map(|(shard, found)| found.unwrap_or_else(|_| self.directory_maps.seen(*shard)));
+        Ok(merged(found, &known.collect::<Vec<_>>()))
     }
 
     /// An entry of a directory says that this is striped: its map is needed for its attributes.
@@ -138,8 +146,9 @@ impl FileSystem {
         self.directory_map(entry.attributes.inode).await.map(drop)
     }
 
-    /// What is known of a shard: now, or as last seen if its MDT does not answer.
-    async fn shard_attributes(&self, shard: InodeNumber) -> Option<Attributes> {
+    /// What is known of a shard: now, or as last seen if its MDT does not answer. `Stale`: there is
+    /// no such shard.
+    async fn shard_attributes(&self, shard: InodeNumber) -> FsResult<Option<Attributes>> {
         let known = self.cached(shard, |cache, opens| cache.attributes(shard, |inode| opens.is_written(inode)));
         let is_there = self.targets.mdt_of(shard).is_ok_and(|target| match target.import().state() {
             // A mount that has just begun, or found the MDT again, is connected in a moment.
@@ -152,18 +161,20 @@ impl FileSystem {
             None if is_there => {
                 let until = self.seams.clock.now() + SHARD_WAIT;
                 let ask = self.call(shard, MdtRequest::GetAttributes(shard));
-                let answer = clock::timeout_at(&*self.seams.clock, until, ask).await;
-                answer.and_then(|answer| answer.and_then(entry).ok()).map(|entry| entry.attributes)
+                match clock::timeout_at(&*self.seams.clock, until, ask).await {
+                    Some(Err(FsError::Stale)) => return Err(FsError::Stale),
+                    answer => answer.and_then(|answer| answer.and_then(entry).ok()).map(|entry| entry.attributes),
+                }
             }
             None => None,
         };
-        match asked {
+        Ok(match asked {
             Some(asked) => {
                 self.directory_maps.saw(asked);
                 Some(asked)
             }
             None => self.directory_maps.seen(shard),
-        }
+        })
     }
 
     /// Whether a directory has the shards of this map, or none because it is gone. It may also have
@@ -179,7 +190,8 @@ impl FileSystem {
         is_still
     }
 
-    /// Gives a directory shards on these MDTs, and waits until its names are there (root only).
+    /// Gives a directory shards on these MDTs, and waits until its names are there; with its own MDT
+    /// alone, until they are back in the directory (root only).
     pub async fn split_directory(&self, who: &Credentials, directory: InodeNumber, stripes: Stripes) -> FsResult<()> {
         for mdt in &stripes.mdts {
             self.targets.mdt(*mdt)?;
@@ -194,20 +206,19 @@ impl FileSystem {
         }
     }
 
-    /// Names of a striped directory: shard after shard, without those that the listing has shown of
-    /// the directory itself. Cookies have the index of the shard in their upper bits. `None`: its
-    /// names move, and what is left in the directory comes first.
+    /// Names of a striped directory after the cookie `after` of its shards, without those that the
+    /// listing has shown elsewhere: shard after shard. Cookies have the index of the shard in their
+    /// upper bits. `None`: it goes on in the directory itself. `cookie`: that of the listing.
     pub(super) async fn read_striped(
         &self,
         directory: &OpenFile,
         map: &DirectoryMap,
-        (cookie, entries_max): (u64, u32),
+        (cookie, after, entries_max): (u64, u64, u32),
         attributes: EntryAttributes,
     ) -> FsResult<Option<DirectoryPage>> {
         let (mut items, mut pauses) = (Vec::new(), Pauses::default());
         let needed = directory.listing.lock().needed();
-        let has_begun = cookie > COOKIE_PARENT || needed < u64::MAX;
-        if cookie < COOKIE_PARENT {
+        if after < COOKIE_PARENT {
             let above = self.lookup(&Credentials::root(), map.master, b"..").await?;
             let dots = [(&b"."[..], map.master, COOKIE_SELF), (b"..", above.inode, COOKIE_PARENT)];
             let dot = |(name, inode, cookie): (&[u8], _, _)| DirectoryItem {
@@ -217,37 +228,62 @@ impl FileSystem {
                 cookie,
                 attributes: None,
             };
-            items.extend(dots.into_iter().filter(|dot| dot.2 > cookie).take(entries_max as usize).map(dot));
+            items.extend(dots.into_iter().filter(|dot| dot.2 > after).take(entries_max as usize).map(dot));
         }
-        let (mut index, mut position) = place_of(cookie);
+        let (mut index, mut position) = place_of(after);
+        directory.listing.lock().forget_after(index, position);
         let is_end = loop {
             let Some(shard) = map.shards.get(index) else { break true };
             let room = entries_max.saturating_sub(items.len() as u32);
             if room == 0 {
                 break false;
             }
-            let (page, place) = match self.read_part(directory, *shard, (position, room), attributes).await {
-                // The directory was removed while it was open.
-                Err(FsError::Stale) if directory.open.check().is_ok() && self.is_still(map).await => break true,
+            let (page, names_move) = match self.read_part(directory, *shard, (position, room), attributes).await {
+                Err(FsError::Stale) if directory.open.check().is_ok() => {
+                    if self.is_still(map).await {
+                        // The directory was removed while it was open.
+                        break true;
+                    }
+                    // Its names are in the directory.
+                    directory.listing.lock().all_gone(index);
+                    break true;
+                }
                 page => page?,
             };
-            if place.is_some_and(|place| place < needed) {
-                if !has_begun && index == 0 && !directory.listing.lock().is_in_shards() {
-                    return Ok(None);
+            let gone = match names_move {
+                NamesMove::No => None,
+                NamesMove::Back(places) => places.first().map(|(_, place)| *place),
+                NamesMove::ToShards(place) if place < needed => {
+                    let listing = &directory.listing;
+                    if after <= COOKIE_PARENT && index == 0 && listing.lock().is_first() {
+                        // What is left in the directory comes first.
+                        listing.lock().begin(None, cookie, 0)?;
+                        return Ok(None);
+                    }
+                    pauses.pause(&*self.seams.clock, shard.mdt()).await;
+                    continue;
                 }
-                pauses.pause(&*self.seams.clock, shard.mdt()).await;
-                continue;
-            }
-            position = page.items.last().map_or(position, |last| last.cookie);
+                NamesMove::ToShards(_) => None,
+            };
+            let last = page.items.last().map_or(position, |last| last.cookie);
             let has_more = !page.end && !page.items.is_empty();
             let of_shard = |item: DirectoryItem| DirectoryItem { cookie: cookie_of(index, item.cookie), ..item };
-            let listing = directory.listing.lock();
+            let mut listing = directory.listing.lock();
+            listing.gave(index, (position, last), gone);
             items.extend(page.items.into_iter().filter(|item| !listing.has_shown(&item.name)).map(of_shard));
+            position = last;
             if !has_more {
                 (index, position) = (index + 1, 0);
             }
         };
-        Ok(Some(DirectoryPage { items, end: is_end, span: None }))
+        let mut listing = directory.listing.lock();
+        let goes_on = is_end && listing.has_gone();
+        if goes_on && items.iter().all(|item| item.cookie <= COOKIE_PARENT) {
+            // Also `.` and `..`, which the directory shows.
+            listing.begin(None, cookie, 0)?;
+            return Ok(None);
+        }
+        Ok(Some(DirectoryPage { items, end: is_end && !goes_on, span: None }))
     }
 }
 

@@ -20,7 +20,7 @@ use mds::{
     tables::{
         APPLIED, DECISIONS, ENTRIES, INODES, LINKS, PREPARED, applied,
         codec::inode_of_key,
-        decision::{self, DecidedPart, Decision, MovedName},
+        decision::{self, DecidedPart, Decision, MovedName, ReturnedNames},
         entry::{EntryRecord, NamedInode},
         inode::{Inode, Link, Striping},
         link, prepared,
@@ -185,13 +185,15 @@ impl Sides {
             DecidedPart::AddLink(link) => self.links.insert((*inode, link.clone())),
             DecidedPart::MoveLink(old, new) => self.move_link(mdt, *inode, old, new),
             DecidedPart::MoveName(moved) => self.move_name(mdt, *inode, moved),
-            DecidedPart::AddNames { names, .. } => names.iter().all(|named| {
-                let link = Link { parent: *inode, name: named.name.clone() };
-                // Names on the inode's own MDT are not told here.
-                named.inode.mdt() == mdt
-                    || self.names.insert((named.inode, link), named.kind == FileKind::Directory).is_none()
-            }),
-            DecidedPart::Tree | DecidedPart::CopyAttributes(_) => true,
+            DecidedPart::AddNames { names, .. } | DecidedPart::ReturnNames(ReturnedNames { names, .. }) => {
+                names.iter().all(|named| {
+                    let link = Link { parent: *inode, name: named.name.clone() };
+                    // Names on the inode's own MDT are not told here.
+                    named.inode.mdt() == mdt
+                        || self.names.insert((named.inode, link), named.kind == FileKind::Directory).is_none()
+                })
+            }
+            DecidedPart::Tree | DecidedPart::CopyAttributes(_) | DecidedPart::GiveNames => true,
         };
         if is_known { Ok(()) } else { Err(format!("{part:?} does not fit {inode} of {mdt}")) }
     }

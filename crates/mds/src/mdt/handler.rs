@@ -362,6 +362,9 @@ impl Mdt {
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
+        if let MdtRequest::SplitDirectory(_, split) = request {
+            Box::pin(self.may_move_names(split)).await?;
+        }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let wanted = self.wanted(call);
         let waiter = Waiter::of(call, row.service);

@@ -1,19 +1,19 @@
-//! Moves the names of directories that get shards, one batch after the other
-//! ([`crate::ops::split`]). What a former start has begun goes on. Directories that have become
-//! large begin here, if they may.
+//! Moves the names of directories that get shards, and of shards that give them back, one batch
+//! after the other ([`crate::ops::split`], [`crate::ops::merge`]). What a former start has begun
+//! goes on. Directories that have become large or small begin here, if they may.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rpc::{
-    Call,
+    Call, ImportState,
     message::{MdtReply, MdtRequest, Request, mdt_peer::SplitDirectory, session::feature},
 };
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, Slot, Stripes, Xid};
 
-use super::{Mdt, handler::Told, mdt_proxy::MdtProxy};
+use super::{Mdt, handler::Told};
 use crate::{
-    ops::{row::row, split},
+    ops::{merge, row::row, split},
     tables::{COUNTERS, counter},
 };
 
@@ -26,9 +26,11 @@ const MOMENT: Duration = Duration::from_millis(20);
 pub(super) async fn run(mdt: Arc<Mdt>) {
     let mut stopping = mdt.stopping.subscribe();
     let growing = mdt.namespace().volatile.growing.lock().wakeup();
+    let shrinking = mdt.namespace().volatile.shrinking.lock().wakeup();
     loop {
-        let (begun, grown) = (mdt.split_wakeup.notified(), growing.notified());
+        let (begun, grown, shrunk) = (mdt.split_wakeup.notified(), growing.notified(), shrinking.notified());
         begin_large(&mdt).await;
+        begin_small(&mdt).await;
         match step_all(&mdt).await {
             Ok(true) => {}
             Ok(false) => tokio::select! {
@@ -36,6 +38,7 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
                 _ = stopping.wait_for(|stopping| *stopping) => return,
                 () = begun => {}
                 () = grown => {}
+                () = shrunk => {}
             },
             Err(error) => {
                 tracing::debug!(target = %mdt.name(), %error, "cannot move names to shards now; trying again later");
@@ -62,11 +65,7 @@ async fn begin_large(mdt: &Mdt) {
                 mdt.namespace().volatile.growing.lock().counted(directory, names);
                 continue;
             }
-            Ok((_, Some(request))) => match mdt.know_moving_names(&request.stripes.mdts) {
-                true => ask(mdt, request).await,
-                // It would refuse the names.
-                false => Err(FsError::NotSupported),
-            },
+            Ok((_, Some(request))) => ask_by_itself(mdt, request).await,
             Err(error) => Err(error),
         };
         match begun {
@@ -81,16 +80,72 @@ async fn begin_large(mdt: &Mdt) {
     }
 }
 
-impl Mdt {
-    /// Whether these MDTs can have shards to which names move while they are used. One that is not
-    /// there, or of an earlier release, is not known to.
-    fn know_moving_names(&self, mdts: &[MdtIndex]) -> bool {
-        let proxies = self.mdt_proxies.lock();
-        let knows = |mdt: &MdtIndex| {
-            let supports = |proxy: &Arc<MdtProxy>| proxy.connection.import.supports(feature::MOVING_NAMES);
-            *mdt == self.options.index || proxies.get(mdt).is_some_and(supports)
+/// Directories that have split by themselves and have become small get their names back. What fails
+/// is tried again when some more names are gone.
+async fn begin_small(mdt: &Mdt) {
+    loop {
+        let Some(shard) = mdt.namespace().volatile.shrinking.lock().take_due() else { return };
+        let look = mdt.look(mdt.principal.client(), |txn| merge::when_small(txn, shard)).await;
+        let (names, begun) = match look {
+            Ok((names, None)) => (names, None),
+            Ok((names, Some(request))) => (names, Some((request.directory, ask_by_itself(mdt, request).await))),
+            Err(error) => (1, Some((shard, Err(error)))),
         };
-        mdts.iter().all(knows)
+        mdt.namespace().volatile.shrinking.lock().counted(shard, names.max(1));
+        match begun {
+            None => {}
+            Some((directory, Ok(_))) => {
+                tracing::info!(target = %mdt.name(), %directory, "a small directory gets its names back from its shards")
+            }
+            Some((directory, Err(error))) => {
+                tracing::info!(target = %mdt.name(), %directory, %error, "a small directory cannot get its names back from its shards now")
+            }
+        }
+    }
+}
+
+/// What nobody else has asked for.
+async fn ask_by_itself(mdt: &Mdt, request: SplitDirectory) -> FsResult<MdtReply> {
+    let directory = request.directory;
+    let begins = |directory| mdt.namespace().volatile.growing.lock().begin(directory);
+    begins(Some(directory));
+    let asked = ask(mdt, request).await;
+    begins(None);
+    asked
+}
+
+impl Mdt {
+    /// Whether names of a directory can move while they are used: all MDTs know how that is done.
+    /// `NotSupported`: one is of an earlier release; `AwaitsMdt`: one is not there, and it is not
+    /// known of which release it is.
+    pub(super) async fn may_move_names(&self, request: &SplitDirectory) -> FsResult<()> {
+        let SplitDirectory { directory, stripes } = request;
+        if stripes.mdts.is_empty() {
+            // They move already.
+            return Ok(());
+        }
+        if stripes.mdts.len() > 1 {
+            return self.all_know(&stripes.mdts, feature::MOVING_NAMES);
+        }
+        let found = self.look(self.principal.client(), |txn| txn.find_inode(*directory)).await?;
+        let map = found.and_then(|found| found.map());
+        let shards: Vec<MdtIndex> = map.iter().flat_map(|map| &map.shards).map(|shard| shard.mdt()).collect();
+        self.all_know(&shards, feature::RETURNING_NAMES)
+    }
+
+    fn all_know(&self, mdts: &[MdtIndex], feature: u64) -> FsResult<()> {
+        for mdt in mdts.iter().filter(|mdt| **mdt != self.options.index) {
+            let Some(proxy) = self.mdt_proxies.lock().get(mdt).cloned() else {
+                let is_known = *self.mdts_known.borrow();
+                return Err(if is_known { FsError::NoDeviceOrAddress } else { FsError::AwaitsMdt(*mdt) });
+            };
+            let import = &proxy.connection.import;
+            if !import.supports(feature) {
+                let is_there = import.state() == ImportState::Full;
+                return Err(if is_there { FsError::NotSupported } else { proxy.absence(self) });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -126,7 +181,7 @@ async fn directories(mdt: &Mdt) -> FsResult<Vec<InodeNumber>> {
 
 async fn step(mdt: &Mdt, directory: InodeNumber) -> FsResult<()> {
     if ask(mdt, SplitDirectory { directory, stripes: Stripes::default() }).await? == MdtReply::Done {
-        tracing::info!(target = %mdt.name(), %directory, "all names of a directory are in its shards");
+        tracing::info!(target = %mdt.name(), %directory, "all names of a directory that were to move have moved");
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ mod leave_full_ost;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
+pub(crate) mod merge;
 mod note_accesses;
 pub(crate) mod open;
 pub(crate) mod paths;

@@ -15,7 +15,7 @@ use types::{
     permission,
 };
 
-use super::{copies, rename::rename_link, split};
+use super::{copies, merge, rename::rename_link, split};
 use crate::{
     known_size,
     peers::PeerChange,
@@ -76,6 +76,10 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
         Part::FollowName(part) => {
             split::check_following(txn, part)?;
             promise(txn, operation, Promise::MoveLink, vec![part.inode])?
+        }
+        Part::GiveNames(part) => {
+            merge::check_giving(txn, part)?;
+            promise(txn, operation, Promise::Attributes, vec![part.shard])?
         }
         Part::Tree => {
             if let Some(other) = txn.volatile.peers.keeps_tree(txn.mdt) {
@@ -332,6 +336,8 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
         DecidedPart::AddNames { names, place } => split::add_names(txn, inode, names, place)?,
+        DecidedPart::GiveNames => merge::give_names(txn, inode)?,
+        DecidedPart::ReturnNames(returned) => merge::take_back(txn, inode, returned)?,
         DecidedPart::Tree => {}
     }
     release(txn, operation)

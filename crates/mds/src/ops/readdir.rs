@@ -5,10 +5,12 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{COOKIE_PARENT, COOKIE_SELF, DirectoryEntry, MovingNames, OpenFlags, ReadDirectory, open_flag},
+    mdt::{
+        COOKIE_PARENT, COOKIE_SELF, DirectoryEntry, MovingNames, OpenFlags, ReadDirectory, ReturningNames, open_flag,
+    },
     session::feature,
 };
-use types::{FileKind, FsError, FsResult, limits};
+use types::{FileKind, FsError, FsResult, InodeNumber, limits};
 
 use super::attributes;
 use crate::{
@@ -28,7 +30,7 @@ const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
-    let place = moving_place(txn, &directory)?;
+    let names_move = NamesMove::of(txn, &directory)?;
     let flags = flags_of_open(txn, request)?;
     if !flags.has(open_flag::READ) {
         return Err(FsError::BadHandle);
@@ -41,36 +43,75 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
     let mut complete = false;
     if page.len() < count {
         // Those up to the place have gone, and the tables take time to pass them.
-        let gone = place.filter(|_| !request.inode.is_shard()).map_or(0, |place| place.0);
-        let rest = ReadDirectory { cookie: request.cookie.max(gone), ..*request };
+        let rest = ReadDirectory { cookie: request.cookie.max(names_move.gone(request.inode)), ..*request };
         complete = names(txn, &rest, count, &mut page)?;
     }
     let quiet = flags.has(open_flag::NO_ACCESS_TIME);
     if request.cookie == 0 && !quiet && attributes::note_access(txn, &mut directory) {
         txn.put_inode(&directory);
     }
-    Ok(match place {
-        None => MdtReply::Directory(page, complete),
-        Some(place) => {
-            // No client is told here that it may report sizes.
-            page.iter_mut().filter_map(|found| found.entry.as_mut()).for_each(|entry| entry.quiet = None);
-            MdtReply::MovingNames(MovingNames { entries: page, end: complete, place: place.0 })
+    if names_move != NamesMove::No {
+        // No client is told here that it may report sizes.
+        page.iter_mut().filter_map(|found| found.entry.as_mut()).for_each(|entry| entry.quiet = None);
+    }
+    Ok(match names_move {
+        NamesMove::No => MdtReply::Directory(page, complete),
+        NamesMove::ToShards(Position(place)) => {
+            MdtReply::MovingNames(MovingNames { entries: page, end: complete, place })
+        }
+        NamesMove::Back(places) => {
+            let places = places.into_iter().map(|(shard, place)| (shard, place.0)).collect();
+            MdtReply::ReturningNames(ReturningNames { entries: page, end: complete, places })
         }
     })
 }
 
-/// The place up to which names have moved, if the caller lists what is here and what is there.
-/// Others wait until it is known which names are here.
-fn moving_place(txn: &Transaction<'_>, directory: &Inode) -> FsResult<Option<Position>> {
-    if directory.names_move() && txn.context.knows(feature::MOVING_NAMES) {
-        return match txn.moved_to(directory)? {
-            Position(0) => txn.wait_for_peer(txn.mdt),
-            place => Ok(Some(place)),
-        };
+/// Whether names are on the move, for a caller that lists what is here and what is there. Others
+/// wait until it is known which names are here.
+#[derive(Debug, PartialEq, Eq)]
+enum NamesMove {
+    No,
+    /// The place up to which they have moved.
+    ToShards(Position),
+    /// The places up to which they have come back from the shards, or have gone from this one.
+    Back(Vec<(InodeNumber, Position)>),
+}
+
+impl NamesMove {
+    fn of(txn: &Transaction<'_>, directory: &Inode) -> FsResult<Self> {
+        if directory.names_return() {
+            if !txn.context.knows(feature::RETURNING_NAMES) {
+                return txn.wait_for_peer(txn.mdt);
+            }
+            let number = directory.number();
+            let places = match directory.map() {
+                Some(map) => {
+                    let back = |shard| Ok((shard, txn.back_from(number, shard)?));
+                    map.shards.into_iter().map(back).collect::<FsResult<_>>()?
+                }
+                None => vec![(number, txn.gone_from(number)?)],
+            };
+            return Ok(Self::Back(places));
+        }
+        if directory.names_move() && txn.context.knows(feature::MOVING_NAMES) {
+            return match txn.moved_to(directory)? {
+                Position(0) => txn.wait_for_peer(txn.mdt),
+                place => Ok(Self::ToShards(place)),
+            };
+        }
+        txn.has_own_names(directory)?;
+        txn.has_all_names(directory)?;
+        Ok(Self::No)
     }
-    txn.has_own_names(directory)?;
-    txn.has_all_names(directory)?;
-    Ok(None)
+
+    /// Names up to this position have gone from here.
+    fn gone(&self, directory: InodeNumber) -> u64 {
+        match (self, directory.is_shard()) {
+            (Self::ToShards(place), false) => place.0,
+            (Self::Back(places), true) => places.first().map_or(0, |(_, place)| place.in_shard().0),
+            _ => 0,
+        }
+    }
 }
 
 /// How the caller has the directory open.

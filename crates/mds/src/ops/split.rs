@@ -12,14 +12,14 @@ use types::{
     limits::SPLIT_NAMES_MAX, mdts_from,
 };
 
-use super::{copies, peers::visit_decisions, rename::replace_link, root_only::require_root};
+use super::{copies, merge, peers::visit_decisions, rename::replace_link, root_only::require_root};
 use crate::{
     options::Parameters,
     tables::{
         COUNTERS, counter,
         decision::{DecidedPart, Decision},
         entry::{COLLISIONS_MAX, NamedInode, Position},
-        inode::{Inode, Link, Striping},
+        inode::{Inode, Link, Striping, map_version},
     },
     transaction::{Transaction, entries::FoundEntry},
 };
@@ -31,21 +31,27 @@ const REMOTE_PER_STEP: usize = 8;
 /// Decisions on their way to an MDT from which on no more names are sent there.
 const PENDING_MAX: usize = 64;
 /// Before the positions of all names.
-const BEFORE_ALL: Position = Position(1);
+pub(super) const BEFORE_ALL: Position = Position(1);
 
 /// Without stripes: some names move; `Waiting` if there is more to do. This MDT asks itself that.
+/// With its own MDT alone, the directory gets its names back.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SplitDirectory) -> FsResult<MdtReply> {
     require_root(who)?;
     let SplitDirectory { directory, stripes } = request;
-    copies::changeable(*directory)?;
     if stripes.mdts.is_empty() {
         return go_on(txn, *directory);
     }
+    copies::changeable(*directory)?;
     let master = txn.directory(*directory)?;
     if master.names_move() {
         return txn.wait_for_peer(txn.mdt);
     }
     match master.map() {
+        map if stripes.mdts.len() == 1 => match (map, stripes.mdts[0] == directory.mdt()) {
+            (_, false) => Err(FsError::Invalid),
+            (None, true) => Ok(MdtReply::Done),
+            (Some(map), true) => merge::begin(txn, master, map),
+        },
         None => begin(txn, master, request),
         Some(map) if is_as_asked(&map, request) => Ok(MdtReply::Done),
         Some(_) => Err(FsError::NotSupported),
@@ -100,7 +106,11 @@ fn begin(txn: &mut Transaction<'_>, master: Inode, request: &SplitDirectory) -> 
         return Err(FsError::NotFound);
     }
     let lists = copies::lists(txn, directory)?;
-    txn.begin_split(master, &request.stripes, &lists)?;
+    let version = match txn.volatile.growing.lock().begins(directory) {
+        true => map_version::SPLITS_BY_ITSELF,
+        false => map_version::SPLITS,
+    };
+    txn.begin_split(master, &request.stripes, (version, &lists))?;
     check_names(txn, directory)?;
     txn.put(COUNTERS, counter::split_key(directory), counter::encode_number(BEFORE_ALL.0));
     txn.withdraw(directory, lock::InodeBits::ALL);
@@ -127,11 +137,14 @@ fn go_on(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<MdtReply
         Err(FsError::Stale) => None,
         Err(error) => return Err(error),
     };
+    if let Some(found) = found.as_ref().filter(|found| found.names_return()) {
+        return merge::go_on(txn, found.clone());
+    }
     let Some((master, map)) = found.and_then(|master| master.map().map(|map| (master, map))) else {
         forget(txn, directory)?;
         return Ok(MdtReply::Done);
     };
-    let batch = next_names(txn, &master)?;
+    let batch = next_names(txn, directory, txn.moved_to(&master)?)?;
     let is_last = batch.place == Position::END;
     move_names(txn, master, map, batch)?;
     if is_last {
@@ -140,7 +153,7 @@ fn go_on(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<MdtReply
     Ok(if is_last { MdtReply::Done } else { MdtReply::Waiting })
 }
 
-fn forget(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
+pub(super) fn forget(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
     let key = counter::split_key(directory);
     if txn.get(COUNTERS, &key)?.is_some() {
         txn.release_space();
@@ -150,16 +163,17 @@ fn forget(txn: &mut Transaction<'_>, directory: InodeNumber) -> FsResult<()> {
 }
 
 /// Names that move together, the first ones of a directory; then those up to the place have moved.
-struct Batch {
-    names: Vec<FoundEntry>,
-    place: Position,
+pub(super) struct Batch {
+    pub names: Vec<FoundEntry>,
+    pub place: Position,
 }
 
-fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
+/// The next names of a directory, or a shard, of which those up to `moved` have moved.
+pub(super) fn next_names(txn: &Transaction<'_>, source: InodeNumber, moved: Position) -> FsResult<Batch> {
     let (mut names, mut remote, mut next) = (Vec::<FoundEntry>::new(), Vec::new(), None);
-    let moved = txn.moved_to(master)?;
     // Not from the beginning: the tables take time to pass what was deleted.
-    txn.visit_entries(master.number(), moved, &mut |found| {
+    let after = if source.is_shard() { moved.in_shard() } else { moved };
+    txn.visit_entries(source, after, &mut |found| {
         let inode = found.target.inode;
         let is_here = txn.is_here(inode);
         // Two names of one inode come one after the other.
@@ -172,8 +186,9 @@ fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
         names.push(found);
         Ok(true)
     })?;
-    let last = names.last().map_or(Position(0), |found| found.position);
-    let place = match next {
+    let in_directory = |position: Position| if source.is_shard() { position.of_shard() } else { position };
+    let last = names.last().map_or(Position(0), |found| in_directory(found.position));
+    let place = match next.map(in_directory) {
         None => Position::END,
         // Nobody uses the names until all have moved.
         Some(_) if moved == Position(0) => Position(0),
@@ -186,27 +201,14 @@ fn next_names(txn: &Transaction<'_>, master: &Inode) -> FsResult<Batch> {
 
 fn move_names(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap, batch: Batch) -> FsResult<()> {
     let (directory, Batch { names, place }) = (master.number(), batch);
-    let here = names.iter().map(|found| found.target.inode).filter(|inode| txn.is_here(*inode));
-    txn.need_inodes(here.collect::<Vec<_>>().into_iter())?;
+    need_named(txn, &names)?;
     for shard in map.shards.iter().filter(|shard| !txn.is_here(**shard)) {
         has_room(txn, shard.mdt())?;
     }
     let mut of_shards: Vec<Vec<NamedInode>> = vec![Vec::new(); map.shards.len()];
     for found in &names {
-        let NamedInode { name, inode, kind } = found.target.clone();
-        let index = map.hash.shard(&name, map.shards.len());
-        let shard = map.shards[index];
-        let (old, new) = (Link { parent: directory, name: name.clone() }, Link { parent: shard, name: name.clone() });
-        if !txn.is_here(inode) {
-            let part = Part::FollowName(FollowName { inode, parent: directory, name, shard });
-            let (operation, _) = txn.prepared(inode.mdt(), part)?;
-            txn.decide(inode.mdt(), Decision { operation, inode, part: DecidedPart::MoveLink(old, new) });
-        } else {
-            follow(txn, inode, &old, new)?;
-        }
-        txn.remove_entry(directory, found)?;
-        let is_directory = u32::from(kind == FileKind::Directory);
-        master.attributes.links = master.attributes.links.saturating_sub(is_directory).max(2);
+        let index = map.hash.shard(&found.target.name, map.shards.len());
+        take_out(txn, &mut master, found, map.shards[index])?;
         of_shards[index].push(found.target.clone());
     }
     // Also those that get no name: then others may be made there.
@@ -221,7 +223,35 @@ fn move_names(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap, b
     Ok(())
 }
 
-/// An inode here is named in the shard. One that does not know its name is as damaged as before.
+/// Inodes here to which names lead that move.
+pub(super) fn need_named(txn: &Transaction<'_>, names: &[FoundEntry]) -> FsResult<()> {
+    let here = names.iter().map(|found| found.target.inode).filter(|inode| txn.is_here(*inode));
+    txn.need_inodes(here.collect::<Vec<_>>().into_iter())
+}
+
+/// A name is taken out of a directory or a shard, and what it leads to knows where it is then.
+pub(super) fn take_out(
+    txn: &mut Transaction<'_>,
+    source: &mut Inode,
+    found: &FoundEntry,
+    to: InodeNumber,
+) -> FsResult<()> {
+    let (from, NamedInode { name, inode, kind }) = (source.number(), found.target.clone());
+    let (old, new) = (Link { parent: from, name: name.clone() }, Link { parent: to, name: name.clone() });
+    if !txn.is_here(inode) {
+        let part = Part::FollowName(FollowName { inode, parent: from, name, shard: to });
+        let (operation, _) = txn.prepared(inode.mdt(), part)?;
+        txn.decide(inode.mdt(), Decision { operation, inode, part: DecidedPart::MoveLink(old, new) });
+    } else {
+        follow(txn, inode, &old, new)?;
+    }
+    txn.remove_entry(from, found)?;
+    let is_directory = u32::from(kind == FileKind::Directory);
+    source.attributes.links = source.attributes.links.saturating_sub(is_directory).max(2);
+    Ok(())
+}
+
+/// An inode here is named elsewhere. One that does not know its name is as damaged as before.
 fn follow(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
     let mut named = match txn.inode(inode) {
         Ok(named) => named,
@@ -245,7 +275,7 @@ fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedIno
 }
 
 /// Waits while many names are on their way to an MDT, which may be absent.
-fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
+pub(super) fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
     let mut pending = 0;
     visit_decisions(txn, mdt, &mut |_, _| {
         pending += 1;

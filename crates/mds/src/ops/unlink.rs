@@ -7,6 +7,7 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, permission};
 
+use super::merge;
 use crate::{
     protection,
     tables::{
@@ -41,6 +42,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
         directory.attributes.links = directory.attributes.links.saturating_sub(1);
     }
     let shards = victim.map().map(|map| txn.promise_shards(map)).transpose()?;
+    merge::note_shrinkage(txn, &directory);
     txn.remove_entry(request.parent, &found)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
@@ -70,6 +72,7 @@ fn remove_elsewhere(
     let (operation, prepared) = txn.prepared(inode.mdt(), Part::DropLink(part))?;
     let map = prepared.map.filter(|map| map.master == inode);
     let shards = map.map(|map| txn.promise_shards(map)).transpose()?;
+    merge::note_shrinkage(txn, &directory);
     directory.attributes.links = parent.links.saturating_sub(u32::from(request.directory));
     txn.release_space();
     txn.remove_entry(request.parent, found)?;

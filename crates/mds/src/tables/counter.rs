@@ -1,6 +1,7 @@
 //! COUNTERS: identity and counters of this MDT. Key: which (1): 1 identity, 2 counters, 3 era, 4
 //! with an OST (2): deferred operations, 5 start, 6 with an MDT (2): decisions, 7 with a directory
-//! (8): its names move. Values, version 1:
+//! (8): its names move, 8 with a directory (8) and a shard of it (8): names go back. Values,
+//! version 1:
 //!
 //! | key | value |
 //! |---|---|
@@ -10,7 +11,8 @@
 //! | 4, OST | version (1), sequence number of the last deferred operation that the OST has answered (8) |
 //! | 5 | version (1), number of the last start that knew of other MDTs (8): power-loss era in the upper 4 bytes |
 //! | 6, MDT | version (1), sequence number of the last decision that the MDT has answered (8) |
-//! | 7, directory | version (1), place (8): names of the directory move to its shards, and those up to this position have; 0: nobody uses any of them meanwhile |
+//! | 7, directory | version (1), place (8): names of the directory move to its shards, and those up to this position have; 0: nobody uses any of them meanwhile. With a shard: its names go back. With a directory to which names go back: all have come |
+//! | 8, directory, shard | version (1), place (8): names of the shard up to this position have come back to the directory |
 
 use bytes::Bytes;
 use types::{
@@ -45,6 +47,22 @@ pub fn split_key(directory: InodeNumber) -> Vec<u8> {
 /// The directory, if it is such a key.
 pub fn parse_split_key(key: &[u8]) -> Option<InodeNumber> {
     Some(InodeNumber(u64::from_be_bytes(key.strip_prefix(SPLITS)?.try_into().ok()?)))
+}
+
+/// What keys of directories begin with to which names come back from shards.
+const RETURNS: u8 = 8;
+
+/// The key of a directory to which names come back from a shard.
+pub fn return_key(directory: InodeNumber, shard: InodeNumber) -> Vec<u8> {
+    [&[RETURNS][..], &directory.0.to_be_bytes(), &shard.0.to_be_bytes()].concat()
+}
+
+/// The directory and the shard, if it is such a key.
+pub fn parse_return_key(key: &[u8]) -> Option<(InodeNumber, InodeNumber)> {
+    let (&RETURNS, numbers) = key.split_first()? else { return None };
+    let (directory, shard) = numbers.split_first_chunk()?;
+    let [directory, shard] = [*directory, shard.try_into().ok()?].map(u64::from_be_bytes);
+    Some((InodeNumber(directory), InodeNumber(shard)))
 }
 
 /// The key of what an MDT has answered.
@@ -156,6 +174,9 @@ mod tests {
         assert_eq!([IDENTITY, COUNTERS, ERA, &[DELIVERED, 0]].map(parse_delivered_key), [None; 4]);
         assert_eq!(parse_decided_key(&decided_key(MdtIndex(513))), Some(MdtIndex(513)));
         assert_eq!([START, &delivered_key(OstIndex(513)), &[DECIDED, 0]].map(parse_decided_key), [None; 3]);
+        let (directory, shard) = (InodeNumber(513), InodeNumber(514).as_shard());
+        assert_eq!(parse_return_key(&return_key(directory, shard)), Some((directory, shard)));
+        assert_eq!([START, &split_key(directory), &[RETURNS, 0]].map(parse_return_key), [None; 3]);
         assert!(Identity::decode(&[1, 0]).is_err());
         assert!(Identity::decode(&[1, 0, 0, 255]).is_err());
         assert!(Counters::decode(&[1, 0]).is_err());

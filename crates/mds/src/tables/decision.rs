@@ -5,9 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes, 8 add names |
+//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes, 8 add names, 11 give names back, 12 return names |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
-//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7 and 8: the shard |
+//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7, 8 and 11: the shard; of 12: the directory |
 //! | 28 | .. | by kind |
 //!
 //! Make a directory:
@@ -62,9 +62,20 @@
 //! | 8 | with 2: the place, as a position in a directory that is no shard |
 //! | per name: 2+n, 8, 1 | name, inode and its kind, to the end |
 
+//!
+//! Give names back: nothing. Return names to a directory:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | the shard from which they come |
+//! | 12, 12, 12 | atime, mtime and ctime of the shard |
+//! | 1 | 1 if all names of the shard are back with these; 2 if those up to a place are |
+//! | 8 | with 2: the place, as a position in the directory |
+//! | per name: 2+n, 8, 1 | name, inode and its kind, to the end |
+
 use rpc::message::mdt_peer::OperationId;
 use types::{
-    Damage, FileKind, FsResult, InodeNumber, MdtIndex,
+    Damage, FileKind, FsResult, InodeNumber, MdtIndex, Timestamp,
     record::{DecodeError, RecordReader, RecordWriter},
 };
 
@@ -84,6 +95,8 @@ const MOVE_NAME: u8 = 5;
 const TREE: u8 = 6;
 const COPY_ATTRIBUTES: u8 = 7;
 const ADD_NAMES: u8 = 8;
+const GIVE_NAMES: u8 = 11;
+const RETURN_NAMES: u8 = 12;
 const NOT_YET: u8 = 0;
 const ALL_THERE: u8 = 1;
 const UP_TO_PLACE: u8 = 2;
@@ -134,6 +147,35 @@ pub enum DecidedPart {
         /// ([`Position::END`]).
         place: Position,
     },
+    /// The shard gives its names back to its directory.
+    GiveNames,
+    /// The directory has these names, too.
+    ReturnNames(ReturnedNames),
+}
+
+/// Names that come back from a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReturnedNames {
+    /// The shard.
+    pub shard: InodeNumber,
+    /// Its times.
+    pub times: ShardTimes,
+    /// The names.
+    pub names: Vec<NamedInode>,
+    /// With these, all names of the shard up to this position are back, or all of all
+    /// ([`Position::END`]).
+    pub place: Position,
+}
+
+/// What stat shows of the times of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardTimes {
+    /// Of the last access.
+    pub atime: Timestamp,
+    /// Of the last change of its names.
+    pub mtime: Timestamp,
+    /// Of the last change.
+    pub ctime: Timestamp,
 }
 
 /// What a shard takes over from its directory.
@@ -214,7 +256,18 @@ fn read_moved(reader: &mut RecordReader<'_>) -> FsResult<MovedName> {
     Ok(MovedName { name, inode, kind, new, target })
 }
 
-fn read_names(reader: &mut RecordReader<'_>) -> FsResult<DecidedPart> {
+fn write_names(writer: &mut RecordWriter, names: &[NamedInode], place: Position) {
+    match place {
+        Position(0) => writer.u8(NOT_YET),
+        Position::END => writer.u8(ALL_THERE),
+        Position(place) => writer.u8(UP_TO_PLACE).u64(place),
+    };
+    for NamedInode { name, inode, kind } in names {
+        writer.short_bytes(name).u64(inode.0).u8(kind_number(*kind));
+    }
+}
+
+fn read_names(reader: &mut RecordReader<'_>) -> FsResult<(Vec<NamedInode>, Position)> {
     let place = match reader.u8()? {
         NOT_YET => Position(0),
         ALL_THERE => Position::END,
@@ -227,7 +280,14 @@ fn read_names(reader: &mut RecordReader<'_>) -> FsResult<DecidedPart> {
         let (inode, kind) = read_inode(reader)?;
         names.push(NamedInode { name, inode, kind });
     }
-    Ok(DecidedPart::AddNames { names, place })
+    Ok((names, place))
+}
+
+fn read_returned(reader: &mut RecordReader<'_>) -> FsResult<ReturnedNames> {
+    let shard = InodeNumber(reader.u64()?);
+    let times = ShardTimes { atime: reader.time()?, mtime: reader.time()?, ctime: reader.time()? };
+    let (names, place) = read_names(reader)?;
+    Ok(ReturnedNames { shard, times, names, place })
 }
 
 fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)> {
@@ -263,6 +323,8 @@ impl Decision {
             DecidedPart::Tree => TREE,
             DecidedPart::CopyAttributes(_) => COPY_ATTRIBUTES,
             DecidedPart::AddNames { .. } => ADD_NAMES,
+            DecidedPart::GiveNames => GIVE_NAMES,
+            DecidedPart::ReturnNames(_) => RETURN_NAMES,
         };
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind).u16(coordinator.0).u64(*start).u64(*number).u64(inode.0);
@@ -281,17 +343,12 @@ impl Decision {
                 write_link(&mut writer, new);
             }
             DecidedPart::MoveName(moved) => write_moved(&mut writer, moved),
-            DecidedPart::AddNames { names, place } => {
-                match *place {
-                    Position(0) => writer.u8(NOT_YET),
-                    Position::END => writer.u8(ALL_THERE),
-                    Position(place) => writer.u8(UP_TO_PLACE).u64(place),
-                };
-                for NamedInode { name, inode, kind } in names {
-                    writer.short_bytes(name).u64(inode.0).u8(kind_number(*kind));
-                }
+            DecidedPart::AddNames { names, place } => write_names(&mut writer, names, *place),
+            DecidedPart::ReturnNames(ReturnedNames { shard, times, names, place }) => {
+                writer.u64(shard.0).time(times.atime).time(times.mtime).time(times.ctime);
+                write_names(&mut writer, names, *place);
             }
-            DecidedPart::Tree => {}
+            DecidedPart::GiveNames | DecidedPart::Tree => {}
         }
         writer.finish()
     }
@@ -321,7 +378,12 @@ impl Decision {
             MOVE_LINK => DecidedPart::MoveLink(read_link(&mut reader)?, read_link(&mut reader)?),
             ADD_LINK => DecidedPart::AddLink(read_link(&mut reader)?),
             MOVE_NAME => DecidedPart::MoveName(read_moved(&mut reader)?),
-            ADD_NAMES => read_names(&mut reader)?,
+            ADD_NAMES => {
+                let (names, place) = read_names(&mut reader)?;
+                DecidedPart::AddNames { names, place }
+            }
+            GIVE_NAMES => DecidedPart::GiveNames,
+            RETURN_NAMES => DecidedPart::ReturnNames(read_returned(&mut reader)?),
             TREE => DecidedPart::Tree,
             _ => return Err(reader.invalid("unknown kind of decision").into()),
         };
@@ -356,7 +418,12 @@ mod tests {
         let named = |name: &[u8]| NamedInode { name: name.to_vec(), inode: InodeNumber(1 << 40), kind };
         let add = |place| DecidedPart::AddNames { names: vec![named(b"one"), named(b"two")], place };
         let adds = [Position(0), Position(1 << 40), Position::END].map(add);
-        for part in [make, copy, rename].into_iter().chain(adds).chain(links).chain(names) {
+        let time = |seconds| Timestamp { seconds, nanoseconds: 9 };
+        let times = ShardTimes { atime: time(-1), mtime: time(2), ctime: time(1 << 40) };
+        let (shard, names_back) = (InodeNumber(3).as_shard(), vec![named(b"one"), named(b"two")]);
+        let back = ReturnedNames { shard, times, names: names_back, place: Position(1 << 40) };
+        let back = DecidedPart::ReturnNames(back);
+        for part in [make, copy, rename, back].into_iter().chain(adds).chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
@@ -364,6 +431,8 @@ mod tests {
             assert!(Decision::decode(&value).is_err());
         }
         let tree = Decision { operation, inode: InodeNumber::ROOT, part: DecidedPart::Tree };
+        let give = Decision { part: DecidedPart::GiveNames, ..tree.clone() };
+        assert_eq!(Decision::decode(&give.encode()), Ok(give));
         assert_eq!(Decision::decode(&tree.encode()), Ok(tree));
         let mut unknown = vec![1, 9];
         unknown.extend([0; 26]);

@@ -68,6 +68,17 @@ impl Position {
         (Self(first), Self(group << GROUP_BITS | ((1 << GROUP_BITS) - 1)))
     }
 
+    /// Of a position in a directory that is no shard: in a shard.
+    pub fn in_shard(self) -> Self {
+        Self(self.0 >> SHARD_INDEX_BITS)
+    }
+
+    /// Of a position in a shard: the first one like it in a directory that is no shard, which is in
+    /// the same group.
+    pub fn of_shard(self) -> Self {
+        Self(self.0 << SHARD_INDEX_BITS)
+    }
+
     /// The position with the same hash and this number.
     pub fn with_number(self, number: u64) -> Self {
         assert!(number < COLLISIONS_MAX, "a collision number has {NUMBER_BITS} bits");
@@ -155,7 +166,12 @@ mod tests {
             let name = format!("name{number}").into_bytes();
             let ((first, last), of_shard) = (Position::of(&name).group(), Position::of_name_in(shard, &name));
             assert!(first <= Position::of(&name) && Position::of(&name) < last);
-            assert_eq!(first.0 >> SHARD_INDEX_BITS, of_shard.0);
+            assert_eq!(first.in_shard(), of_shard);
+            for number in [0, 1, COLLISIONS_MAX - 1] {
+                let there = of_shard.with_number(number);
+                assert_eq!((there.of_shard().in_shard(), there.of_shard().group()), (there, (first, last)));
+                assert!(there.of_shard() < last, "some of the group are left");
+            }
         }
         let (first, last) = Position(5 << GROUP_BITS | 1234).group();
         assert_eq!((first.group(), last.group()), ((first, last), (first, last)));

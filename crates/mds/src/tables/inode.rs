@@ -104,6 +104,22 @@ pub enum Striping {
     Shard(ShardPlace),
 }
 
+/// Values of [`Inode::map_version`].
+pub mod map_version {
+    /// The directory was made with its shards.
+    pub const MADE: u64 = 1;
+    /// Its names move to shards, as somebody has asked for. With the last one it grows by one.
+    pub const SPLITS: u64 = 2;
+    /// Its names come back from the shards.
+    pub const MERGES: u64 = 4;
+    /// Its names move to shards because it was large. With the last one it grows by one.
+    pub const SPLITS_BY_ITSELF: u64 = 6;
+    /// It has got its shards because it was large.
+    pub const SPLIT_BY_ITSELF: u64 = SPLITS_BY_ITSELF + 1;
+    /// Of a shard: its names go back to the directory.
+    pub const SHARD_GIVES: u64 = u64::MAX;
+}
+
 /// A record of INODES.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
@@ -115,9 +131,9 @@ pub struct Inode {
     pub size_known: bool,
     /// Write epoch ([`crate::known_size`]).
     pub epoch: u64,
-    /// Version of a directory's map to shards; 0: it is not striped. Even while its names move. Of
-    /// a shard 0, or, while its names come, the position in the directory up to which they are
-    /// there.
+    /// What becomes of a directory's map to shards ([`map_version`]); 0: it is not striped. Even
+    /// while its names move. Of a shard 0, or, while its names come, the position in the directory
+    /// up to which they are there; [`map_version::SHARD_GIVES`]: they go back to the directory.
     pub map_version: u64,
     /// Of a directory.
     pub striping: Striping,
@@ -220,7 +236,17 @@ impl Inode {
         self.master().unwrap_or(self.number())
     }
 
-    /// Whether the names of this striped directory are moving to its shards, or to this shard.
+    /// Whether names go back from the shards of this directory, or from this shard.
+    pub fn names_return(&self) -> bool {
+        match &self.striping {
+            Striping::None => false,
+            Striping::Over(..) => self.map_version == map_version::MERGES,
+            Striping::Shard(_) => self.map_version == map_version::SHARD_GIVES,
+        }
+    }
+
+    /// Whether the names of this striped directory are moving to its shards, or to this shard; or
+    /// back.
     pub fn names_move(&self) -> bool {
         match &self.striping {
             Striping::None => false,

@@ -17,6 +17,7 @@ pub(crate) mod inodes;
 mod layouts;
 mod moving_names;
 pub(crate) mod peers;
+pub(crate) mod returning_names;
 pub(crate) mod savepoint;
 pub(crate) mod striping;
 mod tracked;

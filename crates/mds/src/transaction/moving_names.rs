@@ -6,6 +6,8 @@
 //!
 //! Names that meet at one position in a shard are a group: as long as some of a group have moved
 //! and others have not, all of them wait.
+//!
+//! For names that go back from shards see [`super::returning_names`].
 
 use rpc::message::session::feature;
 use types::{DirectoryMap, FsError, FsResult, InodeNumber};
@@ -23,6 +25,7 @@ impl Transaction<'_> {
     pub fn moved_to(&self, directory: &Inode) -> FsResult<Position> {
         match directory.striping {
             _ if !directory.names_move() => Ok(Position::END),
+            Striping::Shard(_) if directory.names_return() => self.gone_from(directory.number()),
             Striping::None | Striping::Shard(_) => Ok(Position(directory.map_version)),
             Striping::Over(..) => {
                 let stored = self.get(COUNTERS, &counter::split_key(directory.number()))?;
@@ -35,6 +38,9 @@ impl Transaction<'_> {
     /// what is no answer: its client is told the map ([`Transaction::take_striped`]), or that the
     /// name is still in the directory itself: a map without shards.
     pub fn has_name(&self, directory: &Inode, name: &[u8]) -> FsResult<()> {
+        if directory.names_return() {
+            return self.has_returning_name(directory, name);
+        }
         let place = match &directory.striping {
             Striping::None => return Ok(()),
             Striping::Shard(_) if !directory.names_move() => return Ok(()),
@@ -77,7 +83,7 @@ impl Transaction<'_> {
         if self.take_striped().is_some() { FsError::CrossDevice } else { error }
     }
 
-    fn is_striped(&self, map: DirectoryMap) -> FsResult<()> {
+    pub(super) fn is_striped(&self, map: DirectoryMap) -> FsResult<()> {
         self.striped.replace(Some(map));
         Err(FsError::Busy)
     }

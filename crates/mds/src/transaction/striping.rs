@@ -13,11 +13,9 @@ use types::{
 use super::{Transaction, creation::NewInode};
 use crate::tables::{
     decision::{DecidedPart, Decision, Xattrs},
-    inode::{Inode, Link, Striping},
+    inode::{Inode, Link, Striping, map_version},
 };
 
-/// Version of the map of a directory that was not striped, until all its names are in the shards.
-const MAP_WHILE_NAMES_MOVE: u64 = 2;
 /// A position before those of all names.
 const NO_NAMES: u64 = 1;
 
@@ -37,7 +35,10 @@ impl Transaction<'_> {
     /// shard has room for it.
     pub fn check_place(&self, directory: InodeNumber, name: &[u8]) -> FsResult<()> {
         if self.moving.get() == Some(directory) {
-            return self.check_group(directory, name);
+            return match self.find_inode(directory)?.filter(Inode::names_return) {
+                Some(inode) => self.check_share(&inode, name),
+                None => self.check_group(directory, name),
+            };
         }
         if !directory.is_shard() {
             return Ok(());
@@ -115,7 +116,7 @@ impl Transaction<'_> {
         let (mut master, xattrs) = self.make_elsewhere(directory, &new, number)?;
         if !stripes.mdts.is_empty() {
             let shards = made[1..].iter().map(|(_, number)| *number).collect();
-            (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), 1);
+            (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), map_version::MADE);
         }
         let inodes = std::iter::once(master.clone()).chain(shards_of(&master, stripes));
         for ((operation, number), inode) in made.iter().zip(inodes) {
@@ -126,11 +127,17 @@ impl Transaction<'_> {
     }
 
     /// A directory without stripes has shards from now on. Its names are to be moved to these.
-    pub fn begin_split(&mut self, mut master: Inode, stripes: &Stripes, lists: &Xattrs) -> FsResult<()> {
+    /// `version`: which of [`map_version`].
+    pub fn begin_split(
+        &mut self,
+        mut master: Inode,
+        stripes: &Stripes,
+        (version, lists): (u64, &Xattrs),
+    ) -> FsResult<()> {
         let made: Vec<_> =
             stripes.mdts.iter().map(|at| self.number_at(*at, Part::MakeShard)).collect::<FsResult<_>>()?;
         let shards = made.iter().map(|(_, number)| *number).collect();
-        (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), MAP_WHILE_NAMES_MOVE);
+        (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), version);
         for ((operation, _), shard) in made.into_iter().zip(shards_of(&master, stripes)) {
             self.store_made(operation, &shard, lists);
         }

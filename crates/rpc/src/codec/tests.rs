@@ -290,6 +290,7 @@ fn parts() -> Vec<Part> {
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE, master: InodeNumber(9) }),
         Part::FollowName(FollowName { inode: INODE, parent: INODE, name: b"name".to_vec(), shard: InodeNumber(9) }),
+        Part::GiveNames(GiveNames { shard: InodeNumber(9).as_shard(), master: INODE, names_max: 1 << 40 }),
     ]
 }
 
@@ -472,6 +473,11 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Striped(map()),
         R::Decided(Box::new(Decided { entry: entry(), map: Some(map()) })),
         R::MovingNames(MovingNames { entries: vec![directory_entry.clone(); 3], end: true, place: 1 << 60 }),
+        R::ReturningNames(ReturningNames {
+            entries: vec![directory_entry; 3],
+            end: true,
+            places: vec![(INODE.as_shard(), 1 << 60); 4],
+        }),
     ]
 }
 

@@ -95,7 +95,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         R::SplitDirectory(who, split) => {
             check_groups(who)?;
             within("stripes", split.stripes.mdts.len(), SHARDS_MAX)?;
-            match split.stripes.mdts.len() >= 2 && split.stripes.is_possible() {
+            match !split.stripes.mdts.is_empty() && split.stripes.is_possible() {
                 true => Ok(()),
                 false => Err(FsError::Invalid),
             }
@@ -106,7 +106,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             | Part::AddLink(_)
             | Part::CopyAttributes(_)
             | Part::Tree
-            | Part::FollowName(_) => Ok(()),
+            | Part::FollowName(_)
+            | Part::GiveNames(_) => Ok(()),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),
             Part::MoveName(part) => check_groups(&part.who),

@@ -497,6 +497,19 @@ pub struct MovingNames {
     pub place: u64,
 }
 
+/// A page of a directory to which names go back from its shards, or of such a shard: names after
+/// the cookie that are there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReturningNames {
+    /// The names. No locks come with them.
+    pub entries: Vec<DirectoryEntry>,
+    /// No more are there.
+    pub end: bool,
+    /// Of a shard: itself, and the position, as one in the directory, up to which names have gone.
+    /// Of the directory: each shard, and the position up to which names have come back from it.
+    pub places: Vec<(InodeNumber, u64)>,
+}
+
 /// How [`SetXattr`] treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
@@ -937,6 +950,9 @@ pub enum MdtReply {
     /// Names of a directory whose names move to shards, or of such a shard. To clients with
     /// [`MOVING_NAMES`](super::session::feature::MOVING_NAMES).
     MovingNames(MovingNames),
+    /// Names of a directory to which names go back from its shards, or of such a shard. To clients
+    /// with [`RETURNING_NAMES`](super::session::feature::RETURNING_NAMES).
+    ReturningNames(ReturningNames),
 }
 
 impl MdtReply {

@@ -48,9 +48,22 @@ pub enum Part {
     /// Owner, permissions, flags and defaults of a shard become those of its directory. Kept, also
     /// after a restart.
     CopyAttributes(CopyAttributes),
-    /// The name of an inode is in a shard from now on, and was in the directory itself. Kept, also
-    /// after a restart.
+    /// The name of an inode is in a shard from now on, and was in the directory itself; or the other
+    /// way round. Kept, also after a restart.
     FollowName(FollowName),
+    /// A shard is to give its names back to its directory. Kept, also after a restart.
+    GiveNames(GiveNames),
+}
+
+/// See [`Part::GiveNames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GiveNames {
+    /// The shard.
+    pub shard: InodeNumber,
+    /// Its directory.
+    pub master: InodeNumber,
+    /// It must not have more names.
+    pub names_max: u64,
 }
 
 /// See [`Part::FollowName`].
@@ -62,7 +75,7 @@ pub struct FollowName {
     pub parent: InodeNumber,
     /// The name.
     pub name: Vec<u8>,
-    /// The shard that is to have it.
+    /// The shard that is to have it; or, of a shard, the directory.
     pub shard: InodeNumber,
 }
 
@@ -255,12 +268,12 @@ pub struct MakeDirectory {
     pub stripes: Stripes,
 }
 
-/// A directory gets shards, to which its names move.
+/// A directory gets shards, to which its names move; or its names go back to it from its shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitDirectory {
     /// The directory.
     pub directory: InodeNumber,
-    /// The MDTs over which its names are spread, two at least.
+    /// The MDTs over which its names are spread. Its own one alone: it has no shards any more.
     pub stripes: Stripes,
 }
 

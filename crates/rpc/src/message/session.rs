@@ -71,6 +71,9 @@ pub mod feature {
     /// The caller knows that a name may still be in a striped directory itself
     /// ([`Striped`](crate::message::MdtReply::Striped) without shards).
     pub const MOVING_NAMES: u64 = 128;
+    /// The caller knows that names may go back from the shards to their directory
+    /// ([`ReturningNames`](crate::message::MdtReply::ReturningNames)). (256 has another use.)
+    pub const RETURNING_NAMES: u64 = 512;
 
     /// All that this build supports.
     pub const ALL: u64 = DEADLINES
@@ -80,7 +83,8 @@ pub mod feature {
         | CLOSES_BESIDE
         | STRIPED_DIRECTORIES
         | DECIDED_INODES
-        | MOVING_NAMES;
+        | MOVING_NAMES
+        | RETURNING_NAMES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].
