@@ -285,7 +285,8 @@ fn a_directory_gets_stripes_while_it_is_used() {
     let after = a(shown);
     assert_eq!((left(&after), left(&after).len()), (left(&before), 1), "programs see the same files");
     for (line, said) in [
-        ("lfs setdirstripe -c 2 d", "it is striped already"),
+        ("lfs setdirstripe -c 2 d", "it has other stripes already"),
+        ("lfs setdirstripe -c 1 -i 3 d", "without stripes its names are on"),
         ("lfs mkdir -c 2 d", "stripe already set"),
         ("lfs setdirstripe -c 9 d/s1", "9 stripes are not possible"),
         ("rmdir d", "Directory not empty"),
@@ -293,6 +294,16 @@ fn a_directory_gets_stripes_while_it_is_used() {
         let refused = system.shell(&format!("cd $A && {line}")).output();
         assert!(refused.status != 0 && refused.stderr.contains(said), "{line}: {refused:?}");
     }
+    // And loses them again.
+    let line = "cd $B && exec 3< d/f8 && for i in $(seq 50); do echo $i > d/m$i && rm d/n$i && test ! -e d/n$i || exit 1; done; \
+                cat <&3";
+    let user = system.shell(line);
+    let user = std::thread::spawn(move || user.succeed());
+    a("lfs setdirstripe -c 1 d && lfs setdirstripe -c 1 d");
+    assert_eq!(user.join().expect("no panic"), "8\n");
+    assert_eq!([a(all), b(all)], ["304\n306\n5\n100\n"; 2]);
+    assert_eq!(b("lfs getdirstripe -c d; cat d/m* d/n* | sort -n | tail -1").replace('\n', " "), "0 200 ");
+    assert_eq!(left(&a(shown)), left(&before), "programs see the same files");
     b("mv d/f1 d/moved && cat d/moved d/l1 && rm -r d");
     a("test ! -e d");
     system.finish();
