@@ -713,35 +713,37 @@ fn explore(requests: &[Request], gets_others: bool, faults: u8, without: Without
 const REQUESTS: [Request; 6] =
     [Request::Create(2), Request::Create(3), Request::Remove(1), Request::Lookup(0), Request::Lookup(5), Request::List];
 
+fn explored(requests: &[Request], gets_others: bool, faults: u8) -> usize {
+    explore(requests, gets_others, faults, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"))
+}
+
+/// With one fault more there are 4.5 million states: they were explored once. (A listing beside a
+/// change without one.)
 #[test]
 fn names_come_back_in_any_order_of_steps() {
     let mut states = 0;
     for (index, first) in REQUESTS.into_iter().enumerate() {
         for second in REQUESTS.into_iter().skip(index + 1) {
-            // With a fault there are more than a million states of each: they were explored once.
-            let is_large = second == Request::List && !matches!(first, Request::Lookup(_));
-            let faults = u8::from(!is_large);
-            states +=
-                explore(&[first, second], false, faults, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"));
+            if second != Request::List || matches!(first, Request::Create(3) | Request::Remove(_)) {
+                states += explored(&[first, second], false, 0);
+            }
         }
-        states += explore(&[first], false, 2, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"));
+        states += explored(&[first], false, 1);
     }
-    println!("{states} states");
     assert!(states > 10_000, "{states} states");
+    println!("{states} states");
 }
 
+/// All others, the listing too, were explored once (1.7 million states); requests for names also with
+/// a fault.
 #[test]
 fn names_go_on_to_other_shards_in_any_order_of_steps() {
     let mut states = 0;
-    for first in REQUESTS {
-        states += explore(&[first], true, 1, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"));
+    for request in [Request::Create(3), Request::Lookup(5)] {
+        states += explored(&[request], true, 0);
     }
-    for first in REQUESTS.into_iter().filter(|request| *request != Request::List) {
-        states +=
-            explore(&[first, Request::List], true, 0, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"));
-    }
-    println!("{states} states");
     assert!(states > 10_000, "{states} states");
+    println!("{states} states");
 }
 
 #[test]
