@@ -97,10 +97,30 @@ async fn use_names(file_system: Arc<FileSystem>, directory: InodeNumber, mut nam
     Ok(names)
 }
 
-fn split_under(seed: u64, fault: Fault, uses: bool) {
+/// What becomes of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// It gets shards.
+    Splits,
+    /// It has some, and gets its names back.
+    Merges,
+}
+
+fn change_under(change: Change, seed: u64, fault: Fault, uses: bool) {
     let options = ClusterOptions { mdts: 3, osts: 1, osts_per_server: 1, clients: 2, settings: settings(seed) };
-    let outcome = with_options(seed, options, move |cluster| Box::pin(scenario(cluster, seed, fault, uses)));
-    outcome.unwrap_or_else(|reason| panic!("{fault:?}: {reason}"));
+    let outcome = with_options(seed, options, move |cluster| Box::pin(scenario(cluster, (change, seed), fault, uses)));
+    outcome.unwrap_or_else(|reason| panic!("{change:?}, {fault:?}: {reason}"));
+}
+
+/// Stripes on all MDTs, from another one on with each seed.
+fn stripes(seed: u64) -> Stripes {
+    let mdts = (0..3).map(|number| MdtIndex(((seed + number) % 3) as u16)).collect();
+    Stripes { hash: NameHash::Fnv1a64, mdts }
+}
+
+/// The request to end the stripes of a directory.
+fn no_stripes(directory: InodeNumber) -> Stripes {
+    Stripes { hash: NameHash::Fnv1a64, mdts: vec![directory.mdt()] }
 }
 
 /// A directory on MDT 0 with names that are durable.
@@ -119,8 +139,16 @@ async fn filled(cluster: &Cluster) -> Result<(InodeNumber, Names), String> {
     .await
 }
 
-async fn scenario(cluster: &Cluster, seed: u64, fault: Fault, uses: bool) -> Result<(), String> {
+async fn scenario(cluster: &Cluster, (change, seed): (Change, u64), fault: Fault, uses: bool) -> Result<(), String> {
     let (directory, names) = filled(cluster).await?;
+    if change == Change::Merges {
+        let split = move |file_system: Arc<FileSystem>| async move {
+            file_system.split_directory(&Credentials::root(), directory, stripes(seed)).await?;
+            while file_system.sync_all().await.is_err() {}
+            FsResult::Ok(())
+        };
+        common::on(cluster, 1, split).await?;
+    }
     let (user, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
     let (splitter, _) = cluster.file_system(1).ok_or("client 1 is not mounted")?;
     let mut using = Box::pin(
@@ -130,8 +158,10 @@ async fn scenario(cluster: &Cluster, seed: u64, fault: Fault, uses: bool) -> Res
     // At another moment with each seed, so that the split begins within a listing.
     let early = cluster.within(Duration::from_micros(200 * (seed % 40)), using.as_mut()).await;
     let mut splitting = Box::pin(cluster.begin_on_client(1, async move {
-        let mdts = (0..3).map(|number| MdtIndex(((seed + number) % 3) as u16)).collect();
-        let stripes = Stripes { hash: NameHash::Fnv1a64, mdts };
+        let stripes = match change {
+            Change::Splits => stripes(seed),
+            Change::Merges => no_stripes(directory),
+        };
         splitter.split_directory(&Credentials::root(), directory, stripes).await
     }));
     let split = cluster.within(Duration::from_micros(500 * (seed % 23)), splitting.as_mut()).await;
@@ -170,27 +200,55 @@ async fn scenario(cluster: &Cluster, seed: u64, fault: Fault, uses: bool) -> Res
 #[test]
 fn names_come_and_go_while_a_directory_splits() {
     for seed in 0..12 {
-        split_under(seed, Fault::Nothing, true);
+        change_under(Change::Splits, seed, Fault::Nothing, true);
     }
 }
 
 #[test]
 fn names_come_and_go_although_an_mdt_dies_during_the_split() {
     for seed in 0..12 {
-        split_under(seed, Fault::Dies((seed / 3 % 3) as u16), true);
+        change_under(Change::Splits, seed, Fault::Dies((seed / 3 % 3) as u16), true);
     }
 }
 
 #[test]
 fn a_power_loss_during_the_split_takes_no_name() {
     for seed in 0..12 {
-        split_under(seed, Fault::LosesPower((seed / 3 % 3) as u16), false);
+        change_under(Change::Splits, seed, Fault::LosesPower((seed / 3 % 3) as u16), false);
     }
 }
 
-/// The listing has shown so many names when the directory splits.
-async fn listed_across(cluster: &Cluster, shown_before: usize) -> Result<(), String> {
+#[test]
+fn names_come_and_go_while_a_directory_merges() {
+    for seed in 0..12 {
+        change_under(Change::Merges, seed, Fault::Nothing, true);
+    }
+}
+
+#[test]
+fn names_come_and_go_although_an_mdt_dies_during_the_merge() {
+    for seed in 0..12 {
+        change_under(Change::Merges, seed, Fault::Dies((seed / 3 % 3) as u16), true);
+    }
+}
+
+#[test]
+fn a_power_loss_during_the_merge_takes_no_name() {
+    for seed in 0..12 {
+        change_under(Change::Merges, seed, Fault::LosesPower((seed / 3 % 3) as u16), false);
+    }
+}
+
+/// The listing has shown so many names when the directory splits, or merges, or both.
+async fn listed_across(cluster: &Cluster, changes: &[Change], shown_before: usize) -> Result<(), String> {
     let (directory, names) = filled(cluster).await?;
+    let other = Stripes { hash: NameHash::Crush, mdts: [2, 0].map(MdtIndex).to_vec() };
+    if changes.first() == Some(&Change::Merges) {
+        common::on(cluster, 1, move |file_system| async move {
+            file_system.split_directory(&Credentials::root(), directory, stripes(0)).await
+        })
+        .await?;
+    }
     let (opened, mut shown) = common::on(cluster, 0, move |file_system| async move {
         let opened = file_system.open(&Credentials::root(), directory, OpenFlags(open_flag::READ)).await?;
         let mut shown = Vec::new();
@@ -201,11 +259,13 @@ async fn listed_across(cluster: &Cluster, shown_before: usize) -> Result<(), Str
         FsResult::Ok((opened, shown))
     })
     .await?;
-    common::on(cluster, 1, move |file_system| async move {
-        let stripes = Stripes { hash: NameHash::Crush, mdts: [2, 0].map(MdtIndex).to_vec() };
-        file_system.split_directory(&Credentials::root(), directory, stripes).await
-    })
-    .await?;
+    for change in changes {
+        let stripes = if *change == Change::Splits { other.clone() } else { no_stripes(directory) };
+        common::on(cluster, 1, move |file_system| async move {
+            file_system.split_directory(&Credentials::root(), directory, stripes).await
+        })
+        .await?;
+    }
     common::on(cluster, 0, move |file_system| async move {
         // The first page comes twice: the kernel may ask for it again.
         let cookie = shown.last().map_or(0, |item| item.cookie);
@@ -236,10 +296,21 @@ async fn listed_across(cluster: &Cluster, shown_before: usize) -> Result<(), Str
 
 #[test]
 fn a_listing_goes_on_in_the_shards_after_what_it_has_shown() {
+    list_across(&[Change::Splits]);
+    list_across(&[Change::Splits, Change::Merges, Change::Splits]);
+}
+
+#[test]
+fn a_listing_goes_on_in_the_directory_after_what_shards_have_shown() {
+    list_across(&[Change::Merges]);
+    list_across(&[Change::Merges, Change::Splits, Change::Merges]);
+}
+
+fn list_across(changes: &'static [Change]) {
     for (seed, shown) in [0, 1, 40, NAMES / 2, NAMES].into_iter().enumerate() {
         let seed = seed as u64;
         let options = ClusterOptions { mdts: 3, osts: 1, osts_per_server: 1, clients: 2, settings: settings(seed) };
-        let outcome = with_options(seed, options, move |cluster| Box::pin(listed_across(cluster, shown)));
-        outcome.unwrap_or_else(|reason| panic!("{shown} names shown: {reason}"));
+        let outcome = with_options(seed, options, move |cluster| Box::pin(listed_across(cluster, changes, shown)));
+        outcome.unwrap_or_else(|reason| panic!("{changes:?}, {shown} names shown: {reason}"));
     }
 }
