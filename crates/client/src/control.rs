@@ -104,6 +104,11 @@ impl FileSystem {
                 self.split_directory(credentials, inode, stripes).await?;
                 Ok(ControlReply::Done)
             }
+            ControlRequest::MoveInode(subject, mdt) => {
+                let moved = self.subject(credentials, inode, subject).await?.inode;
+                self.move_inode(credentials, moved, mdt).await?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::MakeDirectory { name, mode, umask, mdt, stripes } => {
                 let Some(mdt) = mdt.or(stripes.mdts.first().copied()) else {
                     let node = NewNode { parent: inode, name, kind: NodeKind::Directory, mode, umask, layout: None };

@@ -511,7 +511,14 @@ impl FileSystem {
         inode: InodeNumber,
         question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
-        let target = self.targets.mdt_of(inode)?;
+        self.ask_target(&self.targets.mdt_of(inode)?, question).await
+    }
+
+    async fn ask_target(
+        &self,
+        target: &Arc<TargetConnection>,
+        question: Question<'_, MdtRequest>,
+    ) -> FsResult<Answered<MdtReply>> {
         let inodes = depends_on_opens(&question.request);
         target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
         target.tell_accesses_first(&self.seams.spawn, &question.request).await.map_err(stale_if_evicted)?;
@@ -522,6 +529,18 @@ impl FileSystem {
             Box::pin(self.learn_of_mdts(mdt, &answered.reply)).await;
         }
         Ok(answered)
+    }
+
+    /// A request about inodes of other MDTs, to this one. Waits for MDTs that it awaits.
+    pub(crate) async fn call_mdt(&self, mdt: MdtIndex, request: MdtRequest) -> FsResult<Answered<MdtReply>> {
+        let mut pauses = Pauses::default();
+        loop {
+            let outcome = self.ask_target(&self.targets.mdt(mdt)?, request.clone().into()).await;
+            match awaited_mdt(&outcome) {
+                Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
+                None => return outcome,
+            }
+        }
     }
 
     /// Waits until the MDTs are known that an answer names. If that takes too long, what is asked

@@ -50,6 +50,7 @@ use rpc::{
             RemoteNamesAfter, SplitDirectory,
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
+        moved_inode::{GivenInode, GivenName, LeadNames},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
         session::{Claim, Connect, Connected},
     },
@@ -390,7 +391,7 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn parts() -> [Part; 10] {
+fn parts() -> [Part; 12] {
     let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
     let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
     let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
@@ -426,6 +427,8 @@ fn parts() -> [Part; 10] {
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE.as_shard(), master: INODE }),
         Part::FollowName(FollowName { inode, parent: INODE, name: b"name".to_vec(), shard: INODE.as_shard() }),
+        Part::GiveInode(INODE),
+        Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: INODE.as_shard(), master: inode, names_max: 7 }),
     ]
 }
@@ -445,6 +448,7 @@ fn between_mdts() -> Vec<MdtRequest> {
             who.clone(),
             MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300), stripes },
         ),
+        MdtRequest::MoveInode(who.clone(), INODE),
         MdtRequest::Abort(operation()),
         MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
         MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),
@@ -585,6 +589,12 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         })),
         MdtReply::Striped(shards),
         MdtReply::MovingNames(MovingNames { entries: Vec::new(), end: true, place: 1 << 60 }),
+        MdtReply::Given(Box::new(GivenInode {
+            record: vec![3; 130],
+            links: vec![(INODE, b"other".to_vec())],
+            names: vec![GivenName { name: b"name".to_vec(), inode: INODE, kind: FileKind::Fifo }],
+            ..GivenInode::default()
+        })),
         MdtReply::ReturningNames(ReturningNames {
             entries: Vec::new(),
             end: true,

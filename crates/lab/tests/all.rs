@@ -8,6 +8,7 @@ mod elsewhere;
 mod given_up;
 mod growth;
 mod moved;
+mod moved_inodes;
 mod rate_limit;
 mod reference_model;
 mod seeds;

@@ -23,6 +23,11 @@ fn moved((from, layout): (InodeNumber, &Layout), to: InodeNumber, generation: Ge
     Layout { generation, named_by: (namer != to).then_some(namer), ..layout.clone() }
 }
 
+/// The layout of a file that gets another number.
+pub fn renumbered(layout: &Layout, from: InodeNumber, to: InodeNumber) -> Layout {
+    moved((from, layout), to, layout.generation)
+}
+
 #[cfg(test)]
 mod tests {
     use types::{ObjectId, OstIndex};
@@ -66,6 +71,18 @@ mod tests {
         let (first, second) = swapped((FIRST, &first), (SECOND, &second));
         assert_eq!(Layout { generation: before_first.generation, ..first }, before_first);
         assert_eq!(Layout { generation: before_second.generation, ..second }, before_second);
+    }
+
+    #[test]
+    fn a_file_that_gets_another_number_keeps_its_objects() {
+        let (before, third) = (on_mdt(), InodeNumber(11));
+        let after = renumbered(&before, FIRST, SECOND);
+        assert_eq!(
+            (after.object(SECOND, 0), after.object(SECOND, 1)),
+            (ObjectId::new(SECOND, 0), ObjectId::new(FIRST, 1))
+        );
+        assert_eq!(renumbered(&after, SECOND, third).object(third, 1), ObjectId::new(FIRST, 1));
+        assert_eq!(renumbered(&after, SECOND, FIRST), before);
     }
 
     #[test]

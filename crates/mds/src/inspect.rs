@@ -19,7 +19,7 @@ use crate::{
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
-        decision::{self, DecidedPart, Decision, MovedName, ReturnedNames},
+        decision::{self, DecidedPart, Decision, LedNames, MovedName, ReturnedNames},
         deferred_log::{self, DeferredOperation},
         entry::{EntryRecord, Position},
         evicted::EvictedRecord,
@@ -197,6 +197,8 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::AddLink => "add a link to",
         Promise::MoveName => "move a name of directory",
         Promise::Attributes => "change attributes of",
+        Promise::Give => "give away",
+        Promise::LeadNames => "change names of directory",
     }
 }
 
@@ -227,6 +229,11 @@ fn describe_decision(decision: &Decision) -> FsResult<String> {
         DecidedPart::AddNames { names, place } => {
             let last = if *place == Position::END { ", the last" } else { "" };
             format!("add {} to shard {}{last}", counted(names.len() as u64, "name"), fid(decision.inode))
+        }
+        DecidedPart::Give(to) => format!("give away {}, now {}", fid(decision.inode), fid(*to)),
+        DecidedPart::LeadNames(LedNames { from, to, names, .. }) => {
+            let names = counted(names.len() as u64, "name");
+            format!("lead {names} of {} from {} to {}", fid(decision.inode), fid(*from), fid(*to))
         }
         DecidedPart::GiveNames => format!("shard {} gives its names back", fid(decision.inode)),
         DecidedPart::ReturnNames(ReturnedNames { shard, names, place, .. }) => {

@@ -107,6 +107,12 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     }
 }
 
+/// The inode comes from another MDT, which had eras of its own. No client has an epoch of it.
+pub(crate) fn arrive(inode: &mut Inode, era: u64) {
+    let has_objects = may_have_objects(inode);
+    inode.epoch = first_epoch(era) + u64::from(has_objects);
+}
+
 /// Accepts a report or ignores it; true if the size is known afterwards. `quiet` is what the event
 /// asks for (module table); a closing writer under the inode's epoch is alone by the invariant.
 pub(crate) fn take_report(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {

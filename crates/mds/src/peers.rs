@@ -18,11 +18,22 @@ use std::{
     sync::Arc,
 };
 
-use rpc::message::mdt_peer::{OperationId, Part, Prepared};
+use rpc::message::{
+    mdt_peer::{OperationId, Part, Prepared},
+    moved_inode::GivenInode,
+};
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{Attributes, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, mode::S_ISVTX};
+use types::{Attributes, FileKind, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, mode::S_ISVTX};
 
 use crate::tables::prepared::Promise;
+
+/// Bits of a start's number that count the starts of one power-loss era.
+pub(crate) const COUNT_BITS: u32 = 32;
+
+/// Whether an MDT has lost power between two starts.
+pub(crate) fn has_lost_power(before: u64, after: u64) -> bool {
+    before >> COUNT_BITS != after >> COUNT_BITS
+}
 
 /// Something prepared for an operation: of another MDT; the tree also for one of this MDT.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +50,9 @@ impl Preparation {
         match self.promise {
             Some(Promise::MoveLink) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
-            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes) | None => false,
+            // Or it, or its directory, another number.
+            Some(Promise::Give) => true,
+            Some(Promise::DropLink | Promise::AddLink | Promise::Attributes | Promise::LeadNames) | None => false,
         }
     }
 }
@@ -63,9 +76,34 @@ pub(crate) fn essence(part: &Part) -> Part {
         | Part::CopyAttributes(_)
         | Part::Tree
         | Part::FollowName(_)
+        | Part::GiveInode(_)
+        | Part::LeadNames(_)
         | Part::GiveNames(_) => {}
     }
     part
+}
+
+/// What another MDT answers that has prepared a part.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedPart {
+    /// What it says of each part.
+    pub prepared: Prepared,
+    /// What it gives away.
+    pub given: Option<Arc<GivenInode>>,
+}
+
+impl PreparedPart {
+    /// Of one that only says this.
+    pub fn of(prepared: Prepared) -> Self {
+        Self { prepared, given: None }
+    }
+
+    /// Of [`Part::GiveInode`].
+    pub fn given(inode: InodeNumber, given: GivenInode) -> Self {
+        let (start, kind) = (given.start, FileKind::Regular);
+        let prepared = Prepared { inode, start, kind, undurable: None, parent: None, map: None, entry: None };
+        Self { prepared, given: Some(Arc::new(given)) }
+    }
 }
 
 /// What another MDT has prepared for an operation of this one.
@@ -78,7 +116,7 @@ pub(crate) struct PreparedOperation {
     /// Its part.
     pub part: Part,
     /// Its answer.
-    pub prepared: Prepared,
+    pub answer: PreparedPart,
 }
 
 impl PreparedOperation {
@@ -89,7 +127,7 @@ impl PreparedOperation {
 
     /// Whether a later start of the other MDT does not know of it.
     fn is_forgotten_by(&self, start: u64) -> bool {
-        matches!(self.part, Part::MakeDirectory | Part::MakeShard | Part::Tree) && self.prepared.start < start
+        matches!(self.part, Part::MakeDirectory | Part::MakeShard | Part::Tree) && self.answer.prepared.start < start
     }
 }
 
@@ -228,6 +266,12 @@ impl Peers {
     /// The MDT that has an operation on this inode in doubt.
     pub fn locked_by(&self, inode: InodeNumber) -> Option<MdtIndex> {
         self.locked.get(&inode).map(|operation| operation.coordinator)
+    }
+
+    /// Whether this inode may be given away: it is not open.
+    pub fn is_given(&self, inode: InodeNumber) -> bool {
+        let preparation = self.locked.get(&inode).and_then(|operation| self.prepared.get(operation));
+        preparation.is_some_and(|found| found.promise == Some(Promise::Give) && found.inodes.first() == Some(&inode))
     }
 
     /// The MDT that has in doubt what is above this directory.
@@ -450,7 +494,8 @@ mod tests {
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
         let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None, entry: None };
-        let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), prepared };
+        let answer = PreparedPart::of(prepared);
+        let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), answer };
         let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
         assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
         assert!(!is_used(Attributes { mode: 0o1777, ..open }));
@@ -467,7 +512,7 @@ mod tests {
                 Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None, entry: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
-            PreparedOperation { operation, peer: OTHER, part, prepared }
+            PreparedOperation { operation, peer: OTHER, part, answer: PreparedPart::of(prepared) }
         };
         let made = of(&mut peers, Part::MakeDirectory);
         assert!(peers.can_decide(&made, OTHER, &Part::MakeDirectory));
@@ -511,8 +556,10 @@ mod tests {
         peers.promised(operation(1, 1), (Promise::MoveName, inodes.to_vec()));
         peers.promised(operation(1, 2), (Promise::DropLink, vec![InodeNumber(10)]));
         peers.promised(operation(1, 3), (Promise::MoveLink, vec![InodeNumber(8)]));
+        peers.promised(operation(1, 4), (Promise::Give, vec![InodeNumber(12), InodeNumber(13)]));
+        assert_eq!([12, 13, 8].map(|number| peers.is_given(InodeNumber(number))), [true, false, false]);
         let moved = |number| peers.moved_by(InodeNumber(number)).is_some();
-        assert_eq!([7, 8, 9, 10, 11].map(moved), [false, true, true, false, false]);
+        assert_eq!([7, 8, 9, 10, 11, 13].map(moved), [false, true, true, false, false, true]);
         assert_eq!(peers.prepared(operation(1, 1)), Some(inodes.to_vec()));
         assert_eq!(peers.prepared(operation(1, 3)), None, "damage");
     }

@@ -170,3 +170,56 @@ fn what_needs_an_mdt_that_is_down_waits_for_it() {
     );
     system.finish();
 }
+
+/// A tree of files moves to another metadata target and back while programs use it.
+#[test]
+fn a_tree_moves_between_mdts_while_it_is_used() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, 3);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("mkdir -p tree/sub/deep tree/other; for i in $(seq 60); do echo $i > tree/sub/f$i; done");
+    a(
+        "head -c 300000 /dev/urandom > tree/large; ln tree/large tree/sub/deep/link; ln -s large tree/symlink; mkfifo tree/fifo",
+    );
+    a("setfattr -n user.a -v b tree/sub 2> /dev/null || true; chmod 1750 tree/other; touch -d @7 tree/sub/f7");
+    let look = |who: &dyn Fn(&str) -> String| {
+        who("find tree -printf '%P %y %m %n %s %T@ %l\\n' | sort; cat tree/sub/f* tree/large | md5sum")
+    };
+    let (before, numbers) = (look(&b), b("ls -di tree"));
+    // Everything on a target, by its inodes.
+    let on = |mdt: &str| a(&format!("find tree -type d -exec lfs getdirstripe -m {{}} + | grep -cv '^{mdt}$' || true"));
+    assert_eq!(a("lfs migrate -m 2 tree"), "");
+    assert_eq!((look(&a), look(&b), on("2")), (before.clone(), before.clone(), "0\n".to_owned()));
+    assert_ne!(b("ls -di tree"), numbers);
+    assert_eq!(a("lfs getstripe -m tree/large tree/sub/f1").replace('\n', " "), "2 2 ");
+    // Another client reads all the time, and the first one writes.
+    let reader = "for i in $(seq 12); do for f in $B/tree/sub/f*; do cat $f; done | md5sum; done | sort -u | wc -l";
+    let reader = system.shell(reader);
+    let reader = std::thread::spawn(move || reader.output());
+    for mdt in [1, 0, 2, 1] {
+        let moved = a(&format!(
+            "lfs migrate -m {mdt} -v tree > moved 2>&1; lfs migrate -m {mdt} tree 2> left; cat left; wc -l < moved"
+        ));
+        println!("{moved}");
+        a(&format!("echo {mdt} >> tree/large; echo new > tree/sub/deep/new{mdt}"));
+    }
+    let read = reader.join().expect("the reader ends");
+    assert_eq!((read.stdout.as_str(), read.stderr.as_str()), ("1\n", ""));
+    a("lfs migrate -m 0 tree");
+    assert_eq!(on("0"), "0\n");
+    assert_eq!(
+        a("stat -c %h tree/large; tail -n 4 tree/sub/deep/link; ls tree/sub/deep"),
+        b("stat -c %h tree/large; tail -n 4 tree/sub/deep/link; ls tree/sub/deep")
+    );
+    // What is open stays, and is named.
+    let refused = system.shell("cd $A && exec 5< tree/sub/f1 && lfs migrate -m 1 tree").output();
+    assert_eq!(refused.status, libc::EBUSY);
+    assert!(refused.stderr.contains("tree/sub/f1 stays on its MDT: it is in use"), "{refused:?}");
+    assert_eq!(a("lfs getstripe -m tree/sub/f1 tree/sub/f2").replace('\n', " "), "0 1 ");
+    let root = system.shell("lfs migrate -m 1 -d $A").output();
+    assert!(root.stderr.contains("the root directory and lost+found do not move"), "{root:?}");
+    let none = system.shell("cd $A && lfs migrate -m 7 tree").output();
+    assert_eq!(none.status, libc::ENODEV, "{none:?}");
+    assert_eq!(a("rm -r tree && ls"), "left\nmoved\n");
+    system.finish();
+}

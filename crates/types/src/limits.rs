@@ -36,6 +36,12 @@ pub const SHARDS_MAX: usize = 1000;
 /// Names of a directory that gets shards: its names cannot be used while they move, which is not to
 /// take minutes.
 pub const SPLIT_NAMES_MAX: usize = 1 << 18;
+/// Names that an inode which moves to another MDT may have, and names in it if it is a directory:
+/// all of them change in one batch, which is not to take more than some milliseconds.
+pub const GIVEN_NAMES_MAX: usize = 1024;
+/// Bytes of an inode that moves to another MDT, with its names, extended attributes and data there:
+/// they go in one message.
+pub const GIVEN_BYTES_MAX: usize = 3 << 18;
 /// Files with more bytes on an MDT are not cached under the data bit: the reply to an open brings
 /// all of them. Larger ones gain little from one request less.
 pub const SMALL_FILE_BYTES_MAX: u32 = 64 * 1024;
@@ -160,6 +166,7 @@ const _: () = assert!(
 const _: () = assert!(RECLAIM_ENTRIES_MAX * HELD_LOCK_BYTES < BODY_BYTES_MAX, "a batch of a claim fits a message");
 const _: () =
     assert!(EXCLUSIVES_PER_CLIENT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "exclusive locks are claimed in one message");
+const _: () = assert!(GIVEN_BYTES_MAX < BODY_BYTES_MAX - BODY_BYTES_MAX / 8, "an inode that moves fits a message");
 const _: () =
     assert!(PREPARED_PER_MDT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "prepared operations are named in one message");
 const _: () = assert!(GROUPS_MAX * 5 < BODY_BYTES_MAX / 2, "the groups of a caller leave room for its request");

@@ -224,6 +224,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SetDefaultLayout(..)
         | R::SetDirectoryDefault(..)
         | R::SplitDirectory(..)
+        | R::MoveInode(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)
@@ -298,7 +299,8 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
             // Its size is served from nowhere else while this client can change it.
             request.row().changed_object().map(|object| Subject::Data(object.inode)).into_iter().collect()
         }
-        R::RepairSize(..) | R::Check(_, true) => vec![Subject::AllAttributes],
+        // What others have of it there is asked back; names that led to it may be anywhere.
+        R::RepairSize(..) | R::Check(_, true) | R::MoveInode(..) => vec![Subject::AllAttributes],
         R::Lookup(..)
         | R::GetAttributes(_)
         | R::Access(..)

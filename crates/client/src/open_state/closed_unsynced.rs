@@ -54,6 +54,14 @@ impl ClosedUnsynced {
         assert!(self.inodes.len() <= self.order.len(), "what is remembered is in the order of the closes");
     }
 
+    /// As [`ClosedUnsynced::take`], of an inode that may have had another number.
+    pub fn take_both(&mut self, inode: InodeNumber, former: Option<InodeNumber>) -> Unsynced {
+        let mut unsynced = self.take(inode);
+        let before = former.map(|former| self.take(former)).unwrap_or_default();
+        before.into_iter().for_each(|(object, era)| note(&mut unsynced, object, era));
+        unsynced
+    }
+
     /// The inode is opened again: what is to be synced with it.
     pub fn take(&mut self, inode: InodeNumber) -> Unsynced {
         let unsynced = self.inodes.remove(&inode).unwrap_or_default();

@@ -105,7 +105,10 @@ impl OpenTable {
             return Err(FsError::Stale);
         }
         let Table { inodes, closed, opens, .. } = &mut *table;
-        let new = || Arc::new(OpenInode::new(inode, closed.take(inode), created, lost));
+        // Under another number if the file has moved here from another MDT since.
+        let former =
+            opened.layout.as_ref().and_then(|layout| layout.named_by).filter(|namer| namer.mdt() != inode.mdt());
+        let new = || Arc::new(OpenInode::new(inode, closed.take_both(inode, former), created, lost));
         let open = inodes.entry(inode).or_insert_with(new);
         assert_eq!(open.inode(), inode, "an open inode is in the table under its own number");
         assert!(open.check().is_ok(), "what is in the table belongs to the present incarnation");

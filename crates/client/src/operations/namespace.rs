@@ -13,7 +13,8 @@ use rpc::{
     },
 };
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, SeenChanges, SeenProof, SetAttributes,
+    mode,
 };
 
 use crate::{
@@ -221,6 +222,13 @@ impl FileSystem {
             MdtReply::Created(created) => Ok(created.entry.attributes.inode),
             reply => Err(unexpected(reply)),
         }
+    }
+
+    /// Moves an inode to another MDT, where it gets another number (root only). `Busy` if it is
+    /// open, on any client; `TooBig` if it has more names, or data on its MDT, than move at once.
+    pub async fn move_inode(&self, credentials: &Credentials, inode: InodeNumber, to: MdtIndex) -> FsResult<()> {
+        let request = MdtRequest::MoveInode(credentials.clone(), inode);
+        self.call_mdt(to, request).await.and_then(done)
     }
 
     /// unlink(2).

@@ -58,6 +58,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::SetDefaultLayout(..)
         | R::SetDirectoryDefault(..)
         | R::SplitDirectory(..)
+        | R::MoveInode(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)

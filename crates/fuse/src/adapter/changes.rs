@@ -85,7 +85,7 @@ pub fn begin_control(adapter: &Adapter, node: u64, request: &ControlRequest) -> 
     };
     let mut inodes = BTreeSet::from([node]);
     match request {
-        ControlRequest::ChangeLayout(subject, ..) => inodes.extend(of(subject)),
+        ControlRequest::ChangeLayout(subject, ..) | ControlRequest::MoveInode(subject, _) => inodes.extend(of(subject)),
         ControlRequest::SwapLayouts { first: (first, _), second: (second, _) } => {
             inodes.insert(second.0);
             inodes.extend(of(first));

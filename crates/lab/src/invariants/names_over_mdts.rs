@@ -20,7 +20,7 @@ use mds::{
     tables::{
         APPLIED, DECISIONS, ENTRIES, INODES, LINKS, PREPARED, applied,
         codec::inode_of_key,
-        decision::{self, DecidedPart, Decision, MovedName, ReturnedNames},
+        decision::{self, DecidedPart, Decision, LedNames, MovedName, ReturnedNames},
         entry::{EntryRecord, NamedInode},
         inode::{Inode, Link, Striping},
         link, prepared,
@@ -167,6 +167,9 @@ fn compare_maps(all: &BTreeMap<MdtIndex, Shown>) -> Verdict {
 struct Sides {
     names: BTreeMap<Named, bool>,
     links: BTreeSet<Named>,
+    /// Former and new numbers of inodes that move: all of one's names change at once, but those on
+    /// other MDTs than the inode when these hear of it. Nothing is said of them until then.
+    moving: BTreeSet<InodeNumber>,
 }
 
 impl Sides {
@@ -192,6 +195,14 @@ impl Sides {
                     named.inode.mdt() == mdt
                         || self.names.insert((named.inode, link), named.kind == FileKind::Directory).is_none()
                 })
+            }
+            DecidedPart::Give(to) => {
+                self.moving.extend([*inode, *to]);
+                true
+            }
+            DecidedPart::LeadNames(LedNames { from, to, .. }) => {
+                self.moving.extend([*from, *to]);
+                true
             }
             DecidedPart::Tree | DecidedPart::CopyAttributes(_) | DecidedPart::GiveNames => true,
         };
@@ -240,7 +251,9 @@ fn compare_all(all: &BTreeMap<MdtIndex, Shown>, is_complete: bool) -> Verdict {
     let promised = all.values().flat_map(|shown| &shown.promised);
     let doubtful: BTreeSet<InodeNumber> =
         promised.filter(|(coordinator, _)| !all.contains_key(coordinator)).map(|(_, inode)| *inode).collect();
-    let is_known = |number: &InodeNumber| all.contains_key(&number.mdt()) && !doubtful.contains(number);
+    let is_known = |number: &InodeNumber| {
+        all.contains_key(&number.mdt()) && !doubtful.contains(number) && !sides.moving.contains(number)
+    };
     let is_told = |link: &Link| is_complete || !link.name.is_empty();
     let is_compared = |(inode, link): &&Named| is_known(inode) && is_known(&link.parent) && is_told(link);
     let mut directories = BTreeMap::new();

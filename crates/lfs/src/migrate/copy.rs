@@ -53,6 +53,12 @@ impl From<CallError> for Stop {
     }
 }
 
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Stop::File(errno.into())
+    }
+}
+
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         Stop::File(error.into())

@@ -5,6 +5,7 @@
 //! ends, an incomplete unnamed file is removed.
 
 mod copy;
+mod directories;
 mod meter;
 mod pace;
 
@@ -16,10 +17,11 @@ use std::{
 };
 
 use layout::LayoutSpec;
-use rpc::message::mgs::TargetRole;
+use types::MdtIndex;
 
 use self::{
     copy::{Migration, Stop},
+    directories::Directories,
     meter::Meter,
     pace::Pace,
 };
@@ -56,7 +58,7 @@ pub const OWN_OPTIONS: &[OptionSpec] = &[
 const HELP: &str = "\
 usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
        lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
-       lfs migrate -m MDT[,..] [-c COUNT] [-d] DIRECTORY...
+       lfs migrate -m MDT [-d] [-v] DIRECTORY...
 
 Moves the data of FILE to another layout. Name, inode, times and everything else stay. Without a
 LAYOUT, FILE gets that of new files in its directory. If FILE changes during the migration, it
@@ -77,9 +79,13 @@ keeps its old layout and loses no data.
       --files-from LIST     also migrates the files named in LIST, one per line (- is standard
                             input); with -0 or --null the names end with NUL
   -D, --non-direct          no effect: data are never cached
-  -m, --mdt-index MDT[,..]  the MDT for a directory and everything below it (-d: the directory only);
-                            -1: any. There is only one MDT so far: directories cannot be striped
-                            (-c, several MDTs), nor get another hash (-H, --mdt-hash)
+  -m, --mdt-index MDT       moves DIRECTORY and everything below it to this metadata target (-d: the
+                            directory only; -1: any). Data on OSTs stay where they are. Root
+                            only. Their inode numbers change. What is in use stays, and is named;
+                            so do striped directories, and those of more than 1024 names. It may be
+                            ended at any time and run again. -v shows each path that has moved.
+                            Directories do not get stripes by that (-c, several MDTs, -H): see
+                            lfs setdirstripe
 
 ";
 
@@ -118,11 +124,15 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     }
     let mut outcome = Ok(());
     for file in &files {
-        if parsed.has("verbose") {
+        if parsed.has("verbose") && mdts.is_none() {
             print_path(output, file, format_args!("\n"))?;
         }
         let moved = match &mdts {
-            Some(mdts) => move_directory(Path::new(file), mdts),
+            Some(mdts) => match move_directory(Path::new(file), mdts, &parsed, output) {
+                Err(Stop::Output(failure)) => return Err(failure),
+                Err(Stop::File(error)) => Err(error),
+                Ok(()) => Ok(()),
+            },
             None => {
                 let reports = parsed.has("stats").then_some(stats_seconds);
                 let meter = Meter::new(Path::new(file), reports.is_none() && std::io::stderr().is_terminal());
@@ -242,16 +252,13 @@ fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
     Err(Failure::new(libc::EOPNOTSUPP, problem))
 }
 
-/// A directory and all below it are on the file system's MDT; there is nothing to be moved to but
-/// that.
-fn move_directory(path: &Path, wanted: &[i32]) -> Result<(), CallError> {
-    let present = i32::from(channel::inode(path)?.mdt().0);
-    if wanted.iter().all(|wanted| *wanted == -1 || *wanted == present) {
-        return Ok(());
-    }
-    let is_wanted = |role: TargetRole| matches!(role, TargetRole::Mdt(mdt) if wanted.contains(&i32::from(mdt.0)));
-    let exists = channel::targets(&channel::parent(path))?.iter().any(|target| is_wanted(target.role));
-    Err(Errno(if exists { libc::EOPNOTSUPP } else { libc::ENODEV }).into())
+/// Moves a directory and what is below it. On any MDT (-1) it is already.
+fn move_directory(path: &Path, wanted: &[i32], parsed: &Parsed, output: &mut dyn Write) -> Result<(), Stop> {
+    let Some(wanted) = wanted.iter().find_map(|wanted| u16::try_from(*wanted).ok()) else {
+        return channel::inode(path).map(drop).map_err(Stop::from);
+    };
+    let shown = parsed.has("verbose").then_some(output);
+    Directories::new(MdtIndex(wanted), shown).run(path, parsed.has("directory"))
 }
 
 #[cfg(test)]

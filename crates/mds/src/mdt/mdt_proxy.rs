@@ -16,19 +16,20 @@ use rpc::{
     Answered, Endpoint, Question,
     message::{
         MdtReply, MdtRequest,
-        mdt_peer::{Above, Ancestry, Decisions, Join, Joined, OperationId, Part, Prepare, Prepared},
+        mdt_peer::{Above, Ancestry, Decisions, Join, Joined, OperationId, Part, Prepare},
     },
     unexpected,
 };
 use rt::{Instant, clock};
 use types::{
-    FsError, FsResult, MdtIndex,
+    FsError, FsResult, InodeNumber, MdtIndex,
     limits::{BODY_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX},
 };
 
 use super::{Mdt, proxy_connection::ProxyConnection};
 use crate::{
     ops,
+    peers::PreparedPart,
     tables::{COUNTERS, DECISIONS, counter, decision},
 };
 
@@ -223,7 +224,7 @@ impl MdtProxy {
 
     /// Has the MDT prepare a part. Completes when it has answered, or never will: from then on
     /// nothing is prepared because of this.
-    pub async fn prepare(&self, mdt: &Mdt, operation: OperationId, part: Part) -> FsResult<Prepared> {
+    pub async fn prepare(&self, mdt: &Mdt, operation: OperationId, part: Part) -> FsResult<PreparedPart> {
         let request = MdtRequest::Prepare(Prepare { operation, part });
         loop {
             let mut late = None;
@@ -236,7 +237,11 @@ impl MdtProxy {
             match outcome {
                 // The MDT has started again, or ended the session with all its requests.
                 Err(FsError::Evicted) if is_wanted() => {}
-                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(*prepared),
+                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(PreparedPart::of(*prepared)),
+                Ok(Answered { reply: MdtReply::Given(given), .. }) => {
+                    // It is of no use if the part was another one.
+                    return Ok(PreparedPart::given(InodeNumber::ROOT, *given));
+                }
                 Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
                 Err(error) => return Err(error),
             }

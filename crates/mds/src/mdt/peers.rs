@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 
 use rpc::{
     Endpoint,
-    message::mdt_peer::{OperationId, Part, Prepared},
+    message::{
+        mdt_peer::{OperationId, Part, Prepared},
+        session::feature,
+    },
 };
 use rt::{Instant, clock};
 use tokio::sync::oneshot;
@@ -17,7 +20,7 @@ use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::{Mdt, mdt_proxy::MdtProxy, waiter::Waiter};
 use crate::{
-    peers::{GivenUp, PeerChange, PreparedOperation},
+    peers::{COUNT_BITS, GivenUp, PeerChange, PreparedOperation, PreparedPart},
     tables::{COUNTERS, DECISIONS, counter},
 };
 
@@ -28,9 +31,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// trips and flushes, after which most of what is in doubt is decided. A client with requests in
 /// all its slots sends hundreds per second besides those that wait.
 pub(super) const PEER_WAIT: Duration = Duration::from_millis(100);
-
-/// Bits of a start's number that count the starts of one power-loss era.
-const COUNT_BITS: u32 = 32;
 
 /// Another MDT: where it is, and whether it is in use.
 pub(super) type OtherMdt = (MdtIndex, Endpoint, bool);
@@ -222,7 +222,8 @@ impl Mdt {
                     let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
                     let prepared =
                         Prepared { inode, start, kind, undurable: None, parent: None, map: None, entry: None };
-                    return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, prepared });
+                    let answer = PreparedPart::of(prepared);
+                    return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, answer });
                 }
                 Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,
             }
@@ -231,6 +232,10 @@ impl Mdt {
 
     async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let proxy = self.ready_proxy(peer, waiter).await?;
+        let moves_inode = matches!(part, Part::GiveInode(_) | Part::LeadNames(_));
+        if moves_inode && !proxy.connection.import.supports(feature::MOVING_INODES) {
+            return Err(FsError::NotSupported);
+        }
         let begun = self.namespace().volatile.peers.run(self.options.index);
         let operation = begun.ok_or(FsError::AwaitsMdt(peer))?;
         let answer = self.begin_to_prepare(&proxy, operation, part.clone())?;
@@ -243,7 +248,7 @@ impl Mdt {
             }
         };
         match self.unless_left(Some(waiter), answered).await {
-            Ok(Ok(prepared)) => Ok(PreparedOperation { operation, peer, part, prepared }),
+            Ok(Ok(answer)) => Ok(PreparedOperation { operation, peer, part, answer }),
             Ok(Err(error)) | Err(error) => {
                 self.give_up(operation, peer);
                 Err(error)
@@ -258,7 +263,7 @@ impl Mdt {
         proxy: &Arc<MdtProxy>,
         operation: OperationId,
         part: Part,
-    ) -> FsResult<oneshot::Receiver<FsResult<Prepared>>> {
+    ) -> FsResult<oneshot::Receiver<FsResult<PreparedPart>>> {
         let mdt = self.me.upgrade().ok_or(FsError::NoDevice)?;
         let (tell, answer) = oneshot::channel();
         let (proxy, this) = (proxy.clone(), mdt.clone());
@@ -297,6 +302,7 @@ impl Mdt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::has_lost_power;
 
     #[test]
     fn each_start_has_a_greater_number_also_if_the_last_was_lost() {
@@ -306,5 +312,6 @@ mod tests {
         assert_eq!(after_loss, (1 << 32) + 1, "also if starts of the former era are not known");
         assert_eq!(next_start(0, 1), after_loss);
         assert_eq!(next_start(after_loss, 1), after_loss + 1);
+        assert!(has_lost_power(first, after_loss) && !has_lost_power(after_loss, next_start(after_loss, 1)));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod create;
 pub(crate) mod data;
 mod distant_rename;
 pub(crate) mod exclusive;
+mod given_inodes;
 pub(crate) mod layout_changes;
 pub(crate) mod layout_xattrs;
 pub(crate) mod layouts;
@@ -21,6 +22,7 @@ pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod merge;
+mod move_inode;
 mod note_accesses;
 pub(crate) mod open;
 pub(crate) mod paths;
@@ -104,6 +106,7 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
             with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, *inode, *default))
         }
         MdtRequest::SplitDirectory(who, request) => split::run(txn, who, request),
+        MdtRequest::MoveInode(who, inode) => move_inode::run(txn, who, *inode),
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),

@@ -15,7 +15,7 @@ use types::{
     permission,
 };
 
-use super::{copies, merge, rename::rename_link, split};
+use super::{copies, given_inodes, merge, rename::rename_link, split};
 use crate::{
     known_size,
     peers::PeerChange,
@@ -77,6 +77,14 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             split::check_following(txn, part)?;
             promise(txn, operation, Promise::MoveLink, vec![part.inode])?
         }
+        Part::GiveInode(inode) => {
+            let inodes = given_inodes::check(txn, *inode)?;
+            promise(txn, operation, Promise::Give, inodes)?
+        }
+        Part::LeadNames(part) => {
+            given_inodes::check_names(txn, part)?;
+            promise(txn, operation, Promise::LeadNames, vec![part.parent])?
+        }
         Part::GiveNames(part) => {
             merge::check_giving(txn, part)?;
             promise(txn, operation, Promise::Attributes, vec![part.shard])?
@@ -94,6 +102,9 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
 
 /// The answer, also to a copy: what it says cannot change as long as it is prepared.
 fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResult<MdtReply> {
+    if let Part::GiveInode(inode) = part {
+        return Ok(MdtReply::Given(Box::new(given_inodes::given(txn, *inode)?)));
+    }
     let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);
     let (mut inode, mut kind, mut parent, mut parent_shard) = (first, FileKind::Directory, None, None);
     if let Part::MoveName(part) = part {
@@ -336,6 +347,8 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
         DecidedPart::AddNames { names, place } => split::add_names(txn, inode, names, place)?,
+        DecidedPart::Give(to) => given_inodes::give(txn, inode, to)?,
+        DecidedPart::LeadNames(led) => given_inodes::lead(txn, inode, &led)?,
         DecidedPart::GiveNames => merge::give_names(txn, inode)?,
         DecidedPart::ReturnNames(returned) => merge::take_back(txn, inode, returned)?,
         DecidedPart::Tree => {}
@@ -413,6 +426,7 @@ fn move_name(txn: &mut Transaction<'_>, directory: InodeNumber, moved: MovedName
 /// Another MDT has started: what its former starts have not decided is not decided any more.
 pub(crate) fn join(txn: &mut Transaction<'_>, request: &Join) -> FsResult<MdtReply> {
     for operation in txn.volatile.peers.of_starts_before(request.source, request.start) {
+        given_inodes::doubt(txn, operation, request.start)?;
         release(txn, operation)?;
     }
     txn.change_peers(PeerChange::Started(request.source, request.start));
@@ -452,6 +466,7 @@ pub(crate) fn joined(txn: &mut Transaction<'_>, mdt: MdtIndex, answer: &Joined) 
         return Ok(false);
     }
     for operation in &answer.ended {
+        given_inodes::doubt(txn, *operation, answer.start)?;
         release(txn, *operation)?;
     }
     txn.change_peers(PeerChange::Started(mdt, answer.start));

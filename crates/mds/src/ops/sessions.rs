@@ -222,9 +222,10 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
     Ok(grown)
 }
 
-/// False if there is no such inode.
+/// False if there is no such inode. One that may be given away was not open when that was promised:
+/// its close was executed, and the client did not hear so.
 fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<bool> {
-    let known = txn.find_inode(inode)?.is_some();
+    let known = txn.find_inode(inode)?.is_some() && !txn.volatile.peers.is_given(inode);
     if known {
         let key = OpenKey { client: txn.context.client, open };
         txn.check_limit_of_claimed_opens(key, inode)?;

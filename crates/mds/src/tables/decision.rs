@@ -5,9 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes, 8 add names, 11 give names back, 12 return names |
+//! | 1 | 1 | 1 make a directory, 2 drop a link, 3 move a link, 4 add a link, 5 move a name, 6 the tree, 7 copy attributes, 8 add names, 9 give an inode, 10 lead names, 11 give names back, 12 return names |
 //! | 2 | 18 | the operation: coordinator (2), its start (8), number (8) |
-//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7, 8 and 11: the shard; of 12: the directory |
+//! | 20 | 8 | inode; of 5: the directory; of 6: the root; of 7, 8 and 11: the shard; of 10 and 12: the directory |
 //! | 28 | .. | by kind |
 //!
 //! Make a directory:
@@ -61,7 +61,21 @@
 //! | 1 | 1 if all names are there with these; 2 if those up to a place are; 0 if none is to be used yet |
 //! | 8 | with 2: the place, as a position in a directory that is no shard |
 //! | per name: 2+n, 8, 1 | name, inode and its kind, to the end |
-
+//!
+//! Give an inode to the MDT that decides: it is gone here, and names here that led to it lead to
+//! where it is; inodes here that are named in it, a directory, are named there:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | its number there |
+//!
+//! Lead names of a directory to an inode that has got another number:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8, 8 | its former number, its number |
+//! | 1 | its kind, as in INODES |
+//! | per name: 2+n | name, to the end |
 //!
 //! Give names back: nothing. Return names to a directory:
 //!
@@ -95,6 +109,8 @@ const MOVE_NAME: u8 = 5;
 const TREE: u8 = 6;
 const COPY_ATTRIBUTES: u8 = 7;
 const ADD_NAMES: u8 = 8;
+const GIVE: u8 = 9;
+const LEAD_NAMES: u8 = 10;
 const GIVE_NAMES: u8 = 11;
 const RETURN_NAMES: u8 = 12;
 const NOT_YET: u8 = 0;
@@ -147,10 +163,27 @@ pub enum DecidedPart {
         /// ([`Position::END`]).
         place: Position,
     },
+    /// The inode is at the MDT that decides, under this number.
+    Give(InodeNumber),
+    /// Names of the directory lead to another number of the same inode.
+    LeadNames(LedNames),
     /// The shard gives its names back to its directory.
     GiveNames,
     /// The directory has these names, too.
     ReturnNames(ReturnedNames),
+}
+
+/// Names that lead to an inode which has got another number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedNames {
+    /// Its number until then.
+    pub from: InodeNumber,
+    /// Its number.
+    pub to: InodeNumber,
+    /// What it is.
+    pub kind: FileKind,
+    /// The names.
+    pub names: Vec<Vec<u8>>,
 }
 
 /// Names that come back from a shard.
@@ -290,6 +323,16 @@ fn read_returned(reader: &mut RecordReader<'_>) -> FsResult<ReturnedNames> {
     Ok(ReturnedNames { shard, times, names, place })
 }
 
+fn read_led(reader: &mut RecordReader<'_>) -> FsResult<LedNames> {
+    let from = InodeNumber(reader.u64()?);
+    let (to, kind) = read_inode(reader)?;
+    let mut names = Vec::new();
+    while !reader.is_empty() {
+        names.push(reader.short_bytes()?.to_vec());
+    }
+    Ok(LedNames { from, to, kind, names })
+}
+
 fn read_inode(reader: &mut RecordReader<'_>) -> FsResult<(InodeNumber, FileKind)> {
     Ok((InodeNumber(reader.u64()?), kind_of(reader.u8()?)?))
 }
@@ -323,6 +366,8 @@ impl Decision {
             DecidedPart::Tree => TREE,
             DecidedPart::CopyAttributes(_) => COPY_ATTRIBUTES,
             DecidedPart::AddNames { .. } => ADD_NAMES,
+            DecidedPart::Give(_) => GIVE,
+            DecidedPart::LeadNames(_) => LEAD_NAMES,
             DecidedPart::GiveNames => GIVE_NAMES,
             DecidedPart::ReturnNames(_) => RETURN_NAMES,
         };
@@ -347,6 +392,15 @@ impl Decision {
             DecidedPart::ReturnNames(ReturnedNames { shard, times, names, place }) => {
                 writer.u64(shard.0).time(times.atime).time(times.mtime).time(times.ctime);
                 write_names(&mut writer, names, *place);
+            }
+            DecidedPart::Give(to) => {
+                writer.u64(to.0);
+            }
+            DecidedPart::LeadNames(LedNames { from, to, kind, names }) => {
+                writer.u64(from.0).u64(to.0).u8(kind_number(*kind));
+                for name in names {
+                    writer.short_bytes(name);
+                }
             }
             DecidedPart::GiveNames | DecidedPart::Tree => {}
         }
@@ -378,6 +432,8 @@ impl Decision {
             MOVE_LINK => DecidedPart::MoveLink(read_link(&mut reader)?, read_link(&mut reader)?),
             ADD_LINK => DecidedPart::AddLink(read_link(&mut reader)?),
             MOVE_NAME => DecidedPart::MoveName(read_moved(&mut reader)?),
+            GIVE => DecidedPart::Give(InodeNumber(reader.u64()?)),
+            LEAD_NAMES => DecidedPart::LeadNames(read_led(&mut reader)?),
             ADD_NAMES => {
                 let (names, place) = read_names(&mut reader)?;
                 DecidedPart::AddNames { names, place }
@@ -418,12 +474,14 @@ mod tests {
         let named = |name: &[u8]| NamedInode { name: name.to_vec(), inode: InodeNumber(1 << 40), kind };
         let add = |place| DecidedPart::AddNames { names: vec![named(b"one"), named(b"two")], place };
         let adds = [Position(0), Position(1 << 40), Position::END].map(add);
+        let led = LedNames { from: InodeNumber(5), to: InodeNumber(6), kind, names: vec![b"one".to_vec()] };
+        let moved = [DecidedPart::Give(InodeNumber(6)), DecidedPart::LeadNames(led)];
         let time = |seconds| Timestamp { seconds, nanoseconds: 9 };
         let times = ShardTimes { atime: time(-1), mtime: time(2), ctime: time(1 << 40) };
         let (shard, names_back) = (InodeNumber(3).as_shard(), vec![named(b"one"), named(b"two")]);
         let back = ReturnedNames { shard, times, names: names_back, place: Position(1 << 40) };
         let back = DecidedPart::ReturnNames(back);
-        for part in [make, copy, rename, back].into_iter().chain(adds).chain(links).chain(names) {
+        for part in [make, copy, rename, back].into_iter().chain(moved).chain(adds).chain(links).chain(names) {
             let decision = Decision { operation, inode: InodeNumber(1 << 50), part };
             let mut value = decision.encode();
             assert_eq!(Decision::decode(&value), Ok(decision));
@@ -434,7 +492,7 @@ mod tests {
         let give = Decision { part: DecidedPart::GiveNames, ..tree.clone() };
         assert_eq!(Decision::decode(&give.encode()), Ok(give));
         assert_eq!(Decision::decode(&tree.encode()), Ok(tree));
-        let mut unknown = vec![1, 9];
+        let mut unknown = vec![1, 13];
         unknown.extend([0; 26]);
         assert!(Decision::decode(&unknown).is_err());
     }

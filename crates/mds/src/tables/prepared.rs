@@ -4,9 +4,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard |
-//! | 2 | 8 | inode; with 4: the directory |
-//! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT |
+//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard, 6 that an inode is given away, 7 that names of a directory lead elsewhere |
+//! | 2 | 8 | inode; with 4 and 7: the directory |
+//! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT; with 6: the directories of its names, and what is named in it, as far as they are |
 
 use rpc::message::mdt_peer::OperationId;
 use types::{
@@ -21,6 +21,8 @@ const MOVE_LINK: u8 = 2;
 const ADD_LINK: u8 = 3;
 const MOVE_NAME: u8 = 4;
 const ATTRIBUTES: u8 = 5;
+const GIVE: u8 = 6;
+const LEAD_NAMES: u8 = 7;
 
 /// What is promised of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub enum Promise {
     MoveName,
     /// It can get other attributes.
     Attributes,
+    /// It can go to another MDT; further inodes have its names, or are named in it.
+    Give,
+    /// Names in this directory can lead elsewhere.
+    LeadNames,
 }
 
 /// The key.
@@ -61,6 +67,8 @@ pub fn encode(promise: Promise, inodes: &[InodeNumber]) -> Vec<u8> {
         Promise::AddLink => ADD_LINK,
         Promise::MoveName => MOVE_NAME,
         Promise::Attributes => ATTRIBUTES,
+        Promise::Give => GIVE,
+        Promise::LeadNames => LEAD_NAMES,
     };
     let mut writer = RecordWriter::new(VERSION);
     writer.u8(kind);
@@ -79,10 +87,12 @@ pub fn decode(value: &[u8]) -> FsResult<(Promise, Vec<InodeNumber>)> {
         ADD_LINK => Promise::AddLink,
         MOVE_NAME => Promise::MoveName,
         ATTRIBUTES => Promise::Attributes,
+        GIVE => Promise::Give,
+        LEAD_NAMES => Promise::LeadNames,
         _ => return Err(reader.invalid("unknown kind of part").into()),
     };
     let mut inodes = vec![InodeNumber(reader.u64()?)];
-    while promise == Promise::MoveName && !reader.is_empty() {
+    while matches!(promise, Promise::MoveName | Promise::Give) && !reader.is_empty() {
         inodes.push(InodeNumber(reader.u64()?));
     }
     reader.finish()?;
@@ -99,13 +109,15 @@ mod tests {
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
         let inodes = [InodeNumber(1 << 50), InodeNumber(7)];
-        use Promise::{AddLink, Attributes, DropLink, MoveLink, MoveName};
-        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes] {
+        use Promise::{AddLink, Attributes, DropLink, Give, LeadNames, MoveLink, MoveName};
+        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes, Give, LeadNames] {
             assert_eq!(decode(&encode(promise, &inodes[..1])), Ok((promise, inodes[..1].to_vec())));
         }
-        assert_eq!(decode(&encode(Promise::MoveName, &inodes)), Ok((Promise::MoveName, inodes.to_vec())));
+        for promise in [MoveName, Give] {
+            assert_eq!(decode(&encode(promise, &inodes)), Ok((promise, inodes.to_vec())));
+        }
         assert!(decode(&encode(Promise::DropLink, &inodes)).is_err());
-        assert!(decode(&[1, 6, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(decode(&[1, 8, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

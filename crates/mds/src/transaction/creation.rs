@@ -123,7 +123,8 @@ impl Transaction<'_> {
         Ok(self.stored_default(directory)?.map(|default| default.with_at_most_on_mdt(bytes_on_mdt_max)))
     }
 
-    fn stored_default(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
+    /// The same without today's limit.
+    pub fn stored_default(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
         let own = own_default(directory).cloned();
         if directory.number() == InodeNumber::ROOT {
             return Ok(own);

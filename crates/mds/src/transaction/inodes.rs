@@ -13,7 +13,8 @@ use crate::{
     opens::OpenKey,
     protection,
     tables::{
-        self, INODES, LINKS, ORPHANS, XATTRS, deferred_log::DeferredOperation, inode::Inode, inode::Link, link, orphan,
+        self, DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, deferred_log::DeferredOperation, inode::Inode,
+        inode::Link, link, orphan,
     },
 };
 
@@ -208,6 +209,19 @@ impl Transaction<'_> {
         }
         if inode.may_have_data_here() {
             self.delete_data(number)?;
+        }
+        self.changes.counters.inodes = self.changes.counters.inodes.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Removes all that is here of an inode which another MDT has now. Its objects stay.
+    pub fn remove_given(&mut self, inode: &Inode) -> FsResult<()> {
+        let number = inode.number();
+        assert_ne!(number, InodeNumber::ROOT, "the root does not move");
+        self.release_space();
+        self.remove_inode(inode);
+        for table in [LINKS, XATTRS, ENTRIES, DATA] {
+            self.delete_prefix(table, &number.0.to_be_bytes())?;
         }
         self.changes.counters.inodes = self.changes.counters.inodes.saturating_sub(1);
         Ok(())

@@ -1,9 +1,12 @@
 //! Operations on names and inodes of several MDTs, within a transaction.
 
-use std::{collections::BTreeMap, mem};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use lock::InodeBits;
-use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part, Prepared};
+use rpc::message::{
+    mdt_peer::{Above, Ancestry, OperationId, Part, Prepared},
+    moved_inode::GivenInode,
+};
 use types::{Damage, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::Transaction;
@@ -70,14 +73,28 @@ impl Transaction<'_> {
     /// The operation of a part, and the answer, if another MDT has prepared it. An error that is no
     /// answer otherwise: it is asked, and the operation is tried again.
     pub fn prepared(&mut self, peer: MdtIndex, part: Part) -> FsResult<(OperationId, Prepared)> {
+        let found = self.prepared_operation(peer, part)?;
+        Ok((found.operation, found.answer.prepared.clone()))
+    }
+
+    /// The same of an inode that another MDT gives away.
+    pub fn given(&mut self, inode: InodeNumber) -> FsResult<(OperationId, Arc<GivenInode>)> {
+        let found = self.prepared_operation(inode.mdt(), Part::GiveInode(inode))?;
+        let given = found.answer.given.clone().ok_or(FsError::Invalid)?;
+        Ok((found.operation, given))
+    }
+
+    fn prepared_operation(&mut self, peer: MdtIndex, part: Part) -> FsResult<&PreparedOperation> {
         assert!(peer != self.mdt || part == Part::Tree, "other MDTs prepare their parts");
-        let can_decide = |found: &&PreparedOperation| self.volatile.peers.can_decide(found, peer, &part);
-        if let Some(found) = self.others.prepared.iter().find(can_decide) {
-            let (operation, prepared) = (found.operation, found.prepared.clone());
-            self.used.push(operation);
-            return Ok((operation, prepared));
+        let can_decide = |found: &PreparedOperation| self.volatile.peers.can_decide(found, peer, &part);
+        match self.others.prepared.iter().position(can_decide) {
+            Some(at) => {
+                let found = &self.others.prepared[at];
+                self.used.push(found.operation);
+                Ok(found)
+            }
+            None => self.need_others(Need::Part(peer, Box::new(part))),
         }
-        self.need_others(Need::Part(peer, Box::new(part)))
     }
 
     /// Whether the operation has to hold the tree, as came out before.

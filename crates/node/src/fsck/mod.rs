@@ -308,8 +308,7 @@ async fn find_unreferenced(
 ) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
         for UnreferencedFile { file, object } in ost.target.unreferenced_files().await? {
-            // Of a deactivated MDT's files nothing is known.
-            if object.is_some_and(|object| summary.deactivated.contains(&TargetRole::Mdt(object.inode.mdt()))) {
+            if object.is_some() && !objects::knows_all_files(&summary.deactivated) {
                 continue;
             }
             let kind = match object {

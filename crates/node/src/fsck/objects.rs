@@ -110,10 +110,9 @@ impl ObjectCheck {
         let places = self.objects.iter().flat_map(|(object, places)| places.iter().map(move |place| (*object, *place)));
         // Data on an MDT are part of its own check.
         let on_ost = places.filter(|(_, (role, _))| matches!(role, TargetRole::Ost(_)));
-        // Of a deactivated MDT's files nothing is known.
-        let is_known = |object: ObjectId| !targets.deactivated.contains(&TargetRole::Mdt(object.inode.mdt()));
+        let knows_all = knows_all_files(&targets.deactivated);
         let suspects = on_ost
-            .filter(|(object, _)| is_known(*object))
+            .filter(|_| knows_all)
             .filter(|(object, (role, _))| !self.is_expected(*object, *role))
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
         // An inode whose record does not decode may have them.
@@ -186,6 +185,12 @@ impl ObjectCheck {
         };
         Some(layout.objects().filter_map(size).max().unwrap_or(0))
     }
+}
+
+/// Whether all files are known. Of those of a deactivated MDT nothing is, and they may have come
+/// from any other one with their objects.
+pub(super) fn knows_all_files(deactivated: &[TargetRole]) -> bool {
+    !deactivated.iter().any(|role| matches!(role, TargetRole::Mdt(_)))
 }
 
 /// Those of a page of an OST's objects that are seen to be damaged without reading them.

@@ -19,6 +19,7 @@ use crate::message::{
     mdt::*,
     mdt_peer::*,
     mgs::*,
+    moved_inode::*,
     ost::{
         Changed, Extent, ExtentPlace, ExtentsQuery, FoundExtents, Moved, ObjectAttributes, Read, ReadDone, SpaceChange,
         TargetCondition, Write,
@@ -245,6 +246,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::Above(Above { directory: INODE, from: InodeNumber(9) }),
         R::SetDirectoryDefault(root(), INODE, Some(directory_default())),
         R::SplitDirectory(root(), SplitDirectory { directory: INODE, stripes: stripes() }),
+        R::MoveInode(root(), INODE),
     ]
 }
 
@@ -290,6 +292,8 @@ fn parts() -> Vec<Part> {
         Part::MakeShard,
         Part::CopyAttributes(CopyAttributes { shard: INODE, master: InodeNumber(9) }),
         Part::FollowName(FollowName { inode: INODE, parent: INODE, name: b"name".to_vec(), shard: InodeNumber(9) }),
+        Part::GiveInode(INODE),
+        Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: InodeNumber(9).as_shard(), master: INODE, names_max: 1 << 40 }),
     ]
 }
@@ -473,12 +477,24 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Striped(map()),
         R::Decided(Box::new(Decided { entry: entry(), map: Some(map()) })),
         R::MovingNames(MovingNames { entries: vec![directory_entry.clone(); 3], end: true, place: 1 << 60 }),
+        R::Given(Box::new(given())),
         R::ReturningNames(ReturningNames {
             entries: vec![directory_entry; 3],
             end: true,
             places: vec![(INODE.as_shard(), 1 << 60); 4],
         }),
     ]
+}
+
+fn given() -> GivenInode {
+    GivenInode {
+        start: 1 << 32,
+        record: vec![3; 130],
+        xattrs: vec![(b"user.a".to_vec(), vec![1; 200])],
+        links: vec![(INODE, b"other".to_vec())],
+        data: vec![(vec![0; 4], vec![7; 4100])],
+        names: vec![GivenName { name: b"name".to_vec(), inode: INODE, kind: FileKind::Fifo }],
+    }
 }
 
 fn directory_default() -> DirectoryDefault {

@@ -11,7 +11,7 @@ use types::{
     limits::{
         ACCESSES_PER_MESSAGE_MAX, CLIENT_NAME_BYTES_MAX, CLOSES_PER_MESSAGE_MAX, DECISIONS_PER_MESSAGE_MAX,
         EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX, FILE_BYTES_MAX,
-        FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
+        FILE_CHANGES_MAX, GIVEN_NAMES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
         OBJECTS_PER_REQUEST_MAX, OPENS_PER_MESSAGE_MAX, PREPARED_PER_MDT_MAX, RECLAIM_ENTRIES_MAX, SHARDS_MAX,
         TARGET_NAME_BYTES_MAX,
     },
@@ -82,7 +82,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::ChangeLayout(who, ..)
         | R::DropPrivileges(who, _)
         | R::DataVersion(who, _)
-        | R::RemoteNames(who, _) => check_groups(who),
+        | R::RemoteNames(who, _)
+        | R::MoveInode(who, _) => check_groups(who),
         R::MakeDirectory(who, make) => {
             check_groups(who)?;
             within("stripes", make.stripes.mdts.len(), SHARDS_MAX)?;
@@ -107,7 +108,9 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             | Part::CopyAttributes(_)
             | Part::Tree
             | Part::FollowName(_)
+            | Part::GiveInode(_)
             | Part::GiveNames(_) => Ok(()),
+            Part::LeadNames(part) => within("names", part.names.len(), GIVEN_NAMES_MAX),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),
             Part::MoveName(part) => check_groups(&part.who),

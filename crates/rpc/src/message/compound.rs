@@ -421,6 +421,7 @@ impl TryFrom<MdtReply> for StepReply {
             | MdtReply::Striped(_)
             | MdtReply::Decided(_)
             | MdtReply::MovingNames(_)
+            | MdtReply::Given(_)
             | MdtReply::ReturningNames(_)
             | MdtReply::Absent
             | MdtReply::LocksClaimed(_)

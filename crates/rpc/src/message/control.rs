@@ -118,6 +118,8 @@ pub enum ControlRequest {
     /// Spread the names of the open directory over these MDTs (`lfs setdirstripe -c`). -> Done when
     /// they are there
     SplitDirectory(Stripes),
+    /// Move an inode to this MDT (`lfs migrate -m`). -> Done
+    MoveInode(Subject, MdtIndex),
 }
 
 impl ControlRequest {
@@ -128,6 +130,7 @@ impl ControlRequest {
             | Self::SetDefaultLayout(_)
             | Self::SetDirectoryDefault(_)
             | Self::SplitDirectory(_)
+            | Self::MoveInode(..)
             | Self::ChangeLayout(..)
             | Self::BeginLayout { .. }
             | Self::SwapLayouts { .. }

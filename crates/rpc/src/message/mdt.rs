@@ -17,6 +17,7 @@ use super::{
         Above, Ancestry, Decided, Decisions, Join, Joined, MakeDirectory, OperationId, Prepare, Prepared, RemoteNames,
         RemoteNamesAfter, SplitDirectory,
     },
+    moved_inode::GivenInode,
 };
 
 /// How a file is opened. Bits of [`OpenFlags`].
@@ -859,6 +860,9 @@ pub enum MdtRequest {
     /// Give a directory shards (root only). -> Waiting if it begins to: the caller asks again;
     /// `AwaitsMdt` as long as its names move; Done when all have
     SplitDirectory(Credentials, SplitDirectory),
+    /// The inode, of another MDT, moves to this one, with its names and with a new number (root
+    /// only). -> Done; `Busy` if it is open
+    MoveInode(Credentials, InodeNumber),
 }
 
 /// Answers of a metadata target. It is moved a dozen times on its way, so what is larger than an
@@ -950,6 +954,8 @@ pub enum MdtReply {
     /// Names of a directory whose names move to shards, or of such a shard. To clients with
     /// [`MOVING_NAMES`](super::session::feature::MOVING_NAMES).
     MovingNames(MovingNames),
+    /// An inode can be given away.
+    Given(Box<GivenInode>),
     /// Names of a directory to which names go back from its shards, or of such a shard. To clients
     /// with [`RETURNING_NAMES`](super::session::feature::RETURNING_NAMES).
     ReturningNames(ReturningNames),

@@ -11,7 +11,7 @@ use layout::Layout;
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, DirectoryMap, FileKind, InodeNumber, MdtIndex, Stripes};
 
-use super::entry::Entry;
+use super::{entry::Entry, moved_inode::LeadNames};
 
 /// An operation on names and inodes of several MDTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,6 +51,11 @@ pub enum Part {
     /// The name of an inode is in a shard from now on, and was in the directory itself; or the other
     /// way round. Kept, also after a restart.
     FollowName(FollowName),
+    /// This inode is given away, with all that it has, and names here lead to it where it is then.
+    /// Answered [`Given`](super::MdtReply::Given). Kept, also after a restart.
+    GiveInode(InodeNumber),
+    /// Names in a directory here lead to another inode. Kept, also after a restart.
+    LeadNames(LeadNames),
     /// A shard is to give its names back to its directory. Kept, also after a restart.
     GiveNames(GiveNames),
 }

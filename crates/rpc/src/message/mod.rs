@@ -16,6 +16,7 @@ pub mod lock;
 pub mod mdt;
 pub mod mdt_peer;
 pub mod mgs;
+pub mod moved_inode;
 pub mod ost;
 pub mod removed;
 pub mod session;

@@ -71,6 +71,8 @@ pub mod feature {
     /// The caller knows that a name may still be in a striped directory itself
     /// ([`Striped`](crate::message::MdtReply::Striped) without shards).
     pub const MOVING_NAMES: u64 = 128;
+    /// The MDT can give inodes to other MDTs ([`Given`](crate::message::MdtReply::Given)).
+    pub const MOVING_INODES: u64 = 256;
     /// The caller knows that names may go back from the shards to their directory
     /// ([`ReturningNames`](crate::message::MdtReply::ReturningNames)). (256 has another use.)
     pub const RETURNING_NAMES: u64 = 512;
@@ -84,6 +86,7 @@ pub mod feature {
         | STRIPED_DIRECTORIES
         | DECIDED_INODES
         | MOVING_NAMES
+        | MOVING_INODES
         | RETURNING_NAMES;
 }
 

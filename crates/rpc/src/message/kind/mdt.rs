@@ -6,6 +6,7 @@ use super::row::{Effect, Permission as P, ReplySize, RequestRow};
 use crate::message::{
     MdtRequest,
     mdt::{LockMode, open_flag},
+    mdt_peer::{Part, Prepare},
 };
 
 /// Kinds of [`MdtRequest`], in the order of its variants: the place is the number on the wire.
@@ -73,11 +74,12 @@ pub enum MdtKind {
     Above,
     SetDirectoryDefault,
     SplitDirectory,
+    MoveInode,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 61] = [
+    pub const ALL: [MdtKind; 62] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -139,6 +141,7 @@ impl MdtKind {
         MdtKind::Above,
         MdtKind::SetDirectoryDefault,
         MdtKind::SplitDirectory,
+        MdtKind::MoveInode,
     ];
 
     /// What is known of all requests of this kind.
@@ -209,6 +212,7 @@ impl MdtKind {
             K::SetDirectoryDefault => ("mdt_set_directory_default", Effect::Namespace, ReplySize::Small, P::Everybody),
             // Asked again it finds what it began.
             K::SplitDirectory => ("mdt_split_directory", Effect::State, ReplySize::Small, P::Everybody),
+            K::MoveInode => ("mdt_move_inode", Effect::Namespace, ReplySize::Small, P::Everybody),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -285,6 +289,7 @@ impl MdtRequest {
             R::LeaveFullOst(..) => K::LeaveFullOst.row(),
             R::NoteAccesses(..) => K::NoteAccesses.row().urgent_if(true),
             R::MakeDirectory(..) => K::MakeDirectory.row(),
+            R::Prepare(Prepare { part: Part::GiveInode(_), .. }) => K::Prepare.row().answered_by(ReplySize::Body),
             R::Prepare(..) => K::Prepare.row(),
             R::Abort(..) => K::Abort.row().urgent_if(true),
             R::Decisions(..) => K::Decisions.row().urgent_if(true),
@@ -293,6 +298,7 @@ impl MdtRequest {
             R::Above(..) => K::Above.row(),
             R::SetDirectoryDefault(..) => K::SetDirectoryDefault.row(),
             R::SplitDirectory(..) => K::SplitDirectory.row(),
+            R::MoveInode(..) => K::MoveInode.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }

@@ -1,0 +1,122 @@
+//! Moves of inodes between MDTs (decision 0066), with a fault at each step of these.
+
+use rpc::message::{MdtReply, MdtRequest};
+use types::{FsError, InodeNumber, MdtIndex, NodeKind};
+
+use super::{
+    absent_mdts::{FAULTS, Fault, happen, in_time},
+    common::{root, several::call},
+    distant_names::Tree,
+};
+
+/// The MDTs of the inode, of its name, and where it moves.
+struct Case {
+    old: usize,
+    home: usize,
+    new: usize,
+    directory: bool,
+}
+
+const NAME: &str = "name";
+const CHILDREN: [&str; 2] = ["child", "other"];
+
+impl Case {
+    async fn build(&self) -> (Tree, InodeNumber) {
+        let mdts = 1 + self.old.max(self.home).max(self.new) as u16;
+        let tree = Tree::new(mdts).await;
+        let home = tree.on(self.home);
+        let inode = tree.directory(home, NAME, self.old as u16).await;
+        if self.directory {
+            for child in CHILDREN {
+                tree.node(inode).create(inode, child, NodeKind::Symlink(b"target".to_vec())).await.unwrap();
+            }
+            tree.cluster.at_rest().await;
+            return (tree, inode);
+        }
+        tree.node(home).remove(home, NAME, true).await.unwrap();
+        let file = tree.file(self.old, "made").await;
+        let request = super::common::several::rename(
+            (tree.on(self.old), "made"),
+            (home, NAME),
+            rpc::message::mdt::RenameMode::Replace,
+        );
+        tree.node(home).call(request).await.unwrap();
+        tree.cluster.at_rest().await;
+        (tree, file)
+    }
+
+    /// The fault happens after so many steps of the MDTs; false if the move was over by then.
+    async fn after_steps(&self, fault: Fault, steps: usize) -> bool {
+        let Case { old, home, new, directory } = *self;
+        let case = format!("from {old} to {new}, named on {home}, {directory}: {fault:?} after {steps} steps");
+        let (mut tree, inode) = self.build().await;
+        for node in &tree.cluster.0 {
+            node.call(MdtRequest::Commit).await.unwrap();
+        }
+        let import = tree.cluster.0[new].import.clone();
+        tree.cluster.1.allow(steps);
+        let asked = tokio::spawn(async move { call(&import, MdtRequest::MoveInode(root(), inode)).await });
+        in_time(&case, tree.cluster.1.used_up()).await;
+        let pending = tree.cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
+        let is_over = asked.is_finished() && pending == 0;
+        happen(&mut tree.cluster, fault, new).await;
+        let answered = in_time(&case, asked).await.unwrap();
+        assert_eq!(answered, Ok(MdtReply::Done), "{case}");
+        in_time(&case, tree.cluster.at_rest()).await;
+        let (parent, may_be_undone) =
+            (tree.on(home), matches!(fault, Fault::LosesPower(nodes) if nodes.contains(&new)));
+        let found = in_time(&case, tree.lookup((parent, NAME))).await.unwrap();
+        let is_moved = found.mdt() == MdtIndex(new as u16);
+        assert!(is_moved && found != inode || may_be_undone && found == inode, "{case}: {found}");
+        if is_moved {
+            assert_eq!(in_time(&case, tree.links(inode)).await, Err(FsError::Stale), "{case}");
+        }
+        let links = if directory { 2 } else { 1 };
+        assert_eq!(in_time(&case, tree.links(found)).await, Ok(links), "{case}");
+        // All of it can be used, and ends.
+        for child in CHILDREN.into_iter().filter(|_| directory) {
+            in_time(&case, tree.node(found).remove(found, child, false)).await.unwrap();
+        }
+        in_time(&case, tree.node(parent).remove(parent, NAME, directory)).await.unwrap();
+        let left = in_time(&case, tree.cluster.at_rest()).await;
+        assert_eq!(left.len(), tree.cluster.0.len() - 1, "{case}: {left:?}");
+        tree.cluster.end().await;
+        !is_over
+    }
+
+    async fn with_each_fault(self) {
+        for fault in FAULTS {
+            let mut steps = 0;
+            while self.after_steps(fault, steps).await {
+                steps += 1;
+            }
+            assert!(steps > 10, "a move takes some steps, not {steps}");
+            println!("{fault:?}: {steps} steps");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_moves_to_its_name_whatever_happens_at_each_step() {
+    Case { old: 1, home: 0, new: 0, directory: false }.with_each_fault().await;
+}
+
+#[tokio::test]
+async fn a_file_moves_from_its_name_whatever_happens_at_each_step() {
+    Case { old: 0, home: 0, new: 1, directory: false }.with_each_fault().await;
+}
+
+#[tokio::test]
+async fn a_file_moves_past_its_name_whatever_happens_at_each_step() {
+    Case { old: 1, home: 2, new: 0, directory: false }.with_each_fault().await;
+}
+
+#[tokio::test]
+async fn a_directory_moves_whatever_happens_at_each_step() {
+    Case { old: 0, home: 0, new: 1, directory: true }.with_each_fault().await;
+}
+
+#[tokio::test]
+async fn a_directory_moves_past_its_name_whatever_happens_at_each_step() {
+    Case { old: 0, home: 2, new: 1, directory: true }.with_each_fault().await;
+}
