@@ -311,6 +311,15 @@ impl FileSystem {
                     continue;
                 }
             }
+            if matches!(asked, Err(FsError::Stale))
+                && attempt < ATTEMPTS
+                && let Some(map) = self.directory_maps.get(parent)
+                && !Box::pin(self.is_still(&map)).await
+            {
+                // The shard that had the old name has ended.
+                places = NamePlaces::default();
+                continue;
+            }
             let may_have_moved = attempt < ATTEMPTS && self.directory_maps.get(parent).is_some();
             if matches!(asked, Err(FsError::CrossDevice)) && may_have_moved {
                 // Names of the directory move, and the old one is elsewhere, or was: it may have

@@ -78,12 +78,17 @@ impl FileSystem {
         (named, at): (InodeNumber, InodeNumber),
         has_asked: &mut bool,
     ) -> BoxFuture<'a, bool> {
-        let map = if *has_asked { None } else { self.directory_maps.of_shard(at) };
-        *has_asked = true;
+        let is_first = !std::mem::replace(has_asked, true);
+        let map = if is_first { self.directory_maps.of_shard(at) } else { None };
         Box::pin(async move {
             match map {
                 Some(map) => !self.is_still(&map).await && named != at,
-                None => false,
+                None if !is_first || named == at => false,
+                // Another request has forgotten the map meanwhile.
+                None => match self.layout_info(named).await {
+                    Ok(info) => !info.map.is_some_and(|map| map.shards.contains(&at)),
+                    Err(_) => false,
+                },
             }
         })
     }
@@ -179,7 +184,7 @@ impl FileSystem {
 
     /// Whether a directory has the shards of this map, or none because it is gone. It may also have
     /// none because its MDT has lost power at the moment at which it got them.
-    async fn is_still(&self, map: &DirectoryMap) -> bool {
+    pub(crate) async fn is_still(&self, map: &DirectoryMap) -> bool {
         let is_still = match self.layout_info(map.master).await {
             Ok(info) => info.map.is_some_and(|now| now == *map),
             Err(_) => true,
