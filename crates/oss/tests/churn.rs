@@ -137,7 +137,7 @@ impl Churn {
             reserve_bytes: 0,
             discard: true,
             write_back_bytes: MIB,
-            overwrite_bytes_min: if random.next_u64() % 2 == 0 { BLOCK } else { IN_PLACE_BYTES_MIN },
+            overwrite_bytes_min: if random.next_u64().is_multiple_of(2) { BLOCK } else { IN_PLACE_BYTES_MIN },
             auto_scrub: 6 * HOUR,
             ..OstOptions::default()
         };
@@ -458,7 +458,7 @@ impl Churn {
         if hour % 12 == 5 {
             self.fill_up().await;
         }
-        if hour % 6 == 0 {
+        if hour.is_multiple_of(6) {
             self.compare_all().await;
         }
         self = self.reopen(hour).await;

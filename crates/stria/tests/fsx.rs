@@ -115,7 +115,7 @@ fn one_client_reads_what_it_wrote_to_devices() {
     let system = FileSystem::start_all_on_devices(1);
     system.expect_offered_transport();
     let directory = system.root();
-    for (first, operations) in [(0, operations()), (3, operations() / 4)] {
+    for (first, operations) in [(0, operations() / 2), (3, operations() / 8)] {
         let runs = MIXES.iter().zip(first..).map(|(mix, seed)| Run { directory, mix, seed, operations });
         all(runs.collect());
         system.switch_caches_off();
