@@ -11,9 +11,9 @@
 //! - nothing is held by windows, waits for a commit, a discard or write-back, or is promised;
 //! - each object has the blocks that the model says.
 //!
-//! Nothing is refused while the model has room for it. Twice a day, the device is filled to its last
-//! block, and parts of objects are overwritten then. Whatever is read is as it was written. At the
-//! end everything is removed, and all space is free.
+//! Nothing is refused while the model has room for it. Twice a day, the device is filled to its
+//! last block, and parts of objects are overwritten then. Whatever is read is as it was written. At
+//! the end everything is removed, and all space is free.
 //!
 //! `STRIA_TEST_LONG=1` does four times as much in each hour, with three seeds.
 

@@ -1,6 +1,6 @@
 //! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts in one process and over
-//! TCP, with objects in host files and on devices. `./test` runs all of it over `/dev/fuse` and over
-//! io_uring.
+//! TCP, with objects in host files and on devices. `./test` runs all of it over `/dev/fuse` and
+//! over io_uring.
 
 mod common;
 
