@@ -192,8 +192,8 @@ pub(super) fn lead(txn: &mut Transaction<'_>, parent: InodeNumber, led: &LedName
 }
 
 /// An inode that was promised stays after all, and the coordinator, which has started again, may
-/// have had it until a loss of power. What clients did with it there is lost, but not what they wrote to its
-/// objects: they are asked for its size.
+/// have had it until a loss of power. What clients did with it there is lost, but not what they
+/// wrote to its objects: they are asked for its size.
 pub(super) fn doubt(txn: &mut Transaction<'_>, operation: OperationId, start: u64) -> FsResult<()> {
     if !has_lost_power(operation.start, start) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! A striped directory gets its names back from its shards, and has none any more
-//! (docs/decisions/0065-directories-that-merge.md). The MDT of the directory begins that; each shard
-//! gives its names in batches, which its MDT decides, and has a place up to which they have gone
-//! (`transaction/returning_names.rs`). When all are back, the directory's MDT ends the shards.
+//! (docs/decisions/0065-directories-that-merge.md). The MDT of the directory begins that; each
+//! shard gives its names in batches, which its MDT decides, and has a place up to which they have
+//! gone (`transaction/returning_names.rs`). When all are back, the directory's MDT ends the shards.
 
 use rpc::message::{
     MdtReply,

@@ -23,6 +23,8 @@ use super::{
 };
 use crate::{model::spindle::zeros, study::Striping};
 
+/// The file that stats ask for.
+const STATED: &str = "stat";
 /// Calls of one measurement: as many as rows of `stria lab predict` have.
 const STATS: u32 = 2000;
 const CHANGES: u32 = 500;
@@ -62,16 +64,20 @@ pub struct Remote {
     pub write: Sizes,
 }
 
+/// Makes the file that stats ask for, long before they do: what its creation leaves to be done is
+/// no part of them. It is never written, so the MDT knows its size, and is asked alone.
+pub fn prepare(target: &dyn BenchTarget) -> io::Result<()> {
+    target.create(STATED)?.close()
+}
+
 impl Here {
     /// Measures once.
     pub fn measure(system: &System) -> anyhow::Result<Self> {
         let (target, cpu) = (&*system.target, || system.cpu());
         // Each stat is a request.
         target.cache_nothing()?;
-        target.create("stat")?.close()?;
         workers::settle();
-        let stat = cost(cpu, STATS, |_| target.stat("stat").map(drop))?.cpu;
-        target.unlink("stat")?;
+        let stat = cost(cpu, STATS, |_| target.stat(STATED).map(drop))?.cpu;
         Ok(Self { stat })
     }
 }
@@ -83,11 +89,9 @@ impl Remote {
         let locks_max = file_system.cached_locks(mdt).map_or(0, |(_, most)| most);
         file_system.set_cached_locks_max(mdt, 0).map_err(io_error)?;
         let credentials = Credentials::root();
-        // Never written: the MDT knows its size, and is asked alone.
-        wait(system, file_system.create(&credentials, new_file("stat")))?;
         workers::settle();
         let stat = cost(own_cpu, STATS, |_| {
-            wait(system, file_system.lookup(&credentials, InodeNumber::ROOT, b"stat")).map(drop)
+            wait(system, file_system.lookup(&credentials, InodeNumber::ROOT, STATED.as_bytes())).map(drop)
         })?;
         workers::settle();
         let both = cost(own_cpu, CHANGES / 2, |number| {
@@ -96,7 +100,6 @@ impl Remote {
             target.remove_directory(&name)
         })?
         .cpu;
-        wait(system, file_system.unlink(&credentials, InodeNumber::ROOT, b"stat"))?;
         // Without locks every write would also be a request to the MDT: whether the file has
         // capabilities.
         file_system.set_cached_locks_max(mdt, locks_max).map_err(io_error)?;

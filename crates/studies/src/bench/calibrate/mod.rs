@@ -110,6 +110,8 @@ impl<'a> Calibration<'a> {
     pub fn start(place: &Place, remote: &'a BothEnds) -> anyhow::Result<Self> {
         let kind = SystemKind::Native;
         let here = System::start(kind, place.path().join(kind.name()), OSTS)?;
+        calls::prepare(&*here.target)?;
+        calls::prepare(&remote.target)?;
         Ok(Self { directory: place.path().to_owned(), lines: Lines::connect()?, here, remote, rounds: Vec::new() })
     }
 
