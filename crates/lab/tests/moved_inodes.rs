@@ -127,7 +127,8 @@ async fn move_all(file_system: Arc<FileSystem>, seed: u64) -> FsResult<usize> {
             };
             match file_system.move_inode(&root(), found.inode, to).await {
                 Ok(()) => moved += 1,
-                // Open, or gone meanwhile; or two names in it lead to a file that stayed on a third MDT.
+                // Open, or gone meanwhile; or two names in it lead to a file that stayed on a third
+                // MDT.
                 Err(FsError::Busy | FsError::Stale | FsError::NotSupported) => {}
                 Err(error) => return Err(error),
             }

@@ -255,9 +255,8 @@ async fn small_directories_merge_by_themselves() {
         let directory = zero.create(ROOT, name, NodeKind::Directory).await.unwrap();
         for number in 0..files {
             let request = create_request(directory, &format!("file{number}"), NodeKind::Regular, 0o644, None);
-            match zero.call(MdtRequest::Create(root(), request)).await.unwrap() {
-                MdtReply::Striped(map) => drop(create_file(&cluster, &map, &format!("file{number}")).await.unwrap()),
-                _ => {}
+            if let MdtReply::Striped(map) = zero.call(MdtRequest::Create(root(), request)).await.unwrap() {
+                create_file(&cluster, &map, &format!("file{number}")).await.unwrap();
             }
         }
         if name == "hand" {

@@ -734,8 +734,8 @@ fn names_come_back_in_any_order_of_steps() {
     println!("{states} states");
 }
 
-/// All others, the listing too, were explored once (1.7 million states); requests for names also with
-/// a fault.
+/// All others, the listing too, were explored once (1.7 million states); requests for names also
+/// with a fault.
 #[test]
 fn names_go_on_to_other_shards_in_any_order_of_steps() {
     let mut states = 0;

@@ -195,8 +195,8 @@ impl FileSystem {
         is_still
     }
 
-    /// Gives a directory shards on these MDTs, and waits until its names are there; with its own MDT
-    /// alone, until they are back in the directory (root only).
+    /// Gives a directory shards on these MDTs, and waits until its names are there; with its own
+    /// MDT alone, until they are back in the directory (root only).
     pub async fn split_directory(&self, who: &Credentials, directory: InodeNumber, stripes: Stripes) -> FsResult<()> {
         for mdt in &stripes.mdts {
             self.targets.mdt(*mdt)?;

@@ -150,7 +150,7 @@ impl MdtProxy {
             records.clear();
             places.clear();
             let mut bytes = 0;
-            ops::peers::visit_decisions(txn, self.mdt, &mut |sequence, value| {
+            txn.visit_decisions(self.mdt, &mut |sequence, value| {
                 // Only damage makes a gap.
                 if places.last().is_some_and(|last| sequence.checked_sub(1) != Some(*last)) {
                     return Ok(false);

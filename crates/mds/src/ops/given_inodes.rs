@@ -18,7 +18,7 @@ use types::{
     limits::{GIVEN_BYTES_MAX, GIVEN_NAMES_MAX},
 };
 
-use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest, rename::replace_link};
+use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest};
 use crate::{
     known_size,
     peers::has_lost_power,
@@ -172,7 +172,7 @@ pub(super) fn give(txn: &mut Transaction<'_>, number: InodeNumber, to: InodeNumb
         if let Some(mut child) = txn.find_inode(child)?
             && txn.has_link(&child, &old)?
         {
-            replace_link(txn, &mut child, &old, new)?;
+            txn.replace_link(&mut child, &old, new)?;
         }
     }
     txn.remove_given(&inode)

@@ -16,7 +16,7 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, Damage, FsError, FsResult, InodeNumber, limits::GIVEN_NAMES_MAX};
 
-use super::{rename::replace_link, root_only::require_root};
+use super::root_only::require_root;
 use crate::{
     known_size,
     tables::{
@@ -73,7 +73,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, number: InodeNum
         if let Some(mut child) = txn.find_inode(named.inode)?
             && txn.has_link(&child, &old)?
         {
-            replace_link(txn, &mut child, &old, new)?;
+            txn.replace_link(&mut child, &old, new)?;
         }
     }
     for (operation, named) in followed {

@@ -21,10 +21,10 @@ use crate::{
     peers::PeerChange,
     protection,
     tables::{
-        APPLIED, COUNTERS, DECISIONS, ORPHANS, PREPARED, applied, counter,
-        decision::{self, DecidedPart, Decision, MovedName},
+        APPLIED, ORPHANS, PREPARED, applied,
+        decision::{DecidedPart, Decision, MovedName},
         inode::{Inode, Link},
-        orphan, prefix_end,
+        orphan,
         prepared::{self, Promise},
     },
     transaction::Transaction,
@@ -437,23 +437,10 @@ pub(crate) fn join(txn: &mut Transaction<'_>, request: &Join) -> FsResult<MdtRep
     Ok(MdtReply::Joined(Joined { start: peers.start(), last, ended }))
 }
 
-/// Decisions for another MDT that it has not answered, in order. Not from the beginning of the
-/// table, which takes time to pass what was deleted.
-pub(crate) fn visit_decisions(
-    txn: &Transaction<'_>,
-    mdt: MdtIndex,
-    visit: &mut dyn FnMut(u64, &[u8]) -> FsResult<bool>,
-) -> FsResult<()> {
-    let answered = txn.get(COUNTERS, &counter::decided_key(mdt))?;
-    let answered = answered.map_or(Ok(0), |value| counter::decode_number(&value))?;
-    let (from, to) = (decision::key(mdt, answered.saturating_add(1)), prefix_end(&decision::mdt_key(mdt)));
-    txn.scan(DECISIONS, &from, to.as_deref(), &mut |key, value| visit(decision::decode_key(key)?.1, value))
-}
-
 /// Sequence number of the last decision for another MDT; 0: none is on its way.
 pub(crate) fn last_decision(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<u64> {
     let mut last = 0;
-    visit_decisions(txn, mdt, &mut |sequence, _| {
+    txn.visit_decisions(mdt, &mut |sequence, _| {
         last = sequence;
         Ok(true)
     })?;

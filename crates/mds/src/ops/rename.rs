@@ -281,19 +281,7 @@ fn exchange(txn: &mut Transaction<'_>, plan: Plan<'_>) -> FsResult<()> {
 /// The inode has a new name instead of an old one.
 pub(super) fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
     inode.change(txn.now());
-    replace_link(txn, inode, old, new)
-}
-
-/// The inode has another link instead of one, and is not changed by that for programs.
-pub(super) fn replace_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
-    if inode.first_link.as_ref() == Some(old) {
-        inode.first_link = Some(new);
-    } else {
-        txn.remove_link(inode, old)?;
-        txn.add_link(inode, new);
-    }
-    txn.put_inode(inode);
-    Ok(())
+    txn.replace_link(inode, old, new)
 }
 
 pub(super) fn put_directories(txn: &mut Transaction<'_>, from: Inode, to: Option<Inode>) {

@@ -12,7 +12,7 @@ use types::{
     limits::SPLIT_NAMES_MAX, mdts_from,
 };
 
-use super::{copies, merge, peers::visit_decisions, rename::replace_link, root_only::require_root};
+use super::{copies, merge, root_only::require_root};
 use crate::{
     options::Parameters,
     tables::{
@@ -259,7 +259,7 @@ fn follow(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) 
         Err(error) => return Err(error),
     };
     match txn.has_link(&named, old)? {
-        true => replace_link(txn, &mut named, old, new),
+        true => txn.replace_link(&mut named, old, new),
         false => Ok(()),
     }
 }
@@ -277,7 +277,7 @@ fn send_names(txn: &mut Transaction<'_>, shard: InodeNumber, names: Vec<NamedIno
 /// Waits while many names are on their way to an MDT, which may be absent.
 pub(super) fn has_room(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<()> {
     let mut pending = 0;
-    visit_decisions(txn, mdt, &mut |_, _| {
+    txn.visit_decisions(mdt, &mut |_, _| {
         pending += 1;
         Ok(pending < PENDING_MAX)
     })?;

@@ -141,6 +141,18 @@ impl Transaction<'_> {
         }
     }
 
+    /// The inode has another link instead of one, and is not changed by that for programs.
+    pub fn replace_link(&mut self, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
+        if inode.first_link.as_ref() == Some(old) {
+            inode.first_link = Some(new);
+        } else {
+            self.remove_link(inode, old)?;
+            self.add_link(inode, new);
+        }
+        self.put_inode(inode);
+        Ok(())
+    }
+
     /// Forgets a name of an inode.
     pub fn remove_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
         if inode.first_link.as_ref() != Some(old) {

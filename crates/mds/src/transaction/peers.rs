@@ -12,7 +12,11 @@ use types::{Damage, FsError, FsResult, InodeNumber, MdtIndex};
 use super::Transaction;
 use crate::{
     peers::{PeerChange, PreparedOperation},
-    tables::decision::{DecidedPart, Decision},
+    tables::{
+        COUNTERS, DECISIONS, counter,
+        decision::{self, DecidedPart, Decision},
+        prefix_end,
+    },
 };
 
 /// The MDT that has the tree.
@@ -46,6 +50,15 @@ pub(crate) enum Need {
 }
 
 impl Transaction<'_> {
+    /// Decisions for another MDT that it has not answered, in order. Not from the beginning of the
+    /// table, which takes time to pass what was deleted.
+    pub fn visit_decisions(&self, mdt: MdtIndex, visit: &mut dyn FnMut(u64, &[u8]) -> FsResult<bool>) -> FsResult<()> {
+        let answered = self.get(COUNTERS, &counter::decided_key(mdt))?;
+        let answered = answered.map_or(Ok(0), |value| counter::decode_number(&value))?;
+        let (from, to) = (decision::key(mdt, answered.saturating_add(1)), prefix_end(&decision::mdt_key(mdt)));
+        self.scan(DECISIONS, &from, to.as_deref(), &mut |key, value| visit(decision::decode_key(key)?.1, value))
+    }
+
     /// What other MDTs have done for this operation.
     pub fn set_of_others(&mut self, others: &OfOthers) {
         if !others.prepared.is_empty() || others.tree_first {

@@ -48,8 +48,8 @@ pub enum Part {
     /// Owner, permissions, flags and defaults of a shard become those of its directory. Kept, also
     /// after a restart.
     CopyAttributes(CopyAttributes),
-    /// The name of an inode is in a shard from now on, and was in the directory itself; or the other
-    /// way round. Kept, also after a restart.
+    /// The name of an inode is in a shard from now on, and was in the directory itself; or the
+    /// other way round. Kept, also after a restart.
     FollowName(FollowName),
     /// This inode is given away, with all that it has, and names here lead to it where it is then.
     /// Answered [`Given`](super::MdtReply::Given). Kept, also after a restart.
