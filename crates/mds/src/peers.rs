@@ -23,7 +23,7 @@ use rpc::message::{
     moved_inode::GivenInode,
 };
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{Attributes, FileKind, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, mode::S_ISVTX};
+use types::{Attributes, InodeNumber, MdtIndex, limits::PREPARED_PER_MDT_MAX, mode::S_ISVTX};
 
 use crate::tables::prepared::Promise;
 
@@ -85,25 +85,11 @@ pub(crate) fn essence(part: &Part) -> Part {
 
 /// What another MDT answers that has prepared a part.
 #[derive(Clone, Debug)]
-pub(crate) struct PreparedPart {
-    /// What it says of each part.
-    pub prepared: Prepared,
-    /// What it gives away.
-    pub given: Option<Arc<GivenInode>>,
-}
-
-impl PreparedPart {
-    /// Of one that only says this.
-    pub fn of(prepared: Prepared) -> Self {
-        Self { prepared, given: None }
-    }
-
+pub(crate) enum PreparedPart {
+    /// Of all but the other one.
+    Prepared(Prepared),
     /// Of [`Part::GiveInode`].
-    pub fn given(inode: InodeNumber, given: GivenInode) -> Self {
-        let (start, kind) = (given.start, FileKind::Regular);
-        let prepared = Prepared { inode, start, kind, undurable: None, parent: None, map: None, entry: None };
-        Self { prepared, given: Some(Arc::new(given)) }
-    }
+    Given(Arc<GivenInode>),
 }
 
 /// What another MDT has prepared for an operation of this one.
@@ -127,7 +113,11 @@ impl PreparedOperation {
 
     /// Whether a later start of the other MDT does not know of it.
     fn is_forgotten_by(&self, start: u64) -> bool {
-        matches!(self.part, Part::MakeDirectory | Part::MakeShard | Part::Tree) && self.answer.prepared.start < start
+        let since = match &self.answer {
+            PreparedPart::Prepared(prepared) => prepared.start,
+            PreparedPart::Given(given) => given.start,
+        };
+        matches!(self.part, Part::MakeDirectory | Part::MakeShard | Part::Tree) && since < start
     }
 }
 
@@ -494,7 +484,7 @@ mod tests {
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
         let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None, entry: None };
-        let answer = PreparedPart::of(prepared);
+        let answer = PreparedPart::Prepared(prepared);
         let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), answer };
         let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
         assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
@@ -512,7 +502,7 @@ mod tests {
                 Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None, entry: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
-            PreparedOperation { operation, peer: OTHER, part, answer: PreparedPart::of(prepared) }
+            PreparedOperation { operation, peer: OTHER, part, answer: PreparedPart::Prepared(prepared) }
         };
         let made = of(&mut peers, Part::MakeDirectory);
         assert!(peers.can_decide(&made, OTHER, &Part::MakeDirectory));

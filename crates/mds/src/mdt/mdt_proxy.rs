@@ -22,7 +22,7 @@ use rpc::{
 };
 use rt::{Instant, clock};
 use types::{
-    FsError, FsResult, InodeNumber, MdtIndex,
+    FsError, FsResult, MdtIndex,
     limits::{BODY_BYTES_MAX, DECISIONS_PER_MESSAGE_MAX},
 };
 
@@ -237,10 +237,11 @@ impl MdtProxy {
             match outcome {
                 // The MDT has started again, or ended the session with all its requests.
                 Err(FsError::Evicted) if is_wanted() => {}
-                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => return Ok(PreparedPart::of(*prepared)),
+                Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => {
+                    return Ok(PreparedPart::Prepared(*prepared));
+                }
                 Ok(Answered { reply: MdtReply::Given(given), .. }) => {
-                    // It is of no use if the part was another one.
-                    return Ok(PreparedPart::given(InodeNumber::ROOT, *given));
+                    return Ok(PreparedPart::Given(Arc::from(given)));
                 }
                 Ok(Answered { reply, .. }) => return Err(unexpected(reply)),
                 Err(error) => return Err(error),

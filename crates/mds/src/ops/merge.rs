@@ -7,7 +7,9 @@ use rpc::message::{
     MdtReply,
     mdt_peer::{GiveNames, Part, SplitDirectory},
 };
-use types::{DirectoryMap, FileKind, FsError, FsResult, InodeNumber, NameHash, Stripes, limits::SPLIT_NAMES_MAX};
+use types::{
+    Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, NameHash, Stripes, limits::SPLIT_NAMES_MAX,
+};
 
 use super::split::{self, BEFORE_ALL, Batch};
 use crate::{
@@ -142,7 +144,7 @@ pub(super) fn go_on(txn: &mut Transaction<'_>, found: Inode) -> FsResult<MdtRepl
     match (found.map(), found.master()) {
         (Some(map), _) => finish(txn, found, map),
         (None, Some(directory)) => give(txn, found, directory),
-        (None, None) => unreachable!("a directory whose names go back is striped, or a shard"),
+        (None, None) => Err(Damage::new("inode", "a shard without its directory").into()),
     }
 }
 

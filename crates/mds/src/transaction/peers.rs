@@ -11,7 +11,7 @@ use types::{Damage, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::Transaction;
 use crate::{
-    peers::{PeerChange, PreparedOperation},
+    peers::{PeerChange, PreparedOperation, PreparedPart},
     tables::{
         COUNTERS, DECISIONS, counter,
         decision::{self, DecidedPart, Decision},
@@ -87,14 +87,19 @@ impl Transaction<'_> {
     /// answer otherwise: it is asked, and the operation is tried again.
     pub fn prepared(&mut self, peer: MdtIndex, part: Part) -> FsResult<(OperationId, Prepared)> {
         let found = self.prepared_operation(peer, part)?;
-        Ok((found.operation, found.answer.prepared.clone()))
+        match &found.answer {
+            PreparedPart::Prepared(prepared) => Ok((found.operation, prepared.clone())),
+            PreparedPart::Given(_) => Err(FsError::Invalid),
+        }
     }
 
     /// The same of an inode that another MDT gives away.
     pub fn given(&mut self, inode: InodeNumber) -> FsResult<(OperationId, Arc<GivenInode>)> {
         let found = self.prepared_operation(inode.mdt(), Part::GiveInode(inode))?;
-        let given = found.answer.given.clone().ok_or(FsError::Invalid)?;
-        Ok((found.operation, given))
+        match &found.answer {
+            PreparedPart::Given(given) => Ok((found.operation, given.clone())),
+            PreparedPart::Prepared(_) => Err(FsError::Invalid),
+        }
     }
 
     fn prepared_operation(&mut self, peer: MdtIndex, part: Part) -> FsResult<&PreparedOperation> {
