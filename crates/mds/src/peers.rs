@@ -87,7 +87,7 @@ pub(crate) fn essence(part: &Part) -> Part {
 #[derive(Clone, Debug)]
 pub(crate) enum PreparedPart {
     /// Of all but the other one.
-    Prepared(Prepared),
+    Prepared(Box<Prepared>),
     /// Of [`Part::GiveInode`].
     Given(Arc<GivenInode>),
 }
@@ -484,7 +484,7 @@ mod tests {
             Part::DropLink(DropLink { inode: INODE, parent, name, directory: false, who })
         };
         let prepared = Prepared { inode: INODE, start: 1, kind, undurable: None, parent: None, map: None, entry: None };
-        let answer = PreparedPart::Prepared(prepared);
+        let answer = PreparedPart::Prepared(Box::new(prepared));
         let found = PreparedOperation { operation, peer: OTHER, part: drop_link(open), answer };
         let is_used = |parent: Attributes| peers.can_decide(&found, OTHER, &drop_link(parent));
         assert!(is_used(Attributes { size: 5, links: 7, mode: 0o700, ..open }));
@@ -502,7 +502,7 @@ mod tests {
                 Prepared { inode: INODE, start: 3, kind, undurable: None, parent: None, map: None, entry: None };
             let operation = peers.run(MdtIndex(0)).unwrap();
             assert_eq!(peers.answered(operation), GivenUp::Nothing);
-            PreparedOperation { operation, peer: OTHER, part, answer: PreparedPart::Prepared(prepared) }
+            PreparedOperation { operation, peer: OTHER, part, answer: PreparedPart::Prepared(Box::new(prepared)) }
         };
         let made = of(&mut peers, Part::MakeDirectory);
         assert!(peers.can_decide(&made, OTHER, &Part::MakeDirectory));

@@ -238,7 +238,7 @@ impl MdtProxy {
                 // The MDT has started again, or ended the session with all its requests.
                 Err(FsError::Evicted) if is_wanted() => {}
                 Ok(Answered { reply: MdtReply::Prepared(prepared), .. }) => {
-                    return Ok(PreparedPart::Prepared(*prepared));
+                    return Ok(PreparedPart::Prepared(prepared));
                 }
                 Ok(Answered { reply: MdtReply::Given(given), .. }) => {
                     return Ok(PreparedPart::Given(Arc::from(given)));

@@ -222,7 +222,7 @@ impl Mdt {
                     let (inode, kind) = (InodeNumber::ROOT, FileKind::Directory);
                     let prepared =
                         Prepared { inode, start, kind, undurable: None, parent: None, map: None, entry: None };
-                    let answer = PreparedPart::Prepared(prepared);
+                    let answer = PreparedPart::Prepared(Box::new(prepared));
                     return Ok(PreparedOperation { operation, peer: me, part: Part::Tree, answer });
                 }
                 Err(other) => self.progress_of_peer((other, until), Some(waiter), progress).await?,

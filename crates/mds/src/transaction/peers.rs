@@ -88,7 +88,7 @@ impl Transaction<'_> {
     pub fn prepared(&mut self, peer: MdtIndex, part: Part) -> FsResult<(OperationId, Prepared)> {
         let found = self.prepared_operation(peer, part)?;
         match &found.answer {
-            PreparedPart::Prepared(prepared) => Ok((found.operation, prepared.clone())),
+            PreparedPart::Prepared(prepared) => Ok((found.operation, Prepared::clone(prepared))),
             PreparedPart::Given(_) => Err(FsError::Invalid),
         }
     }
