@@ -5,6 +5,15 @@
 const ABSENT: &[(&str, &str)] = &[
     ("max_dirty_mb", "a write reaches its targets before it returns, so a mount holds no dirty data"),
     ("ost_create", "an object is created by its first write, in ost_io: there is no service for it"),
+    ("ldlm_cbd", "a client looks at callbacks as they come: no service has threads for them"),
+    ("mdt_out", "what other MDTs send is served by mdt_recovery"),
+    ("ost_out", MDTS_ONLY),
+    ("ost_seq", NUMBERS),
+    ("mdt_seqs", NUMBERS),
+    ("mdt_seqm", NUMBERS),
+    ("mdt_fld", "where an inode is follows from its number: no service is asked for it"),
+    ("mdt_setattr", "all that changes or looks at a few records is served by mdt"),
+    ("mdt_mdsc", "all that changes or looks at a few records is served by mdt"),
     (
         "req_history",
         "a service keeps no requests that have ended; stats counts them and their times, tuner_log decisions",
@@ -58,6 +67,8 @@ const ABSENT: &[(&str, &str)] = &[
     ),
 ];
 
+const MDTS_ONLY: &str = "MDTs send requests like those of clients to OSTs: no service is for them alone";
+const NUMBERS: &str = "MDTs number their inodes and objects themselves: no service gives out ranges of numbers";
 const SEARCH: &str = "an index finds the next group with a free run that is long enough, in a few steps: there are no \
      passes over groups with criteria; mb_max_to_scan limits the search within a group";
 const LOADING: &str = "bitmaps of groups are read when they are needed; of all groups free blocks, longest run and \
@@ -90,6 +101,9 @@ mod tests {
         assert!(reason("osc/stria-OST0000-osc/max_dirty_mb").is_some());
         assert_eq!(reason("mdc.*.max_mod_rpcs_in_flight"), None);
         assert!(reason("ost.OSS.ost_create.threads_max").is_some_and(|reason| reason.contains("its first write")));
+        assert!(reason("ldlm.services.ldlm_cbd.threads_max").is_some_and(|reason| reason.contains("callbacks")));
+        assert!(reason("mds.MDS.mdt_out.threads_max").is_some_and(|reason| reason.contains("mdt_recovery")));
+        assert_eq!(reason("mds.MDS.mdt.threads_max"), None);
         assert!(reason("ost.OSS.ost_io.timeouts").is_some() && reason("llite.*.parallel_dio").is_some());
         assert!(reason("ldlm.namespaces.mdt-*.contention_seconds").is_some_and(|reason| reason.contains("asked back")));
         for name in ["limit", "recalc_period", "stats"] {

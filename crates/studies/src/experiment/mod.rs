@@ -239,8 +239,8 @@ fn e2_fine(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 
 /// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that
-/// begin where stripes do, with clients that send out of order, and without write caches in the
-/// drives.
+/// begin where stripes do, with clients that send out of order, without write caches in the drives,
+/// and with arrays that read ahead.
 pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
     if *tuner {
         return tuned::tuned(arguments);
@@ -257,6 +257,7 @@ pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) ->
         ("aligned", Testbed::e2(Some(APART), 0)),
         ("out of order", Testbed::e2(Some(APART), MISALIGNED_BYTES).with_requests_out_of_order()),
         ("write caches off", Testbed::e2(Some(APART), MISALIGNED_BYTES).without_write_caches()),
+        ("arrays read ahead", Testbed::e2(Some(APART), MISALIGNED_BYTES).with_read_ahead()),
     ];
     let series = run_all(&study, testbeds, arguments, service_threads::run)?;
     for other in series[1..].iter().filter(|one| !one.study.jobs.is_empty()) {

@@ -30,7 +30,7 @@ use super::{Job, Outcome, Pattern};
 use crate::model::{
     HardwareModel, ModelledHardware, NodeModels, costs,
     links::LinkModel,
-    raid::{RaidModel, drive::DriveModel},
+    raid::{RaidModel, drive::DriveModel, read_ahead::ReadAheadModel},
     spindle::{ReadAhead, SpindleModel, zeros},
 };
 
@@ -128,6 +128,7 @@ impl Testbed {
                 rotation: Duration::from_micros(8333),
                 bytes_per_second: 100_000_000,
                 write_cache_bytes: 16 << 20,
+                read_ahead: None,
             },
         };
         // The links of E1's testbed, which are not the limit. Objects are on arrays.
@@ -158,6 +159,16 @@ impl Testbed {
     pub fn without_write_caches(mut self) -> Self {
         if let Some(raid) = &mut self.hardware.raid {
             raid.drive.write_cache_bytes = 0;
+        }
+        self
+    }
+
+    /// The same with arrays that read ahead: 1 MiB on each drive, for as many streams as the
+    /// largest load has.
+    pub fn with_read_ahead(mut self) -> Self {
+        if let Some(raid) = &mut self.hardware.raid {
+            let gap_bytes = raid.parity_drives * raid.chunk_bytes;
+            raid.drive.read_ahead = Some(ReadAheadModel { bytes: 1 << 20, streams_max: 128, gap_bytes });
         }
         self
     }

@@ -10,13 +10,16 @@
 //! longer than its limit goes first, as in Linux's deadline scheduler.
 //!
 //! A drive may have a write cache. A write that fits in is done at once; it reaches the platter
-//! when nothing else waits, when the cache is full, or when a flush waits for it. Downside: seek
-//! distance makes no difference, and nothing is read from the write cache.
+//! when nothing else waits, when the cache is full, or when a flush waits for it. Reads may be read
+//! ahead ([`super::read_ahead`]); what is in memory is served at once. Downside: seek distance makes
+//! no difference, and nothing is read from the write cache.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use rt::Instant;
 use types::time::transfer_time;
+
+use super::read_ahead::{ReadAhead, ReadAheadModel};
 
 /// Parameters of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -29,6 +32,8 @@ pub struct DriveModel {
     pub bytes_per_second: u64,
     /// Bytes of the write cache; 0: it is off.
     pub write_cache_bytes: u64,
+    /// What is read ahead; `None`: nothing.
+    pub read_ahead: Option<ReadAheadModel>,
 }
 
 /// Reads that have waited for so long go first (Linux: `read_expire` of the deadline scheduler).
@@ -60,6 +65,12 @@ pub struct DriveOperation {
     pub arrived: Instant,
 }
 
+impl DriveOperation {
+    fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes
+    }
+}
+
 /// Where the next operation is.
 #[derive(Clone, Copy)]
 enum Place {
@@ -76,6 +87,9 @@ pub struct Drive {
     cached: Vec<(u64, DriveOperation)>,
     cached_bytes: u64,
     next_cached: u64,
+    reads: ReadAhead,
+    /// What is read ahead next, while the head is there.
+    ahead: Option<Range<u64>>,
     /// Groups that wait until all before this number are on the platter.
     flushes: Vec<(u64, u64)>,
     /// After the last byte that was served.
@@ -87,9 +101,14 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Adds an operation; true if it is done, because it is in the write cache.
+    /// Adds an operation; true if it is done, because it is in the write cache, or was read ahead.
     #[must_use = "an operation in the cache is done"]
     pub fn add(&mut self, model: &DriveModel, operation: DriveOperation) -> bool {
+        match operation.access {
+            Access::Read if self.reads.holds(&operation.range(), operation.arrived) => return true,
+            Access::Read => {}
+            Access::Write => self.reads.forget(&operation.range()),
+        }
         let fits = self.cached_bytes + operation.bytes <= model.write_cache_bytes;
         if operation.access == Access::Read || !fits {
             self.waiting.push(operation);
@@ -125,6 +144,14 @@ impl Drive {
 
     /// Takes the next operation, how long it takes from now on, and whether somebody waits for it.
     pub fn begin(&mut self, model: &DriveModel, now: Instant) -> Option<(DriveOperation, Duration, bool)> {
+        if let Some(ahead) = self.ahead.take() {
+            return Some(self.read_ahead(model, now, ahead));
+        }
+        let reads = &mut self.reads;
+        let held = |one: &DriveOperation| one.access == Access::Read && reads.holds(&one.range(), now);
+        if let Some(place) = self.waiting.iter().position(held) {
+            return Some((self.waiting.remove(place), Duration::ZERO, true));
+        }
         let may_wait = self.flushes.is_empty() && self.cached_bytes < model.write_cache_bytes / 2;
         let (waits, operation) = match self.next(now, may_wait)? {
             Place::Waiting(place) => (true, self.waiting.remove(place)),
@@ -137,7 +164,26 @@ impl Drive {
         let time = lost + transfer_time(operation.bytes, model.bytes_per_second);
         self.head = operation.start + operation.bytes;
         self.head_at = now + time;
+        if let (Access::Read, Some(model)) = (operation.access, &model.read_ahead) {
+            self.ahead = self.reads.read(model, operation.range(), self.head_at);
+        }
         Some((operation, time, waits))
+    }
+
+    /// Reads on where the head is. Nobody waits for it, but what is read meanwhile may be part of it.
+    fn read_ahead(
+        &mut self,
+        model: &DriveModel,
+        now: Instant,
+        ahead: Range<u64>,
+    ) -> (DriveOperation, Duration, bool) {
+        let bytes = ahead.end - ahead.start;
+        let time = transfer_time(bytes, model.bytes_per_second);
+        self.head = ahead.end;
+        self.head_at = now + time;
+        let operation = DriveOperation { start: ahead.start, bytes, access: Access::Read, group: 0, arrived: now };
+        self.reads.fetched(ahead, self.head_at);
+        (operation, time, false)
     }
 
     /// The next operation. `cached_may_wait`: what is in the cache is written only if nothing else
@@ -191,6 +237,7 @@ mod tests {
         rotation: Duration::from_millis(8),
         bytes_per_second: 100_000 * KIB,
         write_cache_bytes: 0,
+        read_ahead: None,
     };
 
     fn operation(start_kib: u64, access: Access) -> DriveOperation {
@@ -293,5 +340,34 @@ mod tests {
         assert!(!drive.add(&model, operation(2000, Access::Read)));
         assert_eq!(drive.begin(&model, Instant(0)).unwrap().0.start, 2000 * KIB, "upwards from 1128");
         assert_eq!(drive.begin(&model, Instant(0)).unwrap().0.start, 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_read_ahead_costs_a_positioning_for_many_reads() {
+        let read_ahead = ReadAheadModel { bytes: 512 * KIB, streams_max: 4, gap_bytes: 0 };
+        let model = DriveModel { read_ahead: Some(read_ahead), ..MODEL };
+        let bytes = Duration::from_micros(1280);
+        let mut drive = Drive::default();
+        let mut now = Instant(0);
+        let mut times = Vec::new();
+        // Two streams take turns.
+        for call in 0..6 {
+            for start in [call * 128, 1_000_000 + call * 128] {
+                if drive.add(&model, DriveOperation { arrived: now, ..operation(start, Access::Read) }) {
+                    times.push(Duration::ZERO);
+                    continue;
+                }
+                while let Some((_, time, waits)) = drive.begin(&model, now) {
+                    now = now + time;
+                    if waits {
+                        times.push(time);
+                    }
+                }
+            }
+        }
+        let far = bytes + MODEL.positioning;
+        let zero = Duration::ZERO;
+        let expected = [bytes, far, far, far, zero, zero, zero, zero, zero, zero, zero, zero];
+        assert_eq!(times, expected);
     }
 }

@@ -5,7 +5,7 @@
 //!   write --> parts, one per stripe --> stripe cache --+-- whole ------------------> data, P and Q
 //!                                       (stripes.rs)   +-- in part --> reads ------> data, P and Q
 //!   read  --> pieces, one per chunk -----------------------------------------------> drives
-//!                                                                                    (drive.rs)
+//!                                                                       (drive.rs, read_ahead.rs)
 //! ```
 //!
 //! Chunks rotate over the drives from stripe to stripe (left-symmetric). A write is acknowledged
@@ -18,6 +18,7 @@
 //! the array's own processor time (parity, its thread) costs nothing.
 
 pub mod drive;
+pub mod read_ahead;
 pub mod stripes;
 
 use std::{collections::BTreeMap, io, ops::Range, sync::Arc};

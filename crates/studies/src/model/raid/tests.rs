@@ -22,6 +22,7 @@ const MODEL: RaidModel = RaidModel {
         rotation: Duration::from_micros(8333),
         bytes_per_second: 100 * MIB,
         write_cache_bytes: 0,
+        read_ahead: None,
     },
 };
 /// With drives that have a write cache.
