@@ -20,7 +20,7 @@ const FACTOR_LATER: usize = 3;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
-/// ... and later.
+/// ... and later, and with the largest setting: that is what there would be without the tuner.
 const COST_LATER: f64 = 0.03;
 
 /// Rests between rounds. A load for which another setting is better, but which shows no other rate
@@ -73,9 +73,10 @@ impl Search {
         self.has_fallen
     }
 
-    /// The part of the rate that trials may cost; any, until what is best is nearby.
-    pub fn cost(&self) -> Option<f64> {
-        match self.is_later {
+    /// The part of the rate that trials may cost; any, until what is best is nearby. `is_largest`: the
+    /// present setting is the largest one.
+    pub fn cost(&self, is_largest: bool) -> Option<f64> {
+        match self.is_later || is_largest {
             true => Some(COST_LATER),
             false => (self.factor >= FACTOR_LATER).then_some(COST_NEARBY),
         }

@@ -513,7 +513,7 @@ impl Tuner {
             self.search.fails(tried);
             // The way back is no part of a round.
             let goes_on = self.remembered > 0.0 || self.search.go_on();
-            if let Some(cost) = self.search.cost() {
+            if let Some(cost) = self.search.cost(self.setting == self.limits.max) {
                 until_ns += (cost_ns / cost) as u64;
             }
             if !goes_on {
