@@ -1,22 +1,22 @@
 //! The search: which settings are tried, in which order.
 //!
 //! The first trial is with the largest setting: it is what there would be without the tuner, and
-//! where the rate has a plateau, no step of some factor shows what is beyond that. The next ones
-//! are with four times or a quarter of the setting. After a success the next one goes in the same
-//! direction; after failures in both directions the factor becomes smaller. When the smallest one
-//! has failed in both directions the round is over. Later rounds, after a rest, begin nearby.
+//! where the rate has a plateau, no step of some factor shows what is beyond that. If the present
+//! setting limits nothing at that moment, it waits until it does. The next ones are with four times
+//! or a quarter of the setting. After a success the next one goes in the same direction; after
+//! failures in both directions the factor becomes smaller. When the smallest one has failed in both
+//! directions the round is over. Later rounds, after a rest, begin with the largest setting again,
+//! unless it seemed to be worse or a larger one was left, and then nearby.
 
 use std::collections::BTreeSet;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Ratios of the settings that are compared, one after the other: up to the limit first.
-const FACTORS: [f64; 6] = [f64::INFINITY, 4.0, 2.0, 1.4, 1.2, 1.1];
-/// Of these, the largest one of steps.
-const FACTOR_LARGEST: usize = 1;
+/// Ratios of the settings that are compared, one after the other.
+const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.1];
 /// Of these, the first one of later rounds: trials must not make means over some seconds differ. A
 /// load that wants much more or much less shows that here, too.
-const FACTOR_LATER: usize = 3;
+const FACTOR_LATER: usize = 2;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
@@ -38,6 +38,10 @@ const RECOVERED_NS: u64 = 10 * SECOND;
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
+    /// The largest setting was not tried in this round.
+    largest_is_open: bool,
+    /// The present trial is with the largest setting.
+    tries_largest: bool,
     /// Of [`FACTORS`].
     factor: usize,
     up: bool,
@@ -58,7 +62,9 @@ impl Search {
     /// smaller ones are tried first.
     pub fn new(has_fallen: bool) -> Self {
         Self {
-            factor: if has_fallen { FACTOR_LARGEST } else { 0 },
+            largest_is_open: !has_fallen,
+            tries_largest: false,
+            factor: 0,
             up: !has_fallen,
             is_later: false,
             has_fallen,
@@ -86,9 +92,20 @@ impl Search {
         FACTORS[self.factor]
     }
 
-    /// Whether the next trial is with the largest setting, wherever the present one is.
+    /// Whether the largest setting is to be tried, wherever the present one is.
+    pub fn largest_is_open(&self) -> bool {
+        self.largest_is_open
+    }
+
+    /// The next trial is with the largest setting.
+    pub fn try_largest(&mut self) {
+        self.largest_is_open = false;
+        self.tries_largest = true;
+    }
+
+    /// Whether the present trial is with the largest setting.
     pub fn tries_largest(&self) -> bool {
-        self.factor == 0 && self.up
+        self.tries_largest
     }
 
     pub fn goes_up(&self) -> bool {
@@ -111,9 +128,12 @@ impl Search {
     /// The setting was changed: the next trial goes in the same direction, and farther.
     pub fn succeeded(&mut self, from: u32, to: u32) {
         self.has_come_down |= to < from;
+        self.largest_is_open &= to > from;
         // What is between is open if the setting became the largest one.
-        self.other_failed = self.factor > 0;
-        self.factor = self.factor.saturating_sub(1).max(FACTOR_LARGEST);
+        self.other_failed = !self.tries_largest;
+        self.factor = if self.tries_largest { 0 } else { self.factor.saturating_sub(1) };
+        self.up &= !self.tries_largest;
+        self.tries_largest = false;
         self.is_later = false;
         self.has_fallen = false;
         self.failed.clear();
@@ -121,8 +141,11 @@ impl Search {
         self.rest_ns = REST_MIN_NS;
     }
 
-    /// The present direction failed. `false`: the round is over.
+    /// The present direction failed, or the largest setting. `false`: the round is over.
     pub fn go_on(&mut self) -> bool {
+        if std::mem::take(&mut self.tries_largest) {
+            return true;
+        }
         self.up = !self.up;
         self.other_failed = !self.other_failed;
         if self.other_failed {
@@ -133,6 +156,7 @@ impl Search {
             return true;
         }
         self.factor = FACTOR_LATER;
+        self.largest_is_open = !self.has_come_down;
         self.is_later = true;
         self.has_fallen = false;
         self.failed.clear();

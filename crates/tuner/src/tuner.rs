@@ -339,7 +339,13 @@ impl Tuner {
                 self.records.forget(tried);
                 return self.compare(tried, WAS_BETTER / 2.0, true, &recent, measured);
             }
-            if let Some((tried, needed)) = self.candidate(measured, &recent) {
+            let largest = self.largest(&recent, measured.now_ns);
+            if largest.is_some() {
+                self.search.try_largest();
+            }
+            let candidate = largest.or_else(|| self.candidate(measured, &recent));
+            if let Some(tried) = candidate {
+                let needed = self.needed(tried, measured, recent.is_limited());
                 self.remembered = 0.0;
                 let is_return = tried < self.setting && self.search.has_fallen();
                 let needed = if is_return { needed.max(WAS_BETTER / 2.0) } else { needed };
@@ -357,15 +363,30 @@ impl Tuner {
         }
     }
 
-    /// The setting to compare with, and what it must gain; none in the present direction if it is
-    /// at its limit, or failed before, or cannot be better.
-    fn candidate(&self, measured: &Measurement, recent: &Change) -> Option<(u32, f64)> {
+    /// The largest setting, if it is to be tried now: requests wait, and it did not seem to be worse
+    /// before.
+    fn largest(&self, recent: &Change, now_ns: u64) -> Option<u32> {
+        let largest = self.limits.max;
+        let is_possible = self.setting < largest && self.excluded.clamp(largest, now_ns) == largest;
+        if !self.search.largest_is_open() || !is_possible || !recent.is_limited() {
+            return None;
+        }
+        let [present, known] = [self.setting, largest].map(|setting| self.records.get(setting, &self.noise));
+        let seems_worse = present
+            .zip(known)
+            .is_some_and(|(present, known)| difference(known.rate, present.rate) > present.error.hypot(known.error));
+        (!seems_worse).then_some(largest)
+    }
+
+    /// The setting to compare with; none in the present direction if it is at its limit, or failed
+    /// before, or cannot be better.
+    fn candidate(&self, measured: &Measurement, recent: &Change) -> Option<u32> {
         let factor = self.search.factor();
         let is_limited = recent.is_limited();
         let tried = if self.search.goes_up() {
             let more = (f64::from(self.setting) * factor).round() as u32;
             is_limited.then(|| more.max(self.setting.saturating_add(1)))?
-        } else if factor.is_infinite() || !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
+        } else if !is_limited && recent.in_flight() < IN_FLIGHT_IF_NOT_LIMITED {
             return None;
         } else {
             let used = if is_limited { self.setting } else { self.setting.min(recent.in_flight().ceil() as u32) };
@@ -379,7 +400,7 @@ impl Tuner {
         if self.is_known_to_be_worse(tried, measured.now_ns) {
             return None;
         }
-        Some((tried, self.needed(tried, measured, is_limited)))
+        Some(tried)
     }
 
     /// Whether a setting did much less shortly before: another trial would cost as much again.

@@ -95,6 +95,19 @@ fn the_default_is_kept_while_the_search_goes_on() {
     assert!(all.iter().sum::<f64>() / all.len() as f64 >= 0.97, "{all:.3?}");
 }
 
+/// What a plateau hides is found although nothing waited when the search began.
+#[test]
+fn the_largest_setting_is_tried_once_requests_wait() {
+    fn plateau(threads: f64, _: f64) -> f64 {
+        between(&[(1.0, 80.0), (16.0, 500.0), (160.0, 500.0), (256.0, 550.0)], threads)
+    }
+    let mut world = World::large_server_alone(plateau, 64);
+    world.noise = 0.01;
+    world.demand = |seconds| if seconds < 4.0 { 20.0 } else { 300.0 };
+    world.run_until(30);
+    assert_eq!(world.server.tuner().setting(), 256, "{}", log(&world));
+}
+
 #[test]
 fn caches_that_fill_and_drain_do_not_hide_what_is_best() {
     for plant in [writes as Plant, slow_at_first] {

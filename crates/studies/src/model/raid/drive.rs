@@ -171,12 +171,7 @@ impl Drive {
     }
 
     /// Reads on where the head is. Nobody waits for it, but what is read meanwhile may be part of it.
-    fn read_ahead(
-        &mut self,
-        model: &DriveModel,
-        now: Instant,
-        ahead: Range<u64>,
-    ) -> (DriveOperation, Duration, bool) {
+    fn read_ahead(&mut self, model: &DriveModel, now: Instant, ahead: Range<u64>) -> (DriveOperation, Duration, bool) {
         let bytes = ahead.end - ahead.start;
         let time = transfer_time(bytes, model.bytes_per_second);
         self.head = ahead.end;
