@@ -2,11 +2,12 @@
 //!
 //! The first trial is with the largest setting: it is what there would be without the tuner, and
 //! where the rate has a plateau, no step of some factor shows what is beyond that. If the present
-//! setting limits nothing at that moment, it waits until it does. The next ones are with four times
-//! or a quarter of the setting. After a success the next one goes in the same direction; after
-//! failures in both directions the factor becomes smaller. When the smallest one has failed in both
-//! directions the round is over. Later rounds, after a rest, begin with the largest setting again,
-//! unless it seemed to be worse or a larger one was left, and then nearby.
+//! setting limits nothing at that moment, it waits until it does, for some seconds at most before
+//! anything else is tried. The next ones are with four times or a quarter of the setting. After a
+//! success the next one goes in the same direction; after failures in both directions the factor
+//! becomes smaller. When the smallest one has failed in both directions the round is over. Later
+//! rounds, after a rest, begin with the largest setting again, unless it seemed to be worse or a
+//! larger one was left, and then nearby.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,9 @@ const FACTORS: [f64; 5] = [4.0, 2.0, 1.4, 1.2, 1.1];
 /// Of these, the first one of later rounds: trials must not make means over some seconds differ. A
 /// load that wants much more or much less shows that here, too.
 const FACTOR_LATER: usize = 2;
+
+/// So often the first trial is put off if nothing waits.
+const POSTPONED_MAX: u32 = 3;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
@@ -42,6 +46,8 @@ pub(crate) struct Search {
     largest_is_open: bool,
     /// The present trial is with the largest setting.
     tries_largest: bool,
+    /// How often the first trial was put off.
+    postponed: u32,
     /// Of [`FACTORS`].
     factor: usize,
     up: bool,
@@ -64,6 +70,7 @@ impl Search {
         Self {
             largest_is_open: !has_fallen,
             tries_largest: false,
+            postponed: 0,
             factor: 0,
             up: !has_fallen,
             is_later: false,
@@ -95,6 +102,14 @@ impl Search {
     /// Whether the largest setting is to be tried, wherever the present one is.
     pub fn largest_is_open(&self) -> bool {
         self.largest_is_open
+    }
+
+    /// Whether to wait before the first trial: something may wait soon, and then it is with the
+    /// largest setting.
+    pub fn postpones(&mut self) -> bool {
+        let is_first = self.largest_is_open && !self.is_later && self.failed.is_empty();
+        self.postponed += u32::from(is_first);
+        is_first && self.postponed <= POSTPONED_MAX
     }
 
     /// The next trial is with the largest setting.

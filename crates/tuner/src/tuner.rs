@@ -333,6 +333,9 @@ impl Tuner {
     /// Begins the next trial, if there is another setting to compare with.
     fn begin_trial(&mut self, measured: &Measurement, windows: Windows, recent: Change) -> Step {
         self.records.age(measured.now_ns);
+        if !recent.is_limited() && self.setting < self.limits.max && self.search.postpones() {
+            return self.rest_until(measured.now_ns + ABANDONED_NS, SETTLE_MIN_NS, measured);
+        }
         loop {
             if let Some(tried) = self.did_more(WAS_BETTER) {
                 self.remembered = self.records.get(tried, &self.noise).map_or(0.0, |best| best.rate);
