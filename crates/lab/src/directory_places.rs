@@ -9,6 +9,8 @@ use crate::Random;
 
 /// Directories in a million that are striped.
 const STRIPED: u32 = 400_000;
+/// Of a million that are to split or merge, those that merge.
+const MERGED: u32 = 400_000;
 const HASHES: [NameHash; 4] = [NameHash::Fnv1a64, NameHash::AllCharacters, NameHash::Crush, NameHash::Crush2];
 
 /// The MDT of a directory, and its stripes: none, or on some of the MDTs in any order. One shard
@@ -30,9 +32,14 @@ fn stripes(random: &Random, mdts: u16, at_least: u64) -> Stripes {
     Stripes { hash: *random.pick(&HASHES), mdts }
 }
 
-/// Gives a directory drawn stripes over several MDTs, unless it is striped.
+/// Gives a directory drawn stripes over several MDTs, unless it is striped; or ends those that it
+/// has.
 pub async fn split(file_system: &FileSystem, directory: InodeNumber, random: &Random, mdts: u16) -> FsResult<()> {
-    match file_system.split_directory(&Credentials::root(), directory, stripes(random, mdts, 2)).await {
+    let stripes = match random.happens(MERGED) {
+        true => Stripes { hash: NameHash::default(), mdts: vec![directory.mdt()] },
+        false => stripes(random, mdts, 2),
+    };
+    match file_system.split_directory(&Credentials::root(), directory, stripes).await {
         Err(FsError::NotSupported) => Ok(()),
         outcome => outcome,
     }

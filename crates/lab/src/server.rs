@@ -323,7 +323,8 @@ fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
     options.parameters.lock_timeout = settings.lock_timeout;
     options.parameters.splits_directories = settings.split_names.is_some();
     options.parameters.split_names = settings.split_names.unwrap_or(options.parameters.split_names);
-    options.parameters.merge_names = 0;
+    // As often as is possible.
+    options.parameters.merge_names = options.parameters.split_names;
     options.audits = settings.mdt_audits;
     options
 }
