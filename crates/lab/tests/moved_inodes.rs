@@ -7,11 +7,10 @@ use crate::common;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{FileSystem, NewFile, NewNode};
-use common::with_options;
+use common::{Fault, with_options};
 use lab::{
     cluster::{Cluster, ClusterOptions},
     drawn::settings,
-    server::Role,
 };
 use rpc::message::{mdt::RenameMode, mdt_peer::MakeDirectory};
 use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, Stripes};
@@ -137,14 +136,6 @@ async fn move_all(file_system: Arc<FileSystem>, seed: u64) -> FsResult<usize> {
     Ok(moved)
 }
 
-/// What happens to an MDT in the middle.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Nothing,
-    Dies(u16),
-    LosesPower(u16),
-}
-
 fn moves_under(seed: u64, fault: Fault, uses: bool) {
     let options = ClusterOptions { mdts: 3, osts: 2, osts_per_server: 1, clients: 2, settings: settings(seed) };
     let outcome = with_options(seed, options, move |cluster| Box::pin(scenario(cluster, seed, fault, uses)));
@@ -188,14 +179,7 @@ async fn scenario(cluster: &Cluster, seed: u64, fault: Fault, uses: bool) -> Res
     let using = Box::pin(cluster.begin_on_client(0, using));
     let mut moving = Box::pin(cluster.begin_on_client(1, move_all(mover, seed)));
     let moved = cluster.within(Duration::from_micros(1500 * (seed % 23)), moving.as_mut()).await;
-    match fault {
-        Fault::Nothing => {}
-        Fault::Dies(mdt) => {
-            cluster.kill_server(Role::Mds(mdt));
-            cluster.start_server(Role::Mds(mdt));
-        }
-        Fault::LosesPower(mdt) => cluster.lose_power(Role::Mds(mdt)),
-    }
+    fault.happen(cluster);
     cluster.ready().await?;
     let moved = match moved {
         Some(moved) => moved,

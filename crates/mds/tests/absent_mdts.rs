@@ -292,6 +292,24 @@ pub async fn happen(cluster: &mut Cluster, fault: Fault, asked: usize) {
     cluster.start(nodes).await;
 }
 
+/// The fault happens after so many steps of the MDTs while this is done at one of them. Returns
+/// what came of it, and whether it was over by then.
+pub async fn interrupt<T: Send + 'static>(
+    (what, cluster): (&str, &mut Cluster),
+    (fault, at): (Fault, usize),
+    steps: usize,
+    work: impl Future<Output = T> + Send + 'static,
+) -> (T, bool) {
+    cluster.1.allow(steps);
+    let working = tokio::spawn(work);
+    // Some tasks always have something to do: they look for OSTs that are not there.
+    in_time(what, cluster.1.used_up()).await;
+    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
+    let is_over = working.is_finished() && pending == 0;
+    happen(cluster, fault, at).await;
+    (in_time(what, working).await.unwrap(), is_over)
+}
+
 /// The fault happens after so many steps of the MDTs; false if the operation was over by then.
 async fn after_steps(operation: &Operation, fault: Fault, steps: usize) -> bool {
     let case = format!("{:?}, {fault:?} after {steps} steps", operation.request);
@@ -301,14 +319,8 @@ async fn after_steps(operation: &Operation, fault: Fault, steps: usize) -> bool 
     }
     cluster.at_rest().await;
     let (import, request) = (cluster.0[0].import.clone(), operation.request.clone());
-    cluster.1.allow(steps);
-    let asked = tokio::spawn(async move { call(&import, request).await });
-    // Some tasks always have something to do: they look for OSTs that are not there.
-    in_time(&case, cluster.1.used_up()).await;
-    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-    let is_over = asked.is_finished() && pending == 0;
-    happen(&mut cluster, fault, 0).await;
-    let answered = in_time(&case, asked).await.unwrap();
+    let asked = async move { call(&import, request).await };
+    let (answered, is_over) = interrupt((&case, &mut cluster), (fault, 0), steps, asked).await;
     assert!(answered.is_ok(), "{case}: {answered:?}");
     let found: Vec<_> = in_time(&case, cluster.at_rest()).await;
     let names: Vec<&str> = found.iter().map(|found| std::str::from_utf8(&found.name).unwrap()).collect();

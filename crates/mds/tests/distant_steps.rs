@@ -9,7 +9,7 @@ use rpc::message::{
 use types::{FileKind, FsError, InodeNumber};
 
 use super::{
-    absent_mdts::{FAULTS, Fault, happen, in_time},
+    absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{
         root,
         several::{call, remove, rename},
@@ -83,13 +83,8 @@ impl Case {
         let after: Names = self.after.iter().map(|(path, old)| (*path, before[old])).collect();
         let (coordinator, request) = (self.request)(&tree, &before);
         let import = tree.cluster.0[coordinator].import.clone();
-        tree.cluster.1.allow(steps);
-        let asked = tokio::spawn(async move { call(&import, request).await });
-        in_time(&case, tree.cluster.1.used_up()).await;
-        let pending = tree.cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-        let is_over = asked.is_finished() && pending == 0;
-        happen(&mut tree.cluster, fault, coordinator).await;
-        let answered = in_time(&case, asked).await.unwrap();
+        let asked = async move { call(&import, request).await };
+        let (answered, is_over) = interrupt((&case, &mut tree.cluster), (fault, coordinator), steps, asked).await;
         assert!(matches!(answered, Ok(MdtReply::Done | MdtReply::Decided(_))), "{case}: {answered:?}");
         in_time(&case, tree.cluster.at_rest()).await;
         let names = in_time(&case, self.look(&tree)).await;

@@ -2,19 +2,15 @@
 //! come back to the directory, and move on to other shards if the directory is to get these, while
 //! two clients use the names, processes die, and hosts lose power. Every order of steps is visited.
 //!
-//! As in `split_model.rs`, names are numbers, in the order in which they move, one with each batch,
-//! and even ones belong to the shard on MDT 0. Each shard has a place of its own: names before it
-//! have gone back.
+//! Each shard has a place of its own: names before it have gone back.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 
-type Name = u8;
-type Names = BTreeSet<Name>;
+use super::common::{
+    explorer::{self, is_long},
+    names_model::{ALL, NAMES, Name, Names, REQUESTS, Request, check_counts, check_shown, place_after, site_of},
+};
 
-/// Names of the directory at first. Some are removed.
-const NAMES: [Name; 3] = [0, 1, 5];
-/// The place when all names have moved.
-const ALL: Name = Name::MAX;
 /// Number of the shards at first; others have higher ones.
 const OLD: u8 = 1;
 const STATES_MAX: usize = 4_000_000;
@@ -63,13 +59,6 @@ impl Shard {
     }
 }
 
-fn place_after(name: Option<Name>, left: &Names) -> Name {
-    match left.is_empty() {
-        true => ALL,
-        false => name.map_or(ALL, |name| name + 1),
-    }
-}
-
 /// What the other MDT is to carry out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Decided {
@@ -104,14 +93,6 @@ impl Tables {
         self.sequence += 1;
         self.log.push((self.sequence, decided));
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Request {
-    Create(Name),
-    Remove(Name),
-    Lookup(Name),
-    List,
 }
 
 /// What a listing reads: the directory itself (`None`), or its shards with this number.
@@ -213,48 +194,13 @@ enum Step {
     LosePower(usize),
 }
 
-fn site_of(name: Name) -> usize {
-    usize::from(!name.is_multiple_of(2))
-}
-
 fn of_site(site: usize) -> Names {
     NAMES.into_iter().filter(|name| site_of(*name) == site).collect()
 }
 
-impl World {
-    fn new(requests: &[Request], gets_others: bool, faults: u8) -> Self {
-        let tables = |site: usize| Tables {
-            map: if site == 0 { Map::Whole(OLD) } else { Map::None },
-            names: Names::new(),
-            place: 0,
-            back: [0; 2],
-            shards: BTreeMap::from([(OLD, Shard::new(of_site(site), ALL))]),
-            log: Vec::new(),
-            sequence: 0,
-            applied: 0,
-        };
-        let client = |request: &Request| Client {
-            request: *request,
-            map: None,
-            shown: Vec::new(),
-            phases: Vec::new(),
-            done: None,
-            failed: false,
-            durable: false,
-            excused: false,
-        };
-        Self {
-            mdts: [tables(0), tables(1)],
-            durable: [tables(0), tables(1)],
-            gets_others,
-            held: None,
-            prepared: None,
-            last_number: OLD,
-            unheard: false,
-            clients: requests.iter().map(client).collect(),
-            faults,
-        }
-    }
+impl explorer::World for World {
+    type Step = Step;
+    type Without = Without;
 
     fn steps(&self, without: Without) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -286,7 +232,7 @@ impl World {
         for (index, client) in self.clients.iter().enumerate() {
             for is_home in [true, false] {
                 let step = Step::Client(index, is_home);
-                add(client.done.is_none() && !client.failed && self.after(step, without) != *self, step);
+                add(client.done.is_none() && !client.failed, step);
             }
         }
         for site in 0..2 {
@@ -294,12 +240,6 @@ impl World {
             add(self.faults > 0, Step::LosePower(site));
         }
         steps
-    }
-
-    fn after(&self, step: Step, without: Without) -> Self {
-        let mut world = self.clone();
-        world.take(step, without);
-        world
     }
 
     fn take(&mut self, step: Step, without: Without) {
@@ -337,6 +277,82 @@ impl World {
                 self.mdts[site] = self.durable[site].clone();
                 self.fail(site);
             }
+        }
+    }
+
+    fn is_fault(step: Step) -> bool {
+        matches!(step, Step::Die(_) | Step::LosePower(_))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let holds = |client: &Client| (client.request, client.done.is_some() && !client.excused);
+        check_counts(self.clients.iter().map(holds), |name| self.count(name))?;
+        let requests = self.clients.iter().map(|client| client.request);
+        for client in &self.clients {
+            if client.failed {
+                return Err("a shard of the map is missing".to_owned());
+            }
+            if client.phases.len() > PHASES_MAX {
+                return Err("a listing does not end".to_owned());
+            }
+            if client.done.is_some() {
+                check_shown(client.request, &client.shown, requests.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Result<(), String> {
+        let [home, away] = &self.mdts;
+        let has_ended = match home.map {
+            Map::None => !self.gets_others && home.shards.is_empty() && away.shards.is_empty(),
+            Map::Whole(number) if number > OLD => {
+                let is_whole =
+                    |tables: &Tables| tables.shards.len() == 1 && tables.shards.values().all(|shard| shard.come == ALL);
+                self.gets_others && home.names.is_empty() && is_whole(home) && is_whole(away)
+            }
+            _ => false,
+        };
+        let is_quiet = home.log.is_empty() && away.log.is_empty();
+        match has_ended && is_quiet && self.clients.iter().all(|client| client.done.is_some()) {
+            true => Ok(()),
+            false => Err("something waits for ever".to_owned()),
+        }
+    }
+}
+
+impl World {
+    fn new(requests: &[Request], gets_others: bool, faults: u8) -> Self {
+        let tables = |site: usize| Tables {
+            map: if site == 0 { Map::Whole(OLD) } else { Map::None },
+            names: Names::new(),
+            place: 0,
+            back: [0; 2],
+            shards: BTreeMap::from([(OLD, Shard::new(of_site(site), ALL))]),
+            log: Vec::new(),
+            sequence: 0,
+            applied: 0,
+        };
+        let client = |request: &Request| Client {
+            request: *request,
+            map: None,
+            shown: Vec::new(),
+            phases: Vec::new(),
+            done: None,
+            failed: false,
+            durable: false,
+            excused: false,
+        };
+        Self {
+            mdts: [tables(0), tables(1)],
+            durable: [tables(0), tables(1)],
+            gets_others,
+            held: None,
+            prepared: None,
+            last_number: OLD,
+            unheard: false,
+            clients: requests.iter().map(client).collect(),
+            faults,
         }
     }
 
@@ -592,90 +608,16 @@ impl World {
         };
         of_tables(0) + of_tables(1)
     }
-
-    fn check(&self) -> Result<(), String> {
-        for name in 0..8 {
-            let of_name =
-                |client: &&Client| matches!(client.request, Request::Create(of) | Request::Remove(of) if of == name);
-            let changed = self.clients.iter().find(of_name);
-            let count = self.count(name);
-            let expected = match changed {
-                None => usize::from(NAMES.contains(&name)),
-                Some(client) if client.done.is_some() && !client.excused => {
-                    usize::from(matches!(client.request, Request::Create(_)))
-                }
-                Some(_) if count <= 1 => continue,
-                Some(_) => 1,
-            };
-            if count != expected {
-                return Err(format!("name {name} is there {count} times, not {expected}"));
-            }
-        }
-        for client in &self.clients {
-            if client.failed {
-                return Err("a shard of the map is missing".to_owned());
-            }
-            if client.phases.len() > PHASES_MAX {
-                return Err("a listing does not end".to_owned());
-            }
-            match (client.request, client.done) {
-                (Request::Lookup(name), Some(_)) if client.shown != [name] => {
-                    return Err(format!("name {name} was not found"));
-                }
-                (Request::List, Some(_)) => self.check_listing(&client.shown)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn check_listing(&self, shown: &[Name]) -> Result<(), String> {
-        for name in NAMES {
-            let is_removed = self.clients.iter().any(|client| client.request == Request::Remove(name));
-            let times = shown.iter().filter(|of| **of == name).count();
-            if times > 1 || times == 0 && !is_removed {
-                return Err(format!("name {name} was listed {times} times: {shown:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// When nothing more happens.
-    fn check_rest(&self) -> Result<(), String> {
-        let [home, away] = &self.mdts;
-        let has_ended = match home.map {
-            Map::None => !self.gets_others && home.shards.is_empty() && away.shards.is_empty(),
-            Map::Whole(number) if number > OLD => {
-                let is_whole =
-                    |tables: &Tables| tables.shards.len() == 1 && tables.shards.values().all(|shard| shard.come == ALL);
-                self.gets_others && home.names.is_empty() && is_whole(home) && is_whole(away)
-            }
-            _ => false,
-        };
-        let is_quiet = home.log.is_empty() && away.log.is_empty();
-        match has_ended && is_quiet && self.clients.iter().all(|client| client.done.is_some()) {
-            true => Ok(()),
-            false => Err("something waits for ever".to_owned()),
-        }
-    }
 }
 
 impl Client {
     fn name(&self) -> Name {
-        match self.request {
-            Request::Create(name) | Request::Remove(name) | Request::Lookup(name) => name,
-            Request::List => unreachable!("a listing has no name"),
-        }
+        self.request.name().expect("a listing is asked for otherwise")
     }
 
     /// A request is executed where the names are.
     fn answer(&mut self, names: &mut Names, site: usize) {
-        match self.request {
-            Request::Create(name) => drop(names.insert(name)),
-            Request::Remove(name) => drop(names.remove(&name)),
-            Request::Lookup(name) => self.shown.extend(names.contains(&name).then_some(name)),
-            Request::List => return,
-        }
+        self.request.execute(names, &mut self.shown);
         self.done = Some(site);
     }
 
@@ -689,58 +631,39 @@ impl Client {
 }
 
 fn explore(requests: &[Request], gets_others: bool, faults: u8, without: Without) -> Result<usize, String> {
-    let first = World::new(requests, gets_others, faults);
-    let (mut seen, mut next) = (HashSet::from([first.clone()]), vec![first]);
-    while let Some(world) = next.pop() {
-        world.check().map_err(|reason| format!("{requests:?}: {reason}: {world:#?}"))?;
-        let steps = world.steps(without);
-        let goes_on = steps.iter().any(|step| !matches!(step, Step::Die(_) | Step::LosePower(_)));
-        if !goes_on {
-            world.check_rest().map_err(|reason| format!("{requests:?}: {reason}: {world:#?}"))?;
-        }
-        for step in steps {
-            let after = world.after(step, without);
-            if !seen.contains(&after) {
-                seen.insert(after.clone());
-                next.push(after);
-            }
-        }
-        assert!(seen.len() <= STATES_MAX, "too many states: {requests:?}");
-    }
-    Ok(seen.len())
+    let explored = explorer::explore(World::new(requests, gets_others, faults), without, STATES_MAX);
+    explored.map_err(|reason| format!("{requests:?}: {reason}"))
 }
-
-const REQUESTS: [Request; 6] =
-    [Request::Create(2), Request::Create(3), Request::Remove(1), Request::Lookup(0), Request::Lookup(5), Request::List];
 
 fn explored(requests: &[Request], gets_others: bool, faults: u8) -> usize {
     explore(requests, gets_others, faults, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"))
 }
 
-/// With one fault more there are 4.5 million states: they were explored once. (A listing beside a
-/// change without one.)
+/// `STRIA_TEST_LONG=1`: with one fault more, but for a listing beside a change; 4.5 million states.
 #[test]
 fn names_come_back_in_any_order_of_steps() {
     let mut states = 0;
     for (index, first) in REQUESTS.into_iter().enumerate() {
         for second in REQUESTS.into_iter().skip(index + 1) {
-            if second != Request::List || matches!(first, Request::Create(3) | Request::Remove(_)) {
-                states += explored(&[first, second], false, 0);
+            let lists = second == Request::List;
+            if is_long() || !lists || matches!(first, Request::Create(3) | Request::Remove(_)) {
+                states += explored(&[first, second], false, u8::from(is_long() && !lists));
             }
         }
-        states += explored(&[first], false, 1);
+        states += explored(&[first], false, 1 + u8::from(is_long()));
     }
     assert!(states > 10_000, "{states} states");
     println!("{states} states");
 }
 
-/// All others, the listing too, were explored once (1.7 million states); requests for names also
-/// with a fault.
+/// `STRIA_TEST_LONG=1`: all others, too (1.7 million states), and requests for names with a fault.
 #[test]
 fn names_go_on_to_other_shards_in_any_order_of_steps() {
     let mut states = 0;
-    for request in [Request::Create(3), Request::Lookup(5)] {
-        states += explored(&[request], true, 0);
+    for request in REQUESTS {
+        if is_long() || matches!(request, Request::Create(3) | Request::Lookup(5)) {
+            states += explored(&[request], true, u8::from(is_long() && request != Request::List));
+        }
     }
     assert!(states > 10_000, "{states} states");
     println!("{states} states");

@@ -4,7 +4,7 @@ use rpc::message::{MdtReply, MdtRequest};
 use types::{FsError, InodeNumber, MdtIndex, NodeKind};
 
 use super::{
-    absent_mdts::{FAULTS, Fault, happen, in_time},
+    absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{root, several::call},
     distant_names::Tree,
 };
@@ -54,13 +54,8 @@ impl Case {
             node.call(MdtRequest::Commit).await.unwrap();
         }
         let import = tree.cluster.0[new].import.clone();
-        tree.cluster.1.allow(steps);
-        let asked = tokio::spawn(async move { call(&import, MdtRequest::MoveInode(root(), inode)).await });
-        in_time(&case, tree.cluster.1.used_up()).await;
-        let pending = tree.cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-        let is_over = asked.is_finished() && pending == 0;
-        happen(&mut tree.cluster, fault, new).await;
-        let answered = in_time(&case, asked).await.unwrap();
+        let asked = async move { call(&import, MdtRequest::MoveInode(root(), inode)).await };
+        let (answered, is_over) = interrupt((&case, &mut tree.cluster), (fault, new), steps, asked).await;
         assert_eq!(answered, Ok(MdtReply::Done), "{case}");
         in_time(&case, tree.cluster.at_rest()).await;
         let (parent, may_be_undone) =

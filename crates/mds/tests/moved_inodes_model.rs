@@ -6,7 +6,9 @@
 //! 0049 in short: the inode is promised, the MDT of the name decides. (`several_mdts` is about
 //! these; here is how a move meets them.)
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::common::explorer;
 
 type Mdt = usize;
 /// Of an inode: 0 on MDT `OLD`, others on `NEW`.
@@ -183,6 +185,117 @@ enum Step {
     LosePower(Mdt),
 }
 
+impl explorer::World for World {
+    type Step = Step;
+    type Without = Without;
+
+    fn steps(&self, _: Without) -> Vec<Step> {
+        let mut steps: Vec<Step> =
+            (0..self.clients.len()).flat_map(|of| [Step::Client(of), Step::GiveUp(of)]).collect();
+        for mdt in [OLD, NEW, THIRD] {
+            steps.push(Step::Flush(mdt));
+            for other in [OLD, NEW, THIRD] {
+                steps.extend([
+                    Step::Deliver(mdt, other, true),
+                    Step::Deliver(mdt, other, false),
+                    Step::Join(mdt, other),
+                ]);
+            }
+            if self.faults > 0 {
+                steps.extend([Step::Die(mdt), Step::LosePower(mdt)]);
+            }
+        }
+        steps
+    }
+
+    fn take(&mut self, step: Step, without: Without) {
+        match step {
+            Step::Client(index) if self.clients[index].outcome.is_none() => self.go_on(index, without),
+            Step::Client(_) => {}
+            Step::GiveUp(index) => self.give_up(index),
+            Step::Flush(mdt) => self.flush(mdt),
+            Step::Deliver(from, to, answered) => self.deliver(from, to, answered, without),
+            Step::Join(mdt, other) => self.join(mdt, other, without),
+            Step::Die(mdt) => self.fail(mdt, without),
+            Step::LosePower(mdt) => {
+                let lost = self.clients.iter_mut().filter(|client| client.outcome.is_some() && client.done_at == mdt);
+                lost.filter(|client| !client.durable).for_each(|client| client.excused = true);
+                // What is open there was told to a start whose changes are lost.
+                let open = self.clients.iter_mut().filter(|client| client.opened && client.outcome.is_none());
+                open.filter(|client| client.known.map(mdt_of) == Some(mdt)).for_each(|client| client.excused = true);
+                self.tables[mdt] = self.durable[mdt].clone();
+                // An era has begun: sizes are doubted.
+                self.tables[mdt].inode.iter_mut().for_each(|inode| inode.size = None);
+                self.fail(mdt, without);
+            }
+        }
+    }
+
+    fn is_fault(step: Step) -> bool {
+        matches!(step, Step::Die(_) | Step::LosePower(_))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.clients.iter().any(|client| client.outcome == Some(Outcome::Failed) && !client.excused) {
+            return Err("a client was told of the move".to_owned());
+        }
+        let removes = self.clients.iter().any(|client| client.request == Request::Unlink);
+        if !removes && self.tables.iter().all(|tables| tables.inode.is_none()) {
+            return Err("the objects belong to no inode".to_owned());
+        }
+        let is_open = self.clients.iter().any(|client| client.opened && client.outcome.is_none());
+        let home = &self.tables[self.home];
+        for (name, number) in home.entries.iter().filter(|_| !home.directory_is_locked()) {
+            let there = &self.tables[mdt_of(*number)];
+            if there.inode_is_locked() {
+                continue;
+            }
+            let Some(inode) = there.inode.as_ref().filter(|inode| inode.number == *number) else {
+                return Err(format!("{name} leads to nothing"));
+            };
+            if self.done(Request::Set).is_some_and(|client| client.outcome == Some(Outcome::Done)) && inode.value == 0 {
+                return Err("an attribute is lost".to_owned());
+            }
+            if inode.size.is_some_and(|size| size != self.objects) && !is_open {
+                return Err("a wrong size is known".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Result<(), String> {
+        let is_over = |tables: &Tables| tables.promises.is_empty() && tables.log.is_empty();
+        if !self.tables.iter().all(is_over) || self.clients.iter().any(|client| client.outcome.is_none()) {
+            return Err("something waits for ever".to_owned());
+        }
+        let inodes: Vec<&Inode> = self.tables.iter().filter_map(|tables| tables.inode.as_ref()).collect();
+        let entries = &self.tables[self.home].entries;
+        match inodes[..] {
+            [] if entries.is_empty() && self.clients.iter().any(|client| client.request == Request::Unlink) => {}
+            [inode] => {
+                let names: Names = entries.keys().copied().collect();
+                if names != inode.names || entries.values().any(|number| *number != inode.number) {
+                    return Err(format!("{inode:?} has the names {entries:?}"));
+                }
+                let is_moved = inode.number > 0;
+                let moved = self.done(Request::Move).map(|client| client.outcome == Some(Outcome::Done));
+                if moved.is_some_and(|moved| moved != is_moved) {
+                    return Err(format!("it was moved: {moved:?}, and {is_moved}"));
+                }
+            }
+            _ => return Err(format!("{inodes:?}, {entries:?}")),
+        }
+        for (request, names) in [(Request::Unlink, ""), (Request::Rename, "b"), (Request::Link, "ab")] {
+            if let Some(Client { outcome: Some(Outcome::Done), .. }) = self.done(request)
+                && !entries.keys().copied().eq(names.chars())
+            {
+                return Err(format!("after {request:?}: {entries:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl World {
     fn new(home: Mdt, requests: &[Request], faults: u8) -> Self {
         let mut tables = [Tables::default(), Tables::default(), Tables::default()];
@@ -210,54 +323,6 @@ impl World {
             objects: 1,
             clients: requests.iter().map(client).collect(),
             faults,
-        }
-    }
-
-    fn steps(&self) -> Vec<Step> {
-        let mut steps: Vec<Step> =
-            (0..self.clients.len()).flat_map(|of| [Step::Client(of), Step::GiveUp(of)]).collect();
-        for mdt in [OLD, NEW, THIRD] {
-            steps.push(Step::Flush(mdt));
-            for other in [OLD, NEW, THIRD] {
-                steps.extend([
-                    Step::Deliver(mdt, other, true),
-                    Step::Deliver(mdt, other, false),
-                    Step::Join(mdt, other),
-                ]);
-            }
-            if self.faults > 0 {
-                steps.extend([Step::Die(mdt), Step::LosePower(mdt)]);
-            }
-        }
-        steps
-    }
-
-    fn after(&self, step: Step, without: Without) -> World {
-        let mut world = self.clone();
-        world.take(step, without);
-        world
-    }
-
-    fn take(&mut self, step: Step, without: Without) {
-        match step {
-            Step::Client(index) if self.clients[index].outcome.is_none() => self.go_on(index, without),
-            Step::Client(_) => {}
-            Step::GiveUp(index) => self.give_up(index),
-            Step::Flush(mdt) => self.flush(mdt),
-            Step::Deliver(from, to, answered) => self.deliver(from, to, answered, without),
-            Step::Join(mdt, other) => self.join(mdt, other, without),
-            Step::Die(mdt) => self.fail(mdt, without),
-            Step::LosePower(mdt) => {
-                let lost = self.clients.iter_mut().filter(|client| client.outcome.is_some() && client.done_at == mdt);
-                lost.filter(|client| !client.durable).for_each(|client| client.excused = true);
-                // What is open there was told to a start whose changes are lost.
-                let open = self.clients.iter_mut().filter(|client| client.opened && client.outcome.is_none());
-                open.filter(|client| client.known.map(mdt_of) == Some(mdt)).for_each(|client| client.excused = true);
-                self.tables[mdt] = self.durable[mdt].clone();
-                // An era has begun: sizes are doubted.
-                self.tables[mdt].inode.iter_mut().for_each(|inode| inode.size = None);
-                self.fail(mdt, without);
-            }
         }
     }
 
@@ -507,89 +572,11 @@ impl World {
     fn done(&self, request: Request) -> Option<&Client> {
         self.clients.iter().find(|client| client.request == request && client.outcome.is_some() && !client.excused)
     }
-
-    fn check(&self) -> Result<(), String> {
-        if self.clients.iter().any(|client| client.outcome == Some(Outcome::Failed) && !client.excused) {
-            return Err("a client was told of the move".to_owned());
-        }
-        let removes = self.clients.iter().any(|client| client.request == Request::Unlink);
-        if !removes && self.tables.iter().all(|tables| tables.inode.is_none()) {
-            return Err("the objects belong to no inode".to_owned());
-        }
-        let is_open = self.clients.iter().any(|client| client.opened && client.outcome.is_none());
-        let home = &self.tables[self.home];
-        for (name, number) in home.entries.iter().filter(|_| !home.directory_is_locked()) {
-            let there = &self.tables[mdt_of(*number)];
-            if there.inode_is_locked() {
-                continue;
-            }
-            let Some(inode) = there.inode.as_ref().filter(|inode| inode.number == *number) else {
-                return Err(format!("{name} leads to nothing"));
-            };
-            if self.done(Request::Set).is_some_and(|client| client.outcome == Some(Outcome::Done)) && inode.value == 0 {
-                return Err("an attribute is lost".to_owned());
-            }
-            if inode.size.is_some_and(|size| size != self.objects) && !is_open {
-                return Err("a wrong size is known".to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    /// When nothing more happens.
-    fn check_rest(&self) -> Result<(), String> {
-        let is_over = |tables: &Tables| tables.promises.is_empty() && tables.log.is_empty();
-        if !self.tables.iter().all(is_over) || self.clients.iter().any(|client| client.outcome.is_none()) {
-            return Err("something waits for ever".to_owned());
-        }
-        let inodes: Vec<&Inode> = self.tables.iter().filter_map(|tables| tables.inode.as_ref()).collect();
-        let entries = &self.tables[self.home].entries;
-        match inodes[..] {
-            [] if entries.is_empty() && self.clients.iter().any(|client| client.request == Request::Unlink) => {}
-            [inode] => {
-                let names: Names = entries.keys().copied().collect();
-                if names != inode.names || entries.values().any(|number| *number != inode.number) {
-                    return Err(format!("{inode:?} has the names {entries:?}"));
-                }
-                let is_moved = inode.number > 0;
-                let moved = self.done(Request::Move).map(|client| client.outcome == Some(Outcome::Done));
-                if moved.is_some_and(|moved| moved != is_moved) {
-                    return Err(format!("it was moved: {moved:?}, and {is_moved}"));
-                }
-            }
-            _ => return Err(format!("{inodes:?}, {entries:?}")),
-        }
-        for (request, names) in [(Request::Unlink, ""), (Request::Rename, "b"), (Request::Link, "ab")] {
-            if let Some(Client { outcome: Some(Outcome::Done), .. }) = self.done(request)
-                && !entries.keys().copied().eq(names.chars())
-            {
-                return Err(format!("after {request:?}: {entries:?}"));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn explore(home: Mdt, requests: &[Request], faults: u8, without: Without) -> Result<usize, String> {
-    let first = World::new(home, requests, faults);
-    let (mut seen, mut next) = (HashSet::from([first.clone()]), vec![first]);
-    while let Some(world) = next.pop() {
-        world.check().map_err(|reason| format!("{home}, {requests:?}: {reason}: {world:#?}"))?;
-        let mut goes_on = false;
-        for step in world.steps() {
-            let after = world.after(step, without);
-            goes_on |= after != world && !matches!(step, Step::Die(_) | Step::LosePower(_));
-            if !seen.contains(&after) {
-                seen.insert(after.clone());
-                next.push(after);
-            }
-        }
-        if !goes_on {
-            world.check_rest().map_err(|reason| format!("{home}, {requests:?}: {reason}: {world:#?}"))?;
-        }
-        assert!(seen.len() <= STATES_MAX, "too many states: {requests:?}");
-    }
-    Ok(seen.len())
+    let explored = explorer::explore(World::new(home, requests, faults), without, STATES_MAX);
+    explored.map_err(|reason| format!("{home}, {requests:?}: {reason}"))
 }
 
 const OTHERS: [Request; 5] = [Request::Set, Request::Write, Request::Unlink, Request::Rename, Request::Link];

@@ -14,7 +14,7 @@ use rpc::message::{
 use types::{DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
 
 use super::{
-    absent_mdts::{FAULTS, Fault, happen, in_time},
+    absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{
         ROOT, create_request, created, root,
         several::{Cluster, call, remove, rename},
@@ -414,13 +414,9 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
         node.call(MdtRequest::Commit).await.unwrap();
     }
     let import = cluster.0[0].import.clone();
-    cluster.1.allow(steps);
-    let asked = tokio::spawn(async move { split_wholly(&import, directory, &[1, 0, 2]).await });
-    in_time(&what, cluster.1.used_up()).await;
-    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-    let is_over = asked.is_finished() && pending == 0;
-    happen(&mut cluster, fault, 0).await;
-    assert_eq!(in_time(&what, asked).await.unwrap(), Ok(()), "{what}");
+    let asked = async move { split_wholly(&import, directory, &[1, 0, 2]).await };
+    let (answered, is_over) = interrupt((&what, &mut cluster), (fault, 0), steps, asked).await;
+    assert_eq!(answered, Ok(()), "{what}");
     // A power loss may have taken the answer back, and with it the shards: never a name.
     in_time(&what, split_wholly(&cluster.0[0].import, directory, &[1, 0, 2])).await.unwrap();
     let map = assert_names(&what, &cluster, directory, &names).await;

@@ -1,19 +1,14 @@
 //! Model of decision 0062: a directory on MDT 0 gets a shard there and one on MDT 1, while two
 //! clients use its names, processes die, and hosts lose power. Every order of steps is visited.
 //!
-//! Names are numbers, in the order in which they move, one with each batch; even ones belong to the
-//! shard on MDT 0. The place up to which names have moved says where a name is: those before it are
-//! in the shards, the others in the directory.
+//! The place up to which names have moved says where a name is: those before it are in the shards,
+//! the others in the directory.
 
-use std::collections::{BTreeSet, HashSet};
+use super::common::{
+    explorer::{self, is_long},
+    names_model::{ALL, NAMES, Name, Names, REQUESTS, Request, check_counts, check_shown, place_after, site_of},
+};
 
-type Name = u8;
-type Names = BTreeSet<Name>;
-
-/// Names of the directory at first. Some are removed.
-const NAMES: [Name; 3] = [0, 1, 5];
-/// The place when all names have moved.
-const ALL: Name = Name::MAX;
 const STATES_MAX: usize = 3_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,14 +64,6 @@ impl Home {
 struct Away {
     shard: Option<Shard>,
     applied: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Request {
-    Create(Name),
-    Remove(Name),
-    Lookup(Name),
-    List,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -160,37 +147,9 @@ enum Step {
     LosePower(Site),
 }
 
-impl World {
-    fn new(requests: &[Request], faults: u8) -> Self {
-        let names = NAMES.into_iter().collect();
-        let home = Home { names, map: Map::None, place: 0, shard: None, log: Vec::new(), sequence: 0 };
-        let away = Away { shard: None, applied: 0 };
-        let client = |request: &Request| Client {
-            request: *request,
-            map: None,
-            forgotten: 0,
-            shown: Vec::new(),
-            seen: Vec::new(),
-            in_shards: None,
-            told: 0,
-            done: None,
-            durable: false,
-            excused: false,
-        };
-        Self {
-            home_durable: home.clone(),
-            home,
-            away_durable: away.clone(),
-            away,
-            held: None,
-            prepared: None,
-            last_number: 0,
-            unheard: false,
-            clients: requests.iter().map(client).collect(),
-            faults,
-            losses: 0,
-        }
-    }
+impl explorer::World for World {
+    type Step = Step;
+    type Without = Without;
 
     fn steps(&self, without: Without) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -213,7 +172,7 @@ impl World {
         for (index, client) in self.clients.iter().enumerate() {
             for is_home in [true, false] {
                 let step = Step::Client(index, is_home);
-                add(client.done.is_none() && self.after(step, without) != *self, step);
+                add(client.done.is_none(), step);
             }
         }
         for site in [Site::Home, Site::Away] {
@@ -221,12 +180,6 @@ impl World {
             add(self.faults > 0, Step::LosePower(site));
         }
         steps
-    }
-
-    fn after(&self, step: Step, without: Without) -> Self {
-        let mut world = self.clone();
-        world.take(step, without);
-        world
     }
 
     fn take(&mut self, step: Step, without: Without) {
@@ -270,21 +223,80 @@ impl World {
         }
     }
 
+    fn is_fault(step: Step) -> bool {
+        matches!(step, Step::Die(_) | Step::LosePower(_))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let holds = |client: &Client| (client.request, client.done.is_some() && !client.excused);
+        check_counts(self.clients.iter().map(holds), |name| self.count(name))?;
+        let requests = self.clients.iter().map(|client| client.request);
+        for client in &self.clients {
+            if client.forgotten > self.losses {
+                return Err("a map was wrong without a power loss".to_owned());
+            }
+            if let Some(Site::Home | Site::Away) = client.done {
+                check_shown(client.request, &client.shown, requests.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Result<(), String> {
+        let is_whole = self.home.map == Map::Whole
+            && self.home.log.is_empty()
+            && self.away.shard.as_ref().is_some_and(|shard| shard.place == ALL);
+        match is_whole && self.clients.iter().all(|client| client.done.is_some()) {
+            true => Ok(()),
+            false => Err("something waits for ever".to_owned()),
+        }
+    }
+}
+
+impl World {
+    fn new(requests: &[Request], faults: u8) -> Self {
+        let names = NAMES.into_iter().collect();
+        let home = Home { names, map: Map::None, place: 0, shard: None, log: Vec::new(), sequence: 0 };
+        let away = Away { shard: None, applied: 0 };
+        let client = |request: &Request| Client {
+            request: *request,
+            map: None,
+            forgotten: 0,
+            shown: Vec::new(),
+            seen: Vec::new(),
+            in_shards: None,
+            told: 0,
+            done: None,
+            durable: false,
+            excused: false,
+        };
+        Self {
+            home_durable: home.clone(),
+            home,
+            away_durable: away.clone(),
+            away,
+            held: None,
+            prepared: None,
+            last_number: 0,
+            unheard: false,
+            clients: requests.iter().map(client).collect(),
+            faults,
+            losses: 0,
+        }
+    }
+
     /// The first name moves; with the last one, all have moved.
     fn move_name(&mut self) {
         let name = self.home.names.pop_first();
-        let place = match self.home.names.is_empty() {
-            true => ALL,
-            false => name.map_or(ALL, |name| name + 1),
-        };
+        let place = place_after(name, &self.home.names);
         self.home.place = place;
         if place == ALL {
             self.home.map = Map::Whole;
         }
         let shard = self.home.shard.as_mut().expect("the map has it");
-        shard.names.extend(name.filter(|name| name.is_multiple_of(2)));
+        shard.names.extend(name.filter(|name| site_of(*name) == 0));
         shard.place = shard.place.max(place);
-        let away = name.filter(|name| !name.is_multiple_of(2));
+        let away = name.filter(|name| site_of(*name) == 1);
         self.home.decide(Decided::Add(away, place));
     }
 
@@ -340,8 +352,8 @@ impl World {
             Request::List if client.in_shards.is_none() => self.list_directory(client, without),
             Request::List => {}
             Request::Create(name) | Request::Remove(name) | Request::Lookup(name) => match self.home.map {
-                Map::None => answer(&mut self.home.names, client, Site::Home),
-                Map::Moving if name >= self.home.place => answer(&mut self.home.names, client, Site::Home),
+                Map::None => client.answer(&mut self.home.names, Site::Home),
+                Map::Moving if name >= self.home.place => client.answer(&mut self.home.names, Site::Home),
                 Map::Moving | Map::Whole => client.map = shard,
             },
         }
@@ -356,12 +368,12 @@ impl World {
         if client.request == Request::List {
             return self.list_shards(client, number, without);
         }
-        let (Request::Create(name) | Request::Remove(name) | Request::Lookup(name)) = client.request else { return };
-        let site = if name.is_multiple_of(2) { Site::Home } else { Site::Away };
+        let Some(name) = client.request.name() else { return };
+        let site = if site_of(name) == 0 { Site::Home } else { Site::Away };
         if let Some(shard) = self.shard(client, number, site, without)
             && name < shard.place
         {
-            answer(&mut shard.names, client, site);
+            client.answer(&mut shard.names, site);
         }
     }
 
@@ -412,7 +424,7 @@ impl World {
         let Some(in_shards) = client.in_shards else { return };
         let (forgotten, needed) = (client.forgotten, client.told);
         let seen = if without == Without::Skipping { Vec::new() } else { client.seen.clone() };
-        let is_of = |site: Site, name: &Name| name.is_multiple_of(2) == (site == Site::Home);
+        let is_of = |site: Site, name: &Name| (site_of(*name) == 0) == (site == Site::Home);
         // Since the shards are listed one after the other, the last of the second one is the end.
         for site in [Site::Home, Site::Away] {
             let last = client.shown.iter().skip(in_shards).copied().filter(|name| is_of(site, name)).max();
@@ -445,108 +457,28 @@ impl World {
             + usize::from(of(&self.away.shard))
             + self.home.log.iter().filter(is_on_its_way).count()
     }
-
-    fn check(&self) -> Result<(), String> {
-        for name in 0..8 {
-            let of_name =
-                |client: &&Client| matches!(client.request, Request::Create(of) | Request::Remove(of) if of == name);
-            let changed = self.clients.iter().find(of_name);
-            let count = self.count(name);
-            let expected = match changed {
-                None => usize::from(NAMES.contains(&name)),
-                Some(client) if client.done.is_some() && !client.excused => {
-                    usize::from(matches!(client.request, Request::Create(_)))
-                }
-                Some(_) if count <= 1 => continue,
-                Some(_) => 1,
-            };
-            if count != expected {
-                return Err(format!("name {name} is there {count} times, not {expected}"));
-            }
-        }
-        for client in &self.clients {
-            if client.forgotten > self.losses {
-                return Err("a map was wrong without a power loss".to_owned());
-            }
-            if let (Request::Lookup(name), Some(_)) = (client.request, client.done)
-                && client.shown != [name]
-            {
-                return Err(format!("name {name} was not found"));
-            }
-            if let (Request::List, Some(Site::Home | Site::Away)) = (client.request, client.done) {
-                self.check_listing(&client.shown)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_listing(&self, shown: &[Name]) -> Result<(), String> {
-        for name in NAMES {
-            let is_removed = self.clients.iter().any(|client| client.request == Request::Remove(name));
-            let times = shown.iter().filter(|of| **of == name).count();
-            if times > 1 || times == 0 && !is_removed {
-                return Err(format!("name {name} was listed {times} times: {shown:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// When nothing more happens.
-    fn check_rest(&self) -> Result<(), String> {
-        let is_whole = self.home.map == Map::Whole
-            && self.home.log.is_empty()
-            && self.away.shard.as_ref().is_some_and(|shard| shard.place == ALL);
-        match is_whole && self.clients.iter().all(|client| client.done.is_some()) {
-            true => Ok(()),
-            false => Err("something waits for ever".to_owned()),
-        }
-    }
 }
 
-/// A request is executed where the names are.
-fn answer(names: &mut Names, client: &mut Client, site: Site) {
-    match client.request {
-        Request::Create(name) => drop(names.insert(name)),
-        Request::Remove(name) => drop(names.remove(&name)),
-        Request::Lookup(name) => client.shown.extend(names.contains(&name).then_some(name)),
-        Request::List => return,
+impl Client {
+    /// Its request is executed where the names are.
+    fn answer(&mut self, names: &mut Names, site: Site) {
+        self.request.execute(names, &mut self.shown);
+        self.done = Some(site);
     }
-    client.done = Some(site);
 }
 
 fn explore(requests: &[Request], faults: u8, without: Without) -> Result<usize, String> {
-    let first = World::new(requests, faults);
-    let (mut seen, mut next) = (HashSet::from([first.clone()]), vec![first]);
-    while let Some(world) = next.pop() {
-        world.check().map_err(|reason| format!("{requests:?}: {reason}: {world:#?}"))?;
-        let steps = world.steps(without);
-        let goes_on = steps.iter().any(|step| !matches!(step, Step::Die(_) | Step::LosePower(_)));
-        if !goes_on {
-            world.check_rest().map_err(|reason| format!("{requests:?}: {reason}: {world:#?}"))?;
-        }
-        for step in steps {
-            let after = world.after(step, without);
-            if !seen.contains(&after) {
-                seen.insert(after.clone());
-                next.push(after);
-            }
-        }
-        assert!(seen.len() <= STATES_MAX, "too many states: {requests:?}");
-    }
-    Ok(seen.len())
+    let explored = explorer::explore(World::new(requests, faults), without, STATES_MAX);
+    explored.map_err(|reason| format!("{requests:?}: {reason}"))
 }
 
-const REQUESTS: [Request; 6] =
-    [Request::Create(2), Request::Create(3), Request::Remove(1), Request::Lookup(0), Request::Lookup(5), Request::List];
-
+/// `STRIA_TEST_LONG=1`: two requests with a fault, too; 5 million states.
 #[test]
 fn no_name_is_lost_or_doubled_in_any_order_of_steps() {
     let (mut cases, mut states) = (0, 0);
     for (index, first) in REQUESTS.into_iter().enumerate() {
         for second in REQUESTS.into_iter().skip(index + 1) {
-            // With a fault there are 1.3 million states of each: they were explored once.
-            let is_large = matches!((first, second), (Request::Create(_), Request::List));
-            let faults = u8::from(!is_large);
+            let faults = u8::from(is_long());
             states += explore(&[first, second], faults, Without::Nothing).unwrap_or_else(|reason| panic!("{reason}"));
             cases += 1;
         }

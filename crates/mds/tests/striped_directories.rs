@@ -13,7 +13,7 @@ use types::{
 };
 
 use super::{
-    absent_mdts::{FAULTS, Fault, happen, in_time},
+    absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{
         ROOT, create_request, created, root,
         several::{Cluster, call, make_directory, remove},
@@ -308,17 +308,12 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
         node.call(MdtRequest::Commit).await.unwrap();
     }
     let import = cluster.0[0].import.clone();
-    cluster.1.allow(steps);
-    let asked = tokio::spawn(async move {
+    let asked = async move {
         let made = call(&import, make_striped("striped", 1, &[1, 2])).await;
         let removed = call(&import, remove(ROOT, "striped", true)).await;
         (made, removed)
-    });
-    in_time(&what, cluster.1.used_up()).await;
-    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-    let is_over = asked.is_finished() && pending == 0;
-    happen(&mut cluster, fault, 0).await;
-    let (made, _) = in_time(&what, asked).await.unwrap();
+    };
+    let ((made, _), is_over) = interrupt((&what, &mut cluster), (fault, 0), steps, asked).await;
     assert!(matches!(made, Ok(MdtReply::Created(_)) | Err(FsError::Exists)), "{what}: {made:?}");
     let names = in_time(&what, cluster.at_rest()).await;
     let of_shards = names.iter().filter(|named| named.inode.is_shard()).count();

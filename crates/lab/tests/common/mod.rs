@@ -11,11 +11,33 @@ use lab::{
     executor::RunLimits,
     invariants::Watch,
     log::{self, EventLog},
+    server::Role,
 };
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::BoxFuture;
 
 pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
+
+/// What happens to an MDT while it is used.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    Nothing,
+    Dies(u16),
+    LosesPower(u16),
+}
+
+impl Fault {
+    pub fn happen(self, cluster: &Cluster) {
+        match self {
+            Fault::Nothing => {}
+            Fault::Dies(mdt) => {
+                cluster.kill_server(Role::Mds(mdt));
+                cluster.start_server(Role::Mds(mdt));
+            }
+            Fault::LosesPower(mdt) => cluster.lose_power(Role::Mds(mdt)),
+        }
+    }
+}
 
 /// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed, while
 /// all invariants are watched. What it says if it fails ends with the last events.

@@ -3,9 +3,11 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod caching;
+pub mod explorer;
 pub mod gate;
 pub mod holders;
 pub mod log;
+pub mod names_model;
 pub mod ost;
 pub mod several;
 pub mod steps;
