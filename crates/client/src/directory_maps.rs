@@ -66,14 +66,12 @@ impl DirectoryMaps {
         Ok(true)
     }
 
-    /// The directory has not this map any more.
-    pub fn forget(&self, directory: InodeNumber) {
-        self.maps.lock().remove(directory);
-    }
-
-    /// The map that has this shard.
-    pub fn of_shard(&self, shard: InodeNumber) -> Option<Arc<DirectoryMap>> {
-        self.maps.lock().values().find(|map| map.shards.contains(&shard)).cloned()
+    /// The directory has not got this shard any more.
+    pub fn forget_shard(&self, directory: InodeNumber, shard: InodeNumber) {
+        let mut maps = self.maps.lock();
+        if maps.get(directory).is_some_and(|map| map.shards.contains(&shard)) {
+            maps.remove(directory);
+        }
     }
 
     /// Whether any directory is known to be striped.
@@ -115,8 +113,8 @@ impl DirectoryMaps {
             MdtRequest::Link(_, link) => (&mut link.parent, &link.name),
             MdtRequest::MakeDirectory(_, make) => (&mut make.parent, &make.name),
             MdtRequest::Rename(_, rename) => {
-                let old = places.old.unwrap_or_else(|| self.place(rename.parent, &rename.name));
-                let new = places.new.unwrap_or_else(|| self.place(rename.new_parent, &rename.new_name));
+                let old = places.of_old(self, rename.parent, &rename.name);
+                let new = places.of_new(self, rename.new_parent, &rename.new_name);
                 rename.same_directory |= rename.parent == rename.new_parent && old != new;
                 if old.mdt() != rename.parent.mdt() {
                     // That of another MDT.
@@ -127,7 +125,7 @@ impl DirectoryMaps {
             }
             _ => return at,
         };
-        *parent = places.new.unwrap_or_else(|| self.place(*parent, name));
+        *parent = places.of_new(self, *parent, name);
         *parent
     }
 

@@ -42,7 +42,7 @@ use crate::{
     name_places::NamePlaces,
     names_elsewhere::NamesElsewhere,
     open_state::{open_file::OpenFile, open_table::OpenTable},
-    operations::moving_names::Turns,
+    operations::moving_names::{Turns, lacks_shard},
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
@@ -459,9 +459,11 @@ impl FileSystem {
                 outcome
             }
         }
+        .map_err(stale_if_evicted)
     }
 
-    /// The same with what is known of where its names are, and comes out.
+    /// The same with what is known of where its names are, and comes out. Errors as those of
+    /// [`FileSystem::call_once`].
     pub(crate) fn call_placed<'a>(
         &'a self,
         inode: InodeNumber,
@@ -478,7 +480,7 @@ impl FileSystem {
         mut question: Question<'_, MdtRequest>,
         places: &mut NamePlaces,
     ) -> FsResult<Answered<MdtReply>> {
-        let (mut pauses, mut has_asked, mut turns) = (Pauses::default(), false, Turns::default());
+        let (mut pauses, mut turns) = (Pauses::default(), Turns::default());
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
@@ -495,7 +497,7 @@ impl FileSystem {
             if self.learns_map(&outcome, learned)? {
                 continue;
             }
-            if Self::may_lack_shard(&outcome, at) && self.forgets_map((inode, at), &mut has_asked).await {
+            if lacks_shard(&outcome, at) && places.has_ended(&self.directory_maps, inode, at) {
                 continue;
             }
             match awaited_mdt(&outcome) {
@@ -505,7 +507,8 @@ impl FileSystem {
         }
     }
 
-    /// As [`FileSystem::call`], once.
+    /// As [`FileSystem::call`], once. If the session is lost, the error is `Evicted`: the request
+    /// may have been executed. `Stale` says that it was not.
     pub(crate) async fn call_once(
         &self,
         inode: InodeNumber,
@@ -520,10 +523,9 @@ impl FileSystem {
         question: Question<'_, MdtRequest>,
     ) -> FsResult<Answered<MdtReply>> {
         let inodes = depends_on_opens(&question.request);
-        target.make_known(&self.seams.spawn, inodes).await.map_err(stale_if_evicted)?;
-        target.tell_accesses_first(&self.seams.spawn, &question.request).await.map_err(stale_if_evicted)?;
-        let asked = target.ask_mdt(&self.seams, &self.client_state.opens, question).await;
-        let answered = asked.map_err(stale_if_evicted)?;
+        target.make_known(&self.seams.spawn, inodes).await?;
+        target.tell_accesses_first(&self.seams.spawn, &question.request).await?;
+        let answered = target.ask_mdt(&self.seams, &self.client_state.opens, question).await?;
         if let Some(mdt) = named_mdts(&answered.reply).find(|mdt| self.targets.mdt(*mdt).is_err()) {
             // Rare, and would make every call's future larger.
             Box::pin(self.learn_of_mdts(mdt, &answered.reply)).await;
@@ -538,7 +540,7 @@ impl FileSystem {
             let outcome = self.ask_target(&self.targets.mdt(mdt)?, request.clone().into()).await;
             match awaited_mdt(&outcome) {
                 Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
-                None => return outcome,
+                None => return outcome.map_err(stale_if_evicted),
             }
         }
     }

@@ -4,6 +4,8 @@
 
 use types::{DirectoryMap, InodeNumber};
 
+use crate::directory_maps::DirectoryMaps;
+
 /// See the module documentation. `None`: by the map of its directory.
 #[derive(Debug, Default)]
 pub(crate) struct NamePlaces {
@@ -11,9 +13,38 @@ pub(crate) struct NamePlaces {
     pub new: Option<InodeNumber>,
     /// The directory that has the old name of a rename.
     pub old: Option<InodeNumber>,
+    /// The last shard that was asked and did not exist.
+    ended: Option<InodeNumber>,
 }
 
 impl NamePlaces {
+    /// Of a rename whose old name is in this directory.
+    pub fn of_old_in(old: InodeNumber) -> Self {
+        Self { old: Some(old), ..Self::default() }
+    }
+
+    /// Where the only name of a request is, or the new one.
+    pub fn of_new(&self, maps: &DirectoryMaps, parent: InodeNumber, name: &[u8]) -> InodeNumber {
+        self.new.unwrap_or_else(|| maps.place(parent, name))
+    }
+
+    /// Where the old name of a rename is.
+    pub fn of_old(&self, maps: &DirectoryMaps, parent: InodeNumber, name: &[u8]) -> InodeNumber {
+        self.old.unwrap_or_else(|| maps.place(parent, name))
+    }
+
+    /// A shard of the directory was asked that does not exist: it has ended, and its names are in
+    /// the directory. Whether this is to be asked; not if it has sent the request to the same shard
+    /// again.
+    pub fn has_ended(&mut self, maps: &DirectoryMaps, directory: InodeNumber, shard: InodeNumber) -> bool {
+        maps.forget_shard(directory, shard);
+        if directory == shard || self.ended.replace(shard) == Some(shard) {
+            return false;
+        }
+        self.new = Some(directory);
+        true
+    }
+
     /// The request was answered with this map: whether it is to be sent elsewhere for that. If not,
     /// it was sent where maps say.
     pub fn turn(&mut self, map: &DirectoryMap) -> bool {
@@ -21,7 +52,8 @@ impl NamePlaces {
         if !is_in_directory && self.new.or(self.old).is_none() {
             return false;
         }
-        *self = Self { new: is_in_directory.then_some(map.master), old: self.old.filter(|_| is_in_directory) };
+        self.new = is_in_directory.then_some(map.master);
+        self.old = self.old.filter(|_| is_in_directory);
         true
     }
 }
@@ -46,5 +78,28 @@ mod tests {
         assert_eq!((places.new, places.old), (Some(master), Some(master)));
         assert!(places.turn(&whole));
         assert_eq!((places.new, places.old), (None, None));
+    }
+
+    #[test]
+    fn a_shard_that_has_ended_has_its_names_in_the_directory() {
+        let (master, hash, shard) = (InodeNumber(9), NameHash::Crush, InodeNumber(10).as_shard());
+        let map = DirectoryMap { master, hash, shards: vec![shard] };
+        let maps = DirectoryMaps::default();
+        maps.learn(map.clone()).unwrap();
+        let mut places = NamePlaces::default();
+        assert_eq!(places.of_new(&maps, master, b"name"), shard);
+        assert!(places.has_ended(&maps, master, shard));
+        assert_eq!((maps.get(master), places.of_new(&maps, master, b"name")), (None, master));
+        // Another request learns a map of before.
+        maps.learn(map.clone()).unwrap();
+        assert_eq!(places.of_new(&maps, master, b"name"), master);
+        // The directory itself says that it has this shard.
+        assert!(places.turn(&map));
+        assert_eq!(places.of_new(&maps, master, b"name"), shard);
+        assert!(!places.has_ended(&maps, master, shard), "it is missing");
+        // It gets another one, which ends, too.
+        let other = InodeNumber(11).as_shard();
+        assert!(places.has_ended(&maps, master, other));
+        assert!(!NamePlaces::default().has_ended(&maps, other, other), "the shard itself was asked for");
     }
 }

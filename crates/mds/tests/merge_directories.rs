@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{COOKIE_PARENT, Open, OpenFlags, OpenId, ReadDirectory, RenameMode, ReturningNames, open_flag},
+    mdt::{
+        COOKIE_PARENT, CreateUnnamed, Lookup, Open, OpenFlags, OpenId, ReadDirectory, RenameMode, ReturningNames,
+        open_flag,
+    },
 };
-use types::{DirectoryMap, FsError, InodeNumber, NodeKind};
+use types::{DirectoryMap, FileKind, FsError, InodeNumber, MdtIndex, NodeKind, SetAttributes, SetTime, Timestamp};
 
 use super::{
-    absent_mdts::{FAULTS, Fault, happen, in_time},
+    absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{
-        ROOT, create_request, root,
-        several::{Cluster, remove, rename},
+        ROOT, create_request, created, root,
+        several::{Cluster, call, remove, rename},
         user,
     },
     split_directories::{Names, ask, create_file, filled, find, lookup, map_of, split, split_wholly},
@@ -40,7 +43,7 @@ async fn assert_names(what: &str, cluster: &Cluster, directory: InodeNumber, map
     let zero = &cluster.0[0];
     assert!(!has_map(cluster, directory).await, "{what}");
     for (name, inode) in names {
-        let lookup = rpc::message::mdt::Lookup { parent: directory, name: name.as_bytes().to_vec() };
+        let lookup = Lookup { parent: directory, name: name.as_bytes().to_vec() };
         let found = match in_time(name, zero.call(MdtRequest::Lookup(root(), lookup))).await.unwrap() {
             MdtReply::Entry(entry) => entry.attributes.inode,
             MdtReply::Remote(inode) => inode,
@@ -224,13 +227,9 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
         node.call(MdtRequest::Commit).await.unwrap();
     }
     let import = cluster.0[0].import.clone();
-    cluster.1.allow(steps);
-    let asked = tokio::spawn(async move { split_wholly(&import, directory, &[0]).await });
-    in_time(&what, cluster.1.used_up()).await;
-    let pending = cluster.0.iter().map(|node| node.mdt.pending_of_several()).sum::<usize>();
-    let is_over = asked.is_finished() && pending == 0;
-    happen(&mut cluster, fault, 0).await;
-    assert_eq!(in_time(&what, asked).await.unwrap(), Ok(()), "{what}");
+    let asked = async move { split_wholly(&import, directory, &[0]).await };
+    let (answered, is_over) = interrupt((&what, &mut cluster), (fault, 0), steps, asked).await;
+    assert_eq!(answered, Ok(()), "{what}");
     // A power loss may have taken the answer back: never a name.
     in_time(&what, split_wholly(&cluster.0[0].import, directory, &[0])).await.unwrap();
     assert_names(&what, &cluster, directory, &map, &names).await;
@@ -299,4 +298,83 @@ async fn small_directories_merge_by_themselves() {
     }
     in_time("all ends", cluster.at_rest()).await;
     cluster.end().await;
+}
+
+/// Clients that know the former shards are told at once that these have ended, although what loses
+/// its last name is kept for a while.
+#[tokio::test]
+async fn shards_that_have_ended_are_not_kept() {
+    let cluster = Cluster::new(2).await;
+    for node in &cluster.0 {
+        let mut parameters = node.mdt.parameters();
+        parameters.removal_grace = Duration::from_secs(3600);
+        node.mdt.set_parameters(parameters);
+    }
+    let (directory, names, map) = striped(&cluster, 20, &[1, 0]).await;
+    in_time("the merge", split_wholly(&cluster.0[0].import, directory, &[0])).await.unwrap();
+    cluster.at_rest().await;
+    for (name, inode) in &names {
+        let shard = map.shard_of(name.as_bytes()).unwrap();
+        let node = &cluster.0[usize::from(shard.mdt().0)];
+        let lookup = Lookup { parent: shard, name: name.as_bytes().to_vec() };
+        let found = in_time(name, node.call(MdtRequest::Lookup(root(), lookup))).await;
+        assert_eq!(found, Err(FsError::Stale), "{name}");
+        let paths = in_time(name, node.call(MdtRequest::InodePaths(root(), shard))).await;
+        assert_eq!(paths, Err(FsError::Stale), "{name}");
+        assert_eq!(cluster.0[0].lookup(directory, name).await, Ok(*inode), "{name}");
+    }
+    cluster.end().await;
+}
+
+/// A file was made in a shard, and its directory is elsewhere by now: what is to take its place for
+/// a moment is made beside it.
+#[tokio::test]
+async fn an_unnamed_file_is_made_beside_a_file() {
+    let cluster = Cluster::new(2).await;
+    let (directory, _, map) = striped(&cluster, 4, &[1, 0]).await;
+    let name = (0..).map(|number| format!("new{number}"));
+    let name = name.into_iter().find(|name| map.shard_of(name.as_bytes()) == Some(map.shards[0])).unwrap();
+    let file = create_file(&cluster, &map, &name).await.unwrap();
+    assert_eq!(file.mdt(), MdtIndex(1));
+    in_time("the merge", split_wholly(&cluster.0[0].import, directory, &[0])).await.unwrap();
+    let one = &cluster.0[1];
+    let flags = open_flag::READ | open_flag::WRITE;
+    let unnamed = |who, open, flags| {
+        let open = (OpenId(open), OpenFlags(flags));
+        one.call(MdtRequest::CreateUnnamed(who, CreateUnnamed { parent: file, mode: 0o600, umask: 0, open }))
+    };
+    assert_eq!(unnamed(root(), 1, flags).await, Err(FsError::NotDirectory), "it might get a name");
+    assert_eq!(unnamed(user(7), 2, flags | open_flag::EXCLUSIVE).await, Err(FsError::AccessDenied));
+    let made = created(unnamed(root(), 3, flags | open_flag::EXCLUSIVE).await.unwrap()).entry.attributes;
+    assert_eq!((made.inode.mdt(), made.links, made.kind), (MdtIndex(1), 0, FileKind::Regular));
+    cluster.end().await;
+}
+
+/// Times that somebody sets while names come back are not replaced by those that names on their way
+/// bring with them.
+#[tokio::test]
+async fn times_that_are_set_during_a_merge_stay() {
+    let mtime = Timestamp { seconds: 5, nanoseconds: 0 };
+    let (mut steps, mut is_over) = (0, false);
+    while !is_over {
+        let what = format!("after {steps} steps");
+        let cluster = Cluster::new(2).await;
+        let (directory, ..) = striped(&cluster, 4, &[1, 0]).await;
+        let (merging, setting) = (cluster.0[0].import.clone(), cluster.0[0].import.clone());
+        cluster.1.allow(steps);
+        let merged = tokio::spawn(async move { split_wholly(&merging, directory, &[0]).await });
+        in_time(&what, cluster.1.used_up()).await;
+        is_over = merged.is_finished();
+        let changes = SetAttributes { mtime: Some(SetTime::To(mtime)), ..SetAttributes::default() };
+        let set =
+            tokio::spawn(async move { call(&setting, MdtRequest::SetAttributes(root(), directory, changes)).await });
+        cluster.1.go_on();
+        in_time(&what, merged).await.unwrap().unwrap();
+        in_time(&what, set).await.unwrap().unwrap();
+        in_time(&what, cluster.at_rest()).await;
+        assert_eq!(cluster.0[0].stat(directory).await.unwrap().attributes.mtime, mtime, "{what}");
+        cluster.end().await;
+        steps += 5;
+    }
+    assert!(steps > 20, "{steps} steps");
 }

@@ -13,7 +13,7 @@ use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, clock};
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, OstIndex};
 
-use crate::{FileSystem, OpenFile, SeekTarget, WriteOptions, migration::throttle::Throttle};
+use crate::{CreatedFile, FileSystem, OpenFile, SeekTarget, WriteOptions, migration::throttle::Throttle};
 
 /// Bytes copied at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -124,8 +124,7 @@ impl FileSystem {
         let inode = from.inode();
         let size = self.get_attributes(inode, Some(from)).await?.size;
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE | open_flag::EXCLUSIVE);
-        let directory = self.directory_beside(credentials, inode).await?;
-        let unnamed = self.create_unnamed(credentials, directory, 0o600, 0, flags).await?.file;
+        let unnamed = self.create_beside(credentials, inode, flags).await?.file;
         let second = unnamed.inode();
         let moved = async {
             self.begin_layout(credentials, second, spec, inode).await?;
@@ -141,26 +140,48 @@ impl FileSystem {
         moved.and_then(|bytes| closed.map(|()| bytes))
     }
 
-    /// A directory, or a shard of a striped one, on the MDT of a file: layouts are swapped within
-    /// an MDT. `Busy` if its names change meanwhile, or all are on other MDTs.
-    async fn directory_beside(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<InodeNumber> {
+    /// Makes an unnamed file on the MDT of another one: layouts are swapped within an MDT. In one
+    /// of the directories of that, or a shard of one, if any is there.
+    async fn create_beside(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        if let Some(directory) = self.directory_beside(credentials, inode).await? {
+            match self.create_unnamed_on(credentials, (directory, inode.mdt()), 0o600, 0, flags).await {
+                // Its shard there has ended.
+                Err(FsError::NoDeviceOrAddress) => {}
+                created => return created,
+            }
+        }
+        match self.create_unnamed(credentials, inode, 0o600, 0, flags).await {
+            // The MDT is older.
+            Err(FsError::NotDirectory) => Err(FsError::Busy),
+            created => created,
+        }
+    }
+
+    /// A directory on the MDT of a file, or with a shard there; `None` if its names change
+    /// meanwhile, or all are on other MDTs.
+    async fn directory_beside(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Option<InodeNumber>> {
         if inode.mdt() == InodeNumber::ROOT.mdt() {
-            return Ok(InodeNumber::ROOT);
+            return Ok(Some(InodeNumber::ROOT));
         }
         for path in self.paths(credentials, inode).await? {
             let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
             names.pop();
             match self.walk(credentials, InodeNumber::ROOT, &names).await {
                 Ok(found) if found.kind == FileKind::Directory => {
-                    if let Some(beside) = self.part_on(found.inode, inode.mdt()).await? {
-                        return Ok(beside);
+                    if self.part_on(found.inode, inode.mdt()).await?.is_some() {
+                        return Ok(Some(found.inode));
                     }
                 }
                 Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(FsError::Busy)
+        Ok(None)
     }
 
     /// Copies the data, not the holes.

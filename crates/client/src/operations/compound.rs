@@ -13,7 +13,11 @@ use rpc::{
 };
 use types::{FsError, FsResult, InodeNumber};
 
-use crate::{FileSystem, Interruption, OpenFile, cancellation::finish::finish, targets::connection::unexpected};
+use crate::{
+    FileSystem, Interruption, OpenFile,
+    cancellation::finish::finish,
+    targets::connection::{stale_if_evicted, unexpected},
+};
 
 /// How often a compound is sent whose data arrive damaged, in either direction.
 pub(crate) const ATTEMPTS: usize = 4;
@@ -66,7 +70,7 @@ impl FileSystem {
                     if let Some(late_outcome) = late_outcome {
                         given_up.open(late_outcome, (at, open.0), false, None);
                     }
-                    return Err(error);
+                    return Err(stale_if_evicted(error));
                 }
             };
             let MdtReply::Compound(reply) = reply else { return Err(unexpected(reply)) };

@@ -3,15 +3,18 @@
 //! than a client: then this is sent back and forth, and pauses.
 
 use rpc::{
-    Question,
+    Answered, Question,
     message::{MdtReply, MdtRequest, mdt::Lookup},
 };
-use types::{Credentials, DirectoryMap, FsResult, InodeNumber};
+use types::{Credentials, DirectoryMap, FsError, FsResult, InodeNumber};
 
 use crate::{
     FileSystem,
     name_places::NamePlaces,
-    targets::{awaited_mdts::Pauses, connection::unexpected},
+    targets::{
+        awaited_mdts::Pauses,
+        connection::{stale_if_evicted, unexpected},
+    },
 };
 
 /// How often a request is sent elsewhere before there are pauses.
@@ -22,6 +25,11 @@ const TURNS: u32 = 2;
 pub(crate) struct Turns {
     count: u32,
     pauses: Pauses,
+}
+
+/// Whether a request to a shard has failed because there is no such shard.
+pub(crate) fn lacks_shard(outcome: &FsResult<Answered<MdtReply>>, at: InodeNumber) -> bool {
+    at.is_shard() && matches!(outcome, Err(FsError::Stale))
 }
 
 impl FileSystem {
@@ -41,17 +49,20 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// The directory that has a name, if names of it move and this one has not moved.
+    /// The directory that has a name, while names move: a shard, or the directory itself.
     pub(crate) async fn place_of_name(
         &self,
         who: &Credentials,
         parent: InodeNumber,
         name: &[u8],
-    ) -> FsResult<Option<InodeNumber>> {
+    ) -> FsResult<InodeNumber> {
         let mut places = NamePlaces::default();
         let lookup = MdtRequest::Lookup(who.clone(), Lookup { parent, name: name.to_vec() });
-        match self.call_placed(parent, Question::from(lookup), &mut places).await?.reply {
-            MdtReply::Absent | MdtReply::Entry(_) | MdtReply::Remote(_) => Ok(places.new),
+        let asked = self.call_placed(parent, Question::from(lookup), &mut places).await;
+        match asked.map_err(stale_if_evicted)?.reply {
+            MdtReply::Absent | MdtReply::Entry(_) | MdtReply::Remote(_) => {
+                Ok(places.of_new(&self.directory_maps, parent, name))
+            }
             reply => Err(unexpected(reply)),
         }
     }

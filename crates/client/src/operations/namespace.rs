@@ -24,7 +24,7 @@ use crate::{
     name_places::NamePlaces,
     open_state::open_inode::verified,
     statistics::Operation,
-    targets::connection::{done, entry, unexpected},
+    targets::connection::{done, entry, stale_if_evicted, unexpected},
 };
 
 /// How often a name is looked up that leads to another MDT, where the inode is gone each time.
@@ -36,20 +36,20 @@ impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
     pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         self.count(Operation::Lookup);
-        let parent = self.directory_maps.place(parent, name);
+        let place = self.directory_maps.place(parent, name);
         let known = || {
-            self.cached(parent, |cache, opens| {
-                let found = cache.lookup(credentials, (parent, name), |inode| opens.is_written(inode))?;
+            self.cached(place, |cache, opens| {
+                let found = cache.lookup(credentials, (place, name), |inode| opens.is_written(inode))?;
                 Some(found.map(|found| (found, cache.is_striped(&found))))
             })
         };
         if let Some(found) = known() {
             return self.with_shards(found?).await;
         }
-        if let Some(found) = self.lookup_elsewhere(credentials, parent, name).await {
+        if let Some(found) = self.lookup_elsewhere(credentials, place, name).await {
             return found;
         }
-        if self.look_ahead(parent, name).await?
+        if self.look_ahead(place, name).await?
             && let Some(found) = known()
         {
             return self.with_shards(found?).await;
@@ -65,8 +65,11 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             if remote.is_shard() {
-                // Of `..`: its MDT knows the directory of which it is a shard.
-                return Box::pin(self.lookup(credentials, remote, name)).await;
+                // Of `..`: its MDT knows the directory of which it is a shard, unless it has ended.
+                match Box::pin(self.lookup(credentials, remote, name)).await {
+                    Err(FsError::Stale) => continue,
+                    found => return found,
+                }
             }
             if let Some(found) = self.attributes_elsewhere(remote).await {
                 return found;
@@ -300,6 +303,7 @@ impl FileSystem {
             rename.source_data = SourceData::Synced(inode);
         }
         for attempt in 1..=ATTEMPTS {
+            let old_place = places.of_old(&self.directory_maps, parent, from.1);
             // The MDT that has the new name decides.
             let request = MdtRequest::Rename(credentials.clone(), rename.clone());
             let asked = self.call_placed(new_parent, Question::from(request), &mut places).await;
@@ -311,26 +315,30 @@ impl FileSystem {
                     continue;
                 }
             }
-            if matches!(asked, Err(FsError::Stale))
-                && attempt < ATTEMPTS
-                && let Some(map) = self.directory_maps.get(parent)
-                && !Box::pin(self.is_still(&map)).await
-            {
-                // The shard that had the old name has ended.
-                places = NamePlaces::default();
-                continue;
+            let may_have_moved = old_place.is_shard() || self.directory_maps.get(parent).is_some();
+            if may_have_moved && attempt < ATTEMPTS {
+                match asked {
+                    // Names of the directory move, and the old one is elsewhere, or was: it may
+                    // have come meanwhile to the shard that was asked.
+                    Err(FsError::CrossDevice) => {
+                        places.old = Some(self.place_of_name(credentials, parent, from.1).await?);
+                        continue;
+                    }
+                    // Of the shard that had the old name, which has ended, or of something else.
+                    Err(FsError::Stale) => {
+                        let now = self.place_of_name(credentials, parent, from.1).await?;
+                        places = NamePlaces::of_old_in(now);
+                        if now != old_place {
+                            continue;
+                        }
+                    }
+                    _ => {}
+                }
             }
-            let may_have_moved = attempt < ATTEMPTS && self.directory_maps.get(parent).is_some();
-            if matches!(asked, Err(FsError::CrossDevice)) && may_have_moved {
-                // Names of the directory move, and the old one is elsewhere, or was: it may have
-                // come meanwhile to the shard that was asked.
-                places.old = self.place_of_name(credentials, parent, from.1).await?;
-                continue;
-            }
-            let asked = asked?;
+            let asked = asked.map_err(stale_if_evicted)?;
             match asked.reply {
                 MdtReply::Done => {
-                    let mdt = places.new.unwrap_or_else(|| self.directory_maps.place(to.0, to.1)).mdt();
+                    let mdt = places.of_new(&self.directory_maps, to.0, to.1).mdt();
                     renamed.into_iter().for_each(|inode| self.names_elsewhere.changed(inode, mdt, asked.era));
                     return Ok(());
                 }
@@ -385,8 +393,9 @@ impl FileSystem {
         }
         let begun = self.changes_begun(inode);
         let (mut places, request) = (NamePlaces::default(), MdtRequest::Link(credentials.clone(), link()));
-        let answered = self.call_placed(parent, Question::from(request), &mut places).await?;
-        let place = places.new.unwrap_or_else(|| self.directory_maps.place(parent, name));
+        let answered = self.call_placed(parent, Question::from(request), &mut places).await;
+        let answered = answered.map_err(stale_if_evicted)?;
+        let place = places.of_new(&self.directory_maps, parent, name);
         self.names_elsewhere.changed(Some(inode), place.mdt(), answered.era);
         match answered.reply {
             MdtReply::Entry(entry) => self.complete(&entry).await,
@@ -486,6 +495,16 @@ impl FileSystem {
 
     /// All paths of an inode, relative to the root, without a leading slash.
     pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
+        for _ in 0..LOOKUPS {
+            if let Some(paths) = self.paths_now(credentials, inode).await? {
+                return Ok(paths);
+            }
+        }
+        Err(FsError::Stale)
+    }
+
+    /// The same, unless a shard ends on the way, since names are in its directory from then on.
+    async fn paths_now(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Option<Vec<Vec<u8>>>> {
         let mut paths = Vec::new();
         // Directories on the way whose name is on another MDT, and what comes below them.
         let mut below: Vec<(InodeNumber, Option<Vec<u8>>)> = vec![(inode, None)];
@@ -497,7 +516,11 @@ impl FileSystem {
                 Some(rest) => [path, Vec::clone(rest)].join(&b'/'),
                 None => path,
             };
-            match self.call(at, MdtRequest::InodePaths(credentials.clone(), at)).await?.reply {
+            let answered = match self.call(at, MdtRequest::InodePaths(credentials.clone(), at)).await {
+                Err(FsError::Stale) if at.is_shard() => return Ok(None),
+                answered => answered?,
+            };
+            match answered.reply {
                 MdtReply::Paths(found) => paths.extend(found.into_iter().map(joined)),
                 MdtReply::PathsBelow(found) => {
                     for (top, path) in found {
@@ -510,6 +533,6 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             }
         }
-        if below.is_empty() { Ok(paths) } else { Err(FsError::NameTooLong) }
+        if below.is_empty() { Ok(Some(paths)) } else { Err(FsError::NameTooLong) }
     }
 }

@@ -22,11 +22,15 @@ use crate::{
     locks::exclusive::Turn,
     name_places::NamePlaces,
     open_state::registered_open::AtMdt,
-    operations::{moving_names::Turns, namespace::LOOKUPS, truncate},
+    operations::{
+        moving_names::{Turns, lacks_shard},
+        namespace::LOOKUPS,
+        truncate,
+    },
     statistics::Operation,
     targets::{
         awaited_mdts::{Pauses, awaited_mdt},
-        connection::{TargetConnection, unexpected},
+        connection::{TargetConnection, stale_if_evicted, unexpected},
     },
 };
 
@@ -59,6 +63,8 @@ enum Found {
     Remote(InodeNumber),
     /// The directory is striped, and has this map; without shards: the name has not moved there.
     Striped(DirectoryMap),
+    /// The shard that was asked does not exist.
+    NoShard,
 }
 
 impl FileSystem {
@@ -92,9 +98,9 @@ impl FileSystem {
         for _ in 0..LOOKUPS {
             let remote = loop {
                 let id = self.next_open_id();
-                let parent = places.new.unwrap_or_else(|| self.directory_maps.place(parent, name));
+                let at = places.of_new(&self.directory_maps, parent, name);
                 let create = Create {
-                    parent,
+                    parent: at,
                     name: name.to_vec(),
                     kind: NodeKind::Regular,
                     mode,
@@ -103,8 +109,10 @@ impl FileSystem {
                     open: Some((id, flags)),
                 };
                 let request = MdtRequest::Create(credentials.clone(), create);
-                match self.finish_create(parent, request, (id, flags), interruption.clone()).await? {
+                match self.finish_create(at, request, (id, flags), interruption.clone()).await? {
                     Found::Here(created) => return Ok(created),
+                    Found::NoShard if places.has_ended(&self.directory_maps, parent, at) => {}
+                    Found::NoShard => return Err(FsError::Stale),
                     Found::Striped(map) if interruption.ends(self.turns(&map, &mut places, &mut turns)).await?? => {}
                     Found::Striped(_) if maps < LOOKUPS => maps += 1,
                     Found::Striped(_) => return Err(FsError::Stale),
@@ -139,7 +147,7 @@ impl FileSystem {
         let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
         match self.finish_create(parent, request, (id, flags), Interruption::default()).await? {
             Found::Here(created) => Ok(created),
-            Found::Striped(_) => Err(FsError::Stale),
+            Found::Striped(_) | Found::NoShard => Err(FsError::Stale),
             Found::Remote(remote) => Err(unexpected(MdtReply::Remote(remote))),
         }
     }
@@ -154,7 +162,15 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> FsResult<CreatedFile> {
         let part = self.part_on(parent, mdt).await?.ok_or(FsError::NoDeviceOrAddress)?;
-        self.create_unnamed(credentials, part, mode, umask, flags).await
+        match self.create_unnamed(credentials, part, mode, umask, flags).await {
+            Err(FsError::Stale) if part.is_shard() => {
+                // It has ended, or the session has: nothing has a name.
+                self.directory_maps.forget_shard(parent, part);
+                let part = self.part_on(parent, mdt).await?.ok_or(FsError::NoDeviceOrAddress)?;
+                self.create_unnamed(credentials, part, mode, umask, flags).await
+            }
+            created => created,
+        }
     }
 
     async fn finish_create(
@@ -173,11 +189,12 @@ impl FileSystem {
             let mut late_outcome = None;
             let reply = match this.ask_open_unless(parent, request, &interruption, &mut late_outcome).await {
                 Ok(answered) => answered.reply,
+                outcome if lacks_shard(&outcome, parent) => return Ok(Found::NoShard),
                 Err(error) => {
                     if let Some(late_outcome) = late_outcome {
                         given_up.open(late_outcome, (parent, id), flags.has(open_flag::TRUNCATE), None);
                     }
-                    return Err(error);
+                    return Err(stale_if_evicted(error));
                 }
             };
             let Created { created, opened, .. } = match reply {
@@ -250,7 +267,7 @@ impl FileSystem {
                             // place.
                             this.decline_exclusive(inode, turn).await;
                         }
-                        return Err(error);
+                        return Err(stale_if_evicted(error));
                     }
                 }
             }
@@ -262,7 +279,8 @@ impl FileSystem {
     /// for a file's exclusive data lock or the end of a migration, or for an MDT that recovers or
     /// does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
-        Ok(self.ask_until_ready(at, request.into(), &Interruption::default()).await?.reply)
+        let asked = self.ask_until_ready(at, request.into(), &Interruption::default()).await;
+        Ok(asked.map_err(stale_if_evicted)?.reply)
     }
 
     /// As [`FileSystem::ask_open`], until that is raised; `late_outcome` as in [`Question`].
@@ -278,7 +296,7 @@ impl FileSystem {
     }
 
     /// Sends a request again, when the MDT calls back, as long as the answer is to wait, until that
-    /// is raised.
+    /// is raised. Errors as those of [`FileSystem::call_once`].
     pub(crate) fn ask_until_ready<'a>(
         &'a self,
         at: InodeNumber,
@@ -300,8 +318,7 @@ impl FileSystem {
         // What is opened along with it is noted for the MDT of `at`: the caller begins again with
         // the shard of a striped directory.
         let opens = matches!(&question.request, MdtRequest::Create(_, create) if create.open.is_some());
-        let (mut pauses, mut has_asked) = (Pauses::default(), false);
-        let (mut places, mut turns) = (NamePlaces::default(), Turns::default());
+        let (mut pauses, mut places, mut turns) = (Pauses::default(), NamePlaces::default(), Turns::default());
         loop {
             let again = Question::with_bulk(question.request.clone(), question.bulk.clone());
             let mut again = Question { late_outcome: question.late_outcome.as_deref_mut(), ..again };
@@ -319,7 +336,7 @@ impl FileSystem {
             if self.learns_map(&outcome, learned)? {
                 continue;
             }
-            if Self::may_lack_shard(&outcome, target) && self.forgets_map((at, target), &mut has_asked).await {
+            if lacks_shard(&outcome, target) && places.has_ended(&self.directory_maps, at, target) {
                 continue;
             }
             if let Some(mdt) = awaited_mdt(&outcome) {

@@ -11,7 +11,7 @@ use rpc::{
         mdt_peer::SplitDirectory,
     },
 };
-use rt::{BoxFuture, clock};
+use rt::clock;
 use types::{
     Attributes, Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, Stripes,
     striping::SHARD_COOKIE_BITS,
@@ -44,11 +44,6 @@ fn cookie_of(index: usize, position: u64) -> u64 {
 }
 
 impl FileSystem {
-    /// Whether the answer may mean that there is no such shard.
-    pub(crate) fn may_lack_shard(outcome: &FsResult<Answered<MdtReply>>, at: InodeNumber) -> bool {
-        at.is_shard() && matches!(outcome, Err(FsError::Stale))
-    }
-
     /// Whether the answer was that a directory is striped, and the request is to be sent again to
     /// the shard. `learned`: the number of maps before it was sent
     /// ([`DirectoryMaps::learned`](crate::directory_maps::DirectoryMaps::learned)); `None`: what it
@@ -67,30 +62,6 @@ impl FileSystem {
             // It was asked for the shard, and the MDT does not know that.
             Some(_) => Err(FsError::Stale),
         }
-    }
-
-    /// A request to the shard `at` failed with `Stale`: whether its directory has not got shards
-    /// after all, and the request is to be sent again, once, to the directory that it named.
-    /// `Stale` alone does not say that: the session may be lost, and the request may have been
-    /// executed.
-    pub(crate) fn forgets_map<'a>(
-        &'a self,
-        (named, at): (InodeNumber, InodeNumber),
-        has_asked: &mut bool,
-    ) -> BoxFuture<'a, bool> {
-        let is_first = !std::mem::replace(has_asked, true);
-        let map = if is_first { self.directory_maps.of_shard(at) } else { None };
-        Box::pin(async move {
-            match map {
-                Some(map) => !self.is_still(&map).await && named != at,
-                None if !is_first || named == at => false,
-                // Another request has forgotten the map meanwhile.
-                None => match self.layout_info(named).await {
-                    Ok(info) => !info.map.is_some_and(|map| map.shards.contains(&at)),
-                    Err(_) => false,
-                },
-            }
-        })
     }
 
     /// As [`FileSystem::call`], for a name in `parent`: once more if the first answer of all is
@@ -133,7 +104,7 @@ impl FileSystem {
         }
         let Some(map) = Box::pin(self.directory_map(found.inode)).await? else { return Ok(found) };
         let shards = join_all(map.shards.iter().map(|shard| self.shard_attributes(*shard)).collect()).await;
-        if shards.contains(&Err(FsError::Stale)) && !Box::pin(self.is_still(&map)).await {
+        if shards.contains(&Err(FsError::Stale)) && Box::pin(self.is_still(&map)).await == Ok(false) {
             // What they had is in the directory, or elsewhere by now.
             let now = entry(self.call(found.inode, MdtRequest::GetAttributes(found.inode)).await?)?;
             return Box::pin(self.with_shards((now.attributes, now.map_version > 0))).await;
@@ -184,15 +155,16 @@ impl FileSystem {
 
     /// Whether a directory has the shards of this map, or none because it is gone. It may also have
     /// none because its MDT has lost power at the moment at which it got them.
-    pub(crate) async fn is_still(&self, map: &DirectoryMap) -> bool {
+    async fn is_still(&self, map: &DirectoryMap) -> FsResult<bool> {
         let is_still = match self.layout_info(map.master).await {
             Ok(info) => info.map.is_some_and(|now| now == *map),
-            Err(_) => true,
+            Err(FsError::Stale) => true,
+            Err(error) => return Err(error),
         };
         if !is_still {
-            self.directory_maps.forget(map.master);
+            map.shards.iter().for_each(|shard| self.directory_maps.forget_shard(map.master, *shard));
         }
-        is_still
+        Ok(is_still)
     }
 
     /// Gives a directory shards on these MDTs, and waits until its names are there; with its own
@@ -245,7 +217,7 @@ impl FileSystem {
             }
             let (page, names_move) = match self.read_part(directory, *shard, (position, room), attributes).await {
                 Err(FsError::Stale) if directory.open.check().is_ok() => {
-                    if self.is_still(map).await {
+                    if self.is_still(map).await? {
                         // The directory was removed while it was open.
                         break true;
                     }

@@ -103,12 +103,16 @@ impl FileSystem {
         let CompoundOutcome { reply, left_open, .. } = loop {
             let (compound, open) = self.creation(credentials, &NewFile { parent: at, ..file.clone() }, &data);
             let outcome = self.open_by_compound(at, compound, open, data.clone()).await?;
-            if outcome.reply.error != Some(FsError::CrossDevice) || self.directory_map(file.parent).await?.is_none() {
-                break outcome;
+            match outcome.reply.error {
+                Some(FsError::CrossDevice) => {}
+                // Perhaps this shard has ended.
+                Some(FsError::Stale) if at != file.parent => {}
+                _ => break outcome,
             }
-            // The directory is striped, and where the name belongs is known now.
+            // The directory is striped, and where the name belongs is known then.
+            let is_new = at == file.parent && self.directory_map(file.parent).await?.is_some();
             let place = self.directory_maps.place(file.parent, &file.name);
-            if place == at {
+            if !is_new || place == at {
                 // Its names move: it is asked for this one alone, until it is found.
                 let NewFile { parent, name, mode, umask } = &file;
                 let created = self.create_open(credentials, *parent, name, *mode, *umask, open.1).await?;

@@ -84,7 +84,7 @@ impl Mdt {
         match need {
             // Repeated by its client it would come no further.
             Need::Way(_) if others.found.ways.len() >= WAYS_MAX => return Err(FsError::CrossDevice),
-            Need::Part(..) | Need::TreeFirst if !others.may_go_on() => return Err(self.tired(waiter)),
+            Need::Part(..) | Need::TreeFirst | Need::WaysAnew if !others.may_go_on() => return Err(self.tired(waiter)),
             _ => {}
         }
         match need {
@@ -98,10 +98,12 @@ impl Mdt {
                 };
                 others.found.prepared.push(prepared);
             }
-            Need::Way(way) => {
-                let found = self.ask_way(way, waiter).await?;
-                others.found.ways.insert(way, found);
-            }
+            Need::Way(way) => match self.ask_way(way, waiter).await {
+                // The shard has ended.
+                Err(FsError::Stale) if others.may_go_on() => others.found.ways.clear(),
+                found => drop(others.found.ways.insert(way, found?)),
+            },
+            Need::WaysAnew => others.found.ways.clear(),
             Need::TreeFirst => {
                 self.keep_of_others(others, &[]);
                 others.found.tree_first = true;

@@ -54,6 +54,10 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
     let Some(master) = txn.find_inode(directory)? else { return Ok(()) };
     let Some(map) = master.map() else { return Ok(()) };
     let Times { atime, mtime } = times;
+    if (atime || mtime) && master.names_return() {
+        // Names that are on their way bring former times of their shards.
+        return txn.wait_for_peer(txn.mdt);
+    }
     let copied = CopiedAttributes { atime, mtime, record: master.encode_at(1), xattrs: lists(txn, directory)? };
     let mut shards = map.shards;
     shards.sort();

@@ -162,12 +162,17 @@ fn open_new(txn: &mut Transaction<'_>, inode: &mut Inode, (open, flags): (OpenId
     open::register(txn, inode, open, OpenFlags(flags.0 & !open_flag::TRUNCATE), false)
 }
 
+/// In a directory; or beside a file, if it is to stay without a name: none of the directories of a
+/// file may be on its MDT.
 pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &CreateUnnamed) -> FsResult<MdtReply> {
-    let directory = txn.enterable(who, request.parent)?;
+    let beside = txn.inode(request.parent)?;
+    let is_beside_file = beside.kind() == FileKind::Regular && request.open.1.has(open_flag::EXCLUSIVE);
+    let directory = if is_beside_file { beside } else { txn.enterable(who, request.parent)? };
     if directory.attributes.links == 0 {
         return Err(FsError::NotFound);
     }
-    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    let execute = if is_beside_file { 0 } else { permission::EXECUTE };
+    txn.require(who, &directory, permission::WRITE | execute)?;
     txn.check_open_limit(OpenKey { client: txn.context.client, open: request.open.0 }, None)?;
     let (mode, umask) = (request.mode, request.umask);
     let new = NewInode { who, kind: &NodeKind::Regular, mode, umask, layout: None, link: None };

@@ -30,6 +30,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
             false => Ok(MdtReply::PathsBelow(vec![(master, Vec::new())])),
         };
     }
+    if inode.number().is_shard() {
+        // It has ended.
+        return Err(FsError::Stale);
+    }
     let paths = paths(txn, who, &inode, PATHS_MAX)?;
     Ok(match paths.iter().all(|path| path.top == InodeNumber::ROOT) {
         true => MdtReply::Paths(paths.into_iter().map(|path| path.names).collect()),

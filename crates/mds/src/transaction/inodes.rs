@@ -192,9 +192,10 @@ impl Transaction<'_> {
             return Ok(());
         }
         let grace = !self.context.parameters.removal_grace.is_zero();
-        let may_be_open =
-            self.is_open(inode.number()) || self.volatile.may_open_unasked(self.context.client, inode.number());
-        if grace || may_be_open || self.volatile.recovery.running() {
+        let may_be_open = self.volatile.may_open_unasked(self.context.client, inode.number());
+        // Nobody uses a shard whose names are in its directory.
+        let has_ended = inode.number().is_shard() && inode.names_return();
+        if self.is_open(inode.number()) || !has_ended && (grace || may_be_open || self.volatile.recovery.running()) {
             if grace {
                 self.keep_removed(inode.number());
             }

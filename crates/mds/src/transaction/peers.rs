@@ -45,6 +45,9 @@ pub(crate) enum Need {
     Part(MdtIndex, Box<Part>),
     /// What the MDT of `from` knows of the way to the root.
     Way(Above),
+    /// The same from the beginning: a shard on the way has ended, and what was in it is in its
+    /// directory now.
+    WaysAnew,
     /// The tree, before all else.
     TreeFirst,
 }
@@ -170,10 +173,12 @@ impl Transaction<'_> {
         let mut from = from;
         // On a way without a cycle no part repeats.
         for _ in 0..=self.others.ways.len() {
-            let at = match self.way_up(directory, from)? {
-                Ancestry::Above => return Ok(true),
-                Ancestry::NotAbove => return Ok(false),
-                Ancestry::GoesOn(at) => at,
+            let at = match self.way_up(directory, from) {
+                Ok(Ancestry::Above) => return Ok(true),
+                Ok(Ancestry::NotAbove) => return Ok(false),
+                Ok(Ancestry::GoesOn(at)) => at,
+                Err(FsError::Stale) => return self.need_others(Need::WaysAnew),
+                Err(error) => return Err(error),
             };
             let way = Above { directory, from: at };
             match self.others.ways.get(&way) {
@@ -187,7 +192,7 @@ impl Transaction<'_> {
     }
 
     /// Whether a directory is another one or above it, as far as this MDT knows. Waits at
-    /// directories that are about to get another parent.
+    /// directories that are about to get another parent. `Stale`: there is no such shard.
     pub fn way_up(&self, directory: InodeNumber, from: InodeNumber) -> FsResult<Ancestry> {
         let mut at = from;
         for _ in 0..DEPTH_MAX {
@@ -207,6 +212,7 @@ impl Transaction<'_> {
             match self.find_inode(at)? {
                 Some(found) => match found.first_link {
                     Some(link) => at = link.parent,
+                    None if at.is_shard() => return Err(FsError::Stale),
                     None => return Ok(Ancestry::NotAbove),
                 },
                 None => {
@@ -214,6 +220,8 @@ impl Transaction<'_> {
                     // decided with it.
                     return match peers.locked_by(at).or(peers.may_come_from(self.mdt)) {
                         Some(mdt) => self.wait_for_peer(mdt),
+                        // What was in it has another way.
+                        None if at.is_shard() => Err(FsError::Stale),
                         None => Ok(Ancestry::NotAbove),
                     };
                 }

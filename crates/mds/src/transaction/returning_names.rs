@@ -47,6 +47,8 @@ impl Transaction<'_> {
                 self.is_striped(DirectoryMap { master, hash: Default::default(), shards: Vec::new() })
             }
             (None, Some(master)) if is_back => self.wait_for_peer(master.mdt()),
+            // It has ended.
+            (None, None) => Err(FsError::Stale),
             _ => self.wait_for_peer(self.mdt),
         }
     }
