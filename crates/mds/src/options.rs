@@ -133,8 +133,8 @@ impl Default for Parameters {
             split_names: 100_000,
             // Lustre's.
             split_delta: 4,
-            // Never, until the lab has drawn it in all modes.
-            merge_names: 0,
+            // Far below what splits it again.
+            merge_names: 10_000,
         }
     }
 }
