@@ -16,6 +16,7 @@
 //! Downside: the crate stands above nearly all others, so a change anywhere builds it again.
 
 pub mod corpus;
+pub mod images;
 pub mod targets;
 
 pub use targets::{FuzzTarget, all};

@@ -60,6 +60,8 @@ use rt::{
 use serde::{Serialize, de::DeserializeOwned};
 use types::{Fid, FsError, InodeNumber, access_list::AccessList, limits::BLOCK_BYTES};
 
+pub use crate::images::images;
+
 use crate::corpus::{self, SMALL_STORE};
 
 /// A decoder to be fed.
@@ -100,6 +102,7 @@ pub fn all() -> Vec<FuzzTarget> {
         ost_records(),
         device_records(),
         device_labels(),
+        images(),
         mgs_records(),
         access_lists(),
         layout_xattrs(),

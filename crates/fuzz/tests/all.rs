@@ -8,6 +8,7 @@
 mod configurations;
 mod mutate;
 mod regressions;
+mod whole_images;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -79,6 +80,7 @@ fuzz!(
     ost_records,
     device_records,
     device_labels,
+    images,
     mgs_records,
     access_lists,
     layout_xattrs,

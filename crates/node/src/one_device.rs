@@ -40,43 +40,16 @@ const TREE_SHARE: u64 = 8;
 /// Memory that formatting needs for a handful of records.
 const FORMAT_MEMORY_BYTES: u64 = 64 << 20;
 
-/// The label of the target that a device is; `None` if it is none. Of two copies that can be read,
-/// the first. An error if the device has fewer blocks than its label says: nothing of the label may
-/// be believed then.
+/// The label of the target that a device is ([`DeviceLabel::find`]).
 pub fn label(path: &Path) -> io::Result<Option<DeviceLabel>> {
     // Opening a pipe must not wait for its other end.
     let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let blocks = file.seek(SeekFrom::End(0))? / BLOCK_BYTES;
-    if blocks < 2 {
-        return Ok(None);
-    }
-    let found = readable_label(&file, blocks)?;
-    if let Some(label) = found.as_ref().filter(|label| label.blocks > blocks) {
-        let text = format!(
-            "its label says that it has {} blocks of {BLOCK_BYTES} bytes, and it has {blocks}: it was made smaller, or \
-             is a copy of a part of another one",
-            label.blocks
-        );
-        return Err(io::Error::new(ErrorKind::InvalidData, text));
-    }
-    Ok(found)
-}
-
-fn readable_label(file: &File, blocks: u64) -> io::Result<Option<DeviceLabel>> {
-    let copy = |place: u64| {
+    DeviceLabel::find(blocks, |place| {
         let mut block = vec![0; BLOCK_BYTES as usize];
         file.read_exact_at(&mut block, place * BLOCK_BYTES)?;
-        Ok(DeviceLabel::decode(&block).ok().filter(|label| label.tables.is_some()))
-    };
-    match copy(0) {
-        Ok(Some(label)) => Ok(Some(label)),
-        // The other one may be readable.
-        first => match (copy(blocks - 1), first) {
-            (Ok(Some(label)), _) => Ok(Some(label)),
-            (_, Err(error)) => Err(error),
-            (last, _) => last,
-        },
-    }
+        Ok(block)
+    })
 }
 
 /// Whether a path is looked at as a device that is a target: there is something that is no

@@ -26,6 +26,8 @@
 //! Numbers are little endian. It is written by `format`, and a damaged copy again by an open that
 //! finds the other one intact.
 
+use std::io;
+
 use rpc::{Key, checksum::crc32c};
 use types::{
     OstIndex, RecordDamage,
@@ -107,6 +109,38 @@ impl DeviceLabel {
     pub fn places(blocks: u64) -> [u64; 2] {
         assert!(blocks >= 2, "the copies are in different blocks");
         [0, blocks - 1]
+    }
+
+    /// The label of the target that a device of so many blocks is, which has its tables there, too;
+    /// `None` if it is none. Of two copies that can be read, the first. An error if the device has
+    /// fewer blocks than its label says: nothing of the label may be believed then. `read` reads a
+    /// block.
+    pub fn find(blocks: u64, mut read: impl FnMut(u64) -> io::Result<Vec<u8>>) -> io::Result<Option<Self>> {
+        if blocks < 2 {
+            return Ok(None);
+        }
+        let [first, last] = Self::places(blocks);
+        let mut copy = |place| -> io::Result<Option<Self>> {
+            Ok(Self::decode(&read(place)?).ok().filter(|label| label.tables.is_some()))
+        };
+        let found = match copy(first) {
+            Ok(Some(label)) => Some(label),
+            // The other one may be readable.
+            unusable => match (copy(last), unusable) {
+                (Ok(Some(label)), _) => Some(label),
+                (_, Err(error)) => return Err(error),
+                (last, _) => last?,
+            },
+        };
+        if let Some(label) = found.as_ref().filter(|label| label.blocks > blocks) {
+            let text = format!(
+                "its label says that it has {} blocks of {BLOCK_BYTES} bytes, and it has {blocks}: it was made \
+                 smaller, or is a copy of a part of another one",
+                label.blocks
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(found)
     }
 
     /// The block's bytes.

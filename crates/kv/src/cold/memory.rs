@@ -24,7 +24,7 @@ use crate::batch::{Operation, Table};
 
 type Image = BTreeMap<(Table, Bytes), Bytes>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     visible: Image,
     durable: Image,
@@ -76,6 +76,12 @@ impl MemoryCold {
         state.visible = state.durable.clone();
         drop(guard);
         next
+    }
+
+    /// A store of its own with the same content: changes of one do not show in the other.
+    pub fn copy(&self) -> MemoryCold {
+        let state = self.state.lock().clone();
+        MemoryCold { state: Arc::new(Mutex::new(state)), attached: Arc::new(AtomicBool::new(true)) }
     }
 
     /// Every later write or commit fails with this, until `None`.

@@ -58,7 +58,7 @@ struct Storage {
     read_only: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct File {
     live: Option<Image>,
     durable: Option<Image>,
@@ -91,6 +91,21 @@ impl MemoryDevice {
     /// Makes the device refuse every change, or accept them again.
     pub fn set_read_only(&self, read_only: bool) {
         self.storage.lock().read_only = read_only;
+    }
+
+    /// A device of its own with the same files: changes of one do not show on the other.
+    pub fn copy(&self) -> MemoryDevice {
+        let Storage { files, blocks_used, bytes_max, read_only } = &*self.storage.lock();
+        let storage =
+            Storage { files: files.clone(), blocks_used: *blocks_used, bytes_max: *bytes_max, read_only: *read_only };
+        MemoryDevice { storage: Arc::new(Mutex::new(storage)), attached: Arc::new(AtomicBool::new(true)) }
+    }
+
+    /// The blocks of a file that have space, in order, by their numbers.
+    pub fn blocks_with_space(&self, file: &str) -> Vec<u64> {
+        let storage = self.storage.lock();
+        let live = storage.files.get(file).and_then(|file| file.live.as_ref());
+        live.map_or(Vec::new(), |image| image.blocks_with_space().collect())
     }
 
     /// Flips one bit of a file in both images, as bit rot does. Nothing happens beyond the file's
@@ -395,6 +410,20 @@ mod tests {
             }
         }
         assert_eq!(seen, [true; 2]);
+    }
+
+    #[test]
+    fn a_copy_has_the_same_files_and_goes_its_own_way() {
+        let device = MemoryDevice::new();
+        write(&device, "a", 8192, b"first").unwrap();
+        let copy = device.copy();
+        assert_eq!((copy.blocks_with_space("a"), copy.blocks_with_space("b")), (vec![2], vec![]));
+        write(&device, "a", 8192, b"other").unwrap();
+        now(copy.truncate("a", 0)).unwrap();
+        assert_eq!(contents(&device, "a").unwrap()[8192..], *b"other");
+        assert_eq!(contents(&copy, "a").unwrap(), b"");
+        let crashed = device.crash();
+        assert!(write(&copy, "b", 0, b"x").is_ok() && contents(&crashed, "b").is_none());
     }
 
     #[test]

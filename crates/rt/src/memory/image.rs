@@ -66,6 +66,11 @@ impl Image {
         self.blocks.len() as u64
     }
 
+    /// Their numbers, in order.
+    pub fn blocks_with_space(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+
     fn write(&mut self, offset: u64, data: &[u8]) {
         for_each_part(offset, data.len() as u64, |block, within, at| {
             let target = Arc::make_mut(self.blocks.entry(block).or_insert_with(|| ZEROS.clone()));
