@@ -176,10 +176,19 @@ impl Allocator {
         (self.space.pointer / u64::from(GROUP_BLOCKS)) as u32
     }
 
-    /// Sets the allocation pointer to the start of a group; the first one if there is no such.
-    pub fn set_mb_last_group(&mut self, group: u32) {
-        let group = if group < self.space.geometry.groups() { group } else { 0 };
-        self.space.pointer = self.space.geometry.start_of(group);
+    /// The block of this group from which on it is looked for: ldiskfs's `mb_last_start`.
+    pub fn mb_last_start(&self) -> u32 {
+        (self.space.pointer % u64::from(GROUP_BLOCKS)) as u32
+    }
+
+    /// Sets the allocation pointer to a block of a group: to the first one if it has no such, or if
+    /// there is no such group to the first of all.
+    pub fn set_pointer(&mut self, group: u32, start: u32) {
+        let geometry = self.space.geometry;
+        self.space.pointer = match group < geometry.groups() {
+            true => geometry.start_of(group) + u64::from(if start < geometry.blocks_of(group) { start } else { 0 }),
+            false => 0,
+        };
         self.space.shared_pointer = self.space.pointer;
     }
 

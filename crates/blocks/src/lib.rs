@@ -50,7 +50,7 @@ pub use inconsistent::Inconsistent;
 pub use merge::{Merge, POSITIONING_BLOCKS, Piece, Pieces, choose_merge};
 pub use picture::Picture;
 pub use plan::{Plan, Space, find_run, plan};
-pub use policy::{InvalidTable, Policy, PreallocTable};
+pub use policy::{InvalidTable, Policy, PreallocTable, TABLE_ENTRIES_MAX};
 pub use read_losses::{ReadLosses, SECTION_BLOCKS, Section};
 pub use retired::ReadTicket;
 pub use windows::{Window, Windows};

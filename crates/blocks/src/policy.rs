@@ -2,8 +2,8 @@
 
 use crate::{free_runs::GROUP_RUNS_MAX, geometry::GROUP_BLOCKS};
 
-/// Entries of a table, at most: more than the powers of two that fit a group.
-const TABLE_ENTRIES_MAX: usize = 16;
+/// Entries of a table, at most: ldiskfs's `EXT4_MAX_PREALLOC_TABLE`.
+pub const TABLE_ENTRIES_MAX: usize = 64;
 
 /// Smallest adaptive window: 1 MiB, what a bulk request carries.
 const ADAPTIVE_BLOCKS_MIN: u64 = 256;
@@ -91,7 +91,7 @@ pub struct PreallocTable(Vec<u32>);
 
 /// Why a table was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a table of pre-allocation windows has 1 to 16 ascending numbers of blocks from 1 to 32768")]
+#[error("a table of pre-allocation windows has 1 to 64 ascending numbers of blocks from 1 to 32768")]
 pub struct InvalidTable;
 
 impl PreallocTable {
@@ -150,6 +150,19 @@ mod tests {
         for wrong in ["", "0", "512 256", "256 256", "32769", "1 x", "-1"] {
             assert_eq!(wrong.parse::<PreallocTable>(), Err(InvalidTable), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_table_has_up_to_64_entries() {
+        let entries: Vec<u32> = (1..=TABLE_ENTRIES_MAX as u32).map(|number| number * 512).collect();
+        let table = PreallocTable::new(&entries).unwrap();
+        assert_eq!((table.to_string().parse(), table.largest()), (Ok(table.clone()), 32_768));
+        for (size, window) in [(1, 512), (512, 512), (513, 1024), (32_000, 32_256), (32_768, 32_768), (40_000, 65_536)]
+        {
+            assert_eq!(table.window_end(size, size), window, "an object of {size} blocks");
+        }
+        let more: Vec<u32> = (1..=TABLE_ENTRIES_MAX as u32 + 1).collect();
+        assert_eq!(PreallocTable::new(&more), Err(InvalidTable));
     }
 
     #[test]

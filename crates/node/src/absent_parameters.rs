@@ -43,7 +43,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("mb_prefetch", LOADING),
     ("mb_prefetch_limit", LOADING),
     ("mb_structs_summary", LOADING),
-    ("mb_last_start", "the allocation pointer is set to the start of a group, with mb_last_group"),
     ("mb_stream_req", "which windows a write gets is decided by mb_small_req and mb_large_req, as on ldiskfs"),
     (
         "mb_max_inode_prealloc",

@@ -10,7 +10,7 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use anyhow::{Context, bail};
 use client::JobSource;
-use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, WINDOW_BLOCKS, parse_table};
+use oss::allocator_parameters::{GROUPS, OBJECT_BLOCKS, SCANNED_RUNS, STARTS, WINDOW_BLOCKS, parse_table};
 use oss::parameters::{
     INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES, OVERWRITE_KIBIBYTES, PERCENT as PERCENT_OF_TIME,
 };
@@ -150,6 +150,7 @@ const OF_OST: &[Leaf] = &[
     shown("mb_groups"),
     number("mb_large_req", OBJECT_BLOCKS),
     number("mb_last_group", GROUPS),
+    number("mb_last_start", STARTS),
     number("mb_max_to_scan", SCANNED_RUNS),
     number("mb_small_req", WINDOW_BLOCKS),
     shown("mb_stats"),

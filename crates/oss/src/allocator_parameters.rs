@@ -19,6 +19,8 @@ pub const OBJECT_BLOCKS: RangeInclusive<u64> = 1..=1 << 30;
 pub const SCANNED_RUNS: RangeInclusive<u64> = 1..=GROUP_RUNS_MAX as u64;
 /// Numbers of groups.
 pub const GROUPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
+/// Blocks within a group.
+pub const STARTS: RangeInclusive<u64> = 0..=GROUP_BLOCKS as u64 - 1;
 
 /// What `prealloc_table` says where windows grow with objects.
 const ADAPTIVE: &str = "adaptive";
@@ -53,9 +55,16 @@ impl Ost {
             move || get.directory.show_last_group(),
             move |text| set.directory.set_last_group(parse_number(text, &GROUPS)?),
         );
+        let (get, set) = (self.clone(), self.clone());
+        let last_start = Parameter::writable(
+            "block within mb_last_group from which on the next new window is looked for first",
+            move || get.directory.show_last_start(),
+            move |text| set.directory.set_last_start(parse_number(text, &STARTS)?),
+        );
         vec![
             ("prealloc_table", table),
             ("mb_last_group", last_group.within(GROUPS)),
+            ("mb_last_start", last_start.within(STARTS)),
             (
                 "mb_group_prealloc",
                 self.tunable("blocks of a window that small objects of one locality share", WINDOW_BLOCKS, |policy| {

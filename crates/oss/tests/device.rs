@@ -79,6 +79,7 @@ fn the_allocator_is_tuned_under_the_names_of_ldiskfs() {
             ("mb_large_req", "1024", "128"),
             ("mb_max_to_scan", "16384", "200"),
             ("mb_last_group", "0", "0"),
+            ("mb_last_start", "0", "2048"),
             ("discard", "0", "1"),
         ] {
             assert_eq!(parameter(&target, name), default, "{name}");
@@ -90,6 +91,13 @@ fn the_allocator_is_tuned_under_the_names_of_ldiskfs() {
         }
         let refused = set("mb_last_group", "1").unwrap_err().to_string();
         assert!(refused.contains("the device has groups 0 to 0"), "{refused}");
+        let refused = set("mb_last_start", "4096").unwrap_err().to_string();
+        assert!(refused.contains("has blocks 0 to 4095"), "{refused}");
+        let many: Vec<String> = (1..=64).map(|number| (number * 16).to_string()).collect();
+        set("prealloc_table", &many.join(" ")).unwrap();
+        assert_eq!(parameter(&target, "prealloc_table"), many.join(" "));
+        assert!(set("prealloc_table", &format!("{} 2000", many.join(" "))).is_err(), "65 entries");
+        set("prealloc_table", "256 512 1024").unwrap();
         // A window of the table: the object has 1 MiB of it, the rest is kept for it.
         fill(&target, 1, 1, 0..MIB).await;
         assert_eq!(statistic(&target, "in_windows"), 0, "256 blocks, as many as were written");
@@ -98,10 +106,33 @@ fn the_allocator_is_tuned_under_the_names_of_ldiskfs() {
         set("prealloc_table", "adaptive").unwrap();
         assert_eq!(parameter(&target, "prealloc_table"), "adaptive");
         let hosted = TestOst::new(1).await;
-        for (name, value) in [("mb_small_req", "16"), ("mb_last_group", "0"), ("discard", "1")] {
+        for (name, value) in [("mb_small_req", "16"), ("mb_last_group", "0"), ("mb_last_start", "0"), ("discard", "1")]
+        {
             let refused = parameters(&hosted).set(&format!("obdfilter.*.{name}"), value).unwrap_err().to_string();
             assert!(refused.contains("no device"), "{refused}");
         }
+    });
+}
+
+/// The study sets the pointer back before each measurement, with both.
+#[test]
+fn the_next_window_is_where_the_allocation_pointer_is() {
+    run(async {
+        // Two groups.
+        let target = TestOst::on(Engine::on_device(65_536), 1).await;
+        let set = |name: &str, value: u64| {
+            parameters(&target).set(&format!("obdfilter.*.{name}"), &value.to_string()).unwrap();
+        };
+        set("mb_last_start", 8192);
+        set("mb_last_group", 1);
+        assert_eq!((statistic(&target, "mb_last_group"), statistic(&target, "mb_last_start")), (1, 8192));
+        fill(&target, 1, 1, 0..MIB).await;
+        let found = extents(&target, 0, u64::MAX, 9).await.extents;
+        let place = ExtentPlace::Device((32_768 + 8192) * BLOCK);
+        assert_eq!(found, [Extent { offset: 0, bytes: MIB, place }]);
+        assert_eq!((statistic(&target, "mb_last_group"), statistic(&target, "mb_last_start")), (1, 8192 + 256));
+        set("mb_last_start", 0);
+        assert_eq!(statistic(&target, "mb_last_group"), 1, "each is set by itself");
     });
 }
 

@@ -44,7 +44,7 @@ enum Step {
     BeginRead,
     EndRead(Index),
     DropWindows(u64),
-    SetLastGroup(u32),
+    SetPointer(u32, u32),
     ChangePolicy(usize),
     Unload,
     /// The process ends, and another one finds what was recorded.
@@ -71,7 +71,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::BeginRead),
         2 => any::<Index>().prop_map(Step::EndRead),
         1 => (0u64..6).prop_map(Step::DropWindows),
-        1 => (0u32..3).prop_map(Step::SetLastGroup),
+        1 => (0u32..3, 0u32..40_000).prop_map(|(group, start)| Step::SetPointer(group, start)),
         1 => (0usize..3).prop_map(Step::ChangePolicy),
         1 => Just(Step::Unload),
         1 => Just(Step::Restart),
@@ -163,6 +163,14 @@ impl Model {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    fn set_pointer(&mut self, group: u32, start: u32) {
+        self.allocator.set_pointer(group, start);
+        let geometry = self.allocator.geometry();
+        let has_block = group < geometry.groups() && start < geometry.blocks_of(group);
+        let expected = if has_block { (group, start) } else { (group % geometry.groups(), 0) };
+        assert_eq!((self.allocator.mb_last_group(), self.allocator.mb_last_start()), expected);
     }
 
     fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) {
@@ -322,7 +330,7 @@ impl Model {
                 self.release(&released);
             }
             Step::DropWindows(number) => self.allocator.drop_windows(object(number)).unwrap(),
-            Step::SetLastGroup(group) => self.allocator.set_mb_last_group(group),
+            Step::SetPointer(group, start) => self.set_pointer(group, start),
             Step::ChangePolicy(number) => self.allocator.set_policy(policy(number)),
             Step::Unload => self.allocator.unload(0),
             Step::Restart => self.restart(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use blocks::Policy;
 use parking_lot::MutexGuard;
 
-use super::{DirectoryStore, device_statistics::NO_DEVICE};
+use super::{DirectoryStore, device_space::SpaceCounts, device_statistics::NO_DEVICE};
 
 /// Windows of objects that were not written for so long are given back: a writer that pauses for
 /// longer continues where it was if the blocks there are still free.
@@ -31,15 +31,28 @@ impl DirectoryStore {
 
     /// The group of the allocation pointer.
     pub fn show_last_group(&self) -> String {
-        let volatile = self.volatile.lock();
-        let group = volatile.device.as_ref().map(|device| device.counts().last_group);
-        group.map_or_else(|| NO_DEVICE.to_owned(), |group| group.to_string())
+        self.show_count(|counts| counts.last_group)
     }
 
-    /// Sets the allocation pointer to the start of a group.
+    /// The block of the allocation pointer within its group.
+    pub fn show_last_start(&self) -> String {
+        self.show_count(|counts| counts.last_start)
+    }
+
+    fn show_count(&self, count: fn(&SpaceCounts) -> u32) -> String {
+        let volatile = self.volatile.lock();
+        let found = volatile.device.as_ref().map(|device| count(&device.counts()));
+        found.map_or_else(|| NO_DEVICE.to_owned(), |number| number.to_string())
+    }
+
+    /// Sets the group of the allocation pointer.
     pub fn set_last_group(&self, group: u64) -> Result<(), String> {
-        let mut volatile = self.volatile.lock();
-        volatile.device.as_mut().ok_or(NO_DEVICE)?.set_last_group(group)
+        self.volatile.lock().device.as_mut().ok_or(NO_DEVICE)?.set_last_group(group)
+    }
+
+    /// Sets the block of the allocation pointer within its group.
+    pub fn set_last_start(&self, block: u64) -> Result<(), String> {
+        self.volatile.lock().device.as_mut().ok_or(NO_DEVICE)?.set_last_start(block)
     }
 
     /// Gives back windows of objects that were not written for a while.

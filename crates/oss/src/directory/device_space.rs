@@ -108,8 +108,10 @@ pub(super) struct SpaceCounts {
     pub promised: u64,
     /// Freed blocks and discards.
     pub discards: DiscardCounts,
-    /// The group in which the last allocation was.
+    /// Where the last window ended: the group, and the block of it.
     pub last_group: u32,
+    /// See above.
+    pub last_start: u32,
     /// Groups whose records are damaged.
     pub groups_out_of_use: usize,
     /// Groups whose runs are in memory, and bytes of all that is kept of the device.
@@ -218,6 +220,7 @@ impl DeviceSpace {
             promised: self.promised,
             discards: self.discards.counts(),
             last_group: self.allocator.mb_last_group(),
+            last_start: self.allocator.mb_last_start(),
             groups_out_of_use: self.allocator.out_of_use().len(),
             loaded_groups: self.allocator.loaded_groups(),
             memory_bytes: self.allocator.memory_bytes(),
@@ -245,12 +248,24 @@ impl DeviceSpace {
         self.allocator.unload(0);
     }
 
-    /// Sets the allocation pointer to the start of a group.
+    /// Sets the group of the allocation pointer. The block within it stays, as on ldiskfs, where
+    /// the group has it.
     pub fn set_last_group(&mut self, group: u64) -> Result<(), String> {
-        let groups = self.allocator.geometry().groups();
+        let (groups, start) = (self.allocator.geometry().groups(), self.allocator.mb_last_start());
         match u32::try_from(group) {
-            Ok(group) if group < groups => self.allocator.set_mb_last_group(group),
+            Ok(group) if group < groups => self.allocator.set_pointer(group, start),
             _ => return Err(format!("the device has groups 0 to {}", groups - 1)),
+        }
+        Ok(())
+    }
+
+    /// Sets the block of the allocation pointer within its group.
+    pub fn set_last_start(&mut self, start: u64) -> Result<(), String> {
+        let group = self.allocator.mb_last_group();
+        let blocks = self.allocator.geometry().blocks_of(group);
+        match u32::try_from(start) {
+            Ok(start) if start < blocks => self.allocator.set_pointer(group, start),
+            _ => return Err(format!("group {group}, that of mb_last_group, has blocks 0 to {}", blocks - 1)),
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ impl DirectoryStore {
         let SpaceCounts {
             discards: DiscardCounts { waiting, discarded, skipped },
             last_group,
+            last_start,
             groups_out_of_use,
             loaded_groups,
             memory_bytes,
@@ -46,6 +47,7 @@ impl DirectoryStore {
             ("groups_damaged", groups_out_of_use as u64),
             ("memory_bytes", memory_bytes as u64),
             ("mb_last_group", u64::from(last_group)),
+            ("mb_last_start", u64::from(last_start)),
         ] {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{name:<16}{value}");

@@ -14,7 +14,7 @@ use crate::model::rotating::{Access, Array, ArrayModel, Pipeline};
 /// Blocks of a write: 1 MiB.
 pub(super) const WRITE_BLOCKS: u64 = 256;
 /// Files of a best-case measurement, each of one task.
-pub(super) const MEASURED_FILES: u32 = 4;
+pub const MEASURED_FILES: u32 = 4;
 /// Writes of each task that the drives get at a time: `max_rpcs_in_flight`.
 pub(super) const CALLS_IN_FLIGHT: usize = 8;
 
@@ -68,7 +68,7 @@ impl Target {
 
     /// Sets the allocation pointer to the start of a group.
     pub(super) fn reset_pointer(&mut self, group: u32) {
-        self.allocator.set_mb_last_group(group);
+        self.allocator.set_pointer(group, 0);
     }
 
     /// It is this time, in any unit: gives back at most so many blocks of windows that were not
