@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use blocks::{Refusal, Request, Summary};
+use blocks::{Inconsistent, Refusal, Request, Summary};
 use bytes::Bytes;
 use kv::Loading;
 use parking_lot::{Mutex, MutexGuard};
@@ -267,13 +267,18 @@ impl DirectoryStore {
     /// used again, or waits for its discard.
     pub(super) fn release_freed(&self, lsn: kv::Lsn) {
         let discards = self.discards();
+        self.in_turns(|device| device.durable(lsn.0, discards).map(|is_done| !is_done));
+    }
+
+    /// Does something with the free space of the device, again as long as it says that there is
+    /// more to do: others have the store's mutex between two turns.
+    pub(super) fn in_turns(&self, turn: impl Fn(&mut DeviceSpace) -> Result<bool, Inconsistent>) {
         loop {
-            // Others have it between two rounds.
             let mut volatile = self.volatile.lock();
             let Some(device) = &mut volatile.device else { return };
-            match device.durable(lsn.0, discards) {
-                Ok(true) => return,
-                Ok(false) => MutexGuard::unlock_fair(volatile),
+            match turn(device) {
+                Ok(false) => return,
+                Ok(true) => MutexGuard::unlock_fair(volatile),
                 Err(wrong) => {
                     volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
                     return;

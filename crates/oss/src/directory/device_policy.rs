@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use blocks::Policy;
-use parking_lot::MutexGuard;
 
 use super::{DirectoryStore, device_space::SpaceCounts, device_statistics::NO_DEVICE};
 
@@ -58,18 +57,6 @@ impl DirectoryStore {
     /// Gives back windows of objects that were not written for a while.
     pub(super) fn give_back_idle_windows(&self) {
         let now = self.seams.clock.now();
-        loop {
-            // Others have it between two rounds.
-            let mut volatile = self.volatile.lock();
-            let Some(device) = &mut volatile.device else { return };
-            match device.give_back_idle(now, WINDOW_IDLE) {
-                Ok(0) => return,
-                Ok(_) => MutexGuard::unlock_fair(volatile),
-                Err(wrong) => {
-                    volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
-                    return;
-                }
-            }
-        }
+        self.in_turns(|device| device.give_back_idle(now, WINDOW_IDLE).map(|blocks| blocks > 0));
     }
 }

@@ -38,7 +38,9 @@ const LOADED_GROUPS_MAX: usize = 4096;
 
 /// Ranges that become free in one hold of the store's mutex: a removed object of 1 TiB may have a
 /// million.
-const RELEASED_MAX: usize = 1000;
+pub(super) const RELEASED_MAX: usize = 1000;
+/// Blocks of each of these ranges, where neighbours have become one: 256 MiB.
+const RELEASED_BLOCKS_MAX: u64 = 1 << 16;
 
 /// Blocks of idle windows that are given back in one hold of the store's mutex: 1 GiB.
 const IDLE_BLOCKS_MAX: u64 = 1 << 18;
@@ -428,19 +430,14 @@ impl DeviceSpace {
         self.discards.ended(blocks, is_discarded);
     }
 
-    /// Frees some of what waits for its discard without one: a request waits for them.
-    fn has_released(&mut self) -> Result<bool, Inconsistent> {
+    /// Frees some of what waits for its discard without one. Whether there was any.
+    pub fn has_released(&mut self) -> Result<bool, Inconsistent> {
         for released in 0..RELEASED_MAX {
-            let Some(blocks) = self.discards.next(u64::MAX) else { return Ok(released > 0) };
+            let Some(blocks) = self.discards.next(RELEASED_BLOCKS_MAX) else { return Ok(released > 0) };
             self.discards.ended(blocks.end - blocks.start, false);
             self.allocator.abandon(&blocks)?;
         }
         Ok(true)
-    }
-
-    /// What waits for its discard is free without one.
-    pub fn release_waiting(&mut self) -> Result<(), Inconsistent> {
-        self.discards.give_up().iter().try_for_each(|blocks| self.allocator.abandon(blocks))
     }
 
     /// Nothing writes to an object any more.

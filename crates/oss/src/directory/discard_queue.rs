@@ -75,12 +75,6 @@ impl DiscardQueue {
         *if is_discarded { &mut self.discarded } else { &mut self.skipped } += blocks;
     }
 
-    /// Takes all of it, to be released without a discard.
-    pub fn give_up(&mut self) -> RangeSet<u64> {
-        self.skipped += std::mem::take(&mut self.blocks);
-        std::mem::take(&mut self.waiting)
-    }
-
     /// Its blocks in numbers.
     pub fn counts(&self) -> DiscardCounts {
         DiscardCounts { waiting: self.blocks, discarded: self.discarded, skipped: self.skipped }
@@ -114,8 +108,7 @@ mod tests {
         assert!(queue.push(&(0..10)) && queue.push(&(20..30)));
         assert!(!queue.push(&(40..45)));
         assert_eq!(queue.counts(), DiscardCounts { waiting: 20, discarded: 0, skipped: 5 });
-        assert!(queue.give_up().into_iter().eq([0..10, 20..30]));
-        assert_eq!(queue.counts(), DiscardCounts { waiting: 0, discarded: 0, skipped: 25 });
+        assert_eq!(queue.next(u64::MAX), Some(0..10));
         assert!(queue.push(&(40..45)));
     }
 }

@@ -13,7 +13,7 @@ use std::{io, ops::Range, sync::atomic::Ordering, time::Duration};
 use rt::Device;
 use types::limits::BLOCK_BYTES;
 
-use super::{DirectoryStore, device::DEVICE_FILE, device::InProgress};
+use super::{DirectoryStore, device::DEVICE_FILE, device::InProgress, device_space::DeviceSpace};
 
 /// Discards of a turn, at most.
 const TURN_RANGES: usize = 1024;
@@ -86,8 +86,6 @@ impl DirectoryStore {
 
     /// What waits is free without a discard.
     fn release_waiting(&self) {
-        let mut volatile = self.volatile.lock();
-        let Some(Err(wrong)) = volatile.device.as_mut().map(|device| device.release_waiting()) else { return };
-        volatile.failure.get_or_insert_with(|| format!("the free space of the device: {wrong}"));
+        self.in_turns(DeviceSpace::has_released);
     }
 }

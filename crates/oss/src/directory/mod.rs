@@ -101,6 +101,8 @@ mod extents;
 mod fence;
 mod host_file_state;
 pub mod host_files;
+#[cfg(test)]
+mod large_removal;
 mod overlap;
 mod overwrite;
 mod read;

@@ -71,6 +71,7 @@ impl Clock for ShiftedClock {
 pub struct TestStore {
     pub ost: Arc<Ost>,
     pub objects: MemoryDevice,
+    pub journal: MemoryDevice,
     ahead_ns: Arc<AtomicU64>,
     read_ns: Arc<AtomicU64>,
 }
@@ -88,9 +89,10 @@ impl TestStore {
         let objects = MemoryDevice::new();
         let slow =
             SlowDevice { inner: objects.clone(), ahead_ns: Arc::clone(&ahead_ns), read_ns: Arc::clone(&read_ns) };
+        let journal = MemoryDevice::new();
         let devices = OstDevices {
             objects: Arc::new(slow),
-            journal: Arc::new(MemoryDevice::new()),
+            journal: Arc::new(journal.clone()),
             cold: Arc::new(MemoryCold::new()),
             throughput: Arc::default(),
         };
@@ -99,7 +101,7 @@ impl TestStore {
         }
         Ost::format_with(&seams, &devices, "stria", OstIndex(0), engine, Config::small()).await.unwrap();
         let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
-        Self { ost, objects, ahead_ns, read_ns }
+        Self { ost, objects, journal, ahead_ns, read_ns }
     }
 
     pub fn store(&self) -> &DirectoryStore {
