@@ -31,6 +31,11 @@ impl Picture {
         Self { geometry, free: vec![0; cells as usize] }
     }
 
+    /// Bytes that a cell shows, about: cells differ by a block.
+    pub fn cell_bytes(&self) -> u64 {
+        self.geometry.blocks().div_ceil(self.free.len() as u64) * types::limits::BLOCK_BYTES
+    }
+
     /// First block of a cell.
     fn start_of(&self, cell: u64) -> u64 {
         (u128::from(self.geometry.blocks()) * u128::from(cell) / self.free.len() as u128) as u64

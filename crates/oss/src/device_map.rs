@@ -112,7 +112,12 @@ impl DeviceMap {
 
     /// Bytes that a cell of the picture shows, about: cells differ by a block.
     pub fn cell_bytes(&self) -> u64 {
-        self.blocks().div_ceil(self.picture.used().count().max(1) as u64) * BLOCK_BYTES
+        self.picture.cell_bytes()
+    }
+
+    /// The bitmap.
+    pub fn picture(&self) -> &Picture {
+        &self.picture
     }
 
     /// The bitmap in lines of so many characters.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     bench::{
+        ageing::{self, LiveAgeingOptions},
         scaling::{self, ScalingOptions},
         study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
         threads::{self, LiveOptions},
@@ -79,10 +80,13 @@ pub enum On<L: Args, V: Args = ExperimentArgs> {
     Lab(V),
 }
 
-/// What ages an OST. All of it is in virtual time: the shipped allocator on a model of the study's
-/// array of rotating drives.
+/// What ages an OST: in virtual time, the shipped allocator on a model of the study's array of
+/// rotating drives; or live, an OST on a device or a file of this machine.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AgeingOn {
+    /// As in the study, on a device or in a file of this machine, with the whole engine of an OST:
+    /// bitmaps and free space are real, rates as far as the device shows positioning
+    Live(LiveAgeingOptions),
     /// As in the study: fill the OST with 20 files that grow at once, remove one after the other
     Lab(AgeingArgs),
     /// By a mixed year of use: files of published sizes and lifetimes are written and removed at a
@@ -120,6 +124,7 @@ pub fn run(command: StudyCommand) -> anyhow::Result<()> {
         StudyCommand::ServiceThreads { on: On::Lab(arguments) } => experiment::e2(&arguments),
         StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
         StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
+        StudyCommand::Ageing { on: AgeingOn::Live(options) } => ageing::run(&options),
         StudyCommand::Ageing { on: AgeingOn::Lab(arguments) } => experiment::ageing(&arguments),
         StudyCommand::Ageing { on: AgeingOn::Mixed(arguments) } => experiment::mixed(&arguments),
         StudyCommand::MetadataScaling { on: On::Live(options) } => scaling::run(&options),

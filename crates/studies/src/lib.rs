@@ -10,12 +10,14 @@
 //! - `experiment`: runs the studies and shows the results as tables, figures and JSON lines;
 //! - `predict`: the same calls live and in virtual time, side by side;
 //! - `demo`: the demonstration on real files;
+//! - `ageing_report`: what both runs of the study of ageing show;
 //! - `directory_places`: where the directories of metadata benchmarks are.
 //!
 //! Nothing here is needed to use the file system. Downside: a model is only as good as its
 //! assumptions (docs/decisions/0011-models.md); `bench` shows what this machine does at this
 //! moment.
 
+mod ageing_report;
 mod bench;
 mod command;
 mod demo;

@@ -5,6 +5,7 @@
 //! Results are JSON lines (one per measurement) and a table of medians. Every figure that includes
 //! durability is shown with the disk's fdatasync rate at that moment.
 
+pub mod ageing;
 pub mod both_ends;
 pub mod caches;
 pub mod calibrate;

@@ -5,19 +5,15 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use clap::Args;
-use comfy_table::Table;
 use serde::Serialize;
 use types::counted;
 
-use super::{
-    ageing_output::{AgeingOutput, free_classes},
-    parallel::in_parallel,
-};
+use super::{ageing_output::AgeingOutput, parallel::in_parallel};
 use crate::{
-    bench::{report::STYLE, study::describe},
-    figure::{BarSeries, Panel, write_bars, write_curves, write_maps},
+    ageing_report::{StepLine, draw, rates, show_free},
+    bench::study::describe,
     study::e4::{
-        Cell, FILES, Step, Windows,
+        Cell, Step, Windows,
         findings::{Measured, findings},
     },
 };
@@ -51,33 +47,14 @@ struct Line<'a> {
     scale: u32,
     section_percent: u32,
     seed: u64,
-    /// `None`: the device was never used.
-    deleted: Option<u32>,
-    used_percent: u32,
-    write_mib_per_second: f64,
-    read_mib_per_second: f64,
-    runs_per_gib: f64,
-    free_score: f64,
-    /// Class, runs and bytes in it.
-    free: Vec<(String, u64, u64)>,
+    #[serde(flatten)]
+    step: StepLine,
 }
 
 impl<'a> Line<'a> {
     fn new(cell: &'a Cell, step: &'a Step) -> Self {
-        Self {
-            study: "e4",
-            windows: cell.windows.name(),
-            scale: cell.scale,
-            section_percent: cell.section_percent,
-            seed: cell.seed,
-            deleted: step.deleted,
-            used_percent: step.used_percent(),
-            write_mib_per_second: step.write,
-            read_mib_per_second: step.read,
-            runs_per_gib: step.runs_per_gib,
-            free_score: step.histogram.score(),
-            free: free_classes(&step.histogram),
-        }
+        let Cell { windows, scale, section_percent, seed } = *cell;
+        Self { study: "e4", windows: windows.name(), scale, section_percent, seed, step: StepLine::new(step) }
     }
 }
 
@@ -111,13 +88,14 @@ pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
     arguments.output.write_lines(&lines)?;
     let spread = all.values().map(|osts| spread(osts)).fold(0.0, f64::max);
     let measured: Measured = all.into_iter().map(|(windows, osts)| (windows, mean(osts))).collect();
-    println!("{}", table(&measured));
+    println!("{}", rates(&measured));
     if osts > 1 {
         println!("rates of the OSTs differ from their mean by at most {:.1}%", 100.0 * spread);
     }
     show_free(&measured);
     findings(&measured).iter().for_each(|finding| println!("{}", describe(finding)));
-    draw(arguments, &measured)
+    let bitmap = "the first 4 GiB of the OST";
+    arguments.output.figures.as_ref().map_or(Ok(()), |directory| draw(directory, "e4", bitmap, &measured))
 }
 
 /// The largest part by which a rate of an OST differs from the mean of all.
@@ -146,86 +124,10 @@ fn mean(osts: Vec<Vec<Step>>) -> Vec<Step> {
     mean
 }
 
-/// What a step is called.
-fn name(step: &Step) -> String {
-    step.deleted.map_or_else(|| "clean".to_owned(), |_| format!("{}%", step.used_percent()))
-}
-
-/// Rates by step and windows.
-fn table(measured: &Measured) -> Table {
-    let mut table = Table::new();
-    let header = measured.keys().map(|windows| format!("{}: write, read, runs/GiB", windows.name()));
-    table.load_style(STYLE).set_header(["used".to_owned()].into_iter().chain(header));
-    let steps = measured.values().next().map_or(0, Vec::len);
-    for number in 0..steps {
-        let of = |steps: &Vec<Step>| {
-            let step = &steps[number];
-            format!("{:.0}, {:.0}, {:.0}", step.write, step.read, step.runs_per_gib)
-        };
-        let first = measured.values().next().map_or(String::new(), |steps| name(&steps[number]));
-        table.add_row([first].into_iter().chain(measured.values().map(of)));
-    }
-    table
-}
-
-/// The free space after the first deletion.
-fn show_free(measured: &Measured) {
-    for (windows, steps) in measured {
-        let Some(step) = steps.iter().find(|step| step.deleted == Some(1)) else { continue };
-        let classes: Vec<String> =
-            free_classes(&step.histogram).into_iter().map(|(class, runs, _)| format!("{class} {runs}")).collect();
-        let (windows, used, score) = (windows.name(), step.used_percent(), step.histogram.score());
-        println!("free runs, windows {windows}, {used}% used: {}; fragmentation {score:.0} of 100", classes.join(", "));
-    }
-}
-
-fn draw(arguments: &AgeingArgs, measured: &Measured) -> anyhow::Result<()> {
-    let Some(directory) = &arguments.output.figures else { return Ok(()) };
-    let steps: Vec<String> = measured.values().next().map_or(Vec::new(), |steps| steps.iter().map(name).collect());
-    let series = |of: &dyn Fn(&Step) -> f64| -> Vec<BarSeries> {
-        let one = |(windows, steps): (&Windows, &Vec<Step>)| BarSeries {
-            name: windows.name().to_owned(),
-            values: steps.iter().map(of).collect(),
-        };
-        measured.iter().map(one).collect()
-    };
-    let path = |name: &str| directory.join(format!("e4-{name}.svg"));
-    let title = |phase| format!("E4: best-case {phase} of an OST, by the used part of it, for windows of");
-    write_curves(&path("write"), &title("write"), "MiB/s", &steps, &series(&|step| step.write))?;
-    write_curves(&path("read"), &title("read"), "MiB/s", &steps, &series(&|step| step.read))?;
-    let of_step = |steps: &'_ Vec<Step>, deleted| steps.iter().find(|step| step.deleted == Some(deleted)).cloned();
-    let first: Vec<(Windows, Step)> =
-        measured.iter().filter_map(|(windows, steps)| Some((*windows, of_step(steps, 1)?))).collect();
-    let has_runs = |class: usize| {
-        first.iter().any(|(_, step)| step.histogram.classes().nth(class).is_some_and(|(_, runs, _)| runs > 0))
-    };
-    let classes_of_first = first.iter().take(1).flat_map(|(_, step)| step.histogram.classes()).enumerate();
-    let groups: Vec<String> =
-        classes_of_first.filter(|(class, _)| has_runs(*class)).map(|(_, (name, ..))| name).collect();
-    let bars: Vec<BarSeries> = first
-        .iter()
-        .map(|(windows, step)| {
-            let bytes: BTreeMap<String, u64> =
-                free_classes(&step.histogram).into_iter().map(|(name, _, bytes)| (name, bytes)).collect();
-            let gib = |group| bytes.get(group).map_or(f64::NAN, |bytes| *bytes as f64 / f64::from(1 << 30));
-            BarSeries { name: windows.name().to_owned(), values: groups.iter().map(gib).collect() }
-        })
-        .collect();
-    let title = "E4: free space by the length of its runs, one of 20 files deleted, for windows of";
-    write_bars(&path("free"), title, "GiB", &groups, &bars)?;
-    let panel = |(windows, steps): (&Windows, &Vec<Step>)| {
-        let step = of_step(steps, 2)?;
-        Some(Panel { name: format!("windows: {}", windows.name()), used: step.picture.used().collect() })
-    };
-    let panels: Vec<Panel> = measured.iter().filter_map(panel).collect();
-    let title =
-        format!("E4: the first 4 GiB of the OST, 2 of {FILES} files deleted; a cell is 1 MiB, light cells are free");
-    write_maps(&path("bitmap"), &title, 64, &panels)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::e4::FILES;
 
     #[test]
     fn a_run_leaves_lines_and_figures_and_osts_are_alike() {

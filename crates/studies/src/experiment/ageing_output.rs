@@ -1,11 +1,9 @@
-//! What the studies of ageing have in common: where results go, and how free space is shown.
+//! Where the results of the studies of ageing go.
 
 use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Context;
-use blocks::Histogram;
 use clap::Args;
-use types::limits::BLOCK_BYTES;
 
 /// Options of every study of ageing.
 #[derive(Clone, Debug, Args)]
@@ -27,12 +25,6 @@ impl AgeingOutput {
         let Some(path) = &self.json else { return Ok(()) };
         std::fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))
     }
-}
-
-/// Classes of the free space that have runs: name, runs and bytes.
-pub(super) fn free_classes(histogram: &Histogram) -> Vec<(String, u64, u64)> {
-    let classes = histogram.classes().filter(|(_, runs, _)| *runs > 0);
-    classes.map(|(name, runs, blocks)| (name, runs, blocks * BLOCK_BYTES)).collect()
 }
 
 #[cfg(test)]

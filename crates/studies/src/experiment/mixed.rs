@@ -9,11 +9,9 @@ use comfy_table::Table;
 use serde::Serialize;
 use types::{counted, limits::BLOCK_BYTES};
 
-use super::{
-    ageing_output::{AgeingOutput, free_classes},
-    parallel::in_parallel,
-};
+use super::{ageing_output::AgeingOutput, parallel::in_parallel};
 use crate::{
+    ageing_report::free_classes,
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, write_bars},
     study::e4::{

@@ -17,7 +17,7 @@
 //! loop device with a file system.
 
 mod file_system;
-mod store;
+pub mod store;
 
 use std::{
     io,
@@ -299,7 +299,7 @@ impl Run<'_> {
 }
 
 /// Bytes that no device can compress much, without zeros at their end, aligned for direct writes.
-fn data(bytes: usize) -> Bytes {
+pub fn data(bytes: usize) -> Bytes {
     let mixed = |at: usize| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1;
     let data: Bytes = (0..bytes + RECORD_BYTES).map(mixed).collect();
     let skipped = data.as_ptr().align_offset(RECORD_BYTES);

@@ -22,14 +22,18 @@ use node::{
     storage::Storage,
     target::{self, OpenTarget, Threads},
 };
-use oss::{Ost, OstOptions};
+use oss::{
+    Ost, OstOptions,
+    device_map::{DeviceMap, MapBuilder},
+    tables::{BITMAPS, CHUNKS, META},
+};
 use parking_lot::RwLock;
 use rpc::{
     Call, Handler, Key, Keyring,
     checksum::checksums,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{Read, Write},
+        ost::{ExtentPlace, ExtentsQuery, Read, Write},
     },
 };
 use rt::{
@@ -37,7 +41,7 @@ use rt::{
     real::{Cores, SystemEntropy},
 };
 use rustix::fs::OFlags;
-use types::{ClientId, InodeNumber, ObjectId, Owner, Slot, Xid};
+use types::{ClientId, InodeNumber, ObjectId, Owner, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::file_system::FileSystem;
 
@@ -216,9 +220,13 @@ impl Target {
 
     /// Executes a request as one of a worker's session; returns the reply and its bulk data.
     fn call(&self, rank: usize, request: OstRequest, bulk: Bytes) -> io::Result<(OstReply, Bytes)> {
+        self.cores.block_on(self.ask(rank, request, bulk))
+    }
+
+    async fn ask(&self, rank: usize, request: OstRequest, bulk: Bytes) -> io::Result<(OstReply, Bytes)> {
         let (slot, xid) = (Slot(rank as u16), Xid(self.next.fetch_add(1, Ordering::Relaxed)));
         let call = Call::plain(ClientId(1), slot, xid, Request::Ost(request), bulk);
-        let answer = self.cores.block_on(self.ost.clone().handle(call));
+        let answer = self.ost.clone().handle(call).await;
         match answer.reply {
             Ok(Reply::Ost(reply)) => Ok((reply, answer.bulk)),
             Ok(other) => Err(io::Error::other(format!("an object storage target answers {other:?}"))),
@@ -226,16 +234,80 @@ impl Target {
         }
     }
 
-    fn set(&self, name: &str, value: &str) -> io::Result<()> {
+    /// Sets one of its parameters.
+    pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
         let name = format!("obdfilter.{}.{name}", self.ost.name());
         self.parameters.set(&name, value).map(drop).map_err(io::Error::other)
     }
 
+    /// One of its parameters.
+    pub fn shown(&self, name: &str) -> io::Result<String> {
+        let name = format!("obdfilter.{}.{name}", self.ost.name());
+        let values = self.parameters.get(&name).map_err(io::Error::other)?;
+        Ok(values.into_iter().map(|(_, value)| value).collect())
+    }
+
     /// Whether data are inline that are to move.
     fn has_backlog(&self) -> io::Result<bool> {
-        let name = format!("obdfilter.{}.writeback_pending_bytes", self.ost.name());
-        let values = self.parameters.get(&name).map_err(io::Error::other)?;
-        Ok(values.iter().any(|(_, bytes)| bytes != "0"))
+        Ok(self.shown("writeback_pending_bytes")? != "0")
+    }
+
+    /// Reads so many bytes, which the object has and which two requests can carry, at once.
+    pub fn read_call(&self, rank: usize, object: u64, offset: u64, bytes: usize) -> io::Result<()> {
+        let (first, second) = (bytes.min(BULK_BYTES_MAX), bytes.saturating_sub(BULK_BYTES_MAX));
+        self.cores.block_on(async {
+            let rest = async {
+                if second == 0 {
+                    return Ok(());
+                }
+                self.read_part(rank, object, offset + first as u64, second).await
+            };
+            let (one, two) = tokio::join!(self.read_part(rank, object, offset, first), rest);
+            one.and(two)
+        })
+    }
+
+    async fn read_part(&self, rank: usize, object: u64, offset: u64, bytes: usize) -> io::Result<()> {
+        let length = u32::try_from(bytes).map_err(io::Error::other)?;
+        let read = Read { object: object_id(object), offset, bytes: length, layout_generation: 0 };
+        let (_, data) = self.ask(rank, OstRequest::Read(read), Bytes::new()).await?;
+        if data.len() == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Where an object's data are on the device: pieces.
+    pub fn pieces(&self, object: u64) -> io::Result<u64> {
+        /// Extents of an answer.
+        const EXTENTS_MAX: u32 = 1024;
+        let (mut pieces, mut offset, mut end) = (0, 0, None);
+        loop {
+            let query = ExtentsQuery { object: object_id(object), offset, bytes: u64::MAX, extents_max: EXTENTS_MAX };
+            let (reply, _) = self.call(0, OstRequest::Extents(query), Bytes::new())?;
+            let OstReply::Extents(found) = reply else {
+                return Err(io::Error::other(format!("an object storage target answers {reply:?}")));
+            };
+            for extent in &found.extents {
+                let ExtentPlace::Device(start) = extent.place else { continue };
+                pieces += u64::from(end != Some(start));
+                end = Some(start + extent.bytes);
+            }
+            match found.next {
+                Some(next) => offset = next,
+                None => return Ok(pieces),
+            }
+        }
+    }
+
+    /// What its device looks like, by its tables, as `stria inspect --map` shows it.
+    pub fn map(&self, cells: u32) -> io::Result<DeviceMap> {
+        let mut map = MapBuilder::new(cells);
+        for table in [META, CHUNKS, BITMAPS] {
+            let scanned = self.ost.scan_table(table, |key, value| {
+                map.note(table, key, value);
+                Ok(())
+            });
+            scanned.map_err(io::Error::other)?;
+        }
+        map.finish().map_err(io::Error::other)
     }
 }
 
@@ -254,10 +326,7 @@ impl Store for Target {
     }
 
     fn read(&self, rank: usize, object: u64, offset: u64, bytes: usize) -> io::Result<()> {
-        let length = u32::try_from(bytes).map_err(io::Error::other)?;
-        let read = Read { object: object_id(object), offset, bytes: length, layout_generation: 0 };
-        let (_, data) = self.call(rank, OstRequest::Read(read), Bytes::new())?;
-        if data.len() == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        self.cores.block_on(self.read_part(rank, object, offset, bytes))
     }
 
     fn remove(&self, rank: usize, object: u64) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Step, Windows};
+use super::{FILES, Step, Windows};
 use crate::study::shape::Finding;
 
 /// Steps of an OST for each size of windows.
@@ -50,6 +50,73 @@ pub fn findings(measured: &Measured) -> Vec<Finding> {
     findings.extend(RATES.map(|rate| lowest("adaptive", of(Windows::Adaptive), rate, ADAPTIVE_PART)));
     findings.extend(RATES.map(|rate| not_below_tables(of, rate)));
     findings
+}
+
+/// What can be said of places alone, without rates: of any device.
+pub fn layout_findings(measured: &Measured) -> Vec<Finding> {
+    let of = |windows: Windows| measured.get(&windows).map_or(&[][..], Vec::as_slice);
+    vec![free_space(of), shorter_pieces(of), map_restored(of), no_more_pieces(of)]
+}
+
+fn step_of(steps: &[Step], deleted: Option<u32>) -> Option<&Step> {
+    steps.iter().find(|step| step.deleted == deleted)
+}
+
+/// A value for each table and for adaptive windows, as text.
+fn each(values: &[(Windows, f64)], unit: &str) -> String {
+    let shown: Vec<String> =
+        values.iter().map(|(windows, value)| format!("{} {value:.0}{unit}", windows.name())).collect();
+    shown.join(", ")
+}
+
+/// What the first deletion leaves is in pieces of the windows' size.
+fn free_space<'a>(of: impl Fn(Windows) -> &'a [Step]) -> Finding {
+    let score = |windows| step_of(of(windows), Some(1)).map_or(f64::NAN, |step| step.histogram.score());
+    let scores = Windows::ALL.map(|windows| (windows, score(windows)));
+    let falls = scores.windows(2).all(|pair| pair[1].1 < pair[0].1);
+    Finding {
+        sentence: "free space is the less fragmented the larger windows are, and least with adaptive ones".to_owned(),
+        holds: falls,
+        results: format!("of 100, one of {FILES} files deleted: {}", each(&scores, "")),
+    }
+}
+
+/// Why reads are faster with larger windows.
+fn shorter_pieces<'a>(of: impl Fn(Windows) -> &'a [Step]) -> Finding {
+    let runs = |windows| step_of(of(windows), None).map_or(f64::NAN, |step| step.runs_per_gib);
+    let all = TABLES.map(|windows| (windows, runs(windows)));
+    Finding {
+        sentence: "on a clean device new files are in fewer pieces with larger windows".to_owned(),
+        holds: all.windows(2).all(|pair| pair[1].1 < pair[0].1),
+        results: format!("pieces per GiB: {}", each(&all, "")),
+    }
+}
+
+/// When everything is free again, the device is as if it was never used.
+fn map_restored<'a>(of: impl Fn(Windows) -> &'a [Step]) -> Finding {
+    let is_restored = |windows| {
+        let (steps, last) = (of(windows), of(windows).last().filter(|step| step.used_percent() == 0));
+        step_of(steps, None)
+            .zip(last)
+            .is_some_and(|(clean, last)| (&clean.histogram, &clean.picture) == (&last.histogram, &last.picture))
+    };
+    let not: Vec<&str> = Windows::ALL.into_iter().filter(|one| !is_restored(*one)).map(Windows::name).collect();
+    Finding {
+        sentence: "bitmap and free space are as on a clean device when everything is free again".to_owned(),
+        holds: not.is_empty(),
+        results: if not.is_empty() { "for all windows".to_owned() } else { format!("not for {}", not.join(", ")) },
+    }
+}
+
+/// "At least 95% of clean, whatever the fragmentation", said of pieces.
+fn no_more_pieces<'a>(of: impl Fn(Windows) -> &'a [Step]) -> Finding {
+    let (clean, _, most) = rates(of(Windows::Adaptive), |step| step.runs_per_gib);
+    Finding {
+        sentence: "with adaptive windows fragmentation puts new files in no more pieces than a clean device does"
+            .to_owned(),
+        holds: most <= clean / ADAPTIVE_PART,
+        results: format!("pieces per GiB: clean {clean:.0}, at most {most:.0}"),
+    }
 }
 
 /// "The variation is largest at 1 MiB."
@@ -134,6 +201,7 @@ mod tests {
     use blocks::{Geometry, Histogram, Picture};
 
     use super::*;
+    use crate::study::e4::Cell;
 
     fn steps(clean: (f64, f64), aged: (f64, f64)) -> Vec<Step> {
         let step = |deleted, (write, read)| Step {
@@ -176,8 +244,29 @@ mod tests {
         assert_eq!(holding(&other)[6..8], [false; 2]);
     }
 
+    /// What an engine in virtual time does with places is judged as the one of a target.
+    #[test]
+    fn places_are_judged_without_rates() {
+        let run = |windows| {
+            (windows, Cell { windows, scale: 200, section_percent: 0, seed: 1 }.run().expect("it is large enough"))
+        };
+        let mut measured: Measured = Windows::ALL.into_iter().map(run).collect();
+        let verdicts = |measured: &Measured| {
+            let findings = layout_findings(measured);
+            findings.iter().for_each(|finding| println!("{finding:?}"));
+            findings.iter().map(|finding| finding.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&measured), [true; 4]);
+        let smallest = measured[&Windows::Mib1].clone();
+        measured.insert(Windows::Adaptive, smallest.clone());
+        assert_eq!(verdicts(&measured), [false, true, true, false]);
+        measured.insert(Windows::Mib8, smallest[..smallest.len() - 1].to_vec());
+        assert_eq!(verdicts(&measured), [false; 4]);
+    }
+
     #[test]
     fn nothing_holds_without_a_measurement() {
         assert!(findings(&Measured::new()).iter().all(|finding| !finding.holds));
+        assert!(layout_findings(&Measured::new()).iter().all(|finding| !finding.holds));
     }
 }

@@ -15,7 +15,8 @@ mod workload;
 
 use blocks::{Allocator, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Picture, Policy};
 
-use self::workload::{MEASURED_FILES, Target, measure};
+pub use self::workload::MEASURED_FILES;
+use self::workload::{Target, measure};
 use crate::model::rotating::ArrayModel;
 
 /// Files that fill an OST.
@@ -33,15 +34,19 @@ const MEASURED_BLOCKS_MAX: u64 = 512 * GROUP_BLOCKS as u64 * 4 / 5;
 const LEFT_FREE_THOUSANDTHS: u64 = 2;
 
 /// How large windows are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Windows {
     /// `32 64 128`: 1 MiB, the size of a write.
+    #[value(name = "1")]
     Mib1,
     /// `128 256 512`.
+    #[value(name = "2")]
     Mib2,
     /// `256 512 1024`.
+    #[value(name = "4")]
     Mib4,
     /// `256 512 1024 2048`.
+    #[value(name = "8")]
     Mib8,
     /// This allocator's own.
     Adaptive,
@@ -56,16 +61,23 @@ impl Windows {
         ["1 MiB", "2 MiB", "4 MiB", "8 MiB", "adaptive"][self as usize]
     }
 
-    /// The allocator's tunables.
-    fn policy(self) -> Policy {
-        let table = match self {
+    /// What `prealloc_table` is set to.
+    pub fn table(self) -> &'static str {
+        match self {
             Windows::Mib1 => "32 64 128",
             Windows::Mib2 => "128 256 512",
             Windows::Mib4 => "256 512 1024",
             Windows::Mib8 => "256 512 1024 2048",
-            Windows::Adaptive => return Policy::default(),
-        };
-        Policy::with_table(table.parse().expect("the study's tables are valid"))
+            Windows::Adaptive => "adaptive",
+        }
+    }
+
+    /// The allocator's tunables.
+    fn policy(self) -> Policy {
+        match self {
+            Windows::Adaptive => Policy::default(),
+            table => Policy::with_table(table.table().parse().expect("the study's tables are valid")),
+        }
     }
 }
 
