@@ -45,8 +45,8 @@ const WINDOWS_TIMEOUT: Duration = Duration::from_secs(45);
 /// Options of the live study.
 #[derive(Clone, Debug, Args)]
 pub struct LiveAgeingOptions {
-    /// Size of the OST, a file in the directory, as 8G
-    #[arg(long, default_value = "4G", value_name = "SIZE", value_parser = size, conflicts_with = "device")]
+    /// Size of the OST, a file in the directory, as 16G
+    #[arg(long, default_value = "8G", value_name = "SIZE", value_parser = size, conflicts_with = "device")]
     size: u64,
     /// Block device for the data of the OST, such as a loop device, instead of a file. All that it
     /// holds is lost
