@@ -86,8 +86,8 @@ impl Search {
         self.has_fallen
     }
 
-    /// The part of the rate that trials may cost; any, until what is best is nearby. `is_largest`: the
-    /// present setting is the largest one.
+    /// The part of the rate that trials may cost; any, until what is best is nearby. `is_largest`:
+    /// the present setting is the largest one.
     pub fn cost(&self, is_largest: bool) -> Option<f64> {
         match self.is_later || is_largest {
             true => Some(COST_LATER),

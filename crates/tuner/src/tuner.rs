@@ -366,8 +366,8 @@ impl Tuner {
         }
     }
 
-    /// The largest setting, if it is to be tried now: requests wait, and it did not seem to be worse
-    /// before.
+    /// The largest setting, if it is to be tried now: requests wait, and it did not seem to be
+    /// worse before.
     fn largest(&self, recent: &Change, now_ns: u64) -> Option<u32> {
         let largest = self.limits.max;
         let is_possible = self.setting < largest && self.excluded.clamp(largest, now_ns) == largest;

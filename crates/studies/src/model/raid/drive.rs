@@ -11,8 +11,8 @@
 //!
 //! A drive may have a write cache. A write that fits in is done at once; it reaches the platter
 //! when nothing else waits, when the cache is full, or when a flush waits for it. Reads may be read
-//! ahead ([`super::read_ahead`]); what is in memory is served at once. Downside: seek distance makes
-//! no difference, and nothing is read from the write cache.
+//! ahead ([`super::read_ahead`]); what is in memory is served at once. Downside: seek distance
+//! makes no difference, and nothing is read from the write cache.
 
 use std::{ops::Range, time::Duration};
 
@@ -170,7 +170,8 @@ impl Drive {
         Some((operation, time, waits))
     }
 
-    /// Reads on where the head is. Nobody waits for it, but what is read meanwhile may be part of it.
+    /// Reads on where the head is. Nobody waits for it, but what is read meanwhile may be part of
+    /// it.
     fn read_ahead(&mut self, model: &DriveModel, now: Instant, ahead: Range<u64>) -> (DriveOperation, Duration, bool) {
         let bytes = ahead.end - ahead.start;
         let time = transfer_time(bytes, model.bytes_per_second);
