@@ -12,7 +12,7 @@ use std::{ops::Range, path::Path, sync::Mutex};
 use common::{FileSystem, Program, Transport, layouts::grow_in, long, programs::program};
 
 /// Operations of each run, as long as a test of every change may be.
-const OPERATIONS: u64 = 20_000;
+const OPERATIONS: u64 = 8_000;
 /// Operations of each run when there is time.
 const OPERATIONS_LONG: u64 = 100_000;
 const SEEDS: Range<u64> = 0..10;
