@@ -24,6 +24,7 @@ mod demo;
 mod directory_places;
 mod experiment;
 mod figure;
+mod json_lines;
 mod model;
 mod predict;
 mod study;

@@ -1,40 +1,28 @@
 //! What a benchmark has measured: JSON lines while it runs, then the table of medians and a run of
 //! the history.
 
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use host::progress;
 
 use super::{history::History, measurement::Measurement, report};
+use crate::json_lines::JsonLines;
 
 /// See the module documentation.
 pub struct Results {
-    json: Option<(PathBuf, File)>,
+    json: JsonLines,
     measured: Vec<Measurement>,
 }
 
 impl Results {
     /// None so far; each will be written to the file `json`, if there is one.
     pub fn new(json: Option<&Path>) -> anyhow::Result<Self> {
-        let create = |path: &Path| {
-            let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-            anyhow::Ok((path.to_owned(), file))
-        };
-        Ok(Self { json: json.map(create).transpose()?, measured: Vec::new() })
+        Ok(Self { json: JsonLines::new(json)?, measured: Vec::new() })
     }
 
     /// Adds what was measured.
     pub fn record(&mut self, measured: Vec<Measurement>) -> anyhow::Result<()> {
-        if let Some((_, file)) = &mut self.json {
-            for one in &measured {
-                writeln!(file, "{}", serde_json::to_string(one)?)?;
-            }
-        }
+        measured.iter().try_for_each(|one| self.json.add(one))?;
         self.measured.extend(measured);
         Ok(())
     }
@@ -47,7 +35,7 @@ impl Results {
         if let Some(note) = note(&self.measured) {
             println!("{note}");
         }
-        if let Some((path, _)) = &self.json {
+        if let Some(path) = self.json.path() {
             println!("all measurements: {}", path.display());
         }
         // The measurements stand above in any case.

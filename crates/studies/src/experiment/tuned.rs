@@ -1,9 +1,9 @@
 //! `stria study service-threads lab --tuner`: whether tuners find the best of the numbers of the
 //! sweep, as a table, figures, JSON lines and what they must reach.
 
-use std::{collections::BTreeMap, fs::File, io::Write, path::PathBuf, sync::Mutex, time::Instant};
+use std::{collections::BTreeMap, sync::Mutex, time::Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use comfy_table::Table;
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use super::{ExperimentArgs, MISALIGNED_BYTES, parallel::in_parallel};
 use crate::{
     bench::{report::STYLE, study::describe},
     figure::{BarSeries, write_curves},
+    json_lines::JsonLines,
     model::costs::APART,
     study::{
         run::Testbed,
@@ -76,8 +77,7 @@ fn show(table: &mut Table, rows: &[Row]) {
 
 /// Runs all of them, and reports each when it is finished.
 fn run_all(runs: &[Run], arguments: &ExperimentArgs) -> anyhow::Result<Courses> {
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let file = Mutex::new(arguments.json.as_ref().map(create).transpose()?);
+    let json = Mutex::new(JsonLines::new(arguments.json.as_deref())?);
     let (begun, done) = (Instant::now(), Mutex::new(0));
     let results = in_parallel(runs, arguments.threads, |run| {
         let course = run.plan().ok_or("no load")?.run(Testbed::e2(Some(APART), MISALIGNED_BYTES), arguments.seed)?;
@@ -86,21 +86,15 @@ fn run_all(runs: &[Run], arguments: &ExperimentArgs) -> anyhow::Result<Courses> 
         let rate = course.seconds.iter().flatten().sum::<f64>() / course.seconds.len().max(1) as f64;
         let elapsed = begun.elapsed().as_secs();
         eprintln!("{done} of {} ({elapsed} s): {}: {rate:.0} MiB/s", runs.len(), run.name());
-        if let Some(file) = &mut *file.lock().expect("no panic while locked") {
-            keep(file, run, arguments.seed, &course).map_err(|error| error.to_string())?;
-        }
+        let Course { seconds, numbers, decisions } = &course;
+        let line = Line { study: "e2 tuned", run: run.name(), seed: arguments.seed, seconds, numbers, decisions };
+        json.lock().expect("no panic while locked").add(&line).map_err(|error| format!("{error:#}"))?;
         Ok::<Course, String>(course)
     });
     let named = |(run, result): (&Run, Result<Course, String>)| {
         result.map(|course| (run.clone(), course)).map_err(|error| anyhow!("{}: {error}", run.name()))
     };
     runs.iter().zip(results).map(named).collect()
-}
-
-fn keep(file: &mut File, run: &Run, seed: u64, course: &Course) -> anyhow::Result<()> {
-    let Course { seconds, numbers, decisions } = course;
-    let line = Line { study: "e2 tuned", run: run.name(), seed, seconds, numbers, decisions };
-    Ok(writeln!(file, "{}", serde_json::to_string(&line)?)?)
 }
 
 /// A figure of each load: the runs with tuners, by means over 5 s.

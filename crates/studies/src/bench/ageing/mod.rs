@@ -18,7 +18,7 @@
 mod aged;
 mod positioning;
 
-use std::{fs::File, io::Write, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -30,6 +30,7 @@ use self::{aged::Aged, positioning::Positioning};
 use super::{fdatasync::fdatasync_rate, leftovers::Place, study::describe};
 use crate::{
     ageing_report::{StepLine, draw, rates, show_free},
+    json_lines::JsonLines,
     study::e4::{
         FILES, Step, Windows,
         findings::{Measured, findings, layout_findings},
@@ -92,8 +93,7 @@ pub fn run(options: &LiveAgeingOptions) -> anyhow::Result<()> {
 
 /// `patience`: for windows of complete files.
 fn run_with(options: &LiveAgeingOptions, patience: Duration) -> anyhow::Result<()> {
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = options.json.as_ref().map(create).transpose()?;
+    let mut json = JsonLines::new(options.json.as_deref())?;
     if let Some(directory) = &options.figures {
         ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     }
@@ -112,10 +112,8 @@ fn run_with(options: &LiveAgeingOptions, patience: Duration) -> anyhow::Result<(
             );
         }
         let mut note = |step: &Step| {
-            let Some(json) = &mut json else { return Ok(()) };
             let (windows, device_bytes, step) = (windows.name(), aged.bytes(), StepLine::new(step));
-            let line = Line { study: "e4-live", windows, device_bytes, fdatasync_per_second, step };
-            writeln!(json, "{}", serde_json::to_string(&line)?).context("cannot write the results")
+            json.add(&Line { study: "e4-live", windows, device_bytes, fdatasync_per_second, step })
         };
         let mut steps = vec![aged.step(None)?];
         note(&steps[0])?;

@@ -13,7 +13,7 @@ mod cluster;
 mod load;
 mod report;
 
-use std::{collections::BTreeMap, fs::File, io::Write, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -22,7 +22,10 @@ use serde::Serialize;
 
 pub use self::report::{add_row, draw_linear, table};
 use self::{cluster::Cluster, load::Amount};
-use crate::study::e5::{Cell, Outcome, growing_separate, growing_striped};
+use crate::{
+    json_lines::JsonLines,
+    study::e5::{Cell, Outcome, growing_separate, growing_striped},
+};
 
 /// Options of the live study.
 #[derive(Clone, Debug, Args)]
@@ -74,9 +77,9 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
     let mut servers = options.servers.clone();
     servers.sort_unstable();
     servers.dedup();
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = options.json.as_ref().map(create).transpose()?;
+    let mut json = JsonLines::new(options.json.as_deref())?;
     println!("{}", report::introduction(options, &servers));
+    let ScalingOptions { percent, clients, task_files, .. } = *options;
     let mut results = Results::new();
     for round in 1..=options.repeat {
         for number in 0..servers.len() {
@@ -84,7 +87,7 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
             progress::show(format_args!("round {round} of {}, {count} metadata servers", options.repeat));
             for (cell, outcomes) in measure(options, count)? {
                 for outcome in outcomes {
-                    write(&mut json, options, round, &outcome)?;
+                    json.add(&Line { study: "e5 live", percent, clients, task_files, round, outcome: &outcome })?;
                     results.entry((cell, outcome.phase)).or_default().push(outcome);
                 }
             }
@@ -101,13 +104,4 @@ fn measure(options: &ScalingOptions, servers: u16) -> anyhow::Result<Vec<(Cell, 
         .with_context(|| format!("cannot start {servers} metadata servers"))?;
     let cells = [growing_separate(servers), growing_striped(servers)];
     load::run(&cluster, &cells, Amount { task_files: options.task_files, percent: options.percent })
-}
-
-fn write(json: &mut Option<File>, options: &ScalingOptions, round: u32, outcome: &Outcome) -> anyhow::Result<()> {
-    let ScalingOptions { percent, clients, task_files, .. } = *options;
-    let line = Line { study: "e5 live", percent, clients, task_files, round, outcome };
-    if let Some(file) = json {
-        writeln!(file, "{}", serde_json::to_string(&line)?)?;
-    }
-    Ok(())
 }

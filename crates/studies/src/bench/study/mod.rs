@@ -12,11 +12,7 @@ mod netflow;
 mod nfdump;
 mod segments;
 
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
@@ -30,6 +26,7 @@ use self::{
     segments::{Described, Segments},
 };
 use super::{leftovers, report::STYLE, systems::System};
+use crate::json_lines::JsonLines;
 use crate::study::{
     Job, Outcome, Pattern, Scale, Striping, Study, e1, e3,
     shape::{Finding, Rates},
@@ -332,8 +329,7 @@ fn interleave<C>(
     configurations: &[C],
     run: impl Fn(&C) -> std::io::Result<Vec<Outcome>>,
 ) -> anyhow::Result<Vec<Outcome>> {
-    let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = session.json.as_deref().map(create).transpose()?;
+    let mut json = JsonLines::new(session.json.as_deref())?;
     let mut all = Vec::new();
     for repetition in 0..session.repeat {
         for (number, configuration) in configurations.iter().enumerate() {
@@ -350,10 +346,7 @@ fn interleave<C>(
             };
             for outcome in &outcomes {
                 let (name, scale) = (study.map_or("ior", |study| study.name), study.map(|study| study.scale));
-                let line = Line { study: name, scale, repetition, outcome };
-                if let Some(file) = &mut json {
-                    writeln!(file, "{}", serde_json::to_string(&line)?)?;
-                }
+                json.add(&Line { study: name, scale, repetition, outcome })?;
             }
             all.extend(outcomes);
         }

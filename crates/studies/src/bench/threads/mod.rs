@@ -15,7 +15,7 @@ mod cluster;
 mod load;
 mod report;
 
-use std::{fs::File, io::Write, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -27,6 +27,7 @@ use self::{
     load::{Direction, Load},
 };
 use super::interval::Interval;
+use crate::json_lines::JsonLines;
 
 /// Time for requests that began under the setting before.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -196,8 +197,7 @@ pub fn run(options: &LiveOptions) -> anyhow::Result<()> {
         rustix::process::geteuid().is_root(),
         "this study makes network namespaces, control groups and mounts: run it as root"
     );
-    let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-    let mut json = options.json.as_ref().map(create).transpose()?;
+    let mut json = JsonLines::new(options.json.as_deref())?;
     println!("{}", report::introduction(options));
     progress::show("starting servers and clients");
     let cluster = Cluster::start(options.dir.as_deref(), options.osts, options.clients)?;
@@ -221,19 +221,7 @@ enum Line<'a> {
     Compared { load: LoadKind, best: Setting, comparison: &'a Comparison },
 }
 
-fn write(json: &mut Option<File>, line: &Line<'_>) -> anyhow::Result<()> {
-    if let Some(file) = json {
-        writeln!(file, "{}", serde_json::to_string(line)?)?;
-    }
-    Ok(())
-}
-
-fn run_load(
-    options: &LiveOptions,
-    cluster: &Cluster,
-    kind: LoadKind,
-    json: &mut Option<File>,
-) -> anyhow::Result<Outcome> {
+fn run_load(options: &LiveOptions, cluster: &Cluster, kind: LoadKind, json: &mut JsonLines) -> anyhow::Result<Outcome> {
     let (limits, direction) = match kind {
         LoadKind::Processor => {
             (Limits { processor_percent: Some(options.processor_percent), ..Limits::default() }, Direction::Read)
@@ -247,7 +235,7 @@ fn run_load(
     cluster.limit(limits)?;
     let load = Load::start(&cluster.mounts, direction, options.tasks)?;
     let sweep = sweep(options, cluster, &load, |round, setting, mib_per_second| {
-        write(json, &Line::Swept { load: kind, round, setting, mib_per_second })
+        json.add(&Line::Swept { load: kind, round, setting, mib_per_second })
     })?;
     let best = sweep.iter().max_by(|one, other| one.mean().total_cmp(&other.mean()));
     let best = best.context("no setting was measured")?.setting;
@@ -257,7 +245,7 @@ fn run_load(
             let what = format!("comparison {repetition} of {}", options.repeat);
             progress::show(format_args!("{kind:?}: {what}, the tuner from {start}"));
             let comparison = compare(options, cluster, &load, best, start)?;
-            write(json, &Line::Compared { load: kind, best, comparison: &comparison })?;
+            json.add(&Line::Compared { load: kind, best, comparison: &comparison })?;
             comparisons.push(comparison);
         }
     }
