@@ -54,11 +54,12 @@ pub struct Decision {
 }
 
 impl fmt::Display for Decision {
-    /// One line, without the time.
+    /// One line, without the time. Work is bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, tried, setting, gain, noise, rate, waiting, .. } = self;
         let compared_s = self.compared_ns as f64 / 1e9;
         let (gain, noise, latency) = (gain * 100.0, noise * 100.0, self.latency_ns / 1000);
+        let rate = rate / f64::from(1 << 20);
         match self.outcome {
             Outcome::Changed if gain >= 0.0 => write!(f, "{from} -> {setting}: more work")?,
             Outcome::Changed => write!(f, "{from} -> {setting}: as much work")?,
@@ -68,13 +69,13 @@ impl fmt::Display for Decision {
             Outcome::Returned => write!(f, "{from} -> {setting}: back, the rate had fallen")?,
             Outcome::Grown | Outcome::TooFew => {
                 let why = if self.outcome == Outcome::Grown { "requests wait" } else { "too few ended" };
-                return write!(f, "{from} -> {setting}: {why} ({rate:.0}/s, {latency} us, {waiting} waiting)");
+                return write!(f, "{from} -> {setting}: {why} ({rate:.1} MiB/s, {latency} us, {waiting} waiting)");
             }
             Outcome::Abandoned => write!(f, "{from} stays, {tried} not compared: the load changed")?,
         }
         write!(
             f,
-            " ({gain:+.1}% +-{noise:.1}%, compared for {compared_s:.1} s; {rate:.0}/s, {latency} us, {waiting} waiting)"
+            " ({gain:+.1}% +-{noise:.1}%, compared for {compared_s:.1} s; {rate:.1} MiB/s, {latency} us, {waiting} waiting)"
         )
     }
 }

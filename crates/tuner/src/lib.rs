@@ -22,12 +22,15 @@ mod decision;
 mod limits;
 mod measurement;
 mod noise;
+mod phase;
 mod records;
 mod search;
+mod step;
 mod trial;
 mod tuner;
 
 pub use decision::{Decision, LOG_DECISIONS_MAX, Outcome};
 pub use limits::Limits;
 pub use measurement::Measurement;
-pub use tuner::{Step, Tuner};
+pub use step::Step;
+pub use tuner::Tuner;

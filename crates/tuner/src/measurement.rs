@@ -1,6 +1,6 @@
 //! What a tuner is told: counters that only grow, and the state of the moment.
 
-use crate::noise::Noise;
+use crate::noise::{Noise, WINDOW_MIN_NS};
 
 /// Counters of a service, or of a client's requests to one target, from any start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -37,6 +37,10 @@ pub(crate) struct Change {
 
 /// Share of requests that had to wait, above which the setting limits what is done.
 const LIMITING_SHARE: f64 = 0.1;
+
+/// Requests that a window should count.
+const WINDOW_REQUESTS: f64 = 16.0;
+const WINDOW_MAX_NS: u64 = 16 * WINDOW_MIN_NS;
 
 impl Change {
     /// Counters that were reset count nothing.
@@ -91,5 +95,12 @@ impl Change {
     /// Whether the setting limited what was done.
     pub fn is_limited(&self) -> bool {
         self.waiting > 0 || self.waited as f64 > LIMITING_SHARE * self.requests as f64
+    }
+
+    /// How long the next window must be to count enough requests. Those that began together end
+    /// together: it lasts as long as one of them.
+    pub fn window_ns(&self) -> u64 {
+        let enough_ns = (WINDOW_REQUESTS * 1e9 / self.requests_per_second().max(1e-3)) as u64;
+        enough_ns.max(self.latency_ns()).clamp(WINDOW_MIN_NS, WINDOW_MAX_NS)
     }
 }

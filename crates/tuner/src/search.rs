@@ -24,8 +24,9 @@ const POSTPONED_MAX: u32 = 3;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
-/// ... and later, and with the largest setting: that is what there would be without the tuner.
-const COST_LATER: f64 = 0.03;
+/// ... and later, and with the largest setting: that is what there would be without the tuner. It is
+/// less than what a search may cost in all: the first trials cost, too.
+const COST_LATER: f64 = 0.02;
 
 /// Rests between rounds. A load for which another setting is better, but which shows no other rate
 /// with this one, is found after the rest.
@@ -209,9 +210,14 @@ impl Excluded {
         self.next_ns = (2 * self.next_ns).min(EXCLUDED_MAX_NS);
     }
 
+    /// Whether the rate may still rise because of a return.
+    pub fn is_recovering(&self, now_ns: u64) -> bool {
+        self.until_ns > 0 && now_ns.saturating_sub(self.since_ns) <= RECOVERED_NS
+    }
+
     /// The rate has risen: if this does not come from the return, the load is another one.
     pub fn lift(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.since_ns) > RECOVERED_NS {
+        if !self.is_recovering(now_ns) {
             self.until_ns = now_ns;
         }
     }

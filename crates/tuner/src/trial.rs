@@ -75,6 +75,11 @@ pub(crate) struct Trial {
     pub is_return: bool,
     /// A larger setting was left: what seems to be better may fall, too, and gets the longest stay.
     pub is_doubtful: bool,
+    /// The rate with the present setting rises by itself, because of a return.
+    pub is_recovering: bool,
+    /// The other setting is far away: which one is better shows at once, or does not matter yet. No
+    /// look back.
+    pub is_far: bool,
     has_returned: bool,
     /// Looks back.
     returns: u32,
@@ -84,6 +89,8 @@ pub(crate) struct Trial {
     /// In all.
     nanoseconds: u64,
     tried_ns: u64,
+    /// What the last stay at the other setting measured.
+    other: Change,
     /// Rate of the present setting before the trial, and its error.
     before: (f64, f64),
 }
@@ -106,12 +113,15 @@ impl Trial {
             wants_proof,
             is_return,
             is_doubtful: false,
+            is_recovering: false,
+            is_far: false,
             has_returned: false,
             returns: 0,
             stay,
             windows: 0,
             nanoseconds: 0,
             tried_ns: 0,
+            other: Change::default(),
             before,
         }
     }
@@ -181,7 +191,8 @@ impl Trial {
         }
         if self.has_returned && self.has_changed(noise) {
             let is_long = self.stay.nanoseconds >= CHANGED_NS;
-            return if is_long { Next::End(Verdict::Changed) } else { Next::Stay };
+            let verdict = if self.has_helped() { Verdict::Better } else { Verdict::Changed };
+            return if is_long { Next::End(verdict) } else { Next::Stay };
         }
         let (gain, error) = self.gain(records, noise);
         let beyond = gain - self.needed;
@@ -194,6 +205,9 @@ impl Trial {
         let is_clear = beyond.abs() > if is_soon { CLEAR_SOON } else { CLEAR } * error;
         let is_equal = beyond.abs() + CLEAR * error < EQUAL;
         let is_long = is_equal || self.stay.nanoseconds >= STAY_MAX_NS;
+        if self.is_far && !self.has_returned && (is_clear || is_futile || is_long) {
+            return Next::End(if is_clear { verdict } else { Verdict::Unclear });
+        }
         match (is_clear || is_futile, self.has_returned) {
             (true, true) => Next::End(verdict),
             (true, false) if is_clear && self.is_believed(beyond) => Next::End(verdict),
@@ -236,7 +250,19 @@ impl Trial {
         self.tried > self.from && self.returns < RETURNS_MAX && beyond > EQUAL && beyond < error
     }
 
+    /// Whether a smaller setting did much more than the present one before, and this one now does no
+    /// more than that: it is the trial that made it better, for a while, as with streams that came
+    /// together.
+    fn has_helped(&self) -> bool {
+        let gained = difference(self.before.0, self.other.rate());
+        let is_meant = self.tried < self.from && !self.is_recovering;
+        is_meant && gained > OTHER_LOAD && difference(self.other.rate(), self.stay.rate()) < LARGE
+    }
+
     fn turn(&mut self) -> Next {
+        if !self.has_returned {
+            self.other = self.stay;
+        }
         self.has_returned = !self.has_returned;
         self.returns += u32::from(self.has_returned);
         (self.stay, self.windows) = (Change::default(), 0);

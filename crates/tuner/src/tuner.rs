@@ -8,20 +8,18 @@ use crate::{
     limits::Limits,
     measurement::{Change, Measurement},
     noise::{Noise, WINDOW_MIN_NS, Windows},
+    phase::{Comparison, Judgement, Phase, Rest},
     records::{Records, difference},
     search::{Excluded, Search},
+    step::Step,
     trial::{Next, OTHER_LOAD, OTHER_LOAD_ERRORS, STAY_MAX_NS, Trial, Verdict},
 };
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// Requests that a window should count, and that it must.
-const WINDOW_REQUESTS: f64 = 16.0;
+/// Requests that a window must count.
 const WINDOW_REQUESTS_MIN: u64 = 8;
-/// Requests that began together end together: a window lasts as long as one of them.
-const WINDOW_LATENCIES: u64 = 1;
-const WINDOW_MAX_NS: u64 = 16 * WINDOW_MIN_NS;
 /// A window with too few requests goes on for so long.
 const WINDOW_EXTENDED_NS: u64 = 4 * SECOND;
 /// A change of the setting shows after the requests that were under way: some latencies.
@@ -40,35 +38,38 @@ const ODD_NS: u64 = 5 * WINDOW_MIN_NS;
 const GROW_MIN_NS: u64 = 50 * MS;
 /// The search begins again after a trial that was abandoned.
 const ABANDONED_NS: u64 = SECOND / 2;
-/// A setting that did clearly less is not tried again for so long.
+/// A setting that did clearly less is not tried again for so long, ...
 const KNOWN_NS: u64 = 10 * SECOND;
+/// ... or for so long for each part of the rate that it lost: a trial of two seconds, with what
+/// comes after it, costs 3% then.
+const KNOWN_FOR_ALL_NS: f64 = 60e9;
+/// So long after the rate fell with a setting that stayed, or a larger one did much less, it may fall
+/// slowly with others, too: a trial of some seconds does not show that smaller ones are as good.
+/// These must gain so much, and larger ones nothing.
+const FALLEN_NS: u64 = 60 * SECOND;
+const GAIN_AFTER_FALL: f64 = 0.05;
 /// A smaller setting did so much more, before the rate fell, that the search returns to it.
 const WAS_BETTER: f64 = 0.15;
 /// The same, though the rate may fall on.
 const CLEARLY_BETTER: f64 = 0.4;
-/// So much smaller a setting is far away.
+/// So much smaller a setting is far away, ...
 const FAR: u32 = 3;
+/// ... and so much larger a one.
+const FAR_UP: u32 = 16;
+/// A step that is so late: nobody looked meanwhile, because there was no load, or the process or its
+/// host stood still.
+const PAUSED_NS: u64 = 2 * SECOND;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
 const FULL_PROCESSORS: f64 = 0.95;
 const GAIN_AT_FULL_PROCESSORS: f64 = 0.05;
-/// What a smaller setting must gain if the present one limits nothing: requests would wait that do
-/// not wait now.
+/// What a smaller setting must gain if the present one limits nothing: requests would wait for it.
 const GAIN_IF_NOT_LIMITED: f64 = 0.03;
 /// With fewer requests under way than this, nothing smaller is tried for that.
 const IN_FLIGHT_IF_NOT_LIMITED: f64 = 16.0;
 /// A smaller setting that is preferred does so much less at most than the best one that is known:
 /// many steps that cost a little each must not cost much.
 const BELOW_BEST: f64 = 0.03;
-
-/// What to do after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The setting from now on.
-    pub setting: u32,
-    /// When to make the next step.
-    pub next_ns: u64,
-}
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -86,56 +87,11 @@ pub struct Tuner {
     grows: bool,
     /// What a setting did, to which a trial returns.
     remembered: f64,
+    /// Until when it counts that the rate fell.
+    fallen_until_ns: u64,
+    /// When the next step is due.
+    next_ns: u64,
     log: VecDeque<Decision>,
-}
-
-#[derive(Clone, Debug)]
-enum Phase {
-    /// The setting stays.
-    Resting(Rest),
-    /// The setting of a trial's next stay has begun.
-    Settling(Comparison),
-    /// A window has begun with this measurement.
-    Measuring(Comparison, Measurement),
-}
-
-/// The setting stays: is it time for a trial, or does the rate change?
-#[derive(Clone, Debug, Default)]
-struct Rest {
-    /// Start of the window; none while the setting settles.
-    since: Option<Measurement>,
-    until_ns: u64,
-    window_ns: u64,
-    windows: Windows,
-    /// How long the rate with the setting was measured since it began, or since the last trial.
-    seen_ns: u64,
-    /// Whether any of it is in the records.
-    is_recorded: bool,
-    /// Windows that are not in the records yet, ...
-    recent: Change,
-    /// ... and some before them, whose rate was that of another load.
-    odd: Option<Change>,
-}
-
-/// What the rate of a rest says.
-enum Judgement {
-    /// Nothing yet.
-    Open,
-    /// It is as it was.
-    Usual,
-    /// It is that of another load.
-    OtherLoad(Change),
-}
-
-/// A trial under way.
-#[derive(Clone, Debug)]
-struct Comparison {
-    trial: Trial,
-    window_ns: u64,
-    settle_ns: u64,
-    windows: Windows,
-    /// What the last window with the present setting measured.
-    present: Change,
 }
 
 impl Tuner {
@@ -152,6 +108,8 @@ impl Tuner {
             records: Records::default(),
             grows: limits.prefers_larger(),
             remembered: 0.0,
+            fallen_until_ns: 0,
+            next_ns: start.now_ns,
             log: VecDeque::new(),
         }
     }
@@ -166,9 +124,24 @@ impl Tuner {
         self.log.iter()
     }
 
-    /// Takes what was measured up to now. A step that comes early or late does no harm beyond a
-    /// shorter or longer window.
+    /// Takes what was measured up to now. A step that comes early or somewhat late does no harm beyond
+    /// a shorter or longer window; after a pause what happened meanwhile does not count.
     pub fn step(&mut self, measured: &Measurement) -> Step {
+        let step = match measured.now_ns.saturating_sub(self.next_ns) > PAUSED_NS {
+            true => self.resume(measured),
+            false => self.go_on(measured),
+        };
+        self.next_ns = step.next_ns;
+        step
+    }
+
+    /// The load begins again. A trial that was under way is forgotten.
+    fn resume(&mut self, measured: &Measurement) -> Step {
+        self.beginning = Beginning::new(measured);
+        self.rest(Rest { since: Some(*measured), ..Rest::default() }, measured.now_ns)
+    }
+
+    fn go_on(&mut self, measured: &Measurement) -> Step {
         match std::mem::replace(&mut self.phase, Phase::Resting(Rest::default())) {
             Phase::Resting(rest) => self.look(rest, measured),
             Phase::Settling(comparison) => self.begin_window(comparison, measured),
@@ -203,7 +176,7 @@ impl Tuner {
             return self.rest(rest, measured.now_ns);
         }
         rest.since = Some(*measured);
-        rest.window_ns = window_ns(&change);
+        rest.window_ns = change.window_ns();
         rest.windows.add(change.nanoseconds, change.rate(), &mut self.noise);
         rest.recent = rest.recent.and(&change);
         rest.seen_ns += change.nanoseconds;
@@ -260,8 +233,9 @@ impl Tuner {
     fn follow(&mut self, change: &Change, measured: &Measurement) -> Step {
         let usual = self.records.get(self.setting, &self.noise);
         let falls = usual.is_some_and(|usual| usual.rate > change.rate());
-        if !falls {
-            self.excluded.lift(measured.now_ns);
+        match falls {
+            true => self.fallen_until_ns = measured.now_ns + FALLEN_NS,
+            false => self.excluded.lift(measured.now_ns),
         }
         self.records.forget(self.setting);
         self.records.add(self.setting, change, true, measured.now_ns);
@@ -296,7 +270,7 @@ impl Tuner {
     /// Larger settings are preferred, and requests wait: a larger one is taken without a trial.
     fn grow(&mut self, measured: &Measurement, change: &Change) -> Step {
         self.double(Outcome::Grown, measured, change);
-        let settle_ns = WINDOW_LATENCIES.saturating_mul(change.latency_ns()).clamp(GROW_MIN_NS, SETTLE_MAX_NS);
+        let settle_ns = change.latency_ns().clamp(GROW_MIN_NS, SETTLE_MAX_NS);
         self.rest_until(measured.now_ns, settle_ns, measured)
     }
 
@@ -411,14 +385,24 @@ impl Tuner {
         let [present, tried] = [self.setting, tried].map(|setting| self.records.get(setting, &self.noise));
         present.zip(tried).is_some_and(|(present, tried)| {
             let loss = difference(tried.rate, present.rate) - OTHER_LOAD_ERRORS * tried.error.hypot(present.error);
-            loss > 0.0 && now_ns.saturating_sub(tried.at_ns) < KNOWN_NS
+            loss > 0.0 && now_ns.saturating_sub(tried.at_ns) < self.known_ns(tried.rate / present.rate)
         })
+    }
+
+    /// For how long it is known that a setting does only this part of what the present one does.
+    /// What a client loses is by chance what others gain.
+    fn known_ns(&self, part: f64) -> u64 {
+        let for_loss_ns = ((1.0 - part) * KNOWN_FOR_ALL_NS) as u64;
+        if self.limits.prefers_larger() { KNOWN_NS } else { KNOWN_NS.max(for_loss_ns) }
     }
 
     /// What a setting must gain.
     fn needed(&self, tried: u32, measured: &Measurement, is_limited: bool) -> f64 {
         let needed = self.limits.elasticity * (f64::from(tried) / f64::from(self.setting)).ln();
         let mut needed = if self.search.tries_largest() { needed.min(0.0) } else { needed };
+        if measured.now_ns < self.fallen_until_ns && !self.limits.prefers_larger() {
+            needed = if tried < self.setting { needed.max(GAIN_AFTER_FALL) } else { needed.min(0.0) };
+        }
         if tried > self.setting && measured.processors.is_some_and(|busy| busy >= FULL_PROCESSORS) {
             needed = needed.max(GAIN_AT_FULL_PROCESSORS);
         }
@@ -430,7 +414,7 @@ impl Tuner {
             && needed < 0.0
             && tried < self.setting
         {
-            needed = needed.max(difference(present.rate, best.rate * (1.0 - BELOW_BEST)));
+            needed = needed.max(difference(present.rate, best.rate * (1.0 - BELOW_BEST)).min(0.0));
         }
         needed
     }
@@ -442,10 +426,12 @@ impl Tuner {
         let settle_ns = settle_ns.clamp(SETTLE_MIN_NS, settle_max_ns);
         let wants_proof = tried < self.setting || !self.limits.prefers_larger();
         let mut trial = Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
+        trial.is_recovering = self.excluded.is_recovering(measured.now_ns);
+        trial.is_far = tried / self.setting >= FAR_UP;
         trial.is_doubtful = tried > self.setting && self.search.has_come_down();
         let comparison = Comparison {
             trial,
-            window_ns: window_ns(recent),
+            window_ns: recent.window_ns(),
             settle_ns,
             windows: Windows::default(),
             present: *recent,
@@ -481,7 +467,7 @@ impl Tuner {
         }
         self.records.add(setting, &change, comparison.trial.stay().nanoseconds == 0, now_ns);
         comparison.windows.add(change.nanoseconds, change.rate(), &mut self.noise);
-        comparison.window_ns = window_ns(&change);
+        comparison.window_ns = change.window_ns();
         match comparison.trial.record(&change, &self.records, &self.noise) {
             Next::Stay => self.begin_window(comparison, measured),
             Next::Turn => {
@@ -525,8 +511,12 @@ impl Tuner {
         if is_taken && (is_return || (tried < from && trial.present_fell(&self.noise))) {
             self.excluded.returned(from, tried, now_ns);
         }
+        let gain = trial.gain(&self.records, &self.noise).0;
+        if !is_taken && tried > from && (gain < -OTHER_LOAD || trial.present_fell(&self.noise)) {
+            self.fallen_until_ns = now_ns + FALLEN_NS;
+        }
         self.note(&comparison, outcome, measured);
-        let cost_ns = -trial.gain(&self.records, &self.noise).0.min(0.0) * trial.tried_ns() as f64;
+        let cost_ns = -gain.min(0.0) * (trial.tried_ns() + comparison.settle_ns) as f64;
         let found = self.records.get(tried, &self.noise).map_or(0.0, |found| found.rate);
         if is_taken && is_return && difference(self.remembered, found) < -OTHER_LOAD {
             // What is known of others is of another load, too.
@@ -601,10 +591,4 @@ impl Tuner {
         }
         self.log.push_back(decision);
     }
-}
-
-/// How long a window must be to count enough requests.
-fn window_ns(recent: &Change) -> u64 {
-    let enough_ns = (WINDOW_REQUESTS * 1e9 / recent.requests_per_second().max(1e-3)) as u64;
-    enough_ns.max(WINDOW_LATENCIES.saturating_mul(recent.latency_ns())).clamp(WINDOW_MIN_NS, WINDOW_MAX_NS)
 }

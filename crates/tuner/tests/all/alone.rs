@@ -115,6 +115,27 @@ fn a_load_that_changes_is_followed() {
     assert_good(&world.means(100..120), best(changing, 0.0), "the first again");
 }
 
+/// What is known is kept, and the time without load is no measurement: not of the present setting,
+/// nor of one that was tried when the load ended.
+#[test]
+fn a_load_that_comes_again_after_a_pause_finds_its_setting() {
+    for requests in [0, 30] {
+        for ends in 20..28 {
+            let mut world = World::server_alone(falling, 64);
+            world.run_until(ends);
+            for round in 0..3 {
+                world.pause(60, requests);
+                let start = ends + 66 * round + 60;
+                let mean = world.run_until(start + 6).iter().sum::<f64>();
+                let log: Vec<String> = world.server.tuner().log().map(ToString::to_string).collect();
+                let what = format!("{requests} requests, pause at {ends} s: {}", log.join("\n"));
+                assert!(mean >= 0.9 * best(falling, 0.0), "{mean:.0}: {what}");
+                assert!(world.server.tuner().log().all(|decision| decision.outcome != Outcome::TooFew), "{what}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_default_is_not_made_worse() {
     for (name, plant) in PLANTS {

@@ -42,8 +42,45 @@ fn reads(threads: f64, _: f64) -> f64 {
 }
 
 /// With many threads the streams drift apart within some seconds; with fewer they come together.
-fn drift(threads: f64) -> f64 {
+fn drift(threads: f64, _: f64) -> f64 {
     if threads > 100.0 { 0.15 } else { -0.4 }
+}
+
+/// Reads of 8 clients with 8 threads each, of streams that keep together or apart by themselves.
+fn reads_in_step(threads: f64, _: f64) -> f64 {
+    const POINTS: [(f64, f64); 7] =
+        [(1.0, 130.0), (2.0, 230.0), (4.0, 480.0), (8.0, 600.0), (16.0, 633.0), (32.0, 644.0), (256.0, 648.0)];
+    between(&POINTS, threads)
+}
+
+/// What part of that they do while they are out of step.
+fn part_apart(threads: f64) -> f64 {
+    const POINTS: [(f64, f64); 8] =
+        [(1.0, 0.8), (2.0, 0.5), (8.0, 0.26), (16.0, 0.4), (32.0, 0.62), (64.0, 0.75), (128.0, 0.32), (256.0, 0.2)];
+    between(&POINTS, threads)
+}
+
+/// The largest numbers take them apart within a second; somewhat smaller ones leave them as they
+/// are; with few threads they slowly lose step.
+fn drift_with_memory(threads: f64, apart: f64) -> f64 {
+    match threads {
+        threads if threads > 180.0 => 0.6,
+        threads if threads > 100.0 => {
+            if apart < 0.3 {
+                -0.1
+            } else {
+                0.1
+            }
+        }
+        threads if threads > 40.0 => -0.3,
+        _ => {
+            if apart < 0.5 {
+                0.02
+            } else {
+                0.0
+            }
+        }
+    }
 }
 
 fn log(world: &World) -> String {
@@ -125,6 +162,23 @@ fn a_rate_that_falls_after_seconds_leads_back() {
     check(&[1, 64, 256], reads(64.0, 0.0), |start| {
         let mut world = World::large_server_alone(reads, start);
         world.drift = drift;
+        world
+    });
+}
+
+/// The largest numbers take streams apart at once, and what was before does not bring them
+/// together again; where fewer bring them together, the largest ones do as much for a moment.
+#[test]
+fn a_trial_that_harms_or_helps_does_not_lead_astray() {
+    let world = |start| {
+        let mut world = World::large_server_alone(reads_in_step, start);
+        (world.drift, world.part_apart, world.apart) = (drift_with_memory, part_apart, 1.0);
+        world
+    };
+    check(&[1, 64, 256], reads_in_step(64.0, 0.0), world);
+    check(&[64, 256], reads_in_step(64.0, 0.0), |start| {
+        let mut world = world(start);
+        (world.cache, world.lump_seconds, world.noise) = (0.05, 0.1, 0.3);
         world
     });
 }

@@ -9,8 +9,6 @@ use tuner::{Limits, Measurement, Tuner};
 /// Of the simulation.
 const STEP_NS: u64 = 5_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// What streams achieve that are as far apart as they can be.
-const APART: f64 = 0.3;
 
 /// Requests per second if so many are executed at once, so many seconds after the start.
 pub type Plant = fn(f64, f64) -> f64;
@@ -91,10 +89,13 @@ pub struct World {
     /// Until when that goes on.
     cache_until_ns: u64,
     has_room: bool,
-    /// How fast streams drift apart with so many threads, or come together, in parts of a second.
-    pub drift: fn(f64) -> f64,
-    /// How far apart they are: 0 to 1, where they achieve [`APART`] of what they could.
-    apart: f64,
+    /// How fast streams drift apart with so many threads if they are so far apart, or come together,
+    /// in parts of a second.
+    pub drift: fn(f64, f64) -> f64,
+    /// What part of their rate streams achieve that are as far apart as they can be.
+    pub part_apart: fn(f64) -> f64,
+    /// How far apart they are: 0 to 1.
+    pub apart: f64,
     random: u64,
     now_ns: u64,
     /// Under way of each client: follows its setting in the time of a request.
@@ -118,7 +119,8 @@ impl World {
             cache: 0.0,
             cache_until_ns: 0,
             has_room: true,
-            drift: |_| 0.0,
+            drift: |_, _| 0.0,
+            part_apart: |_| 0.3,
             apart: 0.0,
             random: 0x9e37_79b9_7f4a_7c15,
             now_ns: 0,
@@ -157,9 +159,10 @@ impl World {
             self.has_room = !self.has_room;
             self.cache_until_ns = self.now_ns + ((0.35 + 0.1 * self.random()) * SECOND_NS as f64) as u64;
         }
-        self.apart = (self.apart + (self.drift)(executing) * STEP_NS as f64 / SECOND_NS as f64).clamp(0.0, 1.0);
+        let drift = (self.drift)(executing, self.apart);
+        self.apart = (self.apart + drift * STEP_NS as f64 / SECOND_NS as f64).clamp(0.0, 1.0);
         let cache = if self.has_room { 1.0 + self.cache } else { 1.0 - self.cache };
-        cache * (1.0 - (1.0 - APART) * self.apart)
+        cache * (1.0 - (1.0 - (self.part_apart)(executing)) * self.apart)
     }
 
     /// Whether requests end now.
@@ -202,6 +205,16 @@ impl World {
         }
         let busy = self.processors.map(|processors| (executing / processors).min(1.0));
         self.server.count(self.now_ns, achieved, executing, in_flight - executing, busy);
+    }
+
+    /// Time passes without load but for so many requests, and nobody asks the tuners.
+    pub fn pause(&mut self, seconds: u64, requests: u64) {
+        self.now_ns += seconds * SECOND_NS;
+        self.under_way.fill(0.0);
+        let counters = &mut self.server.counters;
+        counters.requests += requests;
+        counters.work += requests;
+        counters.busy_ns += requests * 1_000_000;
     }
 
     fn achieved(&self) -> Vec<f64> {
