@@ -61,11 +61,13 @@ impl Condition {
         if values.is_empty() || values.len() > VALUES_MAX {
             return Err(Refused::new(format!("a condition has 1 to {VALUES_MAX} values: '{text}'")));
         }
+        let nid = |value: &&str| Pattern::parse(&nid_text(value)?);
         let patterns = || values.iter().map(|value| Pattern::parse(value)).collect::<Result<Vec<_>, _>>();
         let ids = || {
             let id = |value: &&str| {
-                parse_range(value)
-                    .ok_or_else(|| Refused::new(format!("expected an id such as 500 or 500-510: '{value}'")))
+                parse_range(value).ok_or_else(|| {
+                    Refused::new(format!("expected ids such as 500 or 500-510, with blanks between them: '{value}'"))
+                })
             };
             values.iter().map(id).collect::<Result<Vec<_>, _>>()
         };
@@ -74,7 +76,7 @@ impl Condition {
             found.ok_or_else(|| Refused::new(format!("unknown opcode '{value}'; allowed: {}", opcodes.join(", "))))
         };
         match field {
-            Field::Nid => patterns().map(Condition::Nid),
+            Field::Nid => values.iter().map(nid).collect::<Result<_, _>>().map(Condition::Nid),
             Field::Job => patterns().map(Condition::Job),
             Field::Opcode => values.iter().map(opcode).collect::<Result<_, _>>().map(Condition::Opcode),
             Field::Uid => ids().map(Condition::Uid),
@@ -82,6 +84,24 @@ impl Condition {
             Field::Project => ids().map(Condition::Project),
         }
     }
+}
+
+/// Networks of addresses: of connections, and of what runs in the server's process.
+const NETWORKS: [&str; 2] = ["tcp", "lo"];
+
+/// A pattern of addresses as those of requests are written: one that no address can match is refused.
+/// `@tcp0` is `@tcp`.
+fn nid_text(value: &str) -> Result<String, Refused> {
+    let expected = || {
+        let text = format!("expected an address such as 10.0.0.1@tcp, 10.0.[0-3].*@tcp or 10.0.0.*, found '{value}'");
+        Refused::new(text)
+    };
+    let Some((address, network)) = value.split_once('@') else {
+        return if value.ends_with('*') { Ok(value.to_owned()) } else { Err(expected()) };
+    };
+    let name = network.strip_suffix('0').unwrap_or(network);
+    let is_known = network.contains('*') || NETWORKS.contains(&name);
+    if address.is_empty() || !is_known { Err(expected()) } else { Ok(format!("{address}@{name}")) }
 }
 
 impl Conditions {

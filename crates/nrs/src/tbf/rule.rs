@@ -64,9 +64,15 @@ impl RuleCommand {
                 let end = rest.rfind('}').map_or(0, |brace| brace + 1);
                 let (conditions, options) = rest.split_at(end);
                 let (rate, rank) = parse_options(options)?;
-                let rate = rate.ok_or_else(|| Refused::new("a rule has a rate: rate=100"))?;
+                let name = check_name(name)?;
+                if end == 0 {
+                    return Err(Refused::new(
+                        "expected CONDITIONS rate=RATE after the name, such as jobid={dd.*} rate=100",
+                    ));
+                }
+                let rate = rate.ok_or_else(|| Refused::new("a rule has a rate after its conditions: rate=100"))?;
                 let conditions = Conditions::parse(conditions, class_by, opcodes)?;
-                Ok(RuleCommand::Start { name: check_name(name)?, conditions, rate, rank })
+                Ok(RuleCommand::Start { name, conditions, rate, rank })
             }
             "change" => {
                 let (rate, rank) = parse_options(rest)?;

@@ -111,13 +111,20 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
         ("start two uid={1} rate=1000001", "expected a rate"),
         ("start two uid={1} rate=1 realtime=1", "'realtime=1' is not expected; allowed: rate=RATE, rank=RULE"),
         ("start two uid={1} rate=1 rank=nosuch", "there is no rule nosuch; there are: one, default"),
-        ("start two rate=1", "expected a condition"),
+        ("start two rate=1", "expected CONDITIONS rate=RATE after the name"),
+        ("start two", "expected CONDITIONS rate=RATE after the name"),
+        ("start", "not a name of a rule"),
+        ("start two rate=1 uid={1}", "a rule has a rate after its conditions"),
+        ("start two nid={bogus} rate=1", "expected an address such as 10.0.0.1@tcp"),
+        ("start two nid={10.0.0.1@ib} rate=1", "expected an address such as 10.0.0.1@tcp"),
+        ("start two nid={@tcp} rate=1", "expected an address such as 10.0.0.1@tcp"),
+        ("start two uid={1,2} rate=1", "with blanks between them"),
         ("start two uid={} rate=1", "1 to 64 values"),
-        ("start two uid={x} rate=1", "expected an id"),
-        ("start two projid={x} rate=1", "expected an id"),
+        ("start two uid={x} rate=1", "expected ids"),
+        ("start two projid={x} rate=1", "expected ids"),
         ("start two user={1} rate=1", "unknown field 'user'"),
         ("start two opcode={ost_punch} rate=1", "unknown opcode 'ost_punch'; allowed: ost_write, ost_read"),
-        ("start two nid={10.0.[0} rate=1", "expected numbers"),
+        ("start two nid={10.0.[0@tcp} rate=1", "expected numbers"),
         ("start two uid={1}& rate=1", "not expected"),
         ("start a_name_that_is_long uid={1} rate=1", "not a name of a rule"),
         ("start b\u{e4}d uid={1} rate=1", "not a name of a rule"),
@@ -143,6 +150,10 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
     }
     let mut by_two = self::queue("tbf nid+jobid");
     by_two.change_rules(0, "start two jobid={a}&nid={10.0.0.1@tcp},jobid={b} rate=1", OPCODES).unwrap();
+    for nid in ["10.0.0.1@tcp0", "10.*", "*", "0@lo", "10.0.0.[1-9]@*"] {
+        by_two.change_rules(0, &format!("start any nid={{{nid}}}&jobid={{a}} rate=1"), OPCODES).unwrap();
+        by_two.change_rules(0, "stop any", OPCODES).unwrap();
+    }
     let refused = by_two.change_rules(0, "start one jobid={a}&uid={1} rate=1", OPCODES).unwrap_err().to_string();
     assert!(refused.contains("of tbf nid+jobid are for nid={...} and jobid={...}, not for uid"), "{refused}");
     let expected = "two jobid={a}&nid={10.0.0.1@tcp},jobid={b} 1, ref 0\ndefault * 10000, ref 0\n";
