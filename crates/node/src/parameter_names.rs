@@ -20,7 +20,10 @@ use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
     real::IdlePoll,
 };
-use types::{MdtIndex, OstIndex};
+use types::{
+    MdtIndex, OstIndex,
+    limits::{SESSION_SLOTS_MAX, URGENT_SLOTS_MAX},
+};
 
 use super::{
     absent_parameters,
@@ -34,10 +37,11 @@ use super::{
 
 /// Seconds a call may wait for a server.
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
-/// Requests outstanding on one connection.
-pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+/// Requests outstanding on one connection: other slots of a session are for urgent requests, and one
+/// for its own.
+pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=(SESSION_SLOTS_MAX - URGENT_SLOTS_MAX - 1) as u64;
 /// Of these, those that change names or attributes at an MDT.
-pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64 - 1;
+pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=*RPCS_IN_FLIGHT.end() - 1;
 /// How long a close waits for a request that takes it along.
 pub const CLOSE_DELAYS_MS: RangeInclusive<u64> = 0..=100;
 /// Names whose attributes are asked for at once: an MDT answers with as many at most.

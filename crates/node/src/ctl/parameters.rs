@@ -20,8 +20,8 @@ pub enum Question {
     Names,
 }
 
-/// Shows what matches, daemon by daemon. A pattern that matches nothing is an error, after what the
-/// others have found.
+/// Shows what matches, daemon by daemon. Patterns that match nothing are errors, after what the others
+/// have found.
 pub fn show(
     daemons: &[&Daemon],
     patterns: &[String],
@@ -30,7 +30,7 @@ pub fn show(
     text: impl Fn(&Parameter) -> String,
 ) -> anyhow::Result<()> {
     let mut found: Vec<(&Daemon, Vec<Parameter>)> = daemons.iter().map(|daemon| (*daemon, Vec::new())).collect();
-    let mut unknown = None;
+    let mut unknown = Vec::new();
     for pattern in patterns {
         let request = match question {
             Question::Values => CtlRequest::Get { pattern: pattern.clone() },
@@ -43,14 +43,18 @@ pub fn show(
             known.extend(parameters);
         }
         if matches == 0 {
-            unknown.get_or_insert(pattern);
+            unknown.push(pattern);
         }
     }
     match question {
         Question::Values => style.print(&found, Entry::valued, text)?,
         Question::Names => style.print(&found, Entry::named, text)?,
     }
-    unknown.map_or(Ok(()), |pattern| Err(no_match(daemons, pattern)))
+    let Some((last, others)) = unknown.split_last() else { return Ok(()) };
+    for pattern in others {
+        eprintln!("stria: {}", no_match(daemons, pattern));
+    }
+    Err(no_match(daemons, last))
 }
 
 /// Shows the permanent parameters. All daemons of a file system know the same: one answers.
