@@ -38,6 +38,14 @@ enum Marks {
     Curves,
 }
 
+/// Makes the directory for figures, if there is to be one and is none yet: to be called before a user
+/// waits for results.
+pub fn prepare(directory: Option<&Path>) -> anyhow::Result<()> {
+    let Some(directory) = directory else { return Ok(()) };
+    std::fs::create_dir_all(directory)
+        .map_err(|error| anyhow!("cannot make {}, the directory for figures: {error}", directory.display()))
+}
+
 /// Writes a figure of `groups` by `series` to `path`.
 pub fn write_bars(path: &Path, title: &str, unit: &str, groups: &[String], series: &[BarSeries]) -> anyhow::Result<()> {
     write_figure(Marks::Bars, (path, title, unit), groups, series)

@@ -61,18 +61,33 @@ enum Variant {
     Plain,
     /// Tuners on all services and connections.
     Tuners,
-    /// A scheduler in whose queue every request is put.
-    Scheduler,
+    /// Schedulers in whose queues every request is put.
+    Crrn,
+    Orr,
+    Trr,
+    /// By all fields, with a rate that nothing reaches.
+    Tbf,
 }
 
 impl Variant {
-    const ALL: [Variant; 3] = [Variant::Plain, Variant::Tuners, Variant::Scheduler];
+    const ALL: [Variant; 6] =
+        [Variant::Plain, Variant::Tuners, Variant::Crrn, Variant::Orr, Variant::Trr, Variant::Tbf];
 
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Variant::Plain => "no tuner, fifo",
-            Variant::Tuners => "tuners on",
-            Variant::Scheduler => "scheduler crrn",
+            Variant::Plain => "no tuner, fifo".to_owned(),
+            Variant::Tuners => "tuners on".to_owned(),
+            _ => format!("scheduler {}", self.policy()),
+        }
+    }
+
+    fn policy(self) -> &'static str {
+        match self {
+            Variant::Plain | Variant::Tuners => "fifo",
+            Variant::Crrn => "crrn",
+            Variant::Orr => "orr",
+            Variant::Trr => "trr",
+            Variant::Tbf => "tbf",
         }
     }
 }
@@ -80,7 +95,7 @@ impl Variant {
 /// Makes the servers and the client what is to be measured.
 fn become_variant(system: &BothEnds, variant: Variant) -> anyhow::Result<()> {
     let on = variant == Variant::Tuners;
-    let policy = if variant == Variant::Scheduler { "crrn" } else { "fifo" };
+    let refused = |refused| anyhow::anyhow!("{refused}");
     for service in system.services() {
         let is_measured = ["mdt", "ost", "ost_io"].contains(&service.name());
         if on && is_measured {
@@ -90,7 +105,10 @@ fn become_variant(system: &BothEnds, variant: Variant) -> anyhow::Result<()> {
             service.stop_tuning()
         }
         if is_measured {
-            service.set_policy(policy.parse().map_err(|refused| anyhow::anyhow!("{refused}"))?);
+            service.set_policy(variant.policy().parse().map_err(refused)?);
+            if variant == Variant::Tbf {
+                service.change_policy_rules("change default rate=1000000", &[]).map_err(refused)?;
+            }
         }
     }
     let roles = (0..OSTS).map(|index| TargetRole::Ost(OstIndex(index))).chain([TargetRole::Mdt(MdtIndex(0))]);
@@ -124,7 +142,7 @@ impl Work {
 }
 
 /// What a block cost per operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     /// Nanoseconds of processor time.
     cpu_ns: f64,
@@ -182,8 +200,8 @@ fn one_round(
         });
     }
     become_variant(system, Variant::Plain)?;
-    let [Some(plain), Some(tuners), Some(scheduler)] = costs else { anyhow::bail!("a variant was not measured") };
-    Ok([plain, tuners, scheduler])
+    anyhow::ensure!(costs.iter().all(Option::is_some), "a variant was not measured");
+    Ok(costs.map(Option::unwrap_or_default))
 }
 
 /// A block: `operation(rank, number)` for so many numbers of each worker.
@@ -258,7 +276,7 @@ fn cost(rounds: &Rounds, variant: Variant, value: impl Fn(&Cost) -> f64) -> Opti
 fn table(creates: &Rounds, reads: &Rounds) -> comfy_table::Table {
     let mut table = empty_table(&["", "us per create", "more", "us per 4 KiB read", "more"], &[1, 2, 3, 4]);
     for variant in Variant::ALL {
-        let mut row = vec![variant.name().to_owned()];
+        let mut row = vec![variant.name()];
         for rounds in [creates, reads] {
             let cost = cost(rounds, variant, |cost| cost.cpu_ns / 1000.0);
             row.push(cost.map_or_else(String::new, |cost| cost.to_string()));
@@ -301,7 +319,11 @@ mod tests {
     fn rounds(tuners: f64) -> Rounds {
         let cost = |cpu_ns| Cost { cpu_ns, requests: 2.0 };
         // The machine becomes slower and slower, which concerns all variants alike.
-        let round = |slow: f64| [cost(1e5 * slow), cost(1e5 * slow * tuners), cost(1.2e5 * slow)];
+        let round = |slow: f64| {
+            let mut costs = [cost(1.2e5 * slow); Variant::ALL.len()];
+            (costs[0], costs[1]) = (cost(1e5 * slow), cost(1e5 * slow * tuners));
+            costs
+        };
         (0..20).map(|round_number| round(1.0 + 0.05 * f64::from(round_number))).collect()
     }
 

@@ -11,7 +11,8 @@ use types::counted;
 use super::{ageing_output::AgeingOutput, parallel::in_parallel};
 use crate::{
     ageing_report::{StepLine, draw, rates, show_free},
-    bench::study::describe,
+    bench::study::show_findings,
+    figure,
     study::e4::{
         Cell, Step, Windows,
         findings::{Measured, findings},
@@ -61,6 +62,7 @@ impl<'a> Line<'a> {
 /// Runs the study.
 pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
     let AgeingArgs { scale, osts, section: section_percent, seed, .. } = *arguments;
+    figure::prepare(arguments.output.figures.as_deref())?;
     let seeds = (0..u64::from(osts)).map(|ost| seed.wrapping_add(ost));
     let cells: Vec<Cell> =
         seeds.flat_map(|seed| Windows::ALL.map(|windows| Cell { windows, scale, section_percent, seed })).collect();
@@ -93,7 +95,7 @@ pub fn ageing(arguments: &AgeingArgs) -> anyhow::Result<()> {
         println!("rates of the OSTs differ from their mean by at most {:.1}%", 100.0 * spread);
     }
     show_free(&measured);
-    findings(&measured).iter().for_each(|finding| println!("{}", describe(finding)));
+    show_findings(&findings(&measured));
     let bitmap = "the first 4 GiB of the OST";
     arguments.output.figures.as_ref().map_or(Ok(()), |directory| draw(directory, "e4", bitmap, &measured))
 }

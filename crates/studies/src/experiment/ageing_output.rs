@@ -8,7 +8,7 @@ use clap::Args;
 /// Options of every study of ageing.
 #[derive(Clone, Debug, Args)]
 pub struct AgeingOutput {
-    /// Draw figures (SVG) into this directory, which must exist
+    /// Draw figures (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line

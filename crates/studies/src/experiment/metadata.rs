@@ -19,9 +19,9 @@ use super::{
 use crate::{
     bench::{
         scaling::{add_row, draw_linear, table},
-        study::describe,
+        study::show_findings,
     },
-    figure::{BarSeries, write_curves},
+    figure::{self, BarSeries, write_curves},
     model::costs::MEASURED,
     study::e5::{
         Amount, Cell, DIRECTORIES, FILES, MANY_SERVERS, MDT_DIRECTORIES, MDTS, MOUNTS, NODES, Outcome, PHASES, SERVERS,
@@ -63,7 +63,7 @@ pub struct MetadataArgs {
     /// times, those that contain one of these
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Draw figures (SVG) into this directory, which must exist
+    /// Draw figures (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line, as soon as it is known
@@ -108,6 +108,7 @@ impl MetadataArgs {
 pub fn metadata(arguments: &MetadataArgs) -> anyhow::Result<()> {
     let cells: Vec<Cell> = cells(arguments.servers_max).into_iter().filter(|cell| arguments.wants(*cell)).collect();
     ensure!(!cells.is_empty(), "no configuration matches --only");
+    figure::prepare(arguments.figures.as_deref())?;
     let (amount, published) = (arguments.amount(), u32::from(NODES) * u32::from(MOUNTS));
     println!(
         "e5 in virtual time: {NODES} client nodes with up to {} mounts each (published: {published} in all); {} files \
@@ -140,7 +141,7 @@ pub fn metadata(arguments: &MetadataArgs) -> anyhow::Result<()> {
         outcomes.iter().for_each(|outcome| rates.add(cell, outcome));
     }
     println!("{table}");
-    findings(&rates).iter().for_each(|finding| println!("{}", describe(finding)));
+    show_findings(&findings(&rates));
     arguments.figures.as_deref().map_or(Ok(()), |directory| draw(directory, &rates))
 }
 

@@ -12,8 +12,8 @@ use types::{counted, limits::BLOCK_BYTES};
 use super::{ageing_output::AgeingOutput, parallel::in_parallel};
 use crate::{
     ageing_report::free_classes,
-    bench::{report::STYLE, study::describe},
-    figure::{BarSeries, write_bars},
+    bench::{report::STYLE, study::show_findings},
+    figure::{self, BarSeries, write_bars},
     study::e4::{
         Windows,
         mixed::{
@@ -147,6 +147,7 @@ pub fn mixed(arguments: &MixedArgs) -> anyhow::Result<()> {
         smallest_bytes: arguments.smallest << 10,
         seed,
     };
+    figure::prepare(arguments.output.figures.as_deref())?;
     // The slowest ones first.
     let cells: Vec<Cell> =
         fills.iter().rev().flat_map(|fill| Windows::ALL.map(|windows| cell(windows, *fill))).collect();
@@ -198,7 +199,7 @@ pub fn mixed(arguments: &MixedArgs) -> anyhow::Result<()> {
     };
     println!("{}", table(&measured, by_tasks));
     show_free(&measured);
-    findings(&measured).iter().for_each(|finding| println!("{}", describe(finding)));
+    show_findings(&findings(&measured));
     draw(arguments, &measured)
 }
 

@@ -55,7 +55,7 @@ pub struct ExperimentArgs {
     /// Seed from which interleavings and placements are derived
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Draw figures (SVG) into this directory, which must exist
+    /// Draw figures (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line, as soon as it is known
@@ -216,9 +216,7 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     if with.outcomes.is_empty() || without.outcomes.is_empty() {
         return Ok(());
     }
-    for finding in e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)) {
-        println!("{}", study::describe(&finding));
-    }
+    study::show_findings(&e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)));
     Ok(())
 }
 

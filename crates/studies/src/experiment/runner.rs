@@ -26,6 +26,7 @@ use types::counted;
 use super::{ExperimentArgs, parallel::in_parallel};
 use crate::{
     bench::study,
+    figure,
     study::{Job, Outcome, Scale, Study, run::Testbed},
 };
 
@@ -69,6 +70,7 @@ pub(super) fn run_all<const N: usize>(
         Series { name, testbed, study, outcomes: Vec::new() }
     });
     ensure!(series.iter().any(|one| !one.study.jobs.is_empty()), "no configuration matches --only");
+    figure::prepare(arguments.figures.as_deref())?;
     println!("{} in virtual time: {}; sizes 1/{}", study.name, counted(study.osts, "OST"), study.scale.bytes);
     study::warnings(study).iter().for_each(|warning| println!("{warning}"));
     let earlier = Earlier::of(study, arguments)?;
@@ -111,7 +113,7 @@ pub(super) fn show_findings(series: &Series) {
     if series.study.jobs.is_empty() {
         return;
     }
-    series.study.findings(&series.outcomes).iter().for_each(|finding| println!("{}", study::describe(finding)));
+    study::show_findings(&series.study.findings(&series.outcomes));
 }
 
 /// Name of a cell, for people.

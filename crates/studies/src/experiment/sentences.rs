@@ -5,14 +5,15 @@ use comfy_table::Table;
 
 use crate::{bench::report::STYLE, study::shape::Finding};
 
-/// A line for each sentence: whether it holds, and by what it was judged, on each testbed; and
+/// A line for each sentence that can be judged on all testbeds: whether it holds, and by what it was judged, on each testbed; and
 /// whether that is the same on all. There is at least one testbed.
 pub(super) fn side_by_side(names: &[&str], findings: &[Vec<Finding>]) -> Table {
     let mut table = Table::new();
     let header = std::iter::once("sentence").chain(names.iter().copied()).chain(["the same"]);
     table.load_style(STYLE).set_header(header);
     let (first, others) = findings.split_first().expect("there is a testbed");
-    for (number, finding) in first.iter().enumerate() {
+    let is_measured = |number: usize| findings.iter().all(|of| of[number].is_measured());
+    for (number, finding) in first.iter().enumerate().filter(|(number, _)| is_measured(*number)) {
         let alike = others.iter().all(|other| other[number].holds == finding.holds);
         let judged = findings.iter().map(|of| {
             let Finding { holds, results, .. } = &of[number];

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::{ExperimentArgs, MISALIGNED_BYTES, parallel::in_parallel};
 use crate::{
-    bench::{report::STYLE, study::describe},
-    figure::{BarSeries, write_curves},
+    bench::{report::STYLE, study::show_findings},
+    figure::{self, BarSeries, write_curves},
     json_lines::JsonLines,
     model::costs::APART,
     study::{
@@ -47,6 +47,7 @@ pub(super) fn tuned(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let changes: Vec<Run> = changes.collect();
     let runs = runs(&cells, &changes);
     ensure!(!runs.is_empty(), "no configuration matches --only");
+    figure::prepare(arguments.figures.as_deref())?;
     println!("e2 with tuners in virtual time: {} runs", runs.len());
     let courses = run_all(&runs, arguments)?;
     let mut table = Table::new();
@@ -65,7 +66,7 @@ pub(super) fn tuned(arguments: &ExperimentArgs) -> anyhow::Result<()> {
         found.extend(findings(&run.name(), &rows));
     }
     println!("{table}");
-    found.iter().for_each(|finding| println!("{}", describe(finding)));
+    show_findings(&found);
     draw(arguments, &courses)
 }
 

@@ -30,9 +30,9 @@ const BYTES: u64 = 16 << 30;
 const BYTES_MIN: u64 = 1 << 30;
 
 /// Service threads of the sweep, ...
-const SERVICE_THREADS: [u16; 3] = [4, 8, 12];
+pub const SERVICE_THREADS: [u16; 3] = [4, 8, 12];
 /// ... and requests in flight from a client.
-const IN_FLIGHT: [u16; 3] = [4, 8, 20];
+pub const IN_FLIGHT: [u16; 3] = [4, 8, 20];
 /// Numbers of the finer sweep, for both.
 pub const FINE: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 const STRIPES: [u32; 4] = [1, 2, 3, 4];
@@ -165,16 +165,21 @@ pub fn fine_sweep(scale: Scale) -> Study {
 }
 
 /// What the finer sweep found of each load: a line for each number of service threads, with the
-/// rate for each number of requests in flight.
+/// rate for each number of requests in flight. Loads of which nothing was measured are left out.
 pub fn fine_lines(rates: &Rates, phase: &'static str) -> Vec<String> {
     let table = Table(rates);
     let columns = FINE.map(|in_flight| format!("{:>6}", format!("c={in_flight}"))).concat();
     let mut lines = Vec::new();
     for load in LOADS {
-        lines.push(format!("{:<14}{columns}", format!("{}, {phase}", load.name())));
-        for service_threads in FINE {
-            let rate = |in_flight| table.get(phase, load, 1, Setting { service_threads, in_flight });
-            let row = FINE.map(|in_flight| format!("{:>6.0}", rate(in_flight))).concat();
+        let rate = |service_threads, in_flight| table.get(phase, load, 1, Setting { service_threads, in_flight });
+        let is_measured = |threads| FINE.iter().any(|in_flight| !rate(threads, *in_flight).is_nan());
+        let measured: Vec<u16> = FINE.into_iter().filter(|threads| is_measured(*threads)).collect();
+        if !measured.is_empty() {
+            lines.push(format!("{:<14}{columns}", format!("{}, {phase}", load.name())));
+        }
+        for service_threads in measured {
+            let shown = |rate: f64| if rate.is_nan() { "-".to_owned() } else { format!("{rate:.0}") };
+            let row = FINE.map(|in_flight| format!("{:>6}", shown(rate(service_threads, in_flight)))).concat();
             lines.push(format!("{:<14}{row}", format!("s={service_threads}")));
         }
     }
@@ -262,22 +267,27 @@ fn shape(_: &Study, rates: &Rates) -> Vec<Finding> {
     findings
 }
 
+/// Whether the setting matters at all: where all are equal, none is the best or the worst.
+fn differ(lowest: f64, highest: f64) -> bool {
+    highest > lowest * (1.0 + NEARLY)
+}
+
 fn default_is_worst(table: &Table<'_>, load: Load) -> Finding {
-    let (lowest, _) = table.range("write", load, 1);
+    let (lowest, highest) = table.range("write", load, 1);
     let default = table.get("write", load, 1, DEFAULT);
     Finding {
         sentence: format!("{}: the default (s=12, c=20) is the worst for writes, or nearly so", load.name()),
-        holds: default <= lowest * (1.0 + NEARLY),
+        holds: default <= lowest * (1.0 + NEARLY) && differ(lowest, highest),
         results: format!("{default:.0} MiB/s, the worst {lowest:.0}"),
     }
 }
 
 fn best_is_best(table: &Table<'_>, load: Load) -> Finding {
-    let (_, highest) = table.range("write", load, 1);
+    let (lowest, highest) = table.range("write", load, 1);
     let best = table.get("write", load, 1, BEST);
     Finding {
         sentence: format!("{}: s=8, c=4 is best for writes", load.name()),
-        holds: best >= highest * (1.0 - EQUAL_WITHIN),
+        holds: best >= highest * (1.0 - EQUAL_WITHIN) && differ(lowest, highest),
         results: format!("{best:.0} MiB/s, the best {highest:.0}"),
     }
 }
@@ -294,7 +304,7 @@ fn gains(table: &Table<'_>, load: Load, published: (f64, f64)) -> Finding {
     Finding {
         sentence: format!("{}: s=8, c=4 writes {said} the default", load.name()),
         holds: (least..=most).contains(&gain),
-        results: format!("{:+.0}%", gain * 100.0),
+        results: format!("{:+.0}%; {:+.0} to {:+.0}% hold", gain * 100.0, least * 100.0, most * 100.0),
     }
 }
 

@@ -24,6 +24,14 @@ pub struct Finding {
     pub results: String,
 }
 
+impl Finding {
+    /// Whether all it is about was measured: what was not is NaN ([`Rates::get`]), also in its
+    /// results.
+    pub fn is_measured(&self) -> bool {
+        !self.results.contains("NaN")
+    }
+}
+
 impl Rates {
     /// Medians over repetitions.
     pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Self {

@@ -20,16 +20,21 @@ mod positioning;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 use host::progress;
 use node::storage::Storage;
 use serde::Serialize;
 
 use self::{aged::Aged, positioning::Positioning};
-use super::{fdatasync::fdatasync_rate, leftovers::Place, study::describe};
+use super::{
+    fdatasync::fdatasync_rate,
+    leftovers::Place,
+    study::{describe, show_findings},
+};
 use crate::{
     ageing_report::{StepLine, draw, rates, show_free},
+    figure,
     json_lines::JsonLines,
     study::e4::{
         FILES, Step, Windows,
@@ -63,7 +68,7 @@ pub struct LiveAgeingOptions {
     /// directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Draw figures (SVG) into this directory, which must exist
+    /// Draw figures (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Write every step to this file as a JSON line, as soon as it is known
@@ -94,9 +99,7 @@ pub fn run(options: &LiveAgeingOptions) -> anyhow::Result<()> {
 /// `patience`: for windows of complete files.
 fn run_with(options: &LiveAgeingOptions, patience: Duration) -> anyhow::Result<()> {
     let mut json = JsonLines::new(options.json.as_deref())?;
-    if let Some(directory) = &options.figures {
-        ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-    }
+    figure::prepare(options.figures.as_deref())?;
     let place = Place::new("stria-ageing-", options.dir.as_deref())?;
     let (mut measured, mut force, mut positioning) = (Measured::new(), options.force, None);
     for windows in &options.windows {
@@ -163,7 +166,7 @@ fn judge(measured: &Measured, positioning: Positioning) {
         println!("sentences compare all windows: none is judged of some");
         return;
     }
-    layout_findings(measured).iter().for_each(|finding| println!("{}", describe(finding)));
+    show_findings(&layout_findings(measured));
     println!("{positioning}");
     for finding in findings(measured) {
         if positioning.is_shown() {
@@ -245,7 +248,9 @@ mod tests {
     fn what_cannot_be_is_refused_before_anything_is_made() {
         assert!(size("255M").is_err() && size("1G") == Ok(1 << 30));
         let place = tempfile::tempdir().unwrap();
-        let options = LiveAgeingOptions { figures: Some(place.path().join("none")), ..options(place.path()) };
-        assert!(run(&options).unwrap_err().to_string().ends_with("is not a directory"));
+        std::fs::write(place.path().join("file"), "").unwrap();
+        let options = LiveAgeingOptions { figures: Some(place.path().join("file/none")), ..options(place.path()) };
+        let error = run(&options).unwrap_err().to_string();
+        assert!(error.contains("file/none, the directory for figures: "), "{error}");
     }
 }

@@ -23,6 +23,7 @@ use serde::Serialize;
 pub use self::report::{add_row, draw_linear, table};
 use self::{cluster::Cluster, load::Amount};
 use crate::{
+    figure,
     json_lines::JsonLines,
     study::e5::{Cell, Outcome, growing_separate, growing_striped},
 };
@@ -48,7 +49,7 @@ pub struct ScalingOptions {
     /// Directory on the disk to be used [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Draw a figure (SVG) into this directory, which must exist
+    /// Draw a figure (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line, as soon as it is known
@@ -78,6 +79,7 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
     servers.sort_unstable();
     servers.dedup();
     let mut json = JsonLines::new(options.json.as_deref())?;
+    figure::prepare(options.figures.as_deref())?;
     println!("{}", report::introduction(options, &servers));
     let ScalingOptions { percent, clients, task_files, .. } = *options;
     let mut results = Results::new();

@@ -268,9 +268,7 @@ fn run_jobs(
     let (place, _system) = start(session, u16::try_from(study.osts).context("too many OSTs")?)?;
     let outcomes = interleave(session, Some(study), &study.jobs, |job| work(&place, job))?;
     println!("{}", table(&study.jobs, &outcomes));
-    for finding in study.findings(&outcomes) {
-        println!("{}", describe(&finding));
-    }
+    show_findings(&study.findings(&outcomes));
     Ok(())
 }
 
@@ -286,6 +284,17 @@ pub fn warnings(study: &Study) -> Vec<String> {
         )
     };
     study.indistinguishable().into_iter().map(line).collect()
+}
+
+/// Prints the sentences, and how many could not be judged.
+pub fn show_findings(findings: &[Finding]) {
+    let (measured, open): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_measured());
+    measured.iter().for_each(|finding| println!("{}", describe(finding)));
+    match open.len() {
+        0 => {}
+        1 => println!("1 sentence is about what was not measured"),
+        count => println!("{count} sentences are about what was not measured"),
+    }
 }
 
 /// A finding as a line.

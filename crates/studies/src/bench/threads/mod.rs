@@ -27,8 +27,10 @@ use self::{
     load::{Direction, Load},
 };
 use super::interval::Interval;
-use crate::json_lines::JsonLines;
+use crate::{figure, json_lines::JsonLines};
 
+/// A round of a tuner's trials and the rest before it, at least.
+const ROUND_SECONDS: f64 = 12.0;
 /// Time for requests that began under the setting before.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -66,7 +68,7 @@ pub struct LiveOptions {
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     osts: u16,
     /// Limit of each target in MiB/s, for loads that have one
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     ost_mbps: u64,
     /// Microseconds added to each request to a target, for loads with limited targets
     #[arg(long, default_value_t = 1000, value_name = "N")]
@@ -92,7 +94,7 @@ pub struct LiveOptions {
     /// Directory on the disk to be used [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Draw figures (SVG) into this directory, which must exist
+    /// Draw figures (SVG) into this directory, which is made if there is none
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Write every measurement to this file as a JSON line
@@ -179,9 +181,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Ratios of the tuner to the best, from this start or all.
-    pub fn ratio(&self, start: Option<u16>) -> Option<Interval> {
-        let meant = self.comparisons.iter().filter(|one| start.is_none_or(|start| one.start == start));
+    /// Ratios of the tuner to the best, from this start.
+    pub fn ratio(&self, start: u16) -> Option<Interval> {
+        let meant = self.comparisons.iter().filter(|one| one.start == start);
         Interval::of(&meant.map(Comparison::ratio).collect::<Vec<_>>())
     }
 }
@@ -198,6 +200,7 @@ pub fn run(options: &LiveOptions) -> anyhow::Result<()> {
         "this study makes network namespaces, control groups and mounts: run it as root"
     );
     let mut json = JsonLines::new(options.json.as_deref())?;
+    figure::prepare(options.figures.as_deref())?;
     println!("{}", report::introduction(options));
     progress::show("starting servers and clients");
     let cluster = Cluster::start(options.dir.as_deref(), options.osts, options.clients)?;
@@ -284,8 +287,13 @@ fn fixed(options: &LiveOptions, cluster: &Cluster, load: &Load, setting: Setting
     load.measure(Duration::from_secs_f64(options.seconds))
 }
 
-/// The tuner from a start, between two measurements of the best setting. It is measured for longer:
-/// its trials are part of its rate.
+/// How long a tuner is measured.
+fn tuned_seconds(options: &LiveOptions) -> f64 {
+    ROUND_SECONDS.max(2.0 * options.seconds)
+}
+
+/// The tuner from a start, between two measurements of the best setting. It is measured for longer,
+/// at least for a round of trials and the rest before it: these are part of its rate.
 fn compare(
     options: &LiveOptions,
     cluster: &Cluster,
@@ -302,7 +310,7 @@ fn compare(
         searching.push(load.measure(Duration::from_secs_f64(left.min(1.0)))?);
         left -= 1.0;
     }
-    let tuned = load.measure(Duration::from_secs_f64(2.0 * options.seconds))?;
+    let tuned = load.measure(Duration::from_secs_f64(tuned_seconds(options)))?;
     let chosen = cluster.chosen()?;
     if options.decisions {
         progress::tell(cluster.decisions()?);

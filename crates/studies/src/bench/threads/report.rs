@@ -1,9 +1,11 @@
 //! What the live study shows: the sweep as a table, the tuner's ratios with their intervals, and a
 //! figure.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use super::{Comparison, LiveOptions, LoadKind, Outcome, Setting, starts};
+use types::counted;
+
+use super::{Comparison, LiveOptions, LoadKind, Outcome, Setting, starts, tuned_seconds};
 use crate::{
     bench::{
         interval::{Interval, Verdict},
@@ -20,7 +22,7 @@ pub fn introduction(options: &LiveOptions) -> String {
     let settings = options.threads.len() * options.in_flight.len();
     let settle = super::SETTLE.as_secs_f64();
     let sweep = f64::from(options.rounds) * settings as f64 * (options.seconds + settle);
-    let comparison = options.search + 2.0 * options.seconds + 2.0 * (options.seconds + settle);
+    let comparison = options.search + tuned_seconds(options) + 2.0 * (options.seconds + settle);
     let all = sweep + f64::from(options.repeat) * starts(options).len() as f64 * comparison;
     format!(
         "E2 live: 1 server with {} targets, {} clients with {} tasks each; {} x {settings} settings, then {} \
@@ -44,7 +46,7 @@ fn title(load: LoadKind) -> &'static str {
 
 /// The different values of the sweep, in order.
 fn values(outcome: &Outcome, value: impl Fn(&Setting) -> u16) -> Vec<u16> {
-    let all: std::collections::BTreeSet<u16> = outcome.sweep.iter().map(|swept| value(&swept.setting)).collect();
+    let all: BTreeSet<u16> = outcome.sweep.iter().map(|swept| value(&swept.setting)).collect();
     all.into_iter().collect()
 }
 
@@ -78,10 +80,7 @@ fn tuned(outcome: &Outcome) -> String {
     let shown = |interval: Option<Interval>| interval.map_or_else(|| "-".to_owned(), |one| one.to_string());
     let best = format!("best of the sweep: s={threads}, c={in_flight}");
     table.add_row([best, shown(Interval::of(&fixed)), String::new(), String::new(), String::new(), String::new()]);
-    let mut starts: Vec<u16> = outcome.comparisons.iter().map(|one| one.start).collect();
-    starts.sort_unstable();
-    starts.dedup();
-    for start in starts {
+    for start in starts_of(outcome) {
         let meant: Vec<&Comparison> = outcome.comparisons.iter().filter(|one| one.start == start).collect();
         let rates = |rate: fn(&Comparison) -> f64| Interval::of(&meant.iter().map(|one| rate(one)).collect::<Vec<_>>());
         let reached =
@@ -93,7 +92,7 @@ fn tuned(outcome: &Outcome) -> String {
         table.add_row([
             format!("tuner from s={start}, c={start}"),
             shown(rates(|one| one.tuned)),
-            shown(outcome.ratio(Some(start))),
+            shown(outcome.ratio(start)),
             reached.join(", "),
             threads.join(", "),
             range.map_or_else(String::new, |(least, most)| format!("{least} to {most}")),
@@ -102,16 +101,26 @@ fn tuned(outcome: &Outcome) -> String {
     table.to_string()
 }
 
-/// Whether the tuner is within 5% of the best.
+/// Whether the tuner is within 5% of the best, from each start: a start from which it is not must
+/// not be hidden by another one.
 fn verdict(outcome: &Outcome) -> String {
-    let count = outcome.comparisons.len();
-    let Some(ratio) = outcome.ratio(None) else { return String::new() };
-    let verdict = ratio.at_least(WITHIN);
-    let advice = if verdict == Verdict::Open { "; raise --repeat to find out" } else { "" };
-    format!(
-        "{verdict:>13}: the tuner is within 5% of the best of the sweep ({ratio} of it, 95% confidence, {count} \
-         comparisons{advice})\n"
-    )
+    let of_start = |start| {
+        let count = outcome.comparisons.iter().filter(|one| one.start == start).count();
+        let ratio = outcome.ratio(start)?;
+        let verdict = ratio.at_least(WITHIN);
+        let advice = if verdict == Verdict::Open { "; raise --repeat to find out" } else { "" };
+        Some(format!(
+            "{verdict:>13}: the tuner from s={start}, c={start} is within 5% of the best of the sweep ({ratio} of it, \
+             95% confidence, {}{advice})\n",
+            counted(count, "comparison")
+        ))
+    };
+    starts_of(outcome).into_iter().filter_map(of_start).collect()
+}
+
+/// Where tuners began.
+fn starts_of(outcome: &Outcome) -> BTreeSet<u16> {
+    outcome.comparisons.iter().map(|one| one.start).collect()
 }
 
 /// A curve for each number of requests in flight, over service threads, with the tuner's rates.

@@ -208,12 +208,15 @@ impl Plan {
     }
 }
 
-/// The numbers at this moment.
+/// The numbers at this moment: requests in flight of the first client to the OST that its tuner had
+/// most to do with, which is the one that the file is on.
 fn numbers(world: &World) -> Result<(u16, u16), String> {
     let threads = world.cluster.inspect(Role::Oss(0), |serving| serving.server.service(oss::SERVICE_IO).threads());
     let threads = threads.ok_or("the object storage server is down")?;
     let (_, first) = world.cluster.file_systems().into_iter().next().ok_or("no client")?;
-    let in_flight = first.rpcs_in_flight_max(TargetRole::Ost(OstIndex(0))).ok_or("no target")?;
+    let osts = (0..e2::OSTS).map(|ost| TargetRole::Ost(OstIndex(ost)));
+    let used = osts.max_by_key(|ost| first.tuning(*ost).map_or(0, |tuning| tuning.log().len()));
+    let in_flight = used.and_then(|ost| first.rpcs_in_flight_max(ost)).ok_or("no target")?;
     Ok((threads as u16, in_flight))
 }
 

@@ -11,7 +11,7 @@ pub mod course;
 
 use course::{Access, IN_FLIGHT_MOST, Number, Plan, REQUEST_BYTES, Stage, THREADS_MOST};
 
-use super::e2::{FINE, Load};
+use super::e2::{FINE, IN_FLIGHT, Load, SERVICE_THREADS};
 
 /// Virtual seconds of a load: the search, and what follows.
 pub const STAGE_SECONDS: usize = 40;
@@ -127,7 +127,8 @@ impl Subject {
         }
     }
 
-    /// The fixed settings that its tuners are compared with: those of the sweep, and the default.
+    /// The fixed settings that its tuners are compared with: each number of the finer sweep while the
+    /// other one limits nothing, and the default; for both also the study's sweep.
     pub fn fixed(self) -> Vec<Setting> {
         let fixed =
             |(threads, in_flight)| Setting { threads: Number::Fixed(threads), in_flight: Number::Fixed(in_flight) };
@@ -136,7 +137,10 @@ impl Subject {
         match self {
             Subject::Server => server.map(fixed).collect(),
             Subject::Clients => clients.map(fixed).to_vec(),
-            Subject::Both => server.chain(clients).map(fixed).collect(),
+            Subject::Both => {
+                let study = SERVICE_THREADS.into_iter().flat_map(|threads| IN_FLIGHT.map(|count| (threads, count)));
+                server.chain(clients).chain(study).map(fixed).collect()
+            }
         }
     }
 
