@@ -189,6 +189,11 @@ impl FileSystem {
         self.targets.all().iter().map(connection).collect()
     }
 
+    /// Changes after each cluster map that was taken over, and at the unmount.
+    pub fn target_updates(&self) -> watch::Receiver<()> {
+        self.targets.updates()
+    }
+
     /// Targets that work with this trace id waits for at this moment, with the states of their
     /// connections. Targets of this process are not among them.
     pub fn awaited(&self, trace: u64) -> Vec<(String, rpc::ImportState)> {

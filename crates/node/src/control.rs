@@ -18,7 +18,7 @@ use rt::{
 use tokio::sync::watch;
 use types::{FsError, FsResult, MdtIndex, OstIndex};
 
-use super::{Node, parameter_names, parameters, pool_parameters::PoolParameters, reachability};
+use super::{Node, parameter_names, parameters, reachability, settings, target_parameters::TargetParameters};
 use crate::ctl::{
     protocol::{CtlReply, CtlRequest, DaemonInfo, Parameter, PoolChange, PoolLine, TargetLine},
     run_dir::Registration,
@@ -49,11 +49,15 @@ impl NodeControl {
         let Presence { run_dir, source, role } = presence;
         let tree = ParameterTree::new();
         parameters::register(&tree, node)?;
+        let mut targets = TargetParameters::new(&tree, node);
+        targets.follow()?;
+        let mut own = Vec::new();
         for assignment in assignments {
             let (name, value) = parameter_names::split_assignment(assignment)?;
             tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+            own.push((name.to_owned(), value.to_owned()));
         }
-        let stop = follow_permanent(&tree, node)?;
+        let stop = settings::keep(targets, &tree, node, own)?;
         let responder = NodeResponder {
             tree,
             cores: node.cores().clone(),
@@ -82,59 +86,6 @@ impl NodeControl {
         self.registration.is_some()
     }
 }
-
-/// Keeps the parameters of pools, and sets permanent ones, now and whenever the cluster map brings
-/// others. Names that this process does not have are for others. On a thread of its own, because
-/// reading a parameter may wait.
-fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::Sender<()>> {
-    let (stop, stopped) = watch::channel(());
-    let (tree, cores, mut maps) = (tree.clone(), node.cores().clone(), node.watcher.subscribe());
-    let mut applied = node.applied.clone();
-    let mdts = node.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect();
-    let mut pools = PoolParameters::new(&tree, mdts);
-    std::thread::Builder::new().name("parameters".to_owned()).spawn(move || {
-        let mut known: Vec<(String, String)> = Vec::new();
-        loop {
-            let map = maps.borrow_and_update().clone();
-            let mut ended = stopped.clone();
-            // The metadata targets must know of a pool before anything is set for it.
-            let goes_on = cores.block_on(async {
-                tokio::select! {
-                    applied = applied.wait_for(|version| *version >= map.version) => applied.is_ok(),
-                    _ = ended.changed() => false,
-                }
-            });
-            if !goes_on {
-                return;
-            }
-            if pools.follow(&map.pools) {
-                known.retain(|(pattern, _)| !pattern.contains(POOL_PARAMETERS));
-            }
-            let permanent = map.parameters.clone();
-            for (pattern, value) in permanent.iter().filter(|setting| !known.contains(setting)) {
-                match tree.set(pattern, value) {
-                    Ok(_) | Err(ParameterError::Unknown(_)) => {}
-                    Err(error) => tracing::warn!("cannot set permanent parameter {pattern}={value}: {error}"),
-                }
-            }
-            known = permanent;
-            let mut stopped = stopped.clone();
-            let goes_on = cores.block_on(async {
-                tokio::select! {
-                    changed = maps.changed() => changed.is_ok(),
-                    _ = stopped.changed() => false,
-                }
-            });
-            if !goes_on {
-                return;
-            }
-        }
-    })?;
-    Ok(stop)
-}
-
-/// Part of the names of pools' parameters.
-const POOL_PARAMETERS: &str = ".pool.";
 
 struct NodeResponder {
     tree: ParameterTree,
@@ -200,6 +151,9 @@ impl NodeResponder {
             Ok(map) => map,
             Err(reply) => return reply,
         };
+        if let Some(refusal) = parameter_names::not_permanent(&name, &self.tree) {
+            return CtlReply::Error(refusal);
+        }
         // This process may have what cannot be known of others: its own mount's name.
         if self.tree.list(&name).is_err()
             && let Err(refusal) = parameter_names::check_permanent(&name, &value, &map)

@@ -37,11 +37,13 @@ pub mod serve;
 mod server_key;
 mod service_manager;
 mod service_parameters;
+mod settings;
 pub mod signals;
 mod status;
 pub mod storage;
 pub mod system_log;
 pub mod target;
+mod target_parameters;
 mod tuner_parameters;
 pub mod up;
 

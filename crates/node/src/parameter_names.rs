@@ -253,11 +253,25 @@ pub fn check_permanent(pattern: &str, value: &str, map: &ClusterMap) -> Result<(
             let _ = add(&tree, &prefix, OF_POOL);
         }
     }
+    if let Some(refusal) = not_permanent(pattern, &tree) {
+        return Err(refusal);
+    }
     match tree.set(pattern, value) {
         Ok(_) => Ok(()),
         Err(ParameterError::Unknown(_)) => Err(unknown(pattern, &tree)),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Why what matches a pattern among these parameters is not set permanently, if it is so: of a
+/// pattern only the last value is stored, and a rule does not replace the rule before.
+pub fn not_permanent(pattern: &str, tree: &ParameterTree) -> Option<String> {
+    let found = tree.list(pattern).unwrap_or_default();
+    found.iter().any(|node| node.name.ends_with(".nrs_tbf_rule")).then(|| {
+        "rules of tbf are not stored permanently: they are lost when the policy changes or the process stops, so set \
+         them without -P on each server, after each start"
+            .to_owned()
+    })
 }
 
 /// The target that the second part of a name is of, as `stria-OST0007` or `stria-OST0007-osc`.
@@ -368,7 +382,7 @@ mod tests {
     use rt::{parameters::NodeKind, real::Cores};
 
     use super::*;
-    use crate::{Node, NodeOptions, parameters};
+    use crate::{Node, NodeOptions, parameters, target_parameters::TargetParameters};
 
     /// Names of values, with whether they can be set and to what.
     fn names(tree: &ParameterTree) -> Vec<(String, bool, Option<RangeInclusive<u64>>)> {
@@ -395,6 +409,7 @@ mod tests {
             }
             let found = ParameterTree::new();
             parameters::register(&found, &node).unwrap();
+            TargetParameters::new(&found, &node).follow().unwrap();
             let renamed =
                 |(name, writable, range): (String, _, _)| (name.replace(&client_name, CLIENT), writable, range);
             let found: Vec<_> = names(&found).into_iter().map(renamed).collect();
@@ -517,6 +532,8 @@ mod tests {
             ("obdfilter.stria-OSTffff.no_create", "no target or mount"),
             ("lod.*.pool.fats.spill_target", "(did you mean lod.*.pool.fast.spill_target?)"),
             ("obdfilter.*.uuid", "'obdfilter.stria-OST0000.uuid' is read-only"),
+            ("ost.OSS.*.nrs_tbf_rule", "set them without -P on each server"),
+            ("mds/MDS/mdt/nrs_t*", "set them without -P on each server"),
         ] {
             let refused = check_permanent(wrong, "1", &map()).unwrap_err();
             assert!(refused.contains(said), "{wrong}: {refused}");

@@ -36,7 +36,8 @@ fn serves(node: &Node, kind: ServerKind) -> bool {
     }
 }
 
-/// Registers everything `node` has.
+/// Registers everything `node` has, but for what comes with the targets of a mount
+/// ([`register_target`]).
 pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {
     tree.register("version", Parameter::read_only("version of this program", || env!("CARGO_PKG_VERSION").to_owned()))?;
     let doc = "panics in requests that this process contained, in its targets and its mount";
@@ -117,15 +118,21 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
         Ok(())
     };
     let doc = "seconds a call waits for a server that does not answer";
-    tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))?;
-    for (role, ..) in client.connections() {
-        connection_parameters::register(tree, node.fsname(), client, role)?;
-        match role {
-            TargetRole::Mdt(mdt) => register_locks(tree, node, client, mdt)?,
-            TargetRole::Ost(_) => {}
-        }
+    tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))
+}
+
+/// Registers what a mount has for one target.
+pub fn register_target(
+    tree: &ParameterTree,
+    fsname: &str,
+    client: &Arc<FileSystem>,
+    role: TargetRole,
+) -> Result<(), ParameterError> {
+    connection_parameters::register(tree, fsname, client, role)?;
+    match role {
+        TargetRole::Mdt(mdt) => register_locks(tree, fsname, client, mdt),
+        TargetRole::Ost(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// Closes that go along with other requests.
@@ -169,11 +176,11 @@ fn register_statahead(tree: &ParameterTree, client: &Arc<FileSystem>, prefix: &s
 /// Locks of an MDT under which this mount caches names and attributes: Lustre's `ldlm.namespaces`.
 fn register_locks(
     tree: &ParameterTree,
-    node: &Node,
+    fsname: &str,
     client: &Arc<FileSystem>,
     mdt: MdtIndex,
 ) -> Result<(), ParameterError> {
-    let prefix = format!("ldlm.namespaces.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
+    let prefix = format!("ldlm.namespaces.{}-mdc", TargetRole::Mdt(mdt).target_name(fsname));
     let (counted, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
     let get = move || counted.cached_locks(mdt).map(|(count, _)| count.to_string()).unwrap_or_default();
     let doc = "locks of this target that protect cached names and attributes";
@@ -205,17 +212,17 @@ fn register_locks(
     };
     let doc = "milliseconds for which a lock that is not used is kept";
     tree.register(&format!("{prefix}.lru_max_age"), Parameter::writable(doc, get, set).within(LOCK_AGES_MS))?;
-    register_small_files(tree, node, client, mdt)
+    register_small_files(tree, fsname, client, mdt)
 }
 
 /// Memory for data of small files on an MDT.
 fn register_small_files(
     tree: &ParameterTree,
-    node: &Node,
+    fsname: &str,
     client: &Arc<FileSystem>,
     mdt: MdtIndex,
 ) -> Result<(), ParameterError> {
-    let prefix = format!("mdc.{}-mdc", TargetRole::Mdt(mdt).target_name(node.fsname()));
+    let prefix = format!("mdc.{}-mdc", TargetRole::Mdt(mdt).target_name(fsname));
     let (used, shown, changed) = (Arc::clone(client), Arc::clone(client), Arc::clone(client));
     let get = move || used.cached_small_bytes(mdt).map(|(bytes, _)| bytes.to_string()).unwrap_or_default();
     let doc = "bytes of memory used by cached data of this target's small files";

@@ -23,26 +23,22 @@ impl PoolParameters {
         Self { tree: tree.clone(), mdts, registered: BTreeSet::new() }
     }
 
-    /// Takes over which pools there are, as the metadata targets know them already; whether there
-    /// are new ones.
-    pub fn follow(&mut self, pools: &[Pool]) -> bool {
+    /// Takes over which pools there are, as the metadata targets know them already.
+    pub fn follow(&mut self, pools: &[Pool]) {
         let present: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
         for gone in self.registered.difference(&present) {
             for mdt in &self.mdts {
                 self.tree.unregister(&prefix(mdt, gone));
             }
         }
-        let new: Vec<&String> = present.difference(&self.registered).collect();
-        for pool in &new {
+        for pool in present.difference(&self.registered) {
             for mdt in &self.mdts {
                 if let Err(error) = register(&self.tree, mdt, pool) {
                     tracing::warn!("parameters of pool {pool}: {error}");
                 }
             }
         }
-        let is_new = !new.is_empty();
         self.registered = present;
-        is_new
     }
 }
 

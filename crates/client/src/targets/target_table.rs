@@ -109,6 +109,11 @@ impl TargetTable {
         self.updates.send_replace(());
     }
 
+    /// Changes after each map that was taken over, and at the end.
+    pub fn updates(&self) -> watch::Receiver<()> {
+        self.updates.subscribe()
+    }
+
     /// Waits for a map that has this target. An MDT may have a newer one than this client, and name
     /// what is on a target that was added a moment ago. `NoDevice` if no such map comes while calls
     /// to targets wait.

@@ -15,7 +15,7 @@ mod glob;
 mod near;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
     sync::{
         Arc,
@@ -224,7 +224,18 @@ impl ParameterTree {
     /// one of them is read-only, none is changed; at the first that refuses the value the rest stay
     /// as they are.
     pub fn set(&self, glob: &str, value: &str) -> Result<Vec<(String, String)>, ParameterError> {
-        let matching = self.matching(glob)?;
+        self.set_those(glob, value, |_| true)
+    }
+
+    /// The same for those that match and are wanted by their names.
+    pub fn set_those(
+        &self,
+        glob: &str,
+        value: &str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(String, String)>, ParameterError> {
+        let mut matching = self.matching(glob)?;
+        matching.retain(|(name, _)| is_wanted(name));
         if let Some((name, _)) = matching.iter().find(|(_, parameter)| parameter.set.is_none()) {
             return Err(ParameterError::ReadOnly(name.clone()));
         }
@@ -249,6 +260,11 @@ impl ParameterTree {
     /// The nodes that match and every value below them, sorted by name; at least one.
     pub fn list_recursive(&self, glob: &str) -> Result<Vec<Node>, ParameterError> {
         self.list_nodes(glob, true)
+    }
+
+    /// The names of all parameters.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.parameters.read().keys().cloned().collect()
     }
 
     fn list_nodes(&self, glob: &str, recursive: bool) -> Result<Vec<Node>, ParameterError> {
@@ -340,6 +356,9 @@ mod tests {
         assert!(matches!(tree.set("osc.*.*", "7"), Err(ParameterError::ReadOnly(_))));
         assert_eq!(tree.set("nothing", "2").unwrap_err().to_string(), "no parameter matches 'nothing'");
         assert_eq!(in_flight.load(Ordering::Relaxed), 32, "a refused set changes nothing");
+        let is_wanted = |name: &str| name.contains("OST0001");
+        let set = tree.set_those("osc.*.max_rpcs_in_flight", "16", is_wanted).unwrap();
+        assert_eq!(set, [("osc.stria-OST0001-osc.max_rpcs_in_flight".to_owned(), "16".to_owned())]);
     }
 
     #[test]
