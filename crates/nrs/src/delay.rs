@@ -63,6 +63,11 @@ impl<T: Send> Policy<T> for Delay<T> {
         keys.iter().filter_map(|key| self.held.remove(key)).collect()
     }
 
+    /// All are one group: which request is delayed is decided when it is queued.
+    fn held_before(&self, _now_ns: u64, _facts: &Facts) -> Option<usize> {
+        Some(self.held.len())
+    }
+
     fn len(&self) -> usize {
         self.held.len()
     }

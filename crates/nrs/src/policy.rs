@@ -28,6 +28,13 @@ pub trait Policy<T>: Send {
     /// Takes out all requests of which this is true, in any order.
     fn take(&mut self, is_wanted: &dyn Fn(&Facts) -> bool) -> Vec<Entry<T>>;
 
+    /// How many requests would be held back in front of such a request, whatever the number of
+    /// threads; `None` if it need not be held back itself.
+    fn held_before(&self, now_ns: u64, facts: &Facts) -> Option<usize> {
+        let _ = (now_ns, facts);
+        None
+    }
+
     /// Number of requests here.
     fn len(&self) -> usize;
 

@@ -12,6 +12,9 @@ use crate::{
     turns::{GroupBy, Turns},
 };
 
+/// One place of so many is kept for requests that need not be held back.
+const KEPT_FREE: usize = 4;
+
 /// See the module documentation.
 pub struct Scheduler<T> {
     fallback: Fifo<T>,
@@ -37,6 +40,14 @@ impl<T: Send> Chosen<T> {
             Chosen::None => None,
             Chosen::Tbf(tbf) => Some(&mut **tbf),
             Chosen::Other(policy) => Some(&mut **policy),
+        }
+    }
+
+    fn held_before(&self, now_ns: u64, facts: &Facts) -> Option<usize> {
+        match self {
+            Chosen::None => None,
+            Chosen::Tbf(tbf) => tbf.held_before(now_ns, facts),
+            Chosen::Other(policy) => policy.held_before(now_ns, facts),
         }
     }
 
@@ -100,6 +111,21 @@ impl<T: Send + 'static> Scheduler<T> {
     /// Whether none wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether such a request may be queued where `most` wait at most. One that the policy would
+    /// hold back may wait only behind fewer of its group than the queue has free places, of which a
+    /// part is kept for requests that need not be held back (dynamic thresholds: A. K. Choudhury,
+    /// E. L. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one group leaves half of the
+    /// places to others, and all of them together leave one of [`KEPT_FREE`].
+    pub fn has_room(&self, now_ns: u64, facts: &Facts, most: usize) -> bool {
+        let waiting = self.len();
+        let for_held = (most - most / KEPT_FREE).saturating_sub(waiting);
+        // Whatever group it is of.
+        if waiting < for_held {
+            return true;
+        }
+        waiting < most && self.chosen.held_before(now_ns, facts).is_none_or(|before| before < for_held)
     }
 
     /// Queues a request; returns its ticket.

@@ -1,14 +1,15 @@
 //! Services: named request queues with a number of service threads, as in Portal RPC.
 //!
 //! A service thread is not an operating system thread but the right to execute: at most `threads`
-//! requests of a service execute at once, the others wait in order of arrival. So a target's disk
+//! requests of a service execute at once, the others wait. So a target's disk
 //! or CPU sees a bounded number of requests whatever the number of clients, and the number can be
 //! changed while requests run.
 //!
 //! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the
 //! permit admits the next, in the order of the service's policy (crate `nrs`). The queue is
 //! bounded: beyond `queue_max` a request is refused (not executed) and its client tries again
-//! later.
+//! later. What a policy holds back leaves places to others ([`Scheduler::has_room`]), and requests
+//! that nothing may hold back have as many again for themselves.
 //!
 //! With fifo, the usual policy, a request that finds a free thread and an empty queue does not
 //! touch the queue. A policy that holds requests back says until when; one task of the service
@@ -275,15 +276,20 @@ impl Service {
             let service = Some(self.clone());
             return Ok(Admission::Now(Permit { service, started: now, policy: PolicyName::Fifo, work }));
         }
-        if state.queue.len() >= self.queue_max {
+        let facts = facts();
+        let has_room = match hold {
+            Hold::ByPolicy => state.queue.has_room(now.0, &facts, self.queue_max),
+            Hold::Never => state.queue.len() < 2 * self.queue_max,
+        };
+        if !has_room {
             state.statistics.refused += 1;
             return Err(QueueFull(self.name));
         }
         let (grant, granted) = oneshot::channel();
         let waiter = Waiter { arrived: now, work, waits: !state.has_free_thread(), grant };
         let ticket = match hold {
-            Hold::ByPolicy => state.queue.push(now.0, facts(), waiter),
-            Hold::Never => state.queue.push_free(now.0, facts(), waiter),
+            Hold::ByPolicy => state.queue.push(now.0, facts, waiter),
+            Hold::Never => state.queue.push_free(now.0, facts, waiter),
         };
         let waiting = state.queue.len();
         state.statistics.waiting_max = state.statistics.waiting_max.max(waiting);

@@ -74,6 +74,14 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// How many there are.
+    fn tokens(&self, now_ns: u64) -> u64 {
+        match now_ns.checked_sub(self.token_ns()) {
+            Some(since) => (since / self.interval_ns + 1).min(TOKENS_MAX),
+            None => 0,
+        }
+    }
+
     /// From when on there is a token.
     fn token_ns(&self) -> u64 {
         self.full_ns.saturating_sub((TOKENS_MAX - 1) * self.interval_ns)
@@ -237,6 +245,13 @@ impl<T: Send> Policy<T> for Tbf<T> {
             taken.extend(wanted);
         });
         taken
+    }
+
+    /// Of its class, beyond the tokens that there are.
+    fn held_before(&self, now_ns: u64, facts: &Facts) -> Option<usize> {
+        let class = self.classes.get(&ClassKey::of(self.class_by, facts))?;
+        let waiting = class.waiting.len();
+        (waiting as u64 >= class.bucket.tokens(now_ns)).then_some(waiting)
     }
 
     fn len(&self) -> usize {

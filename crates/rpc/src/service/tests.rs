@@ -295,16 +295,49 @@ fn what_nothing_may_hold_back_is_held_back_by_no_policy_chosen_later() {
 #[test]
 fn callers_that_give_up_leave_the_queue_of_every_policy() {
     for policy in PolicyName::ALL {
-        let (hand, service) = service(1, 3);
+        let (hand, service) = service(1, 16);
         let (permit, requests) = waiting(&service, &hand, &[]);
         service.set_policy(Selection::of(policy));
-        let many = queue_all(&service, &hand, &[1, 1, 2]);
+        let many: Vec<_> = (0..16).map_while(|_| service.admit(hand.now(), any).ok()).collect();
         assert!(matches!(service.admit(hand.now(), any), Err(QueueFull("test"))), "{policy} is bounded");
+        assert!(many.len() >= 6, "{policy}: {}", many.len());
         drop(many);
         assert_eq!(service.statistics().waiting, 0, "{policy}");
         drop((permit, requests));
         assert_eq!(service.statistics().in_flight, 0, "{policy}");
     }
+}
+
+#[test]
+fn a_class_that_is_held_back_leaves_the_queue_to_others() {
+    let (hand, service) = service(10_000, 800);
+    service.set_policy("tbf uid".parse().unwrap());
+    service.change_policy_rules("change default rate=1", &[]).unwrap();
+    let of_user = |uid| move || Facts { uid, ..any() };
+    let slow: Vec<_> = (0..800).map_while(|_| service.admit(hand.now(), of_user(1)).ok()).collect();
+    assert_eq!(slow.len(), 3 + 300, "with a full bucket, and half of what may be held back");
+    let mut other = queued(service.admit(hand.now(), of_user(2)));
+    assert!(poll(&mut other).is_some(), "another class is executed at once");
+    // Many classes with few requests each.
+    let requests = (10..810).flat_map(|uid| [uid; 8]);
+    let many: Vec<_> = requests.filter_map(|uid| service.admit(hand.now(), of_user(uid)).ok()).collect();
+    assert!(service.statistics().waiting <= 600, "{}", service.statistics().waiting);
+    let mut other = queued(service.admit(hand.now(), of_user(5000)));
+    assert!(poll(&mut other).is_some(), "a class with tokens");
+    let mut free = queued(service.admit_held(hand.now(), (Hold::Never, 1), of_user(1)));
+    assert!(poll(&mut free).is_some(), "what nothing may hold back");
+    drop((slow, many));
+}
+
+#[test]
+fn a_full_queue_admits_what_nothing_may_hold_back() {
+    let (hand, service) = service(1, 2);
+    let (permit, _waiting) = waiting(&service, &hand, &[1, 2]);
+    assert!(service.admit(hand.now(), any).is_err());
+    let free = || service.admit_held(hand.now(), (Hold::Never, 1), any);
+    let _more = [queued(free()), queued(free())];
+    assert!(free().is_err(), "there is a limit for these too");
+    drop(permit);
 }
 
 #[test]
