@@ -43,6 +43,7 @@ pub mod tables;
 pub mod tables_part;
 mod target;
 pub mod throughput;
+mod turn;
 mod work;
 
 pub use options::OstOptions;

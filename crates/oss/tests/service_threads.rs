@@ -5,12 +5,13 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{MIB, TestOst, object, pattern, run, write_request};
-use oss::directory::host_file;
+use common::{MIB, TestOst, object, pattern, quiet_options, run, write_request};
+use oss::{OstOptions, directory::host_file};
 use rpc::{
     Endpoint, Import, ImportOptions, Keyring, Principal, Question, Role, Server, ServerOptions,
     message::{OstReply, OstRequest, ost::Read},
 };
+use rt::memory::MemoryDevice;
 use types::{FsResult, ObjectId};
 
 const TARGET: &str = "stria-OST0003";
@@ -29,7 +30,10 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let target = TestOst::new(1).await;
+        Self::of(TestOst::new(1).await)
+    }
+
+    fn of(target: TestOst) -> Self {
         let server = Server::new(target.seams.clone(), ServerOptions::new(Keyring::of_test()));
         server.add_target(TARGET, target.ost.clone(), Duration::from_secs(3600));
         server.service("ost_io").set_threads(THREADS);
@@ -119,6 +123,43 @@ fn requests_that_got_their_lock_go_first() {
             request.await.unwrap().unwrap();
         }
         stage.until(0, 0).await;
+    });
+}
+
+/// On a full target writes overwrite one after the other, here after one that waits for a reader.
+#[test]
+fn overwrites_that_wait_for_their_turn_hold_no_thread() {
+    run(async {
+        const PIECE: u64 = 256 << 10;
+        let options = OstOptions { reserve_bytes: MIB, ..quiet_options() };
+        let target = TestOst::with(1, MemoryDevice::with_capacity(16 * MIB), options).await;
+        let mut end = 0;
+        while target.write_with(object(1), end, &pattern(0, end, PIECE), false).await.is_ok() {
+            end += PIECE;
+        }
+        let stage = Stage::of(target);
+        stage.target.probe.hold_reads();
+        let read = |object| Read { object, offset: 0, bytes: PIECE as u32, layout_generation: 0 };
+        let reader = stage.ask(OstRequest::Read(read(object(1))), Bytes::new());
+        stage.until(1, 0).await;
+        let overwrites: Vec<_> = (0..REQUESTS as u64)
+            .map(|number| {
+                let (request, data) =
+                    write_request(object(1), number * PIECE, &pattern(1, number * PIECE, PIECE), false);
+                stage.ask(request, data)
+            })
+            .collect();
+        stage.until(1 + REQUESTS, 0).await;
+        let other = tokio::time::timeout(TIMEOUT, stage.ask(OstRequest::Read(read(object(2))), Bytes::new())).await;
+        other.expect("both threads were held by requests that wait").unwrap().unwrap();
+
+        stage.target.probe.release_reads();
+        for request in overwrites.into_iter().chain([reader]) {
+            request.await.unwrap().unwrap();
+        }
+        stage.until(0, 0).await;
+        let bytes = REQUESTS as u64 * PIECE;
+        assert!(stage.target.read(object(1), 0, bytes).await == pattern(1, 0, bytes));
     });
 }
 

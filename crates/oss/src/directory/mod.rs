@@ -158,6 +158,7 @@ use crate::{
     superblock::Superblock,
     tables::{OBJECTS, object_key, parse_object_key},
     throughput::Throughput,
+    turn::Turn,
 };
 
 /// Directory of all host files.
@@ -183,8 +184,8 @@ pub struct DirectoryStore {
     /// Held by a commit, by a round of write-back, and while blocks are moved on the device: all of
     /// them do what requests do not, and blocks that are freed meanwhile are not given out.
     committing: tokio::sync::Mutex<()>,
-    /// Held by writes that overwrite in the reserve, and while space is made for them.
-    overwriting: tokio::sync::Mutex<()>,
+    /// Of writes that overwrite in the reserve, and while space is made for them.
+    overwriting: Turn,
     /// Wakes the task before its interval ends.
     wanted: Arc<Notify>,
     space: SpaceGuard,

@@ -25,6 +25,7 @@ use tokio::sync::MutexGuard;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{DirectoryStore, space::Grant};
+use crate::service_threads::SERVICE_IO;
 
 /// How often a write is tried.
 pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
@@ -84,7 +85,7 @@ impl DirectoryStore {
                 Err(error) => Err(error),
             };
         }
-        let turn = self.overwriting.lock().await;
+        let turn = self.turn().await;
         if self.write_back_bytes() > BACKLOG_BYTES_MAX {
             return Ok(WriteSpace::None);
         }
@@ -122,7 +123,7 @@ impl DirectoryStore {
             Err(FsError::NoSpace) if self.write_back_frees_space() => {}
             outcome => return outcome,
         }
-        let turn = self.overwriting.lock().await;
+        let turn = self.turn().await;
         // Otherwise another write did it meanwhile.
         if self.write_back_frees_space() {
             self.make_space().await?;
@@ -139,8 +140,14 @@ impl DirectoryStore {
     /// Gives back what overwriting took. Without success where there is no space for that either:
     /// then the next attempt is refused.
     pub(super) async fn make_space_to_overwrite(&self) -> FsResult<()> {
-        let _turn = self.overwriting.lock().await;
+        let _turn = self.turn().await;
         self.make_space().await
+    }
+
+    /// Waits for the turn, without a service thread: the one that has it may wait for range locks
+    /// and flushes.
+    async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.overwriting.take(|| self.service_threads.park(SERVICE_IO)).await
     }
 
     /// Writes everything back, and the table's changes to their place. The caller has the turn.
