@@ -80,6 +80,9 @@ struct State {
     threads_used: usize,
     /// Executing requests that wait for others: these execute meanwhile.
     parked: usize,
+    /// Time for which requests waited in this way that is not yet part of what the tuner measures:
+    /// it ends before they do.
+    parked_ns: u64,
     queue: Scheduler<Waiter>,
     /// When the queue is asked next, though no thread becomes free.
     wake_at: Option<Instant>,
@@ -94,6 +97,7 @@ struct State {
 struct Achieved {
     requests: u64,
     work: u64,
+    /// Time of execution, without that for which requests waited for others.
     busy_ns: u64,
     /// Requests that waited for a thread.
     waited: u64,
@@ -179,6 +183,7 @@ impl Service {
             threads_min: 1,
             threads_used: 0,
             parked: 0,
+            parked_ns: 0,
             queue: Scheduler::default(),
             wake_at: None,
             active: Default::default(),
@@ -307,7 +312,7 @@ impl Service {
     pub fn park(self: &Arc<Self>) -> Parked {
         self.state.lock().parked += 1;
         self.start_waiting();
-        Parked { service: self.clone() }
+        Parked { service: self.clone(), since: self.clock.now() }
     }
 
     /// Gives free service threads to waiting requests. Grants outside the lock, because a waiter
@@ -365,12 +370,16 @@ impl Service {
 /// See [`Service::park`].
 pub struct Parked {
     service: Arc<Service>,
+    since: Instant,
 }
 
 impl Drop for Parked {
     /// The request goes on, besides those that execute by now.
     fn drop(&mut self) {
-        self.service.state.lock().parked -= 1;
+        let waited = self.service.clock.now().since(self.since);
+        let mut state = self.service.state.lock();
+        state.parked -= 1;
+        state.parked_ns += waited.as_nanos() as u64;
     }
 }
 
@@ -403,7 +412,11 @@ impl Drop for Permit {
         state.statistics.service_time.record(busy);
         state.achieved.requests += 1;
         state.achieved.work += self.work;
-        state.achieved.busy_ns += busy.as_nanos() as u64;
+        // It may be that of another request: the sum counts.
+        let busy_ns = busy.as_nanos() as u64;
+        let parked_ns = state.parked_ns.min(busy_ns);
+        state.parked_ns -= parked_ns;
+        state.achieved.busy_ns += busy_ns - parked_ns;
         let somebody_waits = !state.queue.is_empty();
         drop(state);
         if somebody_waits {

@@ -7,6 +7,7 @@ use rt::BoxFuture;
 use types::{ClientId, JobName, Timestamp};
 
 use super::*;
+use crate::tuning::Tuned;
 
 /// A clock that stands where it is put.
 #[derive(Default)]
@@ -144,6 +145,23 @@ fn a_request_that_waits_for_clients_takes_no_thread() {
     assert!(poll(&mut third).is_none(), "the first goes on");
     drop(first);
     assert!(poll(&mut third).is_some());
+}
+
+#[test]
+fn the_tuner_does_not_count_waits_for_other_requests() {
+    let (hand, service) = service(2, 10);
+    let busy_us = || service.measure(hand.now()).busy_ns / 1000;
+    let (first, second) = (now(service.admit(hand.now(), any)), now(service.admit(hand.now(), any)));
+    let parked = service.park();
+    hand.advance(Duration::from_micros(100));
+    drop(parked);
+    hand.advance(Duration::from_micros(7));
+    drop(first);
+    assert_eq!(busy_us(), 7);
+    hand.advance(Duration::from_micros(5));
+    drop(second);
+    assert_eq!(busy_us(), 7 + 112);
+    assert_eq!(service.statistics().service_time.sum_ns, 107_000 + 112_000, "what is shown is the whole time");
 }
 
 #[test]
