@@ -201,14 +201,16 @@ impl Import {
         }
     }
 
-    /// Changes how many of them may be changes of names and attributes at an MDT, at least 1.
+    /// Changes how many of them may be changes of names and attributes at an MDT, at least 1. While
+    /// no more requests may be outstanding, there is always one fewer.
     pub fn set_max_changes_in_flight(&self, count: u16) {
-        self.inner.changes.resize(count.max(1));
+        self.inner.guarded.lock().changes_wanted = count.max(1);
+        self.inner.adjust_permits();
     }
 
     /// How many of them may be changes of names and attributes.
     pub fn max_changes_in_flight(&self) -> u16 {
-        self.inner.changes.count()
+        self.inner.guarded.lock().changes_wanted
     }
 
     /// Changes how long callers wait for a silent server.

@@ -52,6 +52,8 @@ pub(super) struct Guarded {
     pub(super) wanted: u16,
     /// The most that the tuner may choose, and what is wanted without it.
     pub(super) wanted_max: u16,
+    /// Wanted `max_mod_rpcs_in_flight`.
+    pub(super) changes_wanted: u16,
     /// Callers whose requests are not sent yet.
     pub(super) waiting: Waiting,
 }
@@ -128,11 +130,18 @@ impl Inner {
         }
     }
 
-    /// Makes the number of permits what is wanted and granted.
+    /// Whether changes wait because fewer requests may be outstanding than changes are wanted.
+    pub(super) fn holds_up_changes(&self) -> bool {
+        self.changes.count() < self.guarded.lock().changes_wanted
+    }
+
+    /// Makes the number of permits what is wanted and granted. Fewer of them are for changes, also
+    /// with what the tuner chooses: questions do not wait for these.
     pub(super) fn adjust_permits(&self) {
         let guarded = self.guarded.lock();
         let goal = guarded.wanted.clamp(1, guarded.core.ordinary_slots().max(1));
         self.permits.resize(goal);
+        self.changes.resize(guarded.changes_wanted.min(goal.saturating_sub(1)).max(1));
         self.urgent.resize(guarded.core.urgent_slots().max(1));
     }
 }

@@ -51,6 +51,7 @@ impl Import {
             leaving: false,
             wanted: permits,
             wanted_max: permits,
+            changes_wanted: permits.saturating_sub(1).max(1),
             waiting: Waiting::default(),
         };
         let inner = Arc::new(Inner {
