@@ -38,13 +38,17 @@ pub fn register(
     };
     tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
     let (shown, changed) = (Arc::clone(client), Arc::clone(client));
-    let get = move || shown.rpcs_in_flight_max(role).map(|count| count.to_string()).unwrap_or_default();
+    let get = move || {
+        let setting = shown.tuning(role).and_then(|tuning| tuning.setting()).map(|setting| setting as u16);
+        setting.or_else(|| shown.rpcs_in_flight_max(role)).map(|count| count.to_string()).unwrap_or_default()
+    };
     let set = move |text: &str| {
         let value = parse_number(text, &RPCS_IN_FLIGHT)?;
         changed.set_rpcs_in_flight_max(role, value as u16);
         Ok(())
     };
-    let doc = "requests to this target outstanding at once; setting it switches the tuner off";
+    let doc = "requests to this target outstanding at once, without what the tuner tries at the moment; setting it switches \
+               the tuner off";
     let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
     tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)?;
     register_size(tree, client, role, &prefix)?;

@@ -66,6 +66,10 @@ struct State {
 }
 
 impl State {
+    fn setting(&self) -> Option<u32> {
+        self.tuner.as_ref().filter(|_| self.mode == Mode::On).map(Tuner::setting)
+    }
+
     fn switch_off(&mut self, mode: Mode, is_watched: &AtomicBool) {
         self.mode = mode;
         is_watched.store(true, Ordering::Relaxed);
@@ -100,6 +104,11 @@ impl Tuning {
         self.state.lock().mode
     }
 
+    /// The setting outside of trials, if a tuner is at work.
+    pub fn setting(&self) -> Option<u32> {
+        self.state.lock().setting()
+    }
+
     /// From now on the tuner takes into account how busy the host's processors are.
     pub fn watch_processors(&self, processors: ProcessorUse) {
         self.state.lock().processors = Some(processors);
@@ -112,10 +121,14 @@ impl Tuning {
         state.tuner.iter().flat_map(|tuner| tuner.log().map(line)).collect()
     }
 
-    /// Switches the tuner on, with other limits than before; or again, after it was off.
-    pub(crate) fn switch_on(&self, limits: Limits) {
+    /// Switches the tuner of this on, with other limits than before; or again, after it was off. A
+    /// trial that is under way ends.
+    pub(crate) fn switch_on(&self, limits: Limits, what: Arc<dyn Tuned>) {
         let mut state = self.state.lock();
         if state.mode != Mode::On || state.limits != limits {
+            if let Some(setting) = state.setting() {
+                what.apply(setting);
+            }
             (state.mode, state.limits, state.tuner) = (Mode::On, limits, None);
             state.task += 1;
             self.is_watched.store(false, Ordering::Relaxed);

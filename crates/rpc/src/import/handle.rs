@@ -186,9 +186,11 @@ impl Import {
     /// outstanding, and whether a tuner chooses.
     pub fn set_like(&self, earlier: &Import) {
         {
+            // Not what the tuner tries at the moment.
+            let setting = earlier.tuning().setting().map(|setting| setting as u16);
             let (wanted, wanted_max) = {
                 let earlier = earlier.inner.guarded.lock();
-                (earlier.wanted, earlier.wanted_max)
+                (setting.unwrap_or(earlier.wanted), earlier.wanted_max)
             };
             let mut guarded = self.inner.guarded.lock();
             (guarded.wanted, guarded.wanted_max) = (wanted, wanted_max);

@@ -53,7 +53,7 @@ impl Import {
     /// Lets the tuner choose how many requests may be outstanding, up to the largest number.
     pub fn tune(&self) {
         let most = self.rpcs_in_flight_limit();
-        self.inner.tuning.switch_on(Limits::requests_in_flight(1, most.into()));
+        self.inner.tuning.switch_on(Limits::requests_in_flight(1, most.into()), self.inner.clone());
     }
 
     /// The same, and the tuner begins with so many.

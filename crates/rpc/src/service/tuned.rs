@@ -19,8 +19,8 @@ impl Service {
     }
 
     /// Lets the tuner choose the number of service threads.
-    pub fn tune(&self) {
-        self.tuning.switch_on(self.limits());
+    pub fn tune(self: &Arc<Self>) {
+        self.tuning.switch_on(self.limits(), self.clone());
     }
 
     /// The same, and the tuner begins with so many, within its limits.
@@ -44,10 +44,12 @@ impl Service {
     pub(super) fn follow_limits(self: &Arc<Self>) {
         if self.tuning.mode() == Mode::On {
             self.tune();
-        } else {
+        }
+        {
             let mut state = self.state.lock();
             state.threads = state.threads.max(state.threads_min);
         }
+        self.start_waiting();
     }
 
     /// Requests wait, or some execute at once: the tuner has something to do.

@@ -90,6 +90,25 @@ fn what_is_set_by_hand_is_not_touched() {
     assert_eq!((plant.service.threads(), plant.service.tuning().mode()), (33, Mode::Off));
 }
 
+/// New limits mean a new tuner, which begins at the setting, not at what was tried at the moment.
+#[test]
+fn a_trial_does_not_become_the_setting_when_limits_change() {
+    let mut plant = Plant::new(64);
+    plant.service.tune();
+    let setting = |plant: &Plant| plant.service.tuning().setting().map(|setting| setting as usize);
+    let is_trial = |plant: &Plant| setting(plant).is_some_and(|setting| plant.service.threads() < setting);
+    for _ in 0..20_000 {
+        if is_trial(&plant) {
+            break;
+        }
+        plant.step();
+    }
+    assert!(is_trial(&plant), "{:#?}", plant.service.tuning().log());
+    let before = setting(&plant).unwrap();
+    plant.service.set_threads_min(3);
+    assert_eq!((plant.service.threads(), plant.service.tuning().mode()), (before, Mode::On));
+}
+
 #[test]
 fn without_load_there_is_no_task() {
     let mut plant = Plant::new(64);
