@@ -18,8 +18,8 @@ pub(super) struct Turns {
     waited: AtomicU64,
     /// Calls that wait for it now.
     waiting: AtomicU64,
-    /// What answered calls achieved.
-    work: AtomicU64,
+    /// Bytes that answered calls moved.
+    bytes: AtomicU64,
 }
 
 /// A call that waits for its turn, until this is dropped.
@@ -34,7 +34,7 @@ impl Turns {
 
     /// A call was answered that moved so many bytes.
     pub(super) fn answered(&self, bytes: usize) {
-        self.work.fetch_add(REQUEST_WORK + bytes as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -102,7 +102,8 @@ impl Tuned for Inner {
         Measurement {
             now_ns: now.0,
             requests,
-            work: self.turns.work.load(Ordering::Relaxed),
+            // An error is work too: of a load of names that do not exist it is all there is.
+            work: requests * REQUEST_WORK + self.turns.bytes.load(Ordering::Relaxed),
             busy_ns,
             waited: self.turns.waited.load(Ordering::Relaxed),
             waiting: self.turns.waiting.load(Ordering::Relaxed),
