@@ -143,6 +143,9 @@ impl<T: Send> Policy<T> for Turns<T> {
     fn take(&mut self, is_wanted: &dyn Fn(&Facts) -> bool) -> Vec<Entry<T>> {
         let mut taken = Vec::new();
         for waiting in self.groups.values_mut().chain([&mut self.batch]) {
+            if !waiting.iter().any(|entry| is_wanted(&entry.facts)) {
+                continue;
+            }
             let (wanted, kept): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|entry| is_wanted(&entry.facts));
             waiting.extend(kept);
             taken.extend(wanted);

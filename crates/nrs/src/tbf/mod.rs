@@ -240,6 +240,9 @@ impl<T: Send> Policy<T> for Tbf<T> {
     fn take(&mut self, is_wanted: &dyn Fn(&Facts) -> bool) -> Vec<Entry<T>> {
         let mut taken = Vec::new();
         self.retain(|waiting| {
+            if !waiting.iter().any(|entry| is_wanted(&entry.facts)) {
+                return;
+            }
             let (wanted, kept): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|entry| is_wanted(&entry.facts));
             waiting.extend(kept);
             taken.extend(wanted);

@@ -198,7 +198,7 @@ impl ServedTarget {
         let (now, incarnation) = (self.shared.now(), self.incarnation);
         match self.session(connect.client) {
             Some(cell) => {
-                let (plan, superseded) = cell.with(|session| {
+                let (plan, superseded, waits) = cell.with(|session| {
                     let before = session.generation();
                     let plan = plan_connect(Some(session), now, connect, incarnation, Resumable::None);
                     let superseded = session.generation() > before;
@@ -208,13 +208,14 @@ impl ServedTarget {
                     if is_ready || superseded && session.phase() == Phase::Open {
                         self.handler.connection_begun(connect.client);
                     }
-                    (plan, superseded)
+                    (plan, superseded, session.running() > 0)
                 });
                 if superseded {
                     cell.detach();
                     cell.notify();
-                    // This connection waits for them.
-                    self.release(&BTreeSet::from([cell.client]));
+                    if waits {
+                        self.release(&BTreeSet::from([cell.client]));
+                    }
                 }
                 (plan, Some(cell))
             }
@@ -297,7 +298,9 @@ impl ServedTarget {
         cell.end_callbacks();
         cell.notify();
         self.handler.session_ending(event);
-        self.release(&BTreeSet::from([cell.client]));
+        if cell.with(|session| session.running() > 0) {
+            self.release(&BTreeSet::from([cell.client]));
+        }
         cell.until(|session| (session.running() == 0).then_some(())).await;
         let (target, client, name) = (&self.name, cell.client, &cell.client_name);
         tracing::info!(%target, %client, name, reason = %event, "session ended");
@@ -311,7 +314,8 @@ impl ServedTarget {
         cell.notify();
     }
 
-    /// No scheduler holds back what these clients have asked of this target any more.
+    /// No scheduler holds back what these clients have asked of this target any more. Looks at
+    /// everything that waits: only for clients whose requests run, which include those that wait.
     fn release(&self, clients: &BTreeSet<ClientId>) {
         self.shared.release(&|facts| facts.target == self.number && clients.contains(&facts.client));
     }
