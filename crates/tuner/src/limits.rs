@@ -25,6 +25,10 @@ pub struct Limits {
     pub elasticity: f64,
 }
 
+/// A client tries fewer requests in flight so much later than a server looks for what is far away,
+/// which would take what clients try for an effect of its own.
+const CLIENT_LATER_NS: u64 = 8_000_000_000;
+
 impl Limits {
     /// For the threads of a service: few.
     pub fn service_threads(min: u32, max: u32) -> Self {
@@ -48,5 +52,10 @@ impl Limits {
 
     pub(crate) fn clamp(&self, setting: u32) -> u32 {
         setting.clamp(self.min, self.max)
+    }
+
+    /// How long after a load has begun the first trial may be.
+    pub(crate) fn first_trial_ns(&self) -> u64 {
+        if self.prefers_larger() { CLIENT_LATER_NS } else { 0 }
     }
 }

@@ -157,8 +157,10 @@ impl Search {
         self.rest_ns = REST_MIN_NS;
     }
 
-    /// The present direction failed, or the largest setting. `false`: the round is over.
-    pub fn go_on(&mut self) -> bool {
+    /// The present direction failed, or the largest setting. `false`: the round is over. `is_largest`:
+    /// the present setting is the largest one; then somewhat smaller ones cannot be much better than
+    /// it if those that are smaller by [`FACTOR_LATER`] are not.
+    pub fn go_on(&mut self, is_largest: bool) -> bool {
         if std::mem::take(&mut self.tries_largest) {
             return true;
         }
@@ -168,7 +170,7 @@ impl Search {
             return true;
         }
         self.factor += 1;
-        if self.factor < FACTORS.len() {
+        if self.factor < if is_largest { FACTOR_LATER + 1 } else { FACTORS.len() } {
             return true;
         }
         self.factor = FACTOR_LATER;

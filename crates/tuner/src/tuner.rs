@@ -103,7 +103,11 @@ impl Tuner {
             beginning: Beginning::new(start),
             search: Search::new(false),
             excluded: Excluded::none(),
-            phase: Phase::Resting(Rest { since: Some(*start), ..Rest::default() }),
+            phase: Phase::Resting(Rest {
+                since: Some(*start),
+                until_ns: start.now_ns + limits.first_trial_ns(),
+                ..Rest::default()
+            }),
             noise: Noise::default(),
             records: Records::default(),
             grows: limits.prefers_larger(),
@@ -138,7 +142,8 @@ impl Tuner {
     /// The load begins again. A trial that was under way is forgotten.
     fn resume(&mut self, measured: &Measurement) -> Step {
         self.beginning = Beginning::new(measured);
-        self.rest(Rest { since: Some(*measured), ..Rest::default() }, measured.now_ns)
+        let until_ns = measured.now_ns + self.limits.first_trial_ns();
+        self.rest(Rest { since: Some(*measured), until_ns, ..Rest::default() }, measured.now_ns)
     }
 
     fn go_on(&mut self, measured: &Measurement) -> Step {
@@ -271,7 +276,7 @@ impl Tuner {
     fn grow(&mut self, measured: &Measurement, change: &Change) -> Step {
         self.double(Outcome::Grown, measured, change);
         let settle_ns = change.latency_ns().clamp(GROW_MIN_NS, SETTLE_MAX_NS);
-        self.rest_until(measured.now_ns, settle_ns, measured)
+        self.rest_until(measured.now_ns + self.limits.first_trial_ns(), settle_ns, measured)
     }
 
     fn double(&mut self, outcome: Outcome, measured: &Measurement, change: &Change) {
@@ -328,7 +333,7 @@ impl Tuner {
                 let needed = if is_return { needed.max(WAS_BETTER / 2.0) } else { needed };
                 return self.compare(tried, needed, is_return, &recent, measured);
             }
-            if !self.search.go_on() {
+            if !self.search.go_on(self.setting == self.limits.max) {
                 let until_ns = measured.now_ns + self.search.rest();
                 let since = Some(*measured);
                 let seen_ns = self.base_ns();
@@ -526,7 +531,7 @@ impl Tuner {
         if !is_taken {
             self.search.fails(tried);
             // The way back is no part of a round.
-            let goes_on = self.remembered > 0.0 || self.search.go_on();
+            let goes_on = self.remembered > 0.0 || self.search.go_on(self.setting == self.limits.max);
             if let Some(cost) = self.search.cost(self.setting == self.limits.max) {
                 until_ns += (cost_ns / cost) as u64;
             }
