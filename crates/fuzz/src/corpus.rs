@@ -430,6 +430,7 @@ fn parts() -> [Part; 12] {
         Part::GiveInode(INODE),
         Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: INODE.as_shard(), master: inode, names_max: 7 }),
+        Part::GiveStriped(INODE),
     ]
 }
 

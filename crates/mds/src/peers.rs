@@ -77,6 +77,7 @@ pub(crate) fn essence(part: &Part) -> Part {
         | Part::Tree
         | Part::FollowName(_)
         | Part::GiveInode(_)
+        | Part::GiveStriped(_)
         | Part::LeadNames(_)
         | Part::GiveNames(_) => {}
     }

@@ -236,9 +236,15 @@ impl Mdt {
         if moves_inode && !proxy.connection.import.supports(feature::MOVING_INODES) {
             return Err(FsError::NotSupported);
         }
+        let asked = match &part {
+            Part::GiveInode(inode) if proxy.connection.import.supports(feature::MOVING_STRIPED) => {
+                Part::GiveStriped(*inode)
+            }
+            part => part.clone(),
+        };
         let begun = self.namespace().volatile.peers.run(self.options.index);
         let operation = begun.ok_or(FsError::AwaitsMdt(peer))?;
-        let answer = self.begin_to_prepare(&proxy, operation, part.clone())?;
+        let answer = self.begin_to_prepare(&proxy, operation, asked)?;
         // An MDT that is there answers in time: it does not wait long for others either.
         let answered = async {
             tokio::select! {

@@ -124,7 +124,7 @@ impl Mdt {
             // They move already.
             return Ok(());
         }
-        if stripes.mdts.len() > 1 {
+        if stripes.mdts[..] != [directory.mdt()] {
             return self.all_know(&stripes.mdts, feature::MOVING_NAMES);
         }
         let found = self.look(self.principal.client(), |txn| txn.find_inode(*directory)).await?;

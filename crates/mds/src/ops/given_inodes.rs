@@ -36,9 +36,9 @@ use crate::{
 const HEAD_BYTES: usize = 32;
 
 /// Whether an inode can be given away. Returns what is locked for that, the inode first.
-pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Vec<InodeNumber>> {
+pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: bool) -> FsResult<Vec<InodeNumber>> {
     let inode = txn.inode(number)?;
-    check_movable(txn, &inode)?;
+    check_movable(txn, &inode, may_be_striped)?;
     let mut locked = vec![number];
     for Link { parent, name } in links_here(txn, &inode)? {
         txn.directory(parent)?;
@@ -47,8 +47,7 @@ pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Vec<
         }
         locked.push(parent);
     }
-    let here = names_in(txn, &inode)?.into_iter().map(|named| named.inode).filter(|inode| txn.is_here(*inode));
-    for child in here {
+    for child in children_here(txn, &inode)?.into_iter().map(|(child, _)| child) {
         match txn.inode(child) {
             Ok(_) => locked.push(child),
             // A name that leads to nothing moves as it is.
@@ -62,16 +61,22 @@ pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Vec<
     if bytes > GIVEN_BYTES_MAX { Err(FsError::TooBig) } else { Ok(locked) }
 }
 
-fn check_movable(txn: &Transaction<'_>, inode: &Inode) -> FsResult<()> {
+fn check_movable(txn: &Transaction<'_>, inode: &Inode, may_be_striped: bool) -> FsResult<()> {
     let is_found_by_name = |link: &Link| link.parent == InodeNumber::ROOT && link.name == LOST_AND_FOUND;
     if inode.number() == InodeNumber::ROOT || inode.first_link.as_ref().is_some_and(is_found_by_name) {
         return Err(FsError::Invalid);
     }
-    if inode.striping != Striping::None {
-        return Err(FsError::NotSupported);
+    match inode.striping {
+        Striping::None => {}
+        Striping::Over(..) if may_be_striped => {}
+        Striping::Over(..) | Striping::Shard(_) => return Err(FsError::NotSupported),
     }
     if inode.attributes.links == 0 {
         return Err(FsError::Stale);
+    }
+    if inode.names_move() {
+        // Its number is in what it tells the shards until all have moved.
+        return txn.wait_for_peer(txn.mdt);
     }
     if txn.volatile.recovery.running() {
         // Clients of the former start may have it open.
@@ -105,6 +110,14 @@ fn names_in(txn: &Transaction<'_>, inode: &Inode) -> FsResult<Vec<NamedInode>> {
         })?;
     }
     if names.len() > GIVEN_NAMES_MAX { Err(FsError::TooBig) } else { Ok(names) }
+}
+
+/// The inodes here that are named in a directory, with their names; the shards of a striped one
+/// have an empty name.
+fn children_here(txn: &Transaction<'_>, inode: &Inode) -> FsResult<Vec<(InodeNumber, Vec<u8>)>> {
+    let named = names_in(txn, inode)?.into_iter().map(|named| (named.inode, named.name));
+    let shards = inode.map().into_iter().flat_map(|map| map.shards).map(|shard| (shard, Vec::new()));
+    Ok(named.chain(shards).filter(|(child, _)| txn.is_here(*child)).collect())
 }
 
 fn leads_to(txn: &Transaction<'_>, parent: InodeNumber, name: &[u8], inode: InodeNumber) -> FsResult<bool> {
@@ -164,10 +177,7 @@ pub(super) fn give(txn: &mut Transaction<'_>, number: InodeNumber, to: InodeNumb
         let led = LedNames { from: number, to, kind, names: vec![name] };
         lead(txn, parent, &led)?;
     }
-    for NamedInode { name, inode: child, .. } in names_in(txn, &inode)? {
-        if !txn.is_here(child) {
-            continue;
-        }
+    for (child, name) in children_here(txn, &inode)? {
         let (old, new) = (Link { parent: number, name: name.clone() }, Link { parent: to, name });
         if let Some(mut child) = txn.find_inode(child)?
             && txn.has_link(&child, &old)?

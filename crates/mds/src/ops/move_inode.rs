@@ -1,6 +1,9 @@
 //! An inode of another MDT moves to this one, with its names and all that it has, and gets a number
 //! of this MDT (docs/decisions/0066-inodes-that-move.md). This MDT decides.
 //!
+//! A striped directory has no names of its own. What is named in it for this are its shards, each
+//! with an empty name: they stay where they are.
+//!
 //! Order: the tree, if it is a directory, since the way to the root leads over numbers; the inode;
 //! its names on further MDTs, in the order of these; inodes on further MDTs that are named in a
 //! directory. Names that are here are looked at last, with all else prepared, and are not locked:
@@ -14,7 +17,7 @@ use rpc::message::{
     mdt_peer::{FollowName, OperationId, Part},
     moved_inode::{GivenInode, GivenName, LeadNames},
 };
-use types::{Attributes, Credentials, Damage, FsError, FsResult, InodeNumber, limits::GIVEN_NAMES_MAX};
+use types::{Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber, limits::GIVEN_NAMES_MAX};
 
 use super::root_only::require_root;
 use crate::{
@@ -59,8 +62,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, number: InodeNum
     let by_parent = by_parent(&former, &given);
     let led = lead_elsewhere(txn, number, &by_parent)?;
     let here = lead_here(txn, number, &by_parent)?;
-    let followed = follow_elsewhere(txn, number, &given)?;
-    let children = children_here(txn, &given)?;
+    let named = named_in(&former, &given)?;
+    let followed = follow_elsewhere(txn, number, &named)?;
+    let children = children_here(txn, &named)?;
 
     let (kind, to) = (former.kind(), txn.new_number());
     arrive(txn, &former, to, &given)?;
@@ -87,6 +91,20 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, number: InodeNum
     txn.decide(number.mdt(), Decision { operation, inode: number, part: DecidedPart::Give(to) });
     txn.give_tree_back();
     Ok(MdtReply::Done)
+}
+
+/// What knows a directory by its number: what is named in it, and the shards of a striped one, which
+/// have an empty name.
+fn named_in(former: &Inode, given: &GivenInode) -> FsResult<Vec<GivenName>> {
+    let mut named = given.names.clone();
+    if let Some(map) = former.map() {
+        if !map.is_possible() || !named.is_empty() {
+            return Err(Damage::new("map of a striped directory", "impossible shards").into());
+        }
+        let shard = |inode| GivenName { name: Vec::new(), inode, kind: FileKind::Directory };
+        named.extend(map.shards.into_iter().map(shard));
+    }
+    Ok(named)
 }
 
 fn child_link(parent: InodeNumber, named: &GivenName) -> Link {
@@ -142,10 +160,10 @@ fn lead_here(
 fn follow_elsewhere<'a>(
     txn: &mut Transaction<'_>,
     number: InodeNumber,
-    given: &'a GivenInode,
+    named: &'a [GivenName],
 ) -> FsResult<Vec<(OperationId, &'a GivenName)>> {
     let is_further = |named: &&GivenName| !txn.is_here(named.inode) && named.inode.mdt() != number.mdt();
-    let mut further: Vec<&GivenName> = given.names.iter().filter(is_further).collect();
+    let mut further: Vec<&GivenName> = named.iter().filter(is_further).collect();
     if further.len() > REMOTE_CHILDREN_MAX {
         return Err(FsError::TooBig);
     }
@@ -164,9 +182,9 @@ fn follow_elsewhere<'a>(
 }
 
 /// Inodes here that are named in a directory. Waits for those that are in doubt.
-fn children_here<'a>(txn: &Transaction<'_>, given: &'a GivenInode) -> FsResult<Vec<&'a GivenName>> {
+fn children_here<'a>(txn: &Transaction<'_>, named: &'a [GivenName]) -> FsResult<Vec<&'a GivenName>> {
     let mut here = Vec::new();
-    for named in given.names.iter().filter(|named| txn.is_here(named.inode)) {
+    for named in named.iter().filter(|named| txn.is_here(named.inode)) {
         match txn.inode(named.inode) {
             Ok(_) => here.push(named),
             // A name that leads to nothing moves as it is.

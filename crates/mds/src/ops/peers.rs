@@ -77,8 +77,9 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             split::check_following(txn, part)?;
             promise(txn, operation, Promise::MoveLink, vec![part.inode])?
         }
-        Part::GiveInode(inode) => {
-            let inodes = given_inodes::check(txn, *inode)?;
+        Part::GiveInode(inode) | Part::GiveStriped(inode) => {
+            let may_be_striped = matches!(request.part, Part::GiveStriped(_));
+            let inodes = given_inodes::check(txn, *inode, may_be_striped)?;
             promise(txn, operation, Promise::Give, inodes)?
         }
         Part::LeadNames(part) => {
@@ -102,7 +103,7 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
 
 /// The answer, also to a copy: what it says cannot change as long as it is prepared.
 fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResult<MdtReply> {
-    if let Part::GiveInode(inode) = part {
+    if let Part::GiveInode(inode) | Part::GiveStriped(inode) = part {
         return Ok(MdtReply::Given(Box::new(given_inodes::given(txn, *inode)?)));
     }
     let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);

@@ -47,10 +47,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SplitD
         return txn.wait_for_peer(txn.mdt);
     }
     match master.map() {
-        map if stripes.mdts.len() == 1 => match (map, stripes.mdts[0] == directory.mdt()) {
-            (_, false) => Err(FsError::Invalid),
-            (None, true) => Ok(MdtReply::Done),
-            (Some(map), true) => merge::begin(txn, master, map),
+        map if stripes.mdts[..] == [directory.mdt()] => match map {
+            None => Ok(MdtReply::Done),
+            Some(map) => merge::begin(txn, master, map),
         },
         None => begin(txn, master, request),
         Some(map) if is_as_asked(&map, request) => Ok(MdtReply::Done),

@@ -295,6 +295,7 @@ fn parts() -> Vec<Part> {
         Part::GiveInode(INODE),
         Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: InodeNumber(9).as_shard(), master: INODE, names_max: 1 << 40 }),
+        Part::GiveStriped(INODE),
     ]
 }
 

@@ -109,6 +109,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             | Part::Tree
             | Part::FollowName(_)
             | Part::GiveInode(_)
+            | Part::GiveStriped(_)
             | Part::GiveNames(_) => Ok(()),
             Part::LeadNames(part) => within("names", part.names.len(), GIVEN_NAMES_MAX),
             Part::DropLink(part) => check_groups(&part.who),

@@ -58,6 +58,9 @@ pub enum Part {
     LeadNames(LeadNames),
     /// A shard is to give its names back to its directory. Kept, also after a restart.
     GiveNames(GiveNames),
+    /// As `GiveInode`, also of a striped directory: the coordinator sees to it that all its shards
+    /// follow.
+    GiveStriped(InodeNumber),
 }
 
 /// See [`Part::GiveNames`].

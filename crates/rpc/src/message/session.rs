@@ -76,6 +76,10 @@ pub mod feature {
     /// The caller knows that names may go back from the shards to their directory
     /// ([`ReturningNames`](crate::message::MdtReply::ReturningNames)). (256 has another use.)
     pub const RETURNING_NAMES: u64 = 512;
+    /// The MDT can give striped directories to other MDTs
+    /// ([`GiveStriped`](crate::message::mdt_peer::Part::GiveStriped)), and spread a directory over
+    /// one other MDT alone.
+    pub const MOVING_STRIPED: u64 = 1024;
 
     /// All that this build supports.
     pub const ALL: u64 = DEADLINES
@@ -87,7 +91,8 @@ pub mod feature {
         | DECIDED_INODES
         | MOVING_NAMES
         | MOVING_INODES
-        | RETURNING_NAMES;
+        | RETURNING_NAMES
+        | MOVING_STRIPED;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

@@ -289,7 +289,9 @@ impl MdtRequest {
             R::LeaveFullOst(..) => K::LeaveFullOst.row(),
             R::NoteAccesses(..) => K::NoteAccesses.row().urgent_if(true),
             R::MakeDirectory(..) => K::MakeDirectory.row(),
-            R::Prepare(Prepare { part: Part::GiveInode(_), .. }) => K::Prepare.row().answered_by(ReplySize::Body),
+            R::Prepare(Prepare { part: Part::GiveInode(_) | Part::GiveStriped(_), .. }) => {
+                K::Prepare.row().answered_by(ReplySize::Body)
+            }
             R::Prepare(..) => K::Prepare.row(),
             R::Abort(..) => K::Abort.row().urgent_if(true),
             R::Decisions(..) => K::Decisions.row().urgent_if(true),
