@@ -118,7 +118,7 @@ async fn what_cannot_merge_is_refused_and_stays() {
     let (directory, names, map) = striped(&cluster, 20, &[1, 0]).await;
     let file = names["file0"];
     for (inode, mdts, error) in [
-        (directory, &[1][..], FsError::Invalid),
+        (directory, &[1][..], FsError::NotSupported),
         (directory, &[0, 1], FsError::NotSupported),
         (file, &[0], FsError::NotDirectory),
         (map.shards[1], &[0], FsError::Invalid),

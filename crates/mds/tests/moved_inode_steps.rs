@@ -7,6 +7,8 @@ use super::{
     absent_mdts::{FAULTS, Fault, in_time, interrupt},
     common::{root, several::call},
     distant_names::Tree,
+    moved_inodes::striped,
+    striped_directories::map_of,
 };
 
 /// The MDTs of the inode, of its name, and where it moves.
@@ -15,6 +17,8 @@ struct Case {
     home: usize,
     new: usize,
     directory: bool,
+    /// MDTs of its shards.
+    shards: &'static [u16],
 }
 
 const NAME: &str = "name";
@@ -22,13 +26,18 @@ const CHILDREN: [&str; 2] = ["child", "other"];
 
 impl Case {
     async fn build(&self) -> (Tree, InodeNumber) {
-        let mdts = 1 + self.old.max(self.home).max(self.new) as u16;
+        let further = self.shards.iter().copied().max().unwrap_or(0);
+        let mdts = 1 + (self.old.max(self.home).max(self.new) as u16).max(further);
         let tree = Tree::new(mdts).await;
         let home = tree.on(self.home);
-        let inode = tree.directory(home, NAME, self.old as u16).await;
+        let inode = match self.shards {
+            [] => tree.directory(home, NAME, self.old as u16).await,
+            shards => striped(&tree, home, NAME, (self.old as u16, shards)).await.master,
+        };
         if self.directory {
             for child in CHILDREN {
-                tree.node(inode).create(inode, child, NodeKind::Symlink(b"target".to_vec())).await.unwrap();
+                let at = self.part(&tree, inode, child).await;
+                tree.node(at).create(at, child, NodeKind::Symlink(b"target".to_vec())).await.unwrap();
             }
             tree.cluster.at_rest().await;
             return (tree, inode);
@@ -45,10 +54,18 @@ impl Case {
         (tree, file)
     }
 
+    /// The directory or shard that has a name.
+    async fn part(&self, tree: &Tree, directory: InodeNumber, name: &str) -> InodeNumber {
+        match self.shards {
+            [] => directory,
+            _ => map_of(&tree.cluster, directory).await.shard_of(name.as_bytes()).unwrap(),
+        }
+    }
+
     /// The fault happens after so many steps of the MDTs; false if the move was over by then.
     async fn after_steps(&self, fault: Fault, steps: usize) -> bool {
-        let Case { old, home, new, directory } = *self;
-        let case = format!("from {old} to {new}, named on {home}, {directory}: {fault:?} after {steps} steps");
+        let Case { old, home, new, directory, shards } = *self;
+        let case = format!("from {old} to {new}, named on {home}, {directory}, {shards:?}: {fault:?} after {steps} steps");
         let (mut tree, inode) = self.build().await;
         for node in &tree.cluster.0 {
             node.call(MdtRequest::Commit).await.unwrap();
@@ -70,7 +87,8 @@ impl Case {
         assert_eq!(in_time(&case, tree.links(found)).await, Ok(links), "{case}");
         // All of it can be used, and ends.
         for child in CHILDREN.into_iter().filter(|_| directory) {
-            in_time(&case, tree.node(found).remove(found, child, false)).await.unwrap();
+            let at = in_time(&case, self.part(&tree, found, child)).await;
+            in_time(&case, tree.node(at).remove(at, child, false)).await.unwrap();
         }
         in_time(&case, tree.node(parent).remove(parent, NAME, directory)).await.unwrap();
         let left = in_time(&case, tree.cluster.at_rest()).await;
@@ -93,25 +111,30 @@ impl Case {
 
 #[tokio::test]
 async fn a_file_moves_to_its_name_whatever_happens_at_each_step() {
-    Case { old: 1, home: 0, new: 0, directory: false }.with_each_fault().await;
+    Case { old: 1, home: 0, new: 0, directory: false, shards: &[] }.with_each_fault().await;
 }
 
 #[tokio::test]
 async fn a_file_moves_from_its_name_whatever_happens_at_each_step() {
-    Case { old: 0, home: 0, new: 1, directory: false }.with_each_fault().await;
+    Case { old: 0, home: 0, new: 1, directory: false, shards: &[] }.with_each_fault().await;
 }
 
 #[tokio::test]
 async fn a_file_moves_past_its_name_whatever_happens_at_each_step() {
-    Case { old: 1, home: 2, new: 0, directory: false }.with_each_fault().await;
+    Case { old: 1, home: 2, new: 0, directory: false, shards: &[] }.with_each_fault().await;
 }
 
 #[tokio::test]
 async fn a_directory_moves_whatever_happens_at_each_step() {
-    Case { old: 0, home: 0, new: 1, directory: true }.with_each_fault().await;
+    Case { old: 0, home: 0, new: 1, directory: true, shards: &[] }.with_each_fault().await;
 }
 
 #[tokio::test]
 async fn a_directory_moves_past_its_name_whatever_happens_at_each_step() {
-    Case { old: 0, home: 2, new: 1, directory: true }.with_each_fault().await;
+    Case { old: 0, home: 2, new: 1, directory: true, shards: &[] }.with_each_fault().await;
+}
+
+#[tokio::test]
+async fn a_striped_directory_moves_whatever_happens_at_each_step() {
+    Case { old: 0, home: 0, new: 1, directory: true, shards: &[2, 1, 0] }.with_each_fault().await;
 }

@@ -12,7 +12,7 @@ use rpc::{
     },
 };
 use types::{
-    FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Owner, SetAttributes,
+    DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Owner, SetAttributes,
     limits::GIVEN_NAMES_MAX,
 };
 
@@ -24,6 +24,8 @@ use super::{
         size_update, user,
     },
     distant_names::Tree,
+    split_directories::split_wholly,
+    striped_directories::map_of,
 };
 
 /// Asks an MDT to take an inode.
@@ -181,6 +183,106 @@ async fn what_is_open_stays() {
     tree.cluster.end().await;
 }
 
+/// A striped directory, in one that is not, on this MDT and with shards on these.
+pub async fn striped(tree: &Tree, parent: InodeNumber, name: &str, (mdt, mdts): (u16, &[u16])) -> DirectoryMap {
+    let MdtRequest::MakeDirectory(who, mut make) = make_directory(parent, name, mdt) else { panic!("a creation") };
+    make.stripes.mdts = mdts.iter().map(|mdt| MdtIndex(*mdt)).collect();
+    in_time("mkdir", tree.node(parent).call(MdtRequest::MakeDirectory(who, make))).await.unwrap();
+    map_of(&tree.cluster, find(tree, (parent, name)).await).await
+}
+
+/// A striped directory moves from each MDT to each other one. Its names, and the shards that have
+/// them, stay where they are.
+#[tokio::test]
+async fn a_striped_directory_moves_and_its_shards_stay() {
+    let tree = Tree::new(3).await;
+    let parent = tree.on(1);
+    let mut map = striped(&tree, parent, "striped", (0, &[2, 0, 1])).await;
+    let mut names = Vec::new();
+    for number in 0..12 {
+        let name = format!("f{number}");
+        let shard = map.shard_of(name.as_bytes()).unwrap();
+        names.push((tree.node(shard).create(shard, &name, NodeKind::Fifo).await.unwrap(), shard, name));
+    }
+    set_xattr(tree.node(map.master), map.master, "user.a").await;
+    let mut links = 2;
+    for to in [1, 2, 0, 2] {
+        let (former, node) = (map.master, &tree.cluster.0[to]);
+        let before = shown(&tree, former).await;
+        take(node, former).await.unwrap();
+        let moved = find(&tree, (parent, "striped")).await;
+        assert_eq!((moved.mdt(), shown(&tree, moved).await), (MdtIndex(to as u16), before));
+        assert_eq!(tree.links(former).await, Err(FsError::Stale));
+        let now = map_of(&tree.cluster, moved).await;
+        assert_eq!((now.master, &now.shards), (moved, &map.shards));
+        has_xattr(node, moved, "user.a").await;
+        map = now;
+        // The shards know it: what is in them has it as its parent, and a change of it is theirs.
+        for (inode, shard, name) in &names {
+            assert_eq!(find(&tree, (*shard, name)).await, *inode);
+        }
+        let mode = 0o700 + to as u32;
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        in_time("chmod", node.call(MdtRequest::SetAttributes(root(), moved, set))).await.unwrap();
+        in_time("all ends", tree.cluster.at_rest()).await;
+        for shard in &map.shards {
+            assert_eq!(tree.node(*shard).stat(*shard).await.unwrap().attributes.mode, mode, "to {to}");
+            assert_eq!(in_time("..", tree.parent(*shard)).await, Ok(moved), "to {to}");
+        }
+        let sub = map.shard_of(b"sub").unwrap();
+        in_time("mkdir", tree.node(sub).create(sub, &format!("sub{links}"), NodeKind::Directory)).await.ok();
+        links += 1;
+    }
+    for shard in &map.shards {
+        for number in 2..links {
+            tree.node(*shard).remove(*shard, &format!("sub{number}"), true).await.ok();
+        }
+    }
+    let rmdir = |name| in_time("rmdir", tree.node(parent).remove(parent, name, true));
+    assert_eq!(rmdir("striped").await, Err(FsError::NotEmpty));
+    for (_, shard, name) in names {
+        tree.node(shard).remove(shard, &name, false).await.unwrap();
+    }
+    rmdir("striped").await.unwrap();
+    assert_eq!(in_time("all ends", tree.cluster.at_rest()).await.len(), 2);
+    for shard in map.shards {
+        assert_eq!(tree.links(shard).await, Err(FsError::Stale));
+    }
+    tree.cluster.end().await;
+}
+
+/// A directory with more names than move at once: they move to a shard of the other MDT, the
+/// directory follows, and gets them back there.
+#[tokio::test]
+async fn a_directory_with_many_names_moves_after_them() {
+    let tree = Tree::new(3).await;
+    let parent = tree.on(2);
+    let [zero, one, _] = &tree.cluster.0[..] else { panic!("three") };
+    let full = tree.directory(parent, "full", 0).await;
+    for number in 0..=GIVEN_NAMES_MAX {
+        zero.create(full, &number.to_string(), NodeKind::Fifo).await.unwrap();
+    }
+    let far = tree.directory(full, "far", 2).await;
+    assert_eq!(take(one, full).await, Err(FsError::TooBig));
+    in_time("the split", split_wholly(&zero.import, full, &[1])).await.unwrap();
+    in_time("the split", split_wholly(&zero.import, full, &[1])).await.unwrap();
+    take(one, full).await.unwrap();
+    let moved = find(&tree, (parent, "full")).await;
+    assert_eq!(moved.mdt(), MdtIndex(1));
+    let [shard] = map_of(&tree.cluster, moved).await.shards[..] else { panic!("one shard") };
+    take(one, find(&tree, (shard, "7")).await).await.unwrap();
+    in_time("the merge", split_wholly(&one.import, moved, &[1])).await.unwrap();
+    for number in 0..=GIVEN_NAMES_MAX {
+        let found = find(&tree, (moved, &number.to_string())).await;
+        assert_eq!(found.mdt().0, u16::from(number == 7), "{number}");
+    }
+    assert_eq!(in_time("..", tree.parent(far)).await, Ok(moved));
+    assert_eq!(tree.links(moved).await, Ok(3));
+    in_time("all ends", tree.cluster.at_rest()).await;
+    assert_eq!([tree.links(full).await, tree.links(shard).await], [Err(FsError::Stale), Err(FsError::Stale)]);
+    tree.cluster.end().await;
+}
+
 #[tokio::test]
 async fn what_does_not_move_is_refused() {
     let tree = Tree::new(2).await;
@@ -188,11 +290,11 @@ async fn what_does_not_move_is_refused() {
     assert_eq!(take(one, ROOT).await, Err(FsError::Invalid));
     let file = tree.file(0, "file").await;
     assert_eq!(one.call(MdtRequest::MoveInode(user(7), file)).await, Err(FsError::NotPermitted));
-    let MdtRequest::MakeDirectory(who, mut make) = make_directory(ROOT, "striped", 0) else { panic!("a creation") };
-    make.stripes.mdts = vec![MdtIndex(0), MdtIndex(1)];
-    in_time("mkdir", zero.call(MdtRequest::MakeDirectory(who, make))).await.unwrap();
-    let striped = find(&tree, (ROOT, "striped")).await;
-    assert_eq!(take(one, striped).await, Err(FsError::NotSupported));
+    let map = striped(&tree, ROOT, "striped", (0, &[0, 1])).await;
+    for shard in map.shards {
+        let to = &tree.cluster.0[1 - usize::from(shard.mdt().0)];
+        assert_eq!(take(to, shard).await, Err(FsError::NotSupported));
+    }
     let full = tree.directory(tree.on(0), "full", 0).await;
     for name in 0..=GIVEN_NAMES_MAX {
         zero.create(full, &name.to_string(), NodeKind::Fifo).await.unwrap();
