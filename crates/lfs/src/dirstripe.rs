@@ -139,8 +139,13 @@ impl Wanted {
         Ok(Self { mdts, count, hash, has_count: parsed.has("mdt-count") })
     }
 
+    /// The same for a directory that moves; without stripes only if there is one MDT, or a count of 1.
+    pub(crate) fn moved(mdts: Vec<MdtIndex>, count: Option<usize>, hash: NameHash) -> Self {
+        Self { mdts, count, hash, has_count: true }
+    }
+
     /// Whether it is one MDT, or none in particular.
-    fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         matches!(self.count, Some(0 | 1))
     }
 
@@ -328,9 +333,14 @@ fn directory(path: &Path) -> Result<(InodeNumber, Option<DirectoryMap>), Errno> 
     if !std::fs::metadata(path)?.is_dir() {
         return Err(Errno(libc::ENOTDIR));
     }
-    match channel::call(path, &ControlRequest::GetLayout(Subject::This))? {
+    map_of(path, Subject::This).map_err(|error| error.errno())
+}
+
+/// Number and map of the directory that is open, or has this name there.
+pub(crate) fn map_of(path: &Path, subject: Subject) -> Result<(InodeNumber, Option<DirectoryMap>), CallError> {
+    match channel::ask(path, &ControlRequest::GetLayout(subject))? {
         ControlReply::Layout { inode, map, .. } => Ok((inode, map.map(|map| *map))),
-        _ => Err(Errno(libc::EPROTO)),
+        _ => Err(Errno(libc::EPROTO).into()),
     }
 }
 

@@ -65,7 +65,8 @@ impl Case {
     /// The fault happens after so many steps of the MDTs; false if the move was over by then.
     async fn after_steps(&self, fault: Fault, steps: usize) -> bool {
         let Case { old, home, new, directory, shards } = *self;
-        let case = format!("from {old} to {new}, named on {home}, {directory}, {shards:?}: {fault:?} after {steps} steps");
+        let case =
+            format!("from {old} to {new}, named on {home}, {directory}, {shards:?}: {fault:?} after {steps} steps");
         let (mut tree, inode) = self.build().await;
         for node in &tree.cluster.0 {
             node.call(MdtRequest::Commit).await.unwrap();

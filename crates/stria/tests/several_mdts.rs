@@ -223,3 +223,38 @@ fn a_tree_moves_between_mdts_while_it_is_used() {
     assert_eq!(a("rm -r tree && ls"), "left\nmoved\n");
     system.finish();
 }
+
+/// Directories with more names than move at once, and striped ones, move while their files are
+/// used. A command that was killed is run again.
+#[test]
+fn large_and_striped_directories_move_to_one_mdt_or_several() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, 3);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("mkdir -p tree/large/sub && cd tree/large && seq 1030 | xargs touch && echo text > text && ln text sub/link");
+    a("lfs mkdir -c 3 tree/striped && cd tree/striped && seq 30 | xargs touch && mkdir sub");
+    let look = |who: &dyn Fn(&str) -> String| who("find tree -printf '%P %y %m %n %s %T@\\n' | sort");
+    let before = look(&b);
+    let mdts = |line: &str| a(&format!("{line} | sort | uniq -c | tr -s ' \\n' ' '"));
+    let files = "find tree -type f -exec lfs getstripe -m {} +";
+    let reader = system.shell("for i in $(seq 300); do cat $B/tree/large/text; done | uniq -c");
+    let reader = std::thread::spawn(move || reader.output());
+    for (destination, counts, first, everywhere) in
+        [("2", "0 0 0 0 0 ", "2", true), ("0,1", "2 2 2 2 2 ", "0", false), ("1", "0 0 0 0 0 ", "1", true)]
+    {
+        let migrate = format!("lfs migrate -m {destination} tree");
+        a(&format!("timeout -s KILL 0.7 {migrate} 2> /dev/null; for i in 1 2 3; do {migrate} && break; done"));
+        assert_eq!((look(&a), look(&b)), (before.clone(), before.clone()), "{destination}");
+        let stripes = a("find tree -type d -exec lfs getdirstripe -c {} +").replace('\n', " ");
+        assert_eq!(stripes, counts, "{destination}");
+        let masters = a("find tree -type d -exec lfs getdirstripe -m {} + | sort -u");
+        assert_eq!(masters, format!("{first}\n"), "{destination}");
+        let of_files = mdts(files);
+        let found = of_files.split_whitespace().skip(1).step_by(2).collect::<Vec<_>>();
+        assert_eq!(found, if everywhere { vec![first] } else { vec!["0", "1"] }, "{of_files}");
+    }
+    let read = reader.join().expect("the reader ends");
+    assert_eq!((read.stdout.trim(), read.stderr.as_str()), ("300 text", ""));
+    a("rm -r tree && ls");
+    system.finish();
+}

@@ -5,6 +5,7 @@
 //! ends, an incomplete unnamed file is removed.
 
 mod copy;
+mod destination;
 mod directories;
 mod meter;
 mod pace;
@@ -17,16 +18,17 @@ use std::{
 };
 
 use layout::LayoutSpec;
-use types::MdtIndex;
 
 use self::{
     copy::{Migration, Stop},
+    destination::destination,
     directories::Directories,
     meter::Meter,
     pace::Pace,
 };
 use super::{
     channel::{self, CallError, Errno, strerror},
+    dirstripe::{self, Wanted},
     layout_options::{LAYOUT_HELP, LAYOUT_OPTIONS},
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
     outcome::{Failure, Outcome, USAGE, print, print_path},
@@ -58,7 +60,7 @@ pub const OWN_OPTIONS: &[OptionSpec] = &[
 const HELP: &str = "\
 usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
        lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
-       lfs migrate -m MDT [-d] [-v] DIRECTORY...
+       lfs migrate -m MDT[,MDT...] [-c COUNT] [-H HASH] [-d] [-v] DIRECTORY...
 
 Moves the data of FILE to another layout. Name, inode, times and everything else stay. Without a
 LAYOUT, FILE gets that of new files in its directory. If FILE changes during the migration, it
@@ -80,12 +82,15 @@ keeps its old layout and loses no data.
                             input); with -0 or --null the names end with NUL
   -D, --non-direct          no effect: data are never cached
   -m, --mdt-index MDT       moves DIRECTORY and everything below it to this metadata target (-d: the
-                            directory only; -1: any). Data on OSTs stay where they are. Root
-                            only. Their inode numbers change. What is in use stays, and is named;
-                            so do striped directories, and those of more than 1024 names. It may be
-                            ended at any time and run again. -v shows each path that has moved.
-                            Directories do not get stripes by that (-c, several MDTs, -H): see
-                            lfs setdirstripe
+                            directory only; -1: any), without stripes. Data on OSTs stay where they
+                            are. Root only. Their inode numbers change. What is in use stays, and is
+                            named. The command may be ended at any time and run again. -v shows each
+                            path that has moved. A directory of more than 1024 names moves in many
+                            steps: its names first, then it, then what is in it
+                            Several MDT, or -c COUNT from MDT on (-1: all): all directories get
+                            stripes over these, and files move to the stripes of their names
+  -H, --mdt-hash HASH       how names are spread over several: fnv_1a_64 (default), all_char, crush,
+                            crush2
 
 ";
 
@@ -111,7 +116,7 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if parsed.has("block") && parsed.has("non-block") {
         return Err(usage_error("--block and --non-block exclude each other"));
     }
-    let mdts = mdts(&parsed)?;
+    let wanted = destination(&parsed)?;
     let spec = asked(&parsed)?;
     let bytes_per_second = bandwidth(&parsed)?;
     let stats_seconds = match parsed.value("stats-interval") {
@@ -124,11 +129,11 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     }
     let mut outcome = Ok(());
     for file in &files {
-        if parsed.has("verbose") && mdts.is_none() {
+        if parsed.has("verbose") && wanted.is_none() {
             print_path(output, file, format_args!("\n"))?;
         }
-        let moved = match &mdts {
-            Some(mdts) => match move_directory(Path::new(file), mdts, &parsed, output) {
+        let moved = match &wanted {
+            Some(wanted) => match move_directory(Path::new(file), wanted, &parsed, output) {
                 Err(Stop::Output(failure)) => return Err(failure),
                 Err(Stop::File(error)) => Err(error),
                 Ok(()) => Ok(()),
@@ -218,47 +223,16 @@ fn files(parsed: &Parsed) -> Result<Vec<OsString>, Failure> {
     Ok(files)
 }
 
-/// The MDTs that directories shall be on, -1 for any; `None`: files are meant. Refuses what goes
-/// with directories only, or with files only, and what needs several MDTs.
-fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
-    /// Hash functions of Lustre's striped directories.
-    const HASHES: [&str; 4] = ["all_char", "fnv_1a_64", "crush", "crush2"];
-    if let Some(hash) = parsed.value("mdt-hash").filter(|hash| !HASHES.contains(hash)) {
-        return Err(usage_error(format_args!("bad stripe hash type '{hash}'")));
-    }
-    let Some(text) = parsed.value("mdt-index") else {
-        return match ["mdt-hash", "directory"].into_iter().find(|name| parsed.has(name)) {
-            Some(name) => {
-                Err(usage_error(format_args!("--{name} is for directories: migrate should specify MDT index")))
-            }
-            None => Ok(None),
-        };
-    };
-    let index = |text: &str| text.parse().ok().filter(|index| (-1..=i32::from(u16::MAX)).contains(index));
-    let mdts: Option<Vec<i32>> = text.split(',').map(index).collect();
-    let mdts = mdts.ok_or_else(|| usage_error(format_args!("invalid MDT target(s) '{text}'")))?;
-    let of_directories = ["mdt-index", "mdt-hash", "directory", "stripe-count", "null", "files-from", "verbose"];
-    if let Some((name, _)) = parsed.options.iter().find(|(name, _)| !of_directories.contains(name)) {
-        return Err(usage_error(format_args!("--{name} is for files: it cannot be combined with --mdt-index")));
-    }
-    let count = parsed.value("stripe-count");
-    let stripes = count.map(|count| count.parse::<i32>().unwrap_or(i32::MAX)).unwrap_or(1).max(mdts.len() as i32);
-    let not_yet = match (parsed.has("mdt-hash"), stripes) {
-        (true, _) => "--mdt-hash",
-        (_, 2..) => "several MDTs for a directory",
-        _ => return Ok(Some(mdts)),
-    };
-    let problem = format!("lfs migrate: not supported yet: {not_yet}: directories are not striped");
-    Err(Failure::new(libc::EOPNOTSUPP, problem))
-}
-
 /// Moves a directory and what is below it. On any MDT (-1) it is already.
-fn move_directory(path: &Path, wanted: &[i32], parsed: &Parsed, output: &mut dyn Write) -> Result<(), Stop> {
-    let Some(wanted) = wanted.iter().find_map(|wanted| u16::try_from(*wanted).ok()) else {
+fn move_directory(path: &Path, wanted: &Wanted, parsed: &Parsed, output: &mut dyn Write) -> Result<(), Stop> {
+    if wanted.mdts.is_empty() && wanted.is_plain() {
         return channel::inode(path).map(drop).map_err(Stop::from);
-    };
+    }
+    // What moves is not opened, except for the root.
+    let there = dirstripe::mdts(&channel::parent(path)).or_else(|_| dirstripe::mdts(path))?;
+    let stripes = destination::stripes(wanted, there, path)?;
     let shown = parsed.has("verbose").then_some(output);
-    Directories::new(MdtIndex(wanted), shown).run(path, parsed.has("directory"))
+    Directories::new(stripes, shown).run(path, parsed.has("directory"))
 }
 
 #[cfg(test)]
@@ -282,17 +256,12 @@ mod tests {
             ("-d d", USAGE, "--directory is for directories: migrate should specify MDT index"),
             ("-H crush d", USAGE, "--mdt-hash is for directories: migrate should specify MDT index"),
             ("-m 0", USAGE, "FILE must be specified"),
-            ("-m 0 -H crush d", libc::EOPNOTSUPP, "not supported yet: --mdt-hash: directories are not striped"),
-            (
-                "-m 0,1 d",
-                libc::EOPNOTSUPP,
-                "not supported yet: several MDTs for a directory: directories are not striped",
-            ),
-            (
-                "-m 0 -c 2 d",
-                libc::EOPNOTSUPP,
-                "not supported yet: several MDTs for a directory: directories are not striped",
-            ),
+            ("-m 0 -H crush d", USAGE, "--mdt-hash is for several MDTs (-m 0,1 or -c COUNT)"),
+            ("-m 0,0 d", USAGE, "duplicate MDT target(s) '0,0'"),
+            ("-m 0,-1 d", USAGE, "invalid MDT target(s) '0,-1'"),
+            ("-m 0 -c x d", USAGE, "invalid stripe count 'x'"),
+            ("-m 0 -c 0 d", USAGE, "invalid stripe count '0'"),
+            ("-m 0,1 -c 3 d", USAGE, "the stripe count is not that of the 2 MDT targets given"),
             ("-c abc f", USAGE, "invalid stripe count 'abc'"),
             ("--copy=a -c 2 f", USAGE, "--copy cannot be combined with layout options"),
             ("-N f", libc::EOPNOTSUPP, "option '--mirror-count' is not supported yet: files have no mirrors"),
