@@ -1,4 +1,5 @@
-//! Where a new directory is: on one of the MDTs, or striped over some of them.
+//! Where a new directory is: on one of the MDTs, or striped over some of them; and where it goes
+//! later.
 
 use client::FileSystem;
 use rpc::message::mdt_peer::MakeDirectory;
@@ -41,6 +42,16 @@ pub async fn split(file_system: &FileSystem, directory: InodeNumber, random: &Ra
     };
     match file_system.split_directory(&Credentials::root(), directory, stripes).await {
         Err(FsError::NotSupported) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Moves an inode to a drawn MDT, unless it has to stay where it is: it is in use, more than one
+/// batch of a small journal can take, or two names in it lead to one file on a further MDT.
+pub async fn move_inode(file_system: &FileSystem, inode: InodeNumber, random: &Random, mdts: u16) -> FsResult<()> {
+    let to = MdtIndex(random.below(u64::from(mdts)) as u16);
+    match file_system.move_inode(&Credentials::root(), inode, to).await {
+        Err(FsError::Busy | FsError::TooBig | FsError::NotSupported) => Ok(()),
         outcome => outcome,
     }
 }

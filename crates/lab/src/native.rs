@@ -96,6 +96,7 @@ impl Native {
             Operation::Stat { path } => Ok(Outcome::Facts(facts(&self.resolve(path).await?))),
             Operation::List { path } => self.list(path).await,
             Operation::Split { path } => self.split(path).await,
+            Operation::Move { path } => self.move_inode(path).await,
             _ => unreachable!("dispatched by subject"),
         }
     }
@@ -107,6 +108,25 @@ impl Native {
             directory_places::split(&self.file_system, found.inode, &self.random, self.mdts).await?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Moves a file or directory to another MDT, if there are several; what another client has open
+    /// stays where it is.
+    async fn move_inode(&self, path: &str) -> FsResult<Outcome> {
+        let found = self.resolve(path).await?;
+        if self.mdts > 1 {
+            self.close_kept(found.inode).await?;
+            directory_places::move_inode(&self.file_system, found.inode, &self.random, self.mdts).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn close_kept(&self, inode: InodeNumber) -> FsResult<()> {
+        let kept = self.open.lock().remove(&inode);
+        match kept {
+            Some(file) => self.file_system.close(file, None).await,
+            None => Ok(()),
+        }
     }
 
     async fn set_mode(&self, operation: &Operation) -> FsResult<Outcome> {
@@ -294,10 +314,7 @@ impl Native {
         if found.kind != FileKind::Regular {
             return Err(open_error(found.kind));
         }
-        let kept = self.open.lock().remove(&found.inode);
-        if let Some(file) = kept {
-            self.file_system.close(file, None).await?;
-        }
+        self.close_kept(found.inode).await?;
         migration::migrate(&self.file_system, found.inode, migration::layout(layout), Manner::Tool).await?;
         Ok(Outcome::Done)
     }

@@ -54,7 +54,9 @@ impl Local {
                 Ok(Outcome::Target(target.to_string_lossy().into_owned()))
             }
             // Nothing that a file system on one device could do.
-            Operation::Split { path } => errno(fs::symlink_metadata(self.at(path))).map(|_| Outcome::Done),
+            Operation::Split { path } | Operation::Move { path } => {
+                errno(fs::symlink_metadata(self.at(path))).map(|_| Outcome::Done)
+            }
             Operation::Stat { path } => Ok(Outcome::Facts(facts(&errno(fs::symlink_metadata(self.at(path)))?))),
             Operation::List { path } => self.list(path),
             _ => unreachable!("dispatched by subject"),

@@ -109,7 +109,7 @@ impl Model {
                 data.resize(data.len().max(end), 0);
                 zero(data, *offset, *bytes);
             }
-            Operation::Split { path } => drop(self.resolve(path)?),
+            Operation::Split { path } | Operation::Move { path } => drop(self.resolve(path)?),
             Operation::Stat { path } => return Ok(Outcome::Facts(self.facts(self.resolve(path)?))),
             Operation::List { path } => return self.list(path),
             Operation::SetMode { path, mode } => {

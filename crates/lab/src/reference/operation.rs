@@ -70,6 +70,8 @@ pub enum Operation {
     Migrate { path: Path, layout: u8 },
     /// More metadata targets for the names of a directory; programs see no difference
     Split { path: Path },
+    /// Another metadata target for a file or directory; programs see no difference
+    Move { path: Path },
 }
 
 /// What an operation is about.
@@ -110,7 +112,9 @@ impl Operation {
             | Self::Sync { .. }
             | Self::Migrate { .. } => Subject::Data,
             Self::SetXattr { .. } | Self::GetXattr { .. } | Self::RemoveXattr { .. } => Subject::Xattrs,
-            Self::ReadLink { .. } | Self::Stat { .. } | Self::List { .. } | Self::Split { .. } => Subject::Looks,
+            Self::ReadLink { .. } | Self::Stat { .. } | Self::List { .. } | Self::Split { .. } | Self::Move { .. } => {
+                Subject::Looks
+            }
         }
     }
 }

@@ -21,6 +21,12 @@ pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 /// Reading, writing and creating what must not exist.
 pub const CREATE_NEW: OpenFlags = OpenFlags(READ_WRITE.0 | open_flag::EXCLUSIVE);
 
+/// Of a million changes of where a directory is, those that move it to another MDT.
+const MOVES: u32 = 500_000;
+/// So often is done again what came to a number that a directory had before it moved: each time it
+/// has moved once more.
+const TRIES_MAX: usize = 4;
+
 /// No scenario writes a larger file.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -47,6 +53,18 @@ pub fn told<T>(what: &str, result: FsResult<T>) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error}"))
 }
 
+/// As the kernel does it: what came to a number that does not exist any more is done again from the
+/// first name on.
+async fn again<T, F: Future<Output = FsResult<T>>>(work: impl Fn() -> F) -> FsResult<T> {
+    for _ in 1..TRIES_MAX {
+        match work().await {
+            Err(FsError::Stale) => {}
+            outcome => return outcome,
+        }
+    }
+    work().await
+}
+
 impl Actor {
     /// The client as an actor of this scenario. It must be mounted.
     pub fn new(cluster: &Cluster, client: u16, scenario: &'static str) -> Self {
@@ -67,12 +85,18 @@ impl Actor {
         told("mkdir of the scenario", self.make_in(InodeNumber::ROOT, self.scenario).await)
     }
 
-    /// Gives the scenario's directory stripes, if it has none and there are several MDTs.
+    /// If there are several MDTs: moves the scenario's directory to another one, or gives it stripes,
+    /// if it has none.
     pub async fn split_directory(&self) -> Result<(), String> {
         if self.mdts == 1 {
             return Ok(());
         }
         let directory = told("lookup of the scenario", self.directory().await)?;
+        if self.random.happens(MOVES) {
+            let moved = directory_places::move_inode(&self.file_system, directory, &self.random, self.mdts).await;
+            self.note(format_args!("move -> {moved:?}"));
+            return told("move", moved);
+        }
         let split = directory_places::split(&self.file_system, directory, &self.random, self.mdts).await;
         self.note(format_args!("split -> {split:?}"));
         told("split", split)
@@ -80,6 +104,10 @@ impl Actor {
 
     /// Makes a directory in the scenario's.
     pub async fn make_subdirectory(&self, name: &str) -> FsResult<()> {
+        again(|| self.make_subdirectory_once(name)).await
+    }
+
+    async fn make_subdirectory_once(&self, name: &str) -> FsResult<()> {
         self.make_in(self.directory().await?, name).await
     }
 
@@ -118,19 +146,31 @@ impl Actor {
 
     /// stat
     pub async fn stat(&self, path: &str) -> FsResult<Attributes> {
+        again(|| self.stat_once(path)).await
+    }
+
+    async fn stat_once(&self, path: &str) -> FsResult<Attributes> {
         let (parent, name) = self.place(path).await?;
         self.file_system.lookup(&root(), parent, name).await
     }
 
     /// open(O_CREAT)
     pub async fn create(&self, path: &str, flags: OpenFlags) -> FsResult<Arc<OpenFile>> {
+        again(|| self.create_once(path, flags)).await
+    }
+
+    async fn create_once(&self, path: &str, flags: OpenFlags) -> FsResult<Arc<OpenFile>> {
         let (parent, name) = self.place(path).await?;
         Ok(self.file_system.create_open(&root(), parent, name, 0o644, 0, flags).await?.file)
     }
 
     /// open
     pub async fn open(&self, path: &str) -> FsResult<Arc<OpenFile>> {
-        let found = self.stat(path).await?;
+        again(|| self.open_once(path)).await
+    }
+
+    async fn open_once(&self, path: &str) -> FsResult<Arc<OpenFile>> {
+        let found = self.stat_once(path).await?;
         self.file_system.open(&root(), found.inode, READ_WRITE).await
     }
 
@@ -141,26 +181,31 @@ impl Actor {
 
     /// unlink
     pub async fn unlink(&self, path: &str) -> FsResult<()> {
+        again(|| self.unlink_once(path)).await
+    }
+
+    async fn unlink_once(&self, path: &str) -> FsResult<()> {
         let (parent, name) = self.place(path).await?;
         self.file_system.unlink(&root(), parent, name).await
     }
 
-    /// link, tried again like the kernel does if the file went away after it was looked up
+    /// link
     pub async fn link(&self, from: &str, to: &str) -> FsResult<()> {
-        match self.link_once(from, to).await {
-            Err(FsError::Stale) => self.link_once(from, to).await,
-            outcome => outcome,
-        }
+        again(|| self.link_once(from, to)).await
     }
 
     async fn link_once(&self, from: &str, to: &str) -> FsResult<()> {
-        let found = self.stat(from).await?;
+        let found = self.stat_once(from).await?;
         let (parent, name) = self.place(to).await?;
         self.file_system.link(&root(), found.inode, parent, name).await.map(drop)
     }
 
     /// rename(RENAME_NOREPLACE)
     pub async fn rename(&self, from: &str, to: &str) -> FsResult<()> {
+        again(|| self.rename_once(from, to)).await
+    }
+
+    async fn rename_once(&self, from: &str, to: &str) -> FsResult<()> {
         let (old, new) = (self.place(from).await?, self.place(to).await?);
         self.file_system.rename(&root(), old, new, RenameMode::NoReplace).await
     }
@@ -196,6 +241,10 @@ impl Actor {
 
     /// As [`Actor::contents`]; path, open, read and close are one request where that is possible.
     pub async fn contents_at_once(&self, path: &str) -> FsResult<Vec<u8>> {
+        again(|| self.contents_in_one_request(path)).await
+    }
+
+    async fn contents_in_one_request(&self, path: &str) -> FsResult<Vec<u8>> {
         let names = [self.scenario].into_iter().chain(path.split('/')).map(str::as_bytes).collect::<Vec<_>>();
         let (_, data) = self.file_system.open_and_read(&root(), InodeNumber::ROOT, &names, BYTES_MAX).await?;
         Ok(data.into_bytes().to_vec())
@@ -203,6 +252,10 @@ impl Actor {
 
     /// A new file with these contents, in one request where that is possible.
     pub async fn create_at_once(&self, path: &str, data: Vec<u8>) -> FsResult<()> {
+        again(|| self.create_with_data(path, data.clone())).await
+    }
+
+    async fn create_with_data(&self, path: &str, data: Vec<u8>) -> FsResult<()> {
         let (parent, name) = self.place(path).await?;
         let file = NewFile { parent, name: name.to_vec(), mode: 0o644, umask: 0 };
         self.file_system.create_with_data(&root(), file, data.into()).await.map(drop)
@@ -222,7 +275,11 @@ impl Actor {
 
     /// Names in a directory of the scenario (empty: its own), without `.` and `..`, sorted.
     pub async fn names(&self, path: &str) -> FsResult<Vec<String>> {
-        let inode = if path.is_empty() { self.directory().await? } else { self.stat(path).await?.inode };
+        again(|| self.names_once(path)).await
+    }
+
+    async fn names_once(&self, path: &str) -> FsResult<Vec<String>> {
+        let inode = if path.is_empty() { self.directory().await? } else { self.stat_once(path).await?.inode };
         let directory = self.file_system.open(&root(), inode, OpenFlags(open_flag::READ)).await?;
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {

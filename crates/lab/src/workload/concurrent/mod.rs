@@ -103,7 +103,7 @@ fn start(
     Box::pin(work)
 }
 
-/// Gives the directory of a scenario stripes in the middle of it.
+/// Gives the directory of a scenario stripes in the middle of it, or another MDT.
 fn split(
     cluster: &Cluster,
     client: u16,

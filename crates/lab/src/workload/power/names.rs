@@ -78,7 +78,8 @@ fn is_of_names(operation: &Operation) -> bool {
     match operation.subject() {
         Subject::Entries | Subject::Mode => true,
         Subject::Xattrs => !matches!(operation, Operation::GetXattr { .. }),
-        Subject::Data | Subject::Looks => false,
+        Subject::Looks => matches!(operation, Operation::Move { .. }),
+        Subject::Data => false,
     }
 }
 
