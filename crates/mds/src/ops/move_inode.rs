@@ -93,8 +93,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, number: InodeNum
     Ok(MdtReply::Done)
 }
 
-/// What knows a directory by its number: what is named in it, and the shards of a striped one, which
-/// have an empty name.
+/// What knows a directory by its number: what is named in it, and the shards of a striped one,
+/// which have an empty name.
 fn named_in(former: &Inode, given: &GivenInode) -> FsResult<Vec<GivenName>> {
     let mut named = given.names.clone();
     if let Some(map) = former.map() {
