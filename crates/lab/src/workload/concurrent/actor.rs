@@ -85,8 +85,8 @@ impl Actor {
         told("mkdir of the scenario", self.make_in(InodeNumber::ROOT, self.scenario).await)
     }
 
-    /// If there are several MDTs: moves the scenario's directory to another one, or gives it stripes,
-    /// if it has none.
+    /// If there are several MDTs: moves the scenario's directory to another one, or gives it
+    /// stripes, if it has none.
     pub async fn split_directory(&self) -> Result<(), String> {
         if self.mdts == 1 {
             return Ok(());
