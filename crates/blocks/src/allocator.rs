@@ -279,7 +279,9 @@ impl Allocator {
                     self.windows.take_shared(request.locality, (device.end - device.start) as u32);
                     return Ok(self.give_out(device));
                 }
-                Plan::Run { run, blocks, is_shared } => return Ok(self.take_run(request, &run, blocks, is_shared)?),
+                Plan::Run { run, blocks, is_shared, is_left_over } => {
+                    return Ok(self.take_run(request, &run, blocks, (is_shared, is_left_over))?);
+                }
                 Plan::Load(group) if self.space.load_trivial(group) => {}
                 Plan::Load(group) => return Err(Refusal::Load(group)),
                 Plan::ShrinkWindows => {
@@ -328,14 +330,13 @@ impl Allocator {
         request: &Request,
         run: &Range<u64>,
         blocks: u32,
-        is_shared: bool,
+        (is_shared, is_left_over): (bool, bool),
     ) -> Result<Allocation, Inconsistent> {
         assert!(blocks > 0 && blocks <= request.blocks, "a plan is for some blocks of the request");
         self.space.change(run, FreeRuns::take)?;
         self.held.insert(run);
         let after = if run.end < self.space.geometry.blocks() { run.end } else { 0 };
-        let has_own_pointer = is_shared && self.policy.prealloc_table.is_none();
-        *(if has_own_pointer { &mut self.space.shared_pointer } else { &mut self.space.pointer }) = after;
+        *(if is_left_over { &mut self.space.shared_pointer } else { &mut self.space.pointer }) = after;
         let device = run.start..run.start + u64::from(blocks);
         let rest = device.end..run.end;
         let given_up = if is_shared {

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | in a window of its object | its place in the window |
 //! | small, of a small object | the next blocks of the window that its locality shares |
+//! | small, where a small object ends, with adaptive windows | the same, if these follow its last ones; otherwise a new window of its own, as below |
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
 //! With adaptive windows, small objects fill what others have left: a window for them is in a group
 //! whose longest run is as short as possible, in its shortest run that suffices, so that they do
-//! not cut long runs into pieces. And windows of objects begin and end with stripes of 1 MiB while
-//! there are such places: a window is rather halved than unaligned.
+//! not cut long runs into pieces; so do windows of objects below 1 MiB. And longer windows of
+//! objects begin and end with stripes of 1 MiB while there are such places: a window is rather
+//! halved than unaligned.
 //!
 //! If no run is as long, the window is halved until one is. A plan may be for fewer blocks than
 //! were asked for; the rest is asked for again.
@@ -41,7 +43,7 @@ pub trait Space {
     fn free(&self) -> u64;
     /// Where the last new window ended.
     fn pointer(&self) -> u64;
-    /// Where the last new window for small objects ended, if windows are adaptive.
+    /// Where the last new window in what others have left ended, if windows are adaptive.
     fn shared_pointer(&self) -> u64;
 }
 
@@ -67,6 +69,8 @@ pub enum Plan {
         blocks: u32,
         /// The window belongs to the locality, not to the object.
         is_shared: bool,
+        /// It is of what others have left, where small objects go.
+        is_left_over: bool,
     },
     /// Load this group, and plan again.
     Load(u32),
@@ -83,8 +87,13 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
         return Plan::FromWindow(Window { blocks: window.blocks.min(request.blocks), ..window });
     }
     let end = request.logical + u64::from(request.blocks);
-    let is_shared = !policy.is_large(request.blocks, end.max(request.size));
-    if is_shared && let Some(window) = windows.of_locality(request.locality) {
+    let size = end.max(request.size);
+    let is_large = policy.is_large(request.blocks, size);
+    let shared = windows.of_locality(request.locality);
+    // The object was the last one to use it: that goes on without a positioning.
+    let is_next = shared.as_ref().is_some_and(|window| request.goal == Some(window.start));
+    let is_shared = !is_large && (is_next || !policy.goes_on((request.logical, end), size));
+    if is_shared && let Some(window) = shared {
         let blocks = (window.end - window.start).min(u64::from(request.blocks));
         return Plan::FromShared(window.start..window.start + blocks);
     }
@@ -100,43 +109,41 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
     let window_end = if is_shared {
         request.logical + u64::from(policy.mb_group_prealloc.max(request.blocks))
     } else {
-        let wanted = policy.window_end(
-            (request.logical, end),
-            request.size,
-            free_for_windows,
-            (windows.count(), windows.blocks()),
-        );
+        let counts = (windows.count(), windows.blocks());
+        let wanted = policy.window_end((request.logical, end), (size, is_large), free_for_windows, counts);
         windows.next_of_object(request.object, request.logical).map_or(wanted, |next| wanted.min(next))
     };
     let blocks = u64::from(request.blocks).min(free).min(window_end - request.logical) as u32;
-    let wanted = (window_end - request.logical).min(free_for_windows) as u32;
-    match find(space, policy, request, (blocks, blocks.max(wanted)), is_shared) {
-        Ok(run) => Plan::Run { blocks: blocks.min((run.end - run.start) as u32), run, is_shared },
+    let wanted = blocks.max((window_end - request.logical).min(free_for_windows) as u32);
+    let is_left_over = policy.is_adaptive() && !is_large && (is_shared || wanted < STRIPE_BLOCKS);
+    // A locality takes holes for the request as they are, an object those that its window fits.
+    let least = if is_shared { blocks } else { wanted };
+    match find(space, policy, request, (blocks, wanted), is_left_over.then_some(least)) {
+        Ok(run) => Plan::Run { blocks: blocks.min((run.end - run.start) as u32), run, is_shared, is_left_over },
         Err(group) => Plan::Load(group),
     }
 }
 
 /// A run of at most `wanted` blocks, of which at least one is free; or the group that must be
-/// loaded. `needed`: blocks of the request.
+/// loaded. `needed`: blocks of the request; `left_over`: look at what others have left first, for so
+/// many blocks.
 fn find(
     space: &impl Space,
     policy: &Policy,
     request: &Request,
     (needed, wanted): (u32, u32),
-    is_shared: bool,
+    left_over: Option<u32>,
 ) -> Result<Range<u64>, u32> {
-    let is_adaptive = policy.prealloc_table.is_none();
     if let Some(run) = after_the_last(space, policy, request, (needed, wanted))? {
         return Ok(run);
     }
-    if is_adaptive
-        && is_shared
-        && let Some(run) = in_what_is_left(space, policy, (needed, wanted))?
+    if let Some(least) = left_over
+        && let Some(run) = in_what_is_left(space, policy, (least, wanted))?
     {
         return Ok(run);
     }
-    if is_adaptive
-        && !is_shared
+    if policy.is_adaptive()
+        && left_over.is_none()
         && let Some(run) = in_stripes(space, policy, wanted)?
     {
         return Ok(run);
@@ -188,15 +195,15 @@ fn place_of(geometry: Geometry, pointer: u64) -> (u32, u32) {
     (group, (pointer - geometry.start_of(group)) as u32)
 }
 
-/// A run for small objects: in a group whose longest run is short.
+/// A run of at least `least` blocks for small objects: in a group whose longest run is short.
 fn in_what_is_left(
     space: &impl Space,
     policy: &Policy,
-    (needed, wanted): (u32, u32),
+    (least, wanted): (u32, u32),
 ) -> Result<Option<Range<u64>>, u32> {
     let geometry = space.geometry();
     let (first, _) = place_of(geometry, space.shared_pointer());
-    let length = needed.max(SHARED_BLOCKS_MIN).min(wanted).min(GROUP_BLOCKS);
+    let length = least.max(SHARED_BLOCKS_MIN).min(wanted).min(GROUP_BLOCKS);
     let Some(group) = space.index().next_shortest(first, length) else { return Ok(None) };
     let runs = space.runs(group).ok_or(group)?;
     let suffices = |run: &Range<u32>| run.end - run.start >= length;

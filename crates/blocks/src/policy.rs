@@ -5,7 +5,7 @@ use crate::{free_runs::GROUP_RUNS_MAX, geometry::GROUP_BLOCKS};
 /// Entries of a table, at most: ldiskfs's `EXT4_MAX_PREALLOC_TABLE`.
 pub const TABLE_ENTRIES_MAX: usize = 64;
 
-/// Smallest adaptive window: 1 MiB, what a bulk request carries.
+/// Smallest adaptive window of large requests and objects: 1 MiB, what a bulk request carries.
 const ADAPTIVE_BLOCKS_MIN: u64 = 256;
 
 /// Part of the free space that adaptive windows may hold, all of them together.
@@ -54,20 +54,34 @@ impl Policy {
         Self { prealloc_table: Some(table), ..Self::default() }
     }
 
-    /// Whether a request gets a window of its object, and not one that small objects share. `end`:
-    /// blocks of the object after the request.
+    /// Whether windows are as large as objects are.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.prealloc_table.is_none()
+    }
+
+    /// Whether a request, or its object, is so large that it gets a window of its object, and not
+    /// one that small objects share. `end`: blocks of the object after the request.
     pub(crate) fn is_large(&self, blocks: u32, end: u64) -> bool {
         blocks >= self.mb_small_req || end >= u64::from(self.mb_large_req)
     }
 
+    /// Whether an object goes on at its end: then it gets an adaptive window of its own, also while
+    /// it is small. In the window of their locality, objects that are written together would
+    /// alternate with each request. `size`: blocks of the object after the request. The last one
+    /// may be written in part, and is not of the request then.
+    pub(crate) fn goes_on(&self, (logical, end): (u64, u64), size: u64) -> bool {
+        self.is_adaptive() && logical > 0 && end + 1 >= size
+    }
+
     /// Where a window ends, in blocks of the object, that begins with a request.
     ///
-    /// `end`: end of the request; `size`: blocks of the object; `free`: free blocks that the
-    /// request may use; `windows`: how many there are, and `held` their blocks.
+    /// `end`: end of the request; `size`: blocks of the object; `is_large`: as [`Self::is_large`]
+    /// says; `free`: free blocks that the request may use; `windows`: how many there are, and
+    /// `held` their blocks.
     pub(crate) fn window_end(
         &self,
         (logical, end): (u64, u64),
-        size: u64,
+        (size, is_large): (u64, bool),
         free: u64,
         (windows, held): (usize, u64),
     ) -> u64 {
@@ -77,7 +91,8 @@ impl Policy {
             None => {
                 let equal = free / ADAPTIVE_SHARE / (windows as u64 + 1);
                 let share = equal.max(((free + held) / ADAPTIVE_SHARE).saturating_sub(held) / ADAPTIVE_NEXT);
-                let blocks = size.min(share).clamp(ADAPTIVE_BLOCKS_MIN, u64::from(GROUP_BLOCKS));
+                let least = if is_large { ADAPTIVE_BLOCKS_MIN } else { 1 };
+                let blocks = size.min(share).clamp(least, u64::from(GROUP_BLOCKS));
                 end.next_multiple_of(1 << blocks.ilog2())
             }
         };
@@ -168,7 +183,7 @@ mod tests {
     #[test]
     fn small_objects_get_the_smallest_window_that_fits_and_large_ones_the_largest() {
         let policy = policy("128 256 512");
-        let end = |logical, end, size| policy.window_end((logical, end), size, 1 << 30, (0, 0));
+        let end = |logical, end, size| policy.window_end((logical, end), (size, true), 1 << 30, (0, 0));
         assert_eq!(end(0, 10, 0), 128);
         assert_eq!(end(100, 129, 0), 256);
         assert_eq!(end(0, 10, 300), 512, "the object is that large already");
@@ -179,14 +194,14 @@ mod tests {
 
     #[test]
     fn the_smallest_table_of_the_study_gives_requests_of_1_mib_1_mib() {
-        assert_eq!(policy("32 64 128").window_end((512, 768), 512, 1 << 30, (0, 0)), 768);
+        assert_eq!(policy("32 64 128").window_end((512, 768), (512, true), 1 << 30, (0, 0)), 768);
     }
 
     #[test]
     fn adaptive_windows_grow_with_the_object_and_shrink_with_the_free_space() {
         let adaptive = Policy::default();
         let blocks = |logical: u64, free, windows| {
-            adaptive.window_end((logical, logical + 256), logical, free, windows) - logical
+            adaptive.window_end((logical, logical + 256), (logical, true), free, windows) - logical
         };
         assert_eq!(blocks(0, 1 << 30, (0, 0)), 256);
         assert_eq!(blocks(2048, 1 << 30, (0, 0)), 2048);
@@ -194,5 +209,16 @@ mod tests {
         assert_eq!(blocks(1 << 20, 1 << 20, (19, 1 << 17)), 4096, "an eighth of the free space for 20 windows");
         assert_eq!(blocks(1 << 20, 15 << 16, (1000, 1 << 16)), 16_384, "a quarter of what is left of an eighth");
         assert_eq!(blocks(1 << 20, 100, (19, 0)), 256);
+    }
+
+    #[test]
+    fn small_objects_that_go_on_get_windows_as_large_as_they_are() {
+        let adaptive = Policy::default();
+        let end = |(logical, end), free| adaptive.window_end((logical, end), (end, false), free, (0, 0));
+        assert_eq!([end((16, 32), 1 << 30), end((32, 48), 1 << 30), end((64, 80), 1 << 30)], [32, 64, 128]);
+        assert_eq!(end((64, 80), 0), 80, "nothing is left for windows");
+        assert!(adaptive.goes_on((16, 32), 32) && adaptive.goes_on((16, 32), 33), "the last block in part");
+        assert!(!adaptive.goes_on((0, 16), 16) && !adaptive.goes_on((16, 32), 64), "its beginning and its middle");
+        assert!(!policy("128 256 512").goes_on((16, 32), 32), "ldiskfs has no such rule");
     }
 }

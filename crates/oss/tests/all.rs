@@ -17,3 +17,4 @@ mod requests;
 mod reserved;
 mod scrub;
 mod service_threads;
+mod small_writers;

@@ -8,15 +8,12 @@ use std::{
 };
 
 use common::{
-    BLOCK, KIB, MIB, TestOst, fill, free, is_filled, object, parameter, parameters, pattern, quiet_config,
+    BLOCK, KIB, MIB, TestOst, extents, fill, free, is_filled, object, parameter, parameters, pattern, quiet_config,
     quiet_options, run, statistic_of,
 };
 use oss::{Engine, OstOptions, directory::device::DEVICE_FILE};
 use proptest::prelude::*;
-use rpc::message::{
-    OstReply, OstRequest,
-    ost::{ExtentsQuery, SpaceChange},
-};
+use rpc::message::{OstRequest, ost::SpaceChange};
 use rt::memory::MemoryDevice;
 use types::SplitMix64;
 
@@ -34,15 +31,6 @@ async fn target_with(options: OstOptions) -> TestOst {
 
 async fn target_on(engine: Engine, options: OstOptions) -> TestOst {
     TestOst::with_all(engine, 1, MemoryDevice::new(), options, quiet_config()).await
-}
-
-/// How many extents an object has.
-async fn extents(target: &TestOst, number: u64) -> usize {
-    let query = ExtentsQuery { object: object(number), offset: 0, bytes: u64::MAX, extents_max: 10_000 };
-    match target.ask(OstRequest::Extents(query)).await.unwrap() {
-        OstReply::Extents(found) => found.extents.len(),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn statistic(target: &TestOst, name: &str) -> u64 {

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Refusal, Request, Summary};
 
+use types::SplitMix64;
+
 use super::{append, object, write};
 
 const FILES: u64 = 20;
@@ -74,15 +76,45 @@ fn adaptive_windows_keep_files_that_grow_together_apart() {
 
 #[test]
 fn a_lone_writer_is_in_one_piece_with_every_policy() {
-    for policy in [Policy::default(), Policy::with_table("32 64 128".parse().unwrap())] {
+    let table = Policy::with_table("32 64 128".parse().unwrap());
+    for (policy, call) in [(Policy::default(), CALL), (Policy::default(), 16), (table, CALL)] {
         let mut allocator = Allocator::new(Geometry::new(4 * 32_768).unwrap(), policy);
         let mut extents = Extents::default();
-        for size in (0..3 * 32_768).step_by(CALL as usize) {
+        for size in (0..3 * 32_768).step_by(call as usize) {
             let goal = extents.runs().last().map(|run| run.end);
-            write(&mut allocator, (1, size), CALL, goal).into_iter().for_each(|run| extents.push(run));
+            write(&mut allocator, (1, size), call, goal).into_iter().for_each(|run| extents.push(run));
         }
-        assert_eq!(extents.runs().len(), 1);
+        assert_eq!(extents.runs().len(), 1, "in calls of {call} blocks");
     }
+}
+
+/// Pieces of each of so many objects of one locality that grow together, in calls of these blocks.
+fn pieces_of_small_writers(policy: Policy, blocks: u64, call: u32) -> usize {
+    let mut allocator = Allocator::new(Geometry::new(64 * 32_768).unwrap(), policy);
+    let mut objects: Vec<Extents> = (0..8).map(|_| Extents::default()).collect();
+    let mut random = SplitMix64(3);
+    for _ in 0..8 * blocks / u64::from(call) {
+        let growing: Vec<usize> = (0..8).filter(|number| objects[*number].blocks() < blocks).collect();
+        let number = growing[(random.next_u64() % growing.len() as u64) as usize];
+        let extents = &mut objects[number];
+        let (size, goal) = (extents.blocks(), extents.runs().last().map(|run| run.end));
+        let request = Request { locality: 0, ..append(number as u64, size, call, goal) };
+        let device = allocator.allocate(&request).unwrap().device;
+        allocator.record(&device).unwrap();
+        extents.push(device);
+    }
+    allocator.audit();
+    objects.iter().map(|extents| extents.runs().len()).max().unwrap()
+}
+
+#[test]
+fn small_objects_that_are_written_together_do_not_alternate() {
+    for (blocks, call, pieces) in [(64, 16, 3), (1024, 16, 7), (1024, 32, 6), (1024, 128, 4), (16_384, 16, 13)] {
+        let adaptive = pieces_of_small_writers(Policy::default(), blocks, call);
+        assert!(adaptive <= pieces, "{blocks} blocks in calls of {call}: {adaptive} pieces");
+    }
+    let table = pieces_of_small_writers(Policy::with_table("256 512 1024 2048".parse().unwrap()), 1024, 16);
+    assert!(table > 40, "as on ldiskfs, where those of a locality alternate until they are large: {table}");
 }
 
 #[test]

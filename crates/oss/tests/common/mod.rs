@@ -18,7 +18,7 @@ use rpc::{
     checksum::{checksums, verify},
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{Changed, ObjectAttributes, Read, SpaceChange, Write},
+        ost::{Changed, ExtentsQuery, ObjectAttributes, Read, SpaceChange, Write},
     },
 };
 use rt::{
@@ -362,6 +362,15 @@ pub async fn is_filled(target: &TestOst, number: u64, version: u64, range: std::
         }
     }
     true
+}
+
+/// How many extents an object has.
+pub async fn extents(target: &TestOst, number: u64) -> usize {
+    let query = ExtentsQuery { object: object(number), offset: 0, bytes: u64::MAX, extents_max: 10_000 };
+    match target.ask(OstRequest::Extents(query)).await.unwrap() {
+        OstReply::Extents(found) => found.extents.len(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Blocks of the device that new data may take.
