@@ -4,7 +4,7 @@
 //! |---|---|
 //! | in a window of its object | its place in the window |
 //! | small, of a small object | the next blocks of the window that its locality shares |
-//! | small, where a small object ends, with adaptive windows | the same, if these follow its last ones; otherwise a new window of its own, as below |
+//! | the same at the object's end, if windows are adaptive | these if they follow its last blocks, else a new window |
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
 //! With adaptive windows, small objects fill what others have left: a window for them is in a group
@@ -125,8 +125,8 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
 }
 
 /// A run of at most `wanted` blocks, of which at least one is free; or the group that must be
-/// loaded. `needed`: blocks of the request; `left_over`: look at what others have left first, for so
-/// many blocks.
+/// loaded. `needed`: blocks of the request; `left_over`: look at what others have left first, for
+/// so many blocks.
 fn find(
     space: &impl Space,
     policy: &Policy,
