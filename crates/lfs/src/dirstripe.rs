@@ -139,7 +139,8 @@ impl Wanted {
         Ok(Self { mdts, count, hash, has_count: parsed.has("mdt-count") })
     }
 
-    /// The same for a directory that moves; without stripes only if there is one MDT, or a count of 1.
+    /// The same for a directory that moves; without stripes only if there is one MDT, or a count of
+    /// 1.
     pub(crate) fn moved(mdts: Vec<MdtIndex>, count: Option<usize>, hash: NameHash) -> Self {
         Self { mdts, count, hash, has_count: true }
     }

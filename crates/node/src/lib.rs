@@ -64,10 +64,7 @@ use rpc::{
     Endpoint, Import, ImportOptions, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
-use rt::{
-    Address, Addresses, Seams,
-    real::Cores,
-};
+use rt::{Address, Addresses, Seams, real::Cores};
 use tokio::sync::watch;
 use types::{FsError, MdtIndex, OstIndex};
 

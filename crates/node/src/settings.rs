@@ -67,8 +67,8 @@ fn still_set(before: &[Setting], settings: &[Setting]) -> usize {
     settings.iter().take_while(|setting| before.any(|earlier| earlier == *setting)).count()
 }
 
-/// Keeps the parameters of pools and of a mount's targets, which the caller has registered as far as
-/// they are known, and the settings, until the answer is dropped.
+/// Keeps the parameters of pools and of a mount's targets, which the caller has registered as far
+/// as they are known, and the settings, until the answer is dropped.
 pub fn keep(
     mut targets: TargetParameters,
     tree: &ParameterTree,

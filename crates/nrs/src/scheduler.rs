@@ -116,8 +116,8 @@ impl<T: Send + 'static> Scheduler<T> {
     /// Whether such a request may be queued where `most` wait at most. One that the policy would
     /// hold back may wait only behind fewer of its group than the queue has free places, of which a
     /// part is kept for requests that need not be held back (dynamic thresholds: A. K. Choudhury,
-    /// E. L. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one group leaves half of the
-    /// places to others, and all of them together leave one of [`KEPT_FREE`].
+    /// E. L. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one group leaves half of
+    /// the places to others, and all of them together leave one of [`KEPT_FREE`].
     pub fn has_room(&self, now_ns: u64, facts: &Facts, most: usize) -> bool {
         let waiting = self.len();
         let for_held = (most - most / KEPT_FREE).saturating_sub(waiting);

@@ -1,8 +1,8 @@
 //! A turn that requests take one after the other, in order of arrival, without holding a service
 //! thread while they wait.
 //!
-//! Life cycle: [`Turn::take`] waits; the turn ends when its guard is dropped. A future dropped while
-//! it waits leaves the queue.
+//! Life cycle: [`Turn::take`] waits; the turn ends when its guard is dropped. A future dropped
+//! while it waits leaves the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

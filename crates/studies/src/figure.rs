@@ -38,8 +38,8 @@ enum Marks {
     Curves,
 }
 
-/// Makes the directory for figures, if there is to be one and is none yet: to be called before a user
-/// waits for results.
+/// Makes the directory for figures, if there is to be one and is none yet: to be called before a
+/// user waits for results.
 pub fn prepare(directory: Option<&Path>) -> anyhow::Result<()> {
     let Some(directory) = directory else { return Ok(()) };
     std::fs::create_dir_all(directory)

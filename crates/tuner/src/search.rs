@@ -24,8 +24,8 @@ const POSTPONED_MAX: u32 = 3;
 
 /// Trials cost this part of the rate at most: with small steps of the first round, ...
 const COST_NEARBY: f64 = 0.1;
-/// ... and later, and with the largest setting: that is what there would be without the tuner. It is
-/// less than what a search may cost in all: the first trials cost, too.
+/// ... and later, and with the largest setting: that is what there would be without the tuner. It
+/// is less than what a search may cost in all: the first trials cost, too.
 const COST_LATER: f64 = 0.02;
 
 /// Rests between rounds. A load for which another setting is better, but which shows no other rate
@@ -157,9 +157,9 @@ impl Search {
         self.rest_ns = REST_MIN_NS;
     }
 
-    /// The present direction failed, or the largest setting. `false`: the round is over. `is_largest`:
-    /// the present setting is the largest one; then somewhat smaller ones cannot be much better than
-    /// it if those that are smaller by [`FACTOR_LATER`] are not.
+    /// The present direction failed, or the largest setting. `false`: the round is over.
+    /// `is_largest`: the present setting is the largest one; then somewhat smaller ones cannot be
+    /// much better than it if those that are smaller by [`FACTOR_LATER`] are not.
     pub fn go_on(&mut self, is_largest: bool) -> bool {
         if std::mem::take(&mut self.tries_largest) {
             return true;

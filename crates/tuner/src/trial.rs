@@ -250,9 +250,9 @@ impl Trial {
         self.tried > self.from && self.returns < RETURNS_MAX && beyond > EQUAL && beyond < error
     }
 
-    /// Whether a smaller setting did much more than the present one before, and this one now does no
-    /// more than that: it is the trial that made it better, for a while, as with streams that came
-    /// together.
+    /// Whether a smaller setting did much more than the present one before, and this one now does
+    /// no more than that: it is the trial that made it better, for a while, as with streams that
+    /// came together.
     fn has_helped(&self) -> bool {
         let gained = difference(self.before.0, self.other.rate());
         let is_meant = self.tried < self.from && !self.is_recovering;

@@ -43,9 +43,9 @@ const KNOWN_NS: u64 = 10 * SECOND;
 /// ... or for so long for each part of the rate that it lost: a trial of two seconds, with what
 /// comes after it, costs 3% then.
 const KNOWN_FOR_ALL_NS: f64 = 60e9;
-/// So long after the rate fell with a setting that stayed, or a larger one did much less, it may fall
-/// slowly with others, too: a trial of some seconds does not show that smaller ones are as good.
-/// These must gain so much, and larger ones nothing.
+/// So long after the rate fell with a setting that stayed, or a larger one did much less, it may
+/// fall slowly with others, too: a trial of some seconds does not show that smaller ones are as
+/// good. These must gain so much, and larger ones nothing.
 const FALLEN_NS: u64 = 60 * SECOND;
 const GAIN_AFTER_FALL: f64 = 0.05;
 /// A smaller setting did so much more, before the rate fell, that the search returns to it.
@@ -56,8 +56,8 @@ const CLEARLY_BETTER: f64 = 0.4;
 const FAR: u32 = 3;
 /// ... and so much larger a one.
 const FAR_UP: u32 = 16;
-/// A step that is so late: nobody looked meanwhile, because there was no load, or the process or its
-/// host stood still.
+/// A step that is so late: nobody looked meanwhile, because there was no load, or the process or
+/// its host stood still.
 const PAUSED_NS: u64 = 2 * SECOND;
 /// Processors that are busy for this share of their time have no time for more threads: these must
 /// gain more.
@@ -128,8 +128,8 @@ impl Tuner {
         self.log.iter()
     }
 
-    /// Takes what was measured up to now. A step that comes early or somewhat late does no harm beyond
-    /// a shorter or longer window; after a pause what happened meanwhile does not count.
+    /// Takes what was measured up to now. A step that comes early or somewhat late does no harm
+    /// beyond a shorter or longer window; after a pause what happened meanwhile does not count.
     pub fn step(&mut self, measured: &Measurement) -> Step {
         let step = match measured.now_ns.saturating_sub(self.next_ns) > PAUSED_NS {
             true => self.resume(measured),

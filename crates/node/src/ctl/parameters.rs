@@ -20,8 +20,8 @@ pub enum Question {
     Names,
 }
 
-/// Shows what matches, daemon by daemon. Patterns that match nothing are errors, after what the others
-/// have found.
+/// Shows what matches, daemon by daemon. Patterns that match nothing are errors, after what the
+/// others have found.
 pub fn show(
     daemons: &[&Daemon],
     patterns: &[String],

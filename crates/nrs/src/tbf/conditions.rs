@@ -89,8 +89,8 @@ impl Condition {
 /// Networks of addresses: of connections, and of what runs in the server's process.
 const NETWORKS: [&str; 2] = ["tcp", "lo"];
 
-/// A pattern of addresses as those of requests are written: one that no address can match is refused.
-/// `@tcp0` is `@tcp`.
+/// A pattern of addresses as those of requests are written: one that no address can match is
+/// refused. `@tcp0` is `@tcp`.
 fn nid_text(value: &str) -> Result<String, Refused> {
     let expected = || {
         let text = format!("expected an address such as 10.0.0.1@tcp, 10.0.[0-3].*@tcp or 10.0.0.*, found '{value}'");

@@ -104,7 +104,12 @@ async fn begin_changes(seams: &Seams, import: &Import, count: usize) {
     }
     // Each has gone as far as it goes.
     for _ in 0..100 {
-        tokio::task::yield_now().await;
+        let mut others_ran = false;
+        let others_first = std::future::poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if std::mem::replace(&mut others_ran, true) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        });
+        others_first.await;
     }
 }
 

@@ -5,8 +5,8 @@ use comfy_table::Table;
 
 use crate::{bench::report::STYLE, study::shape::Finding};
 
-/// A line for each sentence that can be judged on all testbeds: whether it holds, and by what it was judged, on each testbed; and
-/// whether that is the same on all. There is at least one testbed.
+/// A line for each sentence that can be judged on all testbeds: whether it holds, and by what it
+/// was judged, on each testbed; and whether that is the same on all. There is at least one testbed.
 pub(super) fn side_by_side(names: &[&str], findings: &[Vec<Finding>]) -> Table {
     let mut table = Table::new();
     let header = std::iter::once("sentence").chain(names.iter().copied()).chain(["the same"]);

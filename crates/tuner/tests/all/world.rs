@@ -89,8 +89,8 @@ pub struct World {
     /// Until when that goes on.
     cache_until_ns: u64,
     has_room: bool,
-    /// How fast streams drift apart with so many threads if they are so far apart, or come together,
-    /// in parts of a second.
+    /// How fast streams drift apart with so many threads if they are so far apart, or come
+    /// together, in parts of a second.
     pub drift: fn(f64, f64) -> f64,
     /// What part of their rate streams achieve that are as far apart as they can be.
     pub part_apart: fn(f64) -> f64,

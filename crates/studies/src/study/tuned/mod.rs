@@ -127,8 +127,8 @@ impl Subject {
         }
     }
 
-    /// The fixed settings that its tuners are compared with: each number of the finer sweep while the
-    /// other one limits nothing, and the default; for both also the study's sweep.
+    /// The fixed settings that its tuners are compared with: each number of the finer sweep while
+    /// the other one limits nothing, and the default; for both also the study's sweep.
     pub fn fixed(self) -> Vec<Setting> {
         let fixed =
             |(threads, in_flight)| Setting { threads: Number::Fixed(threads), in_flight: Number::Fixed(in_flight) };
