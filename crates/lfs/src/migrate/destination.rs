@@ -77,7 +77,9 @@ pub(super) fn stripes(wanted: &Wanted, there: Vec<MdtIndex>, path: &Path) -> Res
         None => channel::inode(path)?.mdt(),
     };
     let missing = |problem: String| {
-        eprintln!("lfs migrate: {}: {problem}", path.display());
+        if !wanted.is_plain() {
+            eprintln!("lfs migrate: {}: {problem}", path.display());
+        }
         Stop::from(Errno(libc::ENODEV))
     };
     let stripes = wanted.stripes(there, first).map_err(missing)?;
