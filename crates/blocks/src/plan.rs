@@ -4,7 +4,7 @@
 //! |---|---|
 //! | in a window of its object | its place in the window |
 //! | small, of a small object | the next blocks of the window that its locality shares |
-//! | the same at the object's end, if windows are adaptive | these if they follow its last blocks, else a new window |
+//! | the same at the object's end, if windows are adaptive | a new window of the object, as below |
 //! | any other | a new window: the blocks after the object's last ones if they are free, otherwise the next free run from the allocation pointer on that is as long as the window |
 //!
 //! With adaptive windows, small objects fill what others have left: a window for them is in a group
@@ -89,11 +89,8 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
     let end = request.logical + u64::from(request.blocks);
     let size = end.max(request.size);
     let is_large = policy.is_large(request.blocks, size);
-    let shared = windows.of_locality(request.locality);
-    // The object was the last one to use it: that goes on without a positioning.
-    let is_next = shared.as_ref().is_some_and(|window| request.goal == Some(window.start));
-    let is_shared = !is_large && (is_next || !policy.goes_on((request.logical, end), size));
-    if is_shared && let Some(window) = shared {
+    let is_shared = !is_large && !policy.goes_on((request.logical, end), size);
+    if is_shared && let Some(window) = windows.of_locality(request.locality) {
         let blocks = (window.end - window.start).min(u64::from(request.blocks));
         return Plan::FromShared(window.start..window.start + blocks);
     }
