@@ -7,7 +7,9 @@ use crate::measurement::Measurement;
 
 const MS: u64 = 1_000_000;
 
-/// It lasts so long at least, and while a quarter more requests wait after each such time.
+/// It lasts so long at least, ...
+const LEAST_NS: u64 = 1500 * MS;
+/// ... and while a quarter more requests wait after each such time.
 const STEP_NS: u64 = 500 * MS;
 const MORE: f64 = 1.25;
 /// But no longer than this.
@@ -24,7 +26,7 @@ pub(crate) struct Beginning {
 
 impl Beginning {
     pub fn new(start: &Measurement) -> Self {
-        Self { until_ns: start.now_ns + STEP_NS, most_ns: start.now_ns + MOST_NS, waiting: start.waiting }
+        Self { until_ns: start.now_ns + LEAST_NS, most_ns: start.now_ns + MOST_NS, waiting: start.waiting }
     }
 
     /// Whether it is not over yet.
@@ -55,8 +57,8 @@ mod tests {
 
     #[test]
     fn a_load_has_begun_when_no_more_requests_come_to_wait() {
-        assert_eq!(ends(|_| 0), 500);
-        assert_eq!(ends(|ms| if ms == 0 { 0 } else { 100 }), 1000);
+        assert_eq!(ends(|_| 0), 1500);
+        assert_eq!(ends(|ms| if ms == 0 { 0 } else { 100 }), 2000);
         assert_eq!(ends(|ms| if ms < 1900 { 1 << (ms / 250) } else { 200 }), 2500);
         assert_eq!(ends(|ms| 1 << (ms / 250)), 5000, "it has an end");
     }

@@ -210,7 +210,7 @@ impl Trial {
         }
         match (is_clear || is_futile, self.has_returned) {
             (true, true) => Next::End(verdict),
-            (true, false) if is_clear && self.is_believed(beyond) => Next::End(verdict),
+            (true, false) if is_clear && self.is_believed(beyond, noise) => Next::End(verdict),
             (true, false) if is_futile && !self.is_open(noise) => Next::End(verdict),
             (true, false) => self.turn(),
             (false, false) if is_long => self.turn(),
@@ -222,8 +222,10 @@ impl Trial {
 
     /// Whether so clear a difference from what is needed is believed without a look back. A setting
     /// that is smaller must be better twice: a pause of the device may have hit the present one.
-    fn is_believed(&self, beyond: f64) -> bool {
-        self.is_return || (beyond.abs() > LARGE && (beyond < 0.0 || self.tried > self.from))
+    /// One that is larger is not worse only because the present one had good luck before.
+    fn is_believed(&self, beyond: f64, noise: &Noise) -> bool {
+        let is_worse = beyond < 0.0 && !self.is_open(noise);
+        self.is_return || (beyond.abs() > LARGE && (is_worse || (beyond > 0.0 && self.tried > self.from)))
     }
 
     /// Whether the other setting seems to be worse after some time: the present one stays then

@@ -87,9 +87,9 @@ fn log(world: &World) -> String {
     world.server.tuner().log().map(|line| format!("\n{:.1} {line}", line.now_ns as f64 / 1e9)).collect()
 }
 
-/// What one run reached of the best: means over 5 s from 20 s on are steady, and it is no worse
-/// later.
-fn reached(world: &mut World, best: f64, what: &str) -> f64 {
+/// What one run reached of the best: means over 5 s from 20 s on are steady, and later it is this
+/// part of it at least.
+fn reached(world: &mut World, best: f64, least_later: f64, what: &str) -> f64 {
     let means = world.means(20..40);
     let mean = means.iter().sum::<f64>() / means.len() as f64;
     let spread = means.iter().map(|one| (one / mean - 1.0).abs()).fold(0.0, f64::max);
@@ -98,20 +98,24 @@ fn reached(world: &mut World, best: f64, what: &str) -> f64 {
     assert!(jain(&shares) >= 0.95, "{what}: {shares:.0?}{}", log(world));
     let later = world.means(50..100);
     let of_later = later.iter().sum::<f64>() / later.len() as f64;
-    for mean in [mean, of_later] {
-        assert!(mean >= 0.93 * best, "{what}: {mean:.0} of {best:.0}: {means:.0?} {later:.0?}{}", log(world));
+    for (mean, least) in [(mean, 0.93), (of_later, least_later)] {
+        assert!(mean >= least * best, "{what}: {mean:.0} of {best:.0}: {means:.0?} {later:.0?}{}", log(world));
     }
     mean / best
 }
 
-/// Checks several courses of the same: each of them, and their mean.
+/// Checks several courses of the same: each of them, and their mean. It is no worse later.
 fn check(starts: &[u32], best: f64, world: impl Fn(u32) -> World) {
+    check_later(starts, best, 0.93, world);
+}
+
+fn check_later(starts: &[u32], best: f64, least_later: f64, world: impl Fn(u32) -> World) {
     const SEEDS: u64 = 8;
     for start in starts {
         let of_seed = |seed| {
             let mut world = world(*start);
             world.skip_random(seed);
-            reached(&mut world, best, &format!("from {start}, seed {seed}"))
+            reached(&mut world, best, least_later, &format!("from {start}, seed {seed}"))
         };
         let all: Vec<f64> = (0..SEEDS).map(of_seed).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -170,13 +174,15 @@ fn a_rate_that_falls_after_seconds_leads_back() {
 /// together again; where fewer bring them together, the largest ones do as much for a moment.
 #[test]
 fn a_trial_that_harms_or_helps_does_not_lead_astray() {
+    // Once a minute at most it is tried again, and some seconds are lost.
+    const LEAST: f64 = 0.88;
     let world = |start| {
         let mut world = World::large_server_alone(reads_in_step, start);
         (world.drift, world.part_apart, world.apart) = (drift_with_memory, part_apart, 1.0);
         world
     };
-    check(&[1, 64, 256], reads_in_step(64.0, 0.0), world);
-    check(&[64, 256], reads_in_step(64.0, 0.0), |start| {
+    check_later(&[1, 64, 256], reads_in_step(64.0, 0.0), LEAST, world);
+    check_later(&[64, 256], reads_in_step(64.0, 0.0), LEAST, |start| {
         let mut world = world(start);
         (world.cache, world.lump_seconds, world.noise) = (0.05, 0.1, 0.3);
         world
