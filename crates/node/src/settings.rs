@@ -7,7 +7,8 @@
 //! by those that are new.
 //!
 //! Promise: a parameter has the value that it would have after a restart, unless it was set by hand
-//! since, or a setting for it was removed: that changes nothing in a running process.
+//! since the first cluster map, or a setting for it was removed: that changes nothing in a running
+//! process.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -197,7 +198,7 @@ mod tests {
         targets.follow().unwrap();
         assert_eq!(tree.list("osc.*").unwrap().len(), 1);
         let own = ("osc.*.max_pages_per_rpc".to_owned(), "16".to_owned());
-        let _kept = keep(targets, &tree, &node, vec![own]).unwrap();
+        let kept = keep(targets, &tree, &node, vec![own]).unwrap();
         let call = |request| cores.block_on(node.mgs_import.call(request)).unwrap();
         call(MgsRequest::SetParameter("osc.*.tuner".to_owned(), "off".to_owned()));
         let report = Register {
@@ -220,6 +221,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(is_set(), "{:?}, {:?}", of_new("tuner"), of_new("max_pages_per_rpc"));
+        drop(kept);
         cores.block_on(node.stop()).unwrap();
         cores.shutdown();
     }

@@ -63,9 +63,10 @@ impl<T: Send> Policy<T> for Delay<T> {
         keys.iter().filter_map(|key| self.held.remove(key)).collect()
     }
 
-    /// All are one group: which request is delayed is decided when it is queued.
+    /// All are one group: which request is delayed is decided when it is queued. While none is, any
+    /// may come.
     fn held_before(&self, _now_ns: u64, _facts: &Facts) -> Option<usize> {
-        Some(self.held.len())
+        (!self.held.is_empty()).then_some(self.held.len())
     }
 
     fn len(&self) -> usize {

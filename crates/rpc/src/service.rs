@@ -415,7 +415,8 @@ impl Drop for Permit {
         // It may be that of another request: the sum counts.
         let busy_ns = busy.as_nanos() as u64;
         let parked_ns = state.parked_ns.min(busy_ns);
-        state.parked_ns -= parked_ns;
+        // Without requests there is no wait of one of them.
+        state.parked_ns = if state.statistics.in_flight == 0 { 0 } else { state.parked_ns - parked_ns };
         state.achieved.busy_ns += busy_ns - parked_ns;
         let somebody_waits = !state.queue.is_empty();
         drop(state);

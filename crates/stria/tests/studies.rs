@@ -269,7 +269,7 @@ fn service_threads_run_in_miniature_and_leave_nothing() {
     let mut study = begin_service_threads(&place, &directory, options);
     let process = study.pid();
     for _ in 0..3 {
-        study.wait_for("the tuner is within 5% of the best of the sweep");
+        study.wait_for("is within 5% of the best of the sweep");
     }
     assert!(study.ended().success());
     expect_nothing_left(&directory, process);

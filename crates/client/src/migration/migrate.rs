@@ -150,8 +150,8 @@ impl FileSystem {
     ) -> FsResult<CreatedFile> {
         if let Some(directory) = self.directory_beside(credentials, inode).await? {
             match self.create_unnamed_on(credentials, (directory, inode.mdt()), 0o600, 0, flags).await {
-                // Its shard there has ended.
-                Err(FsError::NoDeviceOrAddress) => {}
+                // Its shard there has ended, or it has moved to another MDT meanwhile.
+                Err(FsError::NoDeviceOrAddress | FsError::Stale) => {}
                 created => return created,
             }
         }
@@ -173,8 +173,11 @@ impl FileSystem {
             names.pop();
             match self.walk(credentials, InodeNumber::ROOT, &names).await {
                 Ok(found) if found.kind == FileKind::Directory => {
-                    if self.part_on(found.inode, inode.mdt()).await?.is_some() {
-                        return Ok(Some(found.inode));
+                    match self.part_on(found.inode, inode.mdt()).await {
+                        Ok(Some(_)) => return Ok(Some(found.inode)),
+                        // It has moved to another MDT meanwhile.
+                        Ok(None) | Err(FsError::Stale) => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {}

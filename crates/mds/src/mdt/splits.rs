@@ -124,6 +124,12 @@ impl Mdt {
             // They move already.
             return Ok(());
         }
+        if let [alone] = stripes.mdts[..]
+            && alone != directory.mdt()
+        {
+            // The directory follows its names.
+            return self.all_know(&stripes.mdts, feature::MOVING_NAMES | feature::MOVING_STRIPED);
+        }
         if stripes.mdts[..] != [directory.mdt()] {
             return self.all_know(&stripes.mdts, feature::MOVING_NAMES);
         }

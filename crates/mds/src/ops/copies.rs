@@ -58,7 +58,12 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
         // Names that are on their way bring former times of their shards.
         return txn.wait_for_peer(txn.mdt);
     }
-    let copied = CopiedAttributes { atime, mtime, record: master.encode_at(1), xattrs: lists(txn, directory)? };
+    let copied = CopiedAttributes {
+        atime,
+        mtime,
+        record: txn.with_default(&master)?.encode_at(1),
+        xattrs: lists(txn, directory)?,
+    };
     let mut shards = map.shards;
     shards.sort();
     for shard in shards {

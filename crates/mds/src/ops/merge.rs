@@ -74,7 +74,8 @@ pub(super) fn begin(txn: &mut Transaction<'_>, mut master: Inode, map: Directory
     let count = u16::try_from(map.shards.len()).map_err(|_| FsError::TooBig)?;
     let names_max = match txn.volatile.growing.lock().begins(directory) {
         true => small_share(&txn.context.parameters, count).saturating_mul(2),
-        false => SPLIT_NAMES_MAX as u64,
+        // Else what has become one directory could not split or move again.
+        false => SPLIT_NAMES_MAX as u64 / u64::from(count.max(1)),
     };
     let mut shards = map.shards;
     shards.sort();

@@ -13,7 +13,7 @@ use types::{
 use super::{Transaction, creation::NewInode};
 use crate::tables::{
     decision::{DecidedPart, Decision, Xattrs},
-    inode::{Inode, Link, Striping, map_version},
+    inode::{Inode, InodeData, Link, Striping, map_version},
 };
 
 /// A position before those of all names.
@@ -138,11 +138,18 @@ impl Transaction<'_> {
             stripes.mdts.iter().map(|at| self.number_at(*at, Part::MakeShard)).collect::<FsResult<_>>()?;
         let shards = made.iter().map(|(_, number)| *number).collect();
         (master.striping, master.map_version) = (Striping::Over(stripes.hash, shards), version);
-        for ((operation, _), shard) in made.into_iter().zip(shards_of(&master, stripes)) {
+        let copied = self.with_default(&master)?;
+        for ((operation, _), shard) in made.into_iter().zip(shards_of(&copied, stripes)) {
             self.store_made(operation, &shard, lists);
         }
         self.put_inode(&master);
         Ok(())
+    }
+
+    /// A directory as its shards have it: also with the layout for new files that it inherits, which
+    /// other MDTs do not know.
+    pub fn with_default(&self, master: &Inode) -> FsResult<Inode> {
+        Ok(Inode { data: InodeData::Directory(self.stored_default(master)?), ..master.clone() })
     }
 
     /// A new number of an MDT, and the operation if it is another one.

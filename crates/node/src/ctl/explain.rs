@@ -38,11 +38,11 @@ fn told(log: &str) -> String {
     if first.starts_with("tuner off") {
         return "# The number of threads is fixed.".to_owned();
     }
-    match lines.filter(|line| line.contains(" compared for ")).count() {
+    match lines.filter(|line| line.contains(" compared for ") && !line.contains(" not compared: ")).count() {
         0 => "# Nothing was compared yet: settings are while requests wait for a thread, or more than 16 are executed at once."
             .to_owned(),
         1 => "# Two settings were compared.".to_owned(),
-        count => format!("# Settings were compared {count} times, the newest last."),
+        count => format!("# The last {count} comparisons of settings, the newest last."),
     }
 }
 
@@ -53,11 +53,15 @@ mod tests {
     #[test]
     fn a_log_is_told_in_a_sentence() {
         let line = "\n5.1 16 -> 8: more work (+14.2% +-2.1%, compared for 1.2 s; 51 MiB/s, 18203 us, 41 waiting)";
-        assert!(told("tuner on: 256 threads of at most 256").starts_with("# Nothing was compared yet"));
+        let abandoned = line.replace("16 -> 8: more work", "16 stays, 8 not compared: the load changed");
+        for log in ["", &abandoned] {
+            let log = format!("tuner on: 256 threads of at most 256{log}");
+            assert!(told(&log).starts_with("# Nothing was compared yet"), "{log}");
+        }
         assert!(told("tuner off (the value was set by hand): 7 threads").contains("is fixed"));
         assert!(
             told(&format!("tuner on: 8 threads of at most 256{line}{line}"))
-                .starts_with("# Settings were compared 2 times")
+                .starts_with("# The last 2 comparisons of settings")
         );
     }
 }

@@ -100,7 +100,7 @@ fn nid_text(value: &str) -> Result<String, Refused> {
         return if value.ends_with('*') { Ok(value.to_owned()) } else { Err(expected()) };
     };
     let name = network.strip_suffix('0').unwrap_or(network);
-    let is_known = network.contains('*') || NETWORKS.contains(&name);
+    let is_known = network == "*" || NETWORKS.contains(&name);
     if address.is_empty() || !is_known { Err(expected()) } else { Ok(format!("{address}@{name}")) }
 }
 

@@ -117,6 +117,7 @@ fn wrong_rules_are_refused_with_what_is_allowed() {
         ("start two rate=1 uid={1}", "a rule has a rate after its conditions"),
         ("start two nid={bogus} rate=1", "expected an address such as 10.0.0.1@tcp"),
         ("start two nid={10.0.0.1@ib} rate=1", "expected an address such as 10.0.0.1@tcp"),
+        ("start two nid={10.0.0.1@ib*} rate=1", "expected an address such as 10.0.0.1@tcp"),
         ("start two nid={@tcp} rate=1", "expected an address such as 10.0.0.1@tcp"),
         ("start two uid={1,2} rate=1", "with blanks between them"),
         ("start two uid={} rate=1", "1 to 64 values"),

@@ -29,8 +29,6 @@ use self::{
 use super::interval::Interval;
 use crate::{figure, json_lines::JsonLines};
 
-/// A round of a tuner's trials and the rest before it, at least.
-const ROUND_SECONDS: f64 = 12.0;
 /// Time for requests that began under the setting before.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -287,13 +285,13 @@ fn fixed(options: &LiveOptions, cluster: &Cluster, load: &Load, setting: Setting
     load.measure(Duration::from_secs_f64(options.seconds))
 }
 
-/// How long a tuner is measured.
+/// How long a tuner is measured: as long as it had before, because its trials, and the rests between
+/// them, are part of its rate.
 fn tuned_seconds(options: &LiveOptions) -> f64 {
-    ROUND_SECONDS.max(2.0 * options.seconds)
+    options.search.max(2.0 * options.seconds)
 }
 
-/// The tuner from a start, between two measurements of the best setting. It is measured for longer,
-/// at least for a round of trials and the rest before it: these are part of its rate.
+/// The tuner from a start, between two measurements of the best setting.
 fn compare(
     options: &LiveOptions,
     cluster: &Cluster,
