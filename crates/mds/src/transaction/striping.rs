@@ -146,8 +146,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// A directory as its shards have it: also with the layout for new files that it inherits, which
-    /// other MDTs do not know.
+    /// A directory as its shards have it: also with the layout for new files that it inherits,
+    /// which other MDTs do not know.
     pub fn with_default(&self, master: &Inode) -> FsResult<Inode> {
         Ok(Inode { data: InodeData::Directory(self.stored_default(master)?), ..master.clone() })
     }

@@ -84,7 +84,7 @@ pub struct LiveOptions {
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Comparisons of the tuner with the best of the sweep, from each start
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Show the tuners' decisions
     #[arg(long)]
@@ -285,8 +285,8 @@ fn fixed(options: &LiveOptions, cluster: &Cluster, load: &Load, setting: Setting
     load.measure(Duration::from_secs_f64(options.seconds))
 }
 
-/// How long a tuner is measured: as long as it had before, because its trials, and the rests between
-/// them, are part of its rate.
+/// How long a tuner is measured: as long as it had before, because its trials, and the rests
+/// between them, are part of its rate.
 fn tuned_seconds(options: &LiveOptions) -> f64 {
     options.search.max(2.0 * options.seconds)
 }

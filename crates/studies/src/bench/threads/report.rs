@@ -161,16 +161,33 @@ mod tests {
             load: LoadKind::Writes,
             sweep: vec![swept(1, 8, 10.0), swept(16, 8, 40.0), swept(1, 1, 9.0), swept(16, 1, 20.0)],
             best: Setting { threads: 16, in_flight: 8 },
-            comparisons: vec![comparison(1, 0.1), comparison(64, -0.1), comparison(1, -0.2), comparison(64, 0.2)],
+            comparisons: [0.1, -0.1, -0.2, 0.2].map(|wobble| [comparison(1, wobble), comparison(64, -wobble)]).concat(),
         }
     }
 
     #[test]
     fn the_tuner_is_judged_by_the_interval_of_its_ratio() {
         let text = shown(&outcome(39.5));
-        assert!(text.contains("        holds: the tuner is within 5%"), "{text}");
-        assert!(shown(&outcome(36.0)).contains("DOES NOT HOLD: the tuner"));
-        assert!(shown(&outcome(38.0)).contains("OPEN: the tuner"), "the bound itself");
+        for start in [1, 64] {
+            let judged = |tuned, verdict: &str| {
+                let text = shown(&outcome(tuned));
+                assert!(
+                    text.contains(&format!("{verdict}: the tuner from s={start}, c={start} is within 5%")),
+                    "{text}"
+                );
+            };
+            judged(39.5, "        holds");
+            judged(36.0, "DOES NOT HOLD");
+            // The bound itself.
+            judged(38.0, "OPEN");
+        }
+        // One start does not hide the other.
+        let mut one = outcome(39.5);
+        one.comparisons.iter_mut().filter(|one| one.start == 64).for_each(|one| one.tuned -= 4.0);
+        let text = shown(&one);
+        assert!(
+            text.contains("        holds: the tuner from s=1,") && text.contains("DOES NOT HOLD: the tuner from s=64,")
+        );
         for part in [
             "s=16",
             "c=8",
