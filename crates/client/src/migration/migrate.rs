@@ -168,7 +168,12 @@ impl FileSystem {
         if inode.mdt() == InodeNumber::ROOT.mdt() {
             return Ok(Some(InodeNumber::ROOT));
         }
-        for path in self.paths(credentials, inode).await? {
+        let paths = match self.paths(credentials, inode).await {
+            // A directory above it has moved meanwhile.
+            Err(FsError::Stale) => return Ok(None),
+            paths => paths?,
+        };
+        for path in paths {
             let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
             names.pop();
             match self.walk(credentials, InodeNumber::ROOT, &names).await {

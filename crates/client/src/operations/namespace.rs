@@ -503,7 +503,8 @@ impl FileSystem {
         Err(FsError::Stale)
     }
 
-    /// The same, unless a shard ends on the way, since names are in its directory from then on.
+    /// The same, unless a shard ends on the way, since names are in its directory from then on, or
+    /// a directory on the way moves.
     async fn paths_now(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Option<Vec<Vec<u8>>>> {
         let mut paths = Vec::new();
         // Directories on the way whose name is on another MDT, and what comes below them.
@@ -517,7 +518,7 @@ impl FileSystem {
                 None => path,
             };
             let answered = match self.call(at, MdtRequest::InodePaths(credentials.clone(), at)).await {
-                Err(FsError::Stale) if at.is_shard() => return Ok(None),
+                Err(FsError::Stale) if at.is_shard() || at != inode => return Ok(None),
                 answered => answered?,
             };
             match answered.reply {

@@ -167,7 +167,6 @@ mod tests {
 
     #[test]
     fn the_tuner_is_judged_by_the_interval_of_its_ratio() {
-        let text = shown(&outcome(39.5));
         for start in [1, 64] {
             let judged = |tuned, verdict: &str| {
                 let text = shown(&outcome(tuned));
@@ -188,6 +187,7 @@ mod tests {
         assert!(
             text.contains("        holds: the tuner from s=1,") && text.contains("DOES NOT HOLD: the tuner from s=64,")
         );
+        let text = shown(&outcome(39.5));
         for part in [
             "s=16",
             "c=8",
