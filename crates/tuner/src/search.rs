@@ -119,6 +119,11 @@ impl Search {
         self.tries_largest = true;
     }
 
+    /// The present trial shows nothing.
+    pub fn forget_trial(&mut self) {
+        self.largest_is_open |= std::mem::take(&mut self.tries_largest);
+    }
+
     /// Whether the present trial is with the largest setting.
     pub fn tries_largest(&self) -> bool {
         self.tries_largest

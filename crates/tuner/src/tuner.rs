@@ -141,9 +141,7 @@ impl Tuner {
 
     /// The load begins again. A trial that was under way is forgotten.
     fn resume(&mut self, measured: &Measurement) -> Step {
-        if !matches!(self.phase, Phase::Resting(_)) {
-            self.search = Search::new(false);
-        }
+        self.search.forget_trial();
         self.beginning = Beginning::new(measured);
         let until_ns = measured.now_ns + self.limits.first_trial_ns();
         self.rest(Rest { since: Some(*measured), until_ns, ..Rest::default() }, measured.now_ns)
