@@ -347,7 +347,7 @@ impl Import {
             let changes = inner.changes.semaphore();
             let now = changes.try_acquire();
             // Where the limit of changes is what they wait for, the tuner can change nothing.
-            awaits = (now.is_err() && inner.holds_up_changes()).then(|| inner.turns.await_turn());
+            awaits = (now.is_err() && inner.limits_changes()).then(|| inner.turns.await_turn());
             change = Some(self.acquire(now, changes.acquire(), started).await?);
         }
         let now = semaphore.try_acquire();

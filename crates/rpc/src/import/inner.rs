@@ -130,9 +130,10 @@ impl Inner {
         }
     }
 
-    /// Whether changes wait because fewer requests may be outstanding than changes are wanted.
-    pub(super) fn holds_up_changes(&self) -> bool {
-        self.changes.count() < self.guarded.lock().changes_wanted
+    /// Whether it is the number of requests that limits how many are changes: with more of them more
+    /// changes could be outstanding.
+    pub(super) fn limits_changes(&self) -> bool {
+        self.changes.count() + 1 >= self.permits.count()
     }
 
     /// Makes the number of permits what is wanted and granted. Fewer of them are for changes, also
