@@ -27,7 +27,7 @@ pub struct Limits {
 
 /// A client tries fewer requests in flight so much later than a server looks for what is far away,
 /// which would take what clients try for an effect of its own.
-const CLIENT_LATER_NS: u64 = 1_000_000_000;
+const CLIENT_LATER_NS: u64 = 8_000_000_000;
 
 impl Limits {
     /// For the threads of a service: few.
