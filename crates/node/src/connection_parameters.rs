@@ -9,7 +9,7 @@ use types::MdtIndex;
 
 use super::{
     pages::{self, PAGE_BYTES, PAGES_PER_RPC},
-    parameter_names::{CHANGES_IN_FLIGHT, RPCS_IN_FLIGHT, RPCS_IN_FLIGHT_MOST},
+    parameter_names::{CHANGES_IN_FLIGHT, RPCS_IN_FLIGHT},
     tuner_parameters::{self, Switch},
 };
 
@@ -44,7 +44,7 @@ pub fn register(
     };
     let set = move |text: &str| {
         let value = parse_number(text, &RPCS_IN_FLIGHT)?;
-        changed.set_rpcs_in_flight_max(role, value.min(RPCS_IN_FLIGHT_MOST) as u16);
+        changed.set_rpcs_in_flight_max(role, value as u16);
         Ok(())
     };
     let doc = "requests to this target outstanding at once, without what the tuner tries at the moment; setting it switches \

@@ -20,10 +20,7 @@ use rt::{
     parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size},
     real::IdlePoll,
 };
-use types::{
-    MdtIndex, OstIndex,
-    limits::{SESSION_SLOTS_MAX, URGENT_SLOTS_MAX},
-};
+use types::{MdtIndex, OstIndex, limits::SESSION_SLOTS_MAX};
 
 use super::{
     absent_parameters,
@@ -37,10 +34,9 @@ use super::{
 
 /// Seconds a call may wait for a server.
 pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
-/// Requests outstanding on one connection: as many as with Lustre are accepted.
+/// Requests outstanding on one connection: as many as with Lustre are accepted, and as many are
+/// outstanding as the session has slots for.
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=SESSION_SLOTS_MAX as u64;
-/// So many can be: other slots of a session are for urgent requests, and one for its own.
-pub const RPCS_IN_FLIGHT_MOST: u64 = (SESSION_SLOTS_MAX - URGENT_SLOTS_MAX - 1) as u64;
 /// Of these, those that change names or attributes at an MDT.
 pub const CHANGES_IN_FLIGHT: RangeInclusive<u64> = 1..=*RPCS_IN_FLIGHT.end() - 1;
 /// How long a close waits for a request that takes it along.
