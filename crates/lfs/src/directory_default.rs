@@ -7,7 +7,7 @@ use types::{DirectoryDefault, MdtIndex};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
-    dirstripe::{self, Wanted},
+    dirstripe::{self, COUNT_OPTION, Wanted},
     options::Parsed,
     outcome::{Failure, Outcome, USAGE, print},
 };
@@ -176,7 +176,7 @@ mod tests {
     fn asked(line: &str) -> Result<DirectoryDefault, String> {
         let parsed = parse(MAKE_OPTIONS, &words(line)).map_err(|error| error.to_string())?;
         assert!(is_asked_for(&parsed)?, "{line}");
-        default(&parsed, &Wanted::of(&parsed)?)
+        default(&parsed, &Wanted::of(&parsed, COUNT_OPTION)?)
     }
 
     fn shown(line: &str, default: &DirectoryDefault) -> String {

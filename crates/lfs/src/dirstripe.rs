@@ -52,6 +52,8 @@ pub const SHOW_OPTIONS: &[OptionSpec] = &[
 /// Permission bits of new directories that the umask may clear.
 const MODE_DEFAULT: u32 = 0o777;
 
+/// What `mkdir` and `setdirstripe` call the number of stripes.
+pub(crate) const COUNT_OPTION: &str = "mdt-count";
 /// The command that also spreads the names of directories that exist.
 const SPLITTING: &str = "setdirstripe";
 
@@ -78,7 +80,7 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
     }
     refuse_others(command, &parsed)?;
     let is_default = directory_default::is_asked_for(&parsed).map_err(wrong)?;
-    let wanted = Wanted::of(&parsed).map_err(wrong)?;
+    let wanted = Wanted::of(&parsed, COUNT_OPTION).map_err(wrong)?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
@@ -121,9 +123,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn of(parsed: &Parsed) -> Result<Self, String> {
+    /// `count_option`: what the command calls the number of stripes.
+    pub(crate) fn of(parsed: &Parsed, count_option: &str) -> Result<Self, String> {
         let mdts = indices(parsed)?;
-        let count = match parsed.value("mdt-count") {
+        let count = match parsed.value(count_option) {
             None => Some(mdts.len().max(1)),
             Some("-1") => None,
             Some(text) => Some(text.parse().map_err(|_| format!("invalid stripe count '{text}'"))?),
@@ -136,13 +139,7 @@ impl Wanted {
             "" => NameHash::default(),
             name => NameHash::of_name(name).ok_or_else(|| format!("bad directory hash type '{name}'"))?,
         };
-        Ok(Self { mdts, count, hash, has_count: parsed.has("mdt-count") })
-    }
-
-    /// The same for a directory that moves; without stripes only if there is one MDT, or a count of
-    /// 1.
-    pub(crate) fn moved(mdts: Vec<MdtIndex>, count: Option<usize>, hash: NameHash) -> Self {
-        Self { mdts, count, hash, has_count: true }
+        Ok(Self { mdts, count, hash, has_count: parsed.has(count_option) })
     }
 
     /// Whether it is one MDT, or none in particular.
@@ -455,7 +452,7 @@ mod tests {
 
     #[test]
     fn stripes_go_around_and_too_many_are_refused() {
-        let wanted = |line: &str| Wanted::of(&parse(MAKE_OPTIONS, &words(line)).unwrap()).unwrap();
+        let wanted = |line: &str| Wanted::of(&parse(MAKE_OPTIONS, &words(line)).unwrap(), COUNT_OPTION).unwrap();
         let stripes = |line: &str| {
             let found = wanted(line).stripes([0, 1, 2, 4].map(MdtIndex).to_vec(), MdtIndex(1));
             found.map(|stripes| stripes.mdts.into_iter().map(|mdt| mdt.0).collect::<Vec<_>>())

@@ -85,7 +85,7 @@ impl<'a> Directories<'a> {
         }
         for Left { path, what, error } in std::mem::take(&mut self.left) {
             match error.errno() {
-                Errno(libc::EBUSY) => self.last_try(path, what)?,
+                Errno(libc::EBUSY | libc::ESTALE) => self.last_try(path, what)?,
                 _ => self.left.push(Left { path, what, error }),
             }
         }
@@ -278,7 +278,7 @@ const TRIES_MAX: u32 = 4;
 
 /// Whether there is no such name any more.
 fn is_gone(error: &CallError) -> bool {
-    matches!(error.errno(), Errno(libc::ENOENT | libc::ESTALE))
+    error.errno() == Errno(libc::ENOENT)
 }
 
 /// Names on this MDT alone: those of a directory that is there are in the directory itself.
@@ -307,6 +307,7 @@ fn split(path: &Path, stripes: Stripes) -> Result<(), CallError> {
 fn reason(error: &CallError) -> String {
     match error.errno() {
         Errno(libc::EBUSY) => "it is in use (16)".to_owned(),
+        Errno(libc::ESTALE) => "it was moved by somebody else meanwhile (116)".to_owned(),
         Errno(libc::EINVAL) => {
             "the root directory and lost+found do not move; nor does a directory of more than 1024 names if its \
              metadata target is of an earlier release (22)"
