@@ -7,7 +7,7 @@ use types::{DirectoryDefault, MdtIndex};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
-    dirstripe::{self, COUNT_OPTION, Wanted},
+    dirstripe::{self, Wanted},
     options::Parsed,
     outcome::{Failure, Outcome, USAGE, print},
 };
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        dirstripe::{MAKE_OPTIONS, SHOW_OPTIONS},
+        dirstripe::{COUNT_OPTION, MAKE_OPTIONS, SHOW_OPTIONS},
         options::parse,
     };
 
