@@ -130,8 +130,8 @@ impl Inner {
         }
     }
 
-    /// Whether it is the number of requests that limits how many are changes: with more of them more
-    /// changes could be outstanding.
+    /// Whether it is the number of requests that limits how many are changes: with more of them
+    /// more changes could be outstanding.
     pub(super) fn limits_changes(&self) -> bool {
         self.changes.count() + 1 >= self.permits.count()
     }
