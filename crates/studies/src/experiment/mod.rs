@@ -92,6 +92,11 @@ pub struct ServiceThreadsArgs {
     /// Nothing is scaled
     #[arg(long, conflicts_with = "fine")]
     tuner: bool,
+    /// With --tuner: stripes of the files, 1 to 4. All loads are run with each of these, and are
+    /// named "8x1 write k4" and the like
+    #[arg(long, value_name = "N[,N]", requires = "tuner", value_delimiter = ',', default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(e2::OSTS)))]
+    stripes: Vec<u32>,
     /// Arguments of all experiments.
     #[command(flatten)]
     arguments: ExperimentArgs,
@@ -239,9 +244,9 @@ const MISALIGNED_BYTES: u64 = (256 << 10) + 4096;
 /// `stria lab e2`: the sweep, also with another table of costs, without costs, with files that
 /// begin where stripes do, with clients that send out of order, without write caches in the drives,
 /// and with arrays that read ahead.
-pub fn e2(ServiceThreadsArgs { fine, tuner, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
+pub fn e2(ServiceThreadsArgs { fine, tuner, stripes, arguments }: &ServiceThreadsArgs) -> anyhow::Result<()> {
     if *tuner {
-        return tuned::tuned(arguments);
+        return tuned::tuned(arguments, stripes);
     }
     if *fine {
         return e2_fine(arguments);

@@ -1,7 +1,11 @@
 //! `stria study service-threads lab --tuner`: whether tuners find the best of the numbers of the
 //! sweep, as a table, figures, JSON lines and what they must reach.
 
-use std::{collections::BTreeMap, sync::Mutex, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+    time::Instant,
+};
 
 use anyhow::{anyhow, ensure};
 use comfy_table::Table;
@@ -29,6 +33,8 @@ use crate::{
 struct Line<'a> {
     study: &'static str,
     run: String,
+    /// Stripes of the file.
+    stripes: u32,
     seed: u64,
     /// MiB of each client in each second.
     seconds: &'a [Vec<f64>],
@@ -37,14 +43,10 @@ struct Line<'a> {
     decisions: &'a [String],
 }
 
-/// Runs what `--only` asks for.
-pub(super) fn tuned(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+/// Runs what `--only` asks for, with files of each of these numbers of stripes.
+pub(super) fn tuned(arguments: &ExperimentArgs, stripes: &[u32]) -> anyhow::Result<()> {
     ensure!(!arguments.resume, "runs with tuners cannot be resumed");
-    let cells: Vec<Cell> = CELLS.into_iter().filter(|cell| arguments.wants(&cell.name())).collect();
-    // A load that begins as another one is not meant by the name of that one.
-    let wants_changes = arguments.only.is_empty() || arguments.only.iter().any(|text| text.contains("then"));
-    let changes = CHANGES.iter().flat_map(Run::of_change).filter(|run| wants_changes && arguments.wants(&run.name()));
-    let changes: Vec<Run> = changes.collect();
+    let (cells, changes) = wanted(arguments, stripes);
     let runs = runs(&cells, &changes);
     ensure!(!runs.is_empty(), "no configuration matches --only");
     figure::prepare(arguments.figures.as_deref())?;
@@ -70,6 +72,18 @@ pub(super) fn tuned(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     draw(arguments, &courses)
 }
 
+/// The loads, and those that change, that `--only` asks for, with each of these numbers of stripes.
+fn wanted(arguments: &ExperimentArgs, stripes: &[u32]) -> (Vec<Cell>, Vec<Run>) {
+    let stripes: BTreeSet<u32> = stripes.iter().copied().collect();
+    let cells = stripes.iter().flat_map(|count| CELLS.map(|cell| cell.with_stripes(*count)));
+    let cells = cells.filter(|cell| arguments.wants(&cell.name())).collect();
+    // A load that begins as another one is not meant by the name of that one.
+    let wants_changes = arguments.only.is_empty() || arguments.only.iter().any(|text| text.contains("then"));
+    let changes = stripes.iter().flat_map(|count| CHANGES.map(|cells| cells.map(|cell| cell.with_stripes(*count))));
+    let changes = changes.flat_map(|cells| Run::of_change(&cells));
+    (cells, changes.filter(|run| wants_changes && arguments.wants(&run.name())).collect())
+}
+
 fn show(table: &mut Table, rows: &[Row]) {
     for row in rows {
         table.add_row(row.columns());
@@ -81,14 +95,16 @@ fn run_all(runs: &[Run], arguments: &ExperimentArgs) -> anyhow::Result<Courses> 
     let json = Mutex::new(JsonLines::new(arguments.json.as_deref())?);
     let (begun, done) = (Instant::now(), Mutex::new(0));
     let results = in_parallel(runs, arguments.threads, |run| {
-        let course = run.plan().ok_or("no load")?.run(Testbed::e2(Some(APART), MISALIGNED_BYTES), arguments.seed)?;
+        let (plan, stripes) = run.plan().zip(run.stripes()).ok_or("no load")?;
+        let course = plan.run(Testbed::e2(Some(APART), MISALIGNED_BYTES), arguments.seed)?;
         let mut done = done.lock().expect("no panic while locked");
         *done += 1;
         let rate = course.seconds.iter().flatten().sum::<f64>() / course.seconds.len().max(1) as f64;
         let elapsed = begun.elapsed().as_secs();
         eprintln!("{done} of {} ({elapsed} s): {}: {rate:.0} MiB/s", runs.len(), run.name());
         let Course { seconds, numbers, decisions } = &course;
-        let line = Line { study: "e2 tuned", run: run.name(), seed: arguments.seed, seconds, numbers, decisions };
+        let line =
+            Line { study: "e2 tuned", run: run.name(), stripes, seed: arguments.seed, seconds, numbers, decisions };
         json.lock().expect("no panic while locked").add(&line).map_err(|error| format!("{error:#}"))?;
         Ok::<Course, String>(course)
     });
@@ -120,22 +136,72 @@ fn draw(arguments: &ExperimentArgs, courses: &Courses) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::experiment::ServiceThreadsArgs;
 
     /// The runs themselves take minutes; those of some loads are tests of `study::tuned`.
-    #[test]
-    fn a_load_that_does_not_exist_and_an_interrupted_run_are_refused() {
-        let arguments = ExperimentArgs {
+    fn of(only: &[&str]) -> ExperimentArgs {
+        ExperimentArgs {
             scale: 1,
             seed: 1,
             figures: None,
             json: None,
-            only: vec!["9x9 write".to_owned(), "9x8 read".to_owned()],
+            only: only.iter().map(|text| (*text).to_owned()).collect(),
             resume: false,
             threads: None,
-        };
-        let refused = |arguments: &ExperimentArgs| tuned(arguments).unwrap_err().to_string();
+        }
+    }
+
+    #[test]
+    fn a_load_that_does_not_exist_and_an_interrupted_run_are_refused() {
+        let arguments = of(&["9x9 write", "9x8 read", "8x1 write k2"]);
+        let refused = |arguments: &ExperimentArgs| tuned(arguments, &[1]).unwrap_err().to_string();
         assert_eq!(refused(&arguments), "no configuration matches --only");
         assert_eq!(refused(&ExperimentArgs { resume: true, ..arguments }), "runs with tuners cannot be resumed");
+    }
+
+    #[test]
+    fn each_load_is_run_with_each_number_of_stripes_and_the_names_of_all_runs_tell_it() {
+        let all = of(&[]);
+        let (cells, changes) = wanted(&all, &[4, 1, 4]);
+        assert_eq!((cells.len(), changes.len()), (2 * CELLS.len(), 4 * CHANGES.len()));
+        assert_eq!(wanted(&all, &[1]).0, CELLS);
+
+        let (cells, changes) = wanted(&of(&["8x1 write k4"]), &[1, 4]);
+        assert_eq!((cells.as_slice(), changes.len()), ([CELLS[2].with_stripes(4)].as_slice(), 0));
+        let of_cell = runs(&cells, &[]);
+        assert!(
+            of_cell.iter().all(|run| run.plan().unwrap().stripes == 4 && run.name().starts_with("8x1 write k4, s="))
+        );
+        assert_eq!(of_cell.iter().filter(|run| run.setting.is_tuned()).count(), 10);
+
+        let (cells, changes) = wanted(&of(&["k3 then"]), &[1, 3]);
+        assert_eq!((cells.len(), changes.len()), (0, 2 * CHANGES.len()));
+        assert!(changes.iter().all(|run| run.stripes() == Some(3)));
+    }
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: ServiceThreadsArgs,
+    }
+
+    #[test]
+    fn one_to_four_stripes_are_taken_with_tuners_only() {
+        let parse = |text: &str| {
+            let command = Command::try_parse_from(["lab"].into_iter().chain(text.split_whitespace()));
+            command.map(|command| command.arguments.stripes).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse("--tuner"), Ok(vec![1]));
+        assert_eq!(parse(""), Ok(vec![1]));
+        assert_eq!(parse("--tuner --stripes 2,4"), Ok(vec![2, 4]));
+        for number in ["0", "5", "-1"] {
+            let refused = parse(&format!("--tuner --stripes=1,{number}")).unwrap_err();
+            assert!(refused.contains(&format!("{number} is not in 1..=4")), "{refused}");
+        }
+        assert!(parse("--tuner --stripes=all").unwrap_err().contains("invalid value 'all'"));
+        assert!(parse("--stripes 2").unwrap_err().contains("--tuner"));
     }
 }

@@ -306,7 +306,7 @@ mod tests {
         let found = changing_rows(&all, &change).unwrap();
         assert_eq!(
             found.iter().map(|row| row.cell.as_str()).collect::<Vec<_>>(),
-            ["1. 2x1 write", "2. 1x1 write", "3. 2x1 write"]
+            ["1. 2x1 write k1", "2. 1x1 write k1", "3. 2x1 write k1"]
         );
         assert_eq!(held(&found), [true; 4]);
         assert_eq!(rows(&all, CELL, Subject::Clients), None);

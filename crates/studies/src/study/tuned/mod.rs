@@ -1,7 +1,7 @@
 //! E2 with tuners: whether they find the best of the numbers that the sweep compares, with real
 //! servers and clients.
 //!
-//! A *cell* is a load (clients and threads on each, writing or reading). It runs with fixed numbers
+//! A *cell* is a load (clients and threads on each, writing or reading a file of some stripes). It runs with fixed numbers
 //! and with tuners: of the server (clients keep as many requests in flight as they do by default),
 //! of the clients (the server limits nothing), and of both. `contract` says what must come out;
 //! `course` is one run.
@@ -22,7 +22,7 @@ const THREADS_FOR_CLIENTS: u16 = 64;
 /// As shipped.
 const SHIPPED: Setting = Setting { threads: Number::Fixed(THREADS_MOST), in_flight: Number::Fixed(IN_FLIGHT_MOST) };
 
-/// Loads of the study, from few to many streams.
+/// Loads of the study, from few to many streams, on files of one stripe.
 pub const CELLS: [Cell; 6] = [
     Cell::new(Load(1, 1), Access::Write),
     Cell::new(Load(1, 16), Access::Write),
@@ -45,6 +45,8 @@ pub struct Cell {
     pub access: Access,
     /// Bytes of a request.
     pub request_bytes: u64,
+    /// Stripes of the file.
+    pub stripes: u32,
 }
 
 /// What is tuned.
@@ -70,7 +72,7 @@ pub struct Setting {
 /// A run of one or several loads, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// The loads: one, or what it changes into.
+    /// The loads: one, or what it changes into. They use the same file.
     pub cells: Vec<Cell>,
     /// The numbers.
     pub setting: Setting,
@@ -101,16 +103,22 @@ pub fn runs(cells: &[Cell], changes: &[Run]) -> Vec<Run> {
 
 impl Cell {
     const fn new(load: Load, access: Access) -> Self {
-        Self { load, access, request_bytes: REQUEST_BYTES }
+        Self { load, access, request_bytes: REQUEST_BYTES, stripes: 1 }
     }
 
-    /// Its name: `8x16 write`.
+    /// The same load on a file of so many stripes.
+    pub fn with_stripes(self, stripes: u32) -> Self {
+        Self { stripes, ..self }
+    }
+
+    /// Its name: `8x16 write k1`, where 1 is the number of stripes.
     pub fn name(self) -> String {
         let access = if self.access == Access::Write { "write" } else { "read" };
-        match self.request_bytes {
-            REQUEST_BYTES => format!("{} {access}", self.load.name()),
-            bytes => format!("{} {access} of {} KiB", self.load.name(), bytes >> 10),
-        }
+        let size = match self.request_bytes {
+            REQUEST_BYTES => String::new(),
+            bytes => format!(" of {} KiB", bytes >> 10),
+        };
+        format!("{} {access}{size} k{}", self.load.name(), self.stripes)
     }
 }
 
@@ -209,12 +217,17 @@ impl Run {
         format!("{}, {}", cells.join(" then "), self.setting.name())
     }
 
+    /// Stripes of its file.
+    pub fn stripes(&self) -> Option<u32> {
+        self.cells.first().map(|cell| cell.stripes)
+    }
+
     /// How it is run.
     pub fn plan(&self) -> Option<Plan> {
-        let access = self.cells.first()?.access;
+        let Cell { access, stripes, .. } = *self.cells.first()?;
         let stage = |cell: &Cell| Stage { seconds: STAGE_SECONDS, load: cell.load, request_bytes: cell.request_bytes };
         Some(Plan {
-            stripes: 1,
+            stripes,
             access,
             stages: self.cells.iter().map(stage).collect(),
             threads: self.setting.threads,
