@@ -124,7 +124,19 @@ impl Tuning {
     /// Switches the tuner of this on, with other limits than before; or again, after it was off. A
     /// trial that is under way ends.
     pub(crate) fn switch_on(&self, limits: Limits, what: Arc<dyn Tuned>) {
+        self.tune_within(&mut self.state.lock(), limits, what);
+    }
+
+    /// The limits may have changed: the tuner goes on with these if it is at work. One step: a value
+    /// that is set by hand meanwhile comes before, and the tuner stays off, or afterwards.
+    pub(crate) fn follow(&self, limits: impl FnOnce() -> Limits, what: Arc<dyn Tuned>) {
         let mut state = self.state.lock();
+        if state.mode == Mode::On {
+            self.tune_within(&mut state, limits(), what);
+        }
+    }
+
+    fn tune_within(&self, state: &mut State, limits: Limits, what: Arc<dyn Tuned>) {
         if state.mode != Mode::On || state.limits != limits {
             if let Some(setting) = state.setting() {
                 what.apply(setting);
@@ -216,5 +228,37 @@ impl Tuning {
             return None;
         }
         Some(Instant(step.next_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does nothing, with whatever setting.
+    struct Idle;
+
+    impl Tuned for Idle {
+        fn measure(&self, now: Instant) -> Measurement {
+            Measurement { now_ns: now.0, ..Measurement::default() }
+        }
+
+        fn apply(self: Arc<Self>, _: u32) {}
+    }
+
+    #[test]
+    fn new_limits_do_not_switch_on_what_was_set_by_hand_meanwhile() {
+        let tuning = Tuning::off();
+        let limits = |most| Limits::service_threads(2, most);
+        tuning.switch_on(limits(64), Arc::new(Idle));
+        let meanwhile = || {
+            assert!(tuning.state.is_locked(), "nothing is set by hand between the check and the change");
+            limits(32)
+        };
+        tuning.follow(meanwhile, Arc::new(Idle));
+        assert_eq!((tuning.mode(), tuning.state.lock().limits), (Mode::On, limits(32)));
+        tuning.set_by_hand();
+        tuning.follow(|| unreachable!("the tuner is off"), Arc::new(Idle));
+        assert_eq!((tuning.mode(), tuning.state.lock().limits), (Mode::ByHand, limits(32)));
     }
 }

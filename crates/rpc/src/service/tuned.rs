@@ -42,9 +42,7 @@ impl Service {
 
     /// The limits of the number of threads changed.
     pub(super) fn follow_limits(self: &Arc<Self>) {
-        if self.tuning.mode() == Mode::On {
-            self.tune();
-        }
+        self.tuning.follow(|| self.limits(), self.clone());
         {
             let mut state = self.state.lock();
             state.threads = state.threads.max(state.threads_min);
