@@ -57,7 +57,7 @@ impl Drop for LocalSlot {
             core.slots.give_back(self.slot);
             if self.executed {
                 let time = now.since(self.started);
-                core.counters.answered(self.opcode, time, time);
+                core.counters.answered((self.opcode, self.purpose), time, time);
             }
         }
         self.inner.slot_freed(self.purpose);

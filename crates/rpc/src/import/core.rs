@@ -84,7 +84,7 @@ pub(super) enum Purpose {
 
 impl Purpose {
     /// Whether the request is sent in the control slot.
-    fn is_control(self) -> bool {
+    pub(super) fn is_control(self) -> bool {
         matches!(self, Purpose::Recovery | Purpose::Ping)
     }
 }
@@ -434,7 +434,8 @@ impl Core {
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         self.renewed = self.renewed.max(Some(request.sent));
-        self.counters.answered(request.opcode, now.since(request.started), now.since(request.sent));
+        let purpose = request.purpose;
+        self.counters.answered((request.opcode, purpose), now.since(request.started), now.since(request.sent));
         let result = match result {
             Ok(Ok((reply, extension))) => {
                 self.counters.acknowledged(&extension);

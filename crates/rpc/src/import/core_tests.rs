@@ -446,6 +446,19 @@ fn a_ping_that_nobody_waits_for_has_a_deadline_to_come() {
     assert_eq!(again[0].header.deadline_ns, shown(50, 100));
 }
 
+/// Their latency would be that of the load, and pings alone would be a load.
+#[test]
+fn pings_and_recoveries_are_answered_but_are_no_work() {
+    let mut core = full();
+    for (number, purpose) in [(0, Purpose::Ping), (0, Purpose::Recovery), (1, Purpose::Ordinary), (2, Purpose::Urgent)]
+    {
+        let sent = send(&mut core, START, purpose);
+        complete(core.receive(START + seconds(1), done(&sent.frame), 0));
+        assert_eq!(core.counters.work(), (number, number * 1_000_000_000), "{purpose:?}");
+    }
+    assert_eq!(core.counters.snapshot(0).opcodes[0].calls, 4, "statistics count all");
+}
+
 #[test]
 fn a_lease_counts_from_when_an_answered_request_was_sent() {
     let mut core = full();

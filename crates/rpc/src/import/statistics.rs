@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use types::Lsn;
 
+use super::core::Purpose;
 use crate::{
     codec::opcode::Opcode,
     histogram::Histogram,
@@ -53,7 +54,7 @@ struct Counts {
 
 /// Counters of an import. Those of a request exist from its first answer on.
 pub(super) struct Counters {
-    /// Of all requests, never reset.
+    /// Of all requests but those of the control slot, never reset.
     answered: u64,
     busy_ns: u64,
     opcodes: [Option<Box<Counts>>; RequestKind::COUNT],
@@ -87,10 +88,13 @@ impl Counters {
         self.committed = self.committed.max(extension.committed);
     }
 
-    /// Counts an answered call: the time since its beginning, and since its request was sent.
-    pub(super) fn answered(&mut self, opcode: Opcode, time: Duration, since_sent: Duration) {
-        self.answered += 1;
-        self.busy_ns = self.busy_ns.saturating_add(since_sent.as_nanos() as u64);
+    /// Counts an answered call: the time since its beginning, and since its request was sent. Pings
+    /// and what a recovery asks are no work of the programs, and wait for no turn.
+    pub(super) fn answered(&mut self, (opcode, purpose): (Opcode, Purpose), time: Duration, since_sent: Duration) {
+        if !purpose.is_control() {
+            self.answered += 1;
+            self.busy_ns = self.busy_ns.saturating_add(since_sent.as_nanos() as u64);
+        }
         if let Some(kind) = opcode.kind() {
             self.opcodes[kind.index()].get_or_insert_default().time.record(time);
         }
@@ -103,8 +107,9 @@ impl Counters {
         }
     }
 
-    /// Answered calls, and the sum of the times since their requests were sent, in nanoseconds.
-    pub(super) fn all_answered(&self) -> (u64, u64) {
+    /// Answered calls that tuners count, and the sum of the times since their requests were sent, in
+    /// nanoseconds.
+    pub(super) fn work(&self) -> (u64, u64) {
         (self.answered, self.busy_ns)
     }
 

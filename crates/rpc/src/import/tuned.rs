@@ -98,7 +98,7 @@ impl Import {
 
 impl Tuned for Inner {
     fn measure(&self, now: Instant) -> Measurement {
-        let (requests, busy_ns) = self.guarded.lock().core.counters.all_answered();
+        let (requests, busy_ns) = self.guarded.lock().core.counters.work();
         Measurement {
             now_ns: now.0,
             requests,
