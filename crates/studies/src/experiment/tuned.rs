@@ -141,7 +141,6 @@ mod tests {
     use super::*;
     use crate::experiment::ServiceThreadsArgs;
 
-    /// The runs themselves take minutes; those of some loads are tests of `study::tuned`.
     fn of(only: &[&str]) -> ExperimentArgs {
         ExperimentArgs {
             scale: 1,
@@ -154,6 +153,7 @@ mod tests {
         }
     }
 
+    /// The runs themselves take minutes; those of some loads are tests of `study::tuned`.
     #[test]
     fn a_load_that_does_not_exist_and_an_interrupted_run_are_refused() {
         let arguments = of(&["9x9 write", "9x8 read", "8x1 write k2"]);
