@@ -11,6 +11,7 @@ use super::{
     pages::{self, PAGE_BYTES, PAGES_PER_RPC},
     parameter_names::{CHANGES_IN_FLIGHT, RPCS_IN_FLIGHT},
     tuner_parameters::{self, Switch},
+    tuner_state::TunerState,
 };
 
 /// Registers the parameters of a mount's connection to a target.
@@ -126,7 +127,14 @@ fn register_tuner(
         Some(tuner_parameters::log(&*shown.tuning(role)?, count.into(), most.into(), "requests"))
     };
     let doc = "the number of requests outstanding at once at present, and the last decisions of the tuner";
-    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))
+    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, move || get().unwrap_or_default()))?;
+    let shown = Arc::clone(client);
+    let get = move || {
+        let (count, most) = (shown.rpcs_in_flight_max(role)?, shown.rpcs_in_flight_limit(role)?);
+        Some(TunerState::of(&*shown.tuning(role)?, count.into(), most.into()).to_text())
+    };
+    let state = Parameter::read_only(tuner_parameters::STATE_DOC, move || get().unwrap_or_default());
+    tree.register(&format!("{prefix}.tuner_state"), state)
 }
 
 fn connection_statistics(statistics: &ImportStatistics) -> String {

@@ -46,6 +46,7 @@ pub mod system_log;
 pub mod target;
 mod target_parameters;
 mod tuner_parameters;
+pub mod tuner_state;
 pub mod up;
 
 use std::{

@@ -187,6 +187,7 @@ const OF_CONNECTION: &[Leaf] = &[
     shown("state"),
     Leaf { name: "tuner", takes: Takes::Tuner },
     shown("tuner_log"),
+    shown("tuner_state"),
 ];
 const OF_MOUNTS: &[Leaf] = &[
     shown("fuse.ring_entries_refused"),

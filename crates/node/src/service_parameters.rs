@@ -10,7 +10,10 @@ use rt::{
     real::io_threads::{IO_THREADS_MAX, IoThreads},
 };
 
-use super::tuner_parameters::{self, Switch};
+use super::{
+    tuner_parameters::{self, Switch},
+    tuner_state::TunerState,
+};
 
 /// A service, and where its parameters are.
 pub struct KnownService {
@@ -153,7 +156,10 @@ fn register_tuner(tree: &ParameterTree, prefix: &str, service: &Arc<Service>) ->
     let shown = service.clone();
     let get = move || tuner_parameters::log(shown.tuning(), shown.threads(), shown.threads_max(), "threads");
     let doc = "the number of service threads at present, and the last decisions of the tuner";
-    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, get))
+    tree.register(&format!("{prefix}.tuner_log"), Parameter::read_only(doc, get))?;
+    let shown = service.clone();
+    let get = move || TunerState::of(shown.tuning(), shown.threads(), shown.threads_max()).to_text();
+    tree.register(&format!("{prefix}.tuner_state"), Parameter::read_only(tuner_parameters::STATE_DOC, get))
 }
 
 fn register_statistics(tree: &ParameterTree, prefix: &str, service: Arc<Service>) -> Result<(), ParameterError> {
@@ -262,6 +268,7 @@ pub fn register_checks(tree: &ParameterTree, known: &KnownService) -> Result<(),
     if known.is_tuned() {
         register("tuner", Parameter::writable("", String::new, |text| tuner_parameters::parse(text).map(drop)))?;
         register("tuner_log", Parameter::read_only("", String::new))?;
+        register("tuner_state", Parameter::read_only("", String::new))?;
     }
     register("stats", Parameter::writable("", String::new, |_| Ok(())))?;
     if !known.is_scheduled {

@@ -3,6 +3,9 @@
 use rpc::{Mode, Tuning};
 use rt::parameters::parse_number;
 
+/// Of the parameters `tuner_state`.
+pub const STATE_DOC: &str = "for programs, as JSON: mode (on, off, by_hand), the number at present and the most, decisions and comparisons in tuner_log";
+
 /// What becomes of a tuner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -37,8 +40,8 @@ pub fn mode(tuning: &Tuning) -> String {
 /// The setting, and the last decisions, each with its time in seconds.
 pub fn log(tuning: &Tuning, setting: usize, most: usize, unit: &str) -> String {
     let mut text = format!("tuner {}: {setting} {unit} of at most {most}\n", mode(tuning));
-    for line in tuning.log() {
-        text.push_str(&line);
+    for decision in tuning.log() {
+        text.push_str(&decision.line());
         text.push('\n');
     }
     text

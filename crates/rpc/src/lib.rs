@@ -23,4 +23,5 @@ pub use import::{
 };
 pub use server::{Server, ServerOptions, SessionInfo};
 pub use service::{Admission, Parked, Permit, QueueFull, Service, ServiceStatistics, Waiting};
+pub use tuner::Decision;
 pub use tuning::{Mode, ProcessorUse, Tuning};

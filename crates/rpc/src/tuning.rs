@@ -16,7 +16,8 @@ use std::{
 
 use parking_lot::Mutex;
 use rt::{Clock, Instant, Spawn};
-use tuner::{Limits, Measurement, Tuner};
+use serde::{Deserialize, Serialize};
+use tuner::{Decision, Limits, Measurement, Tuner};
 
 /// After so long without load the task ends; longer than an unfinished trial lasts.
 const IDLE: Duration = Duration::from_secs(10);
@@ -42,7 +43,8 @@ pub(crate) trait Tuned: Send + Sync + 'static {
 pub type ProcessorUse = Arc<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// Whether a tuner is at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It may change the setting.
     On,
@@ -114,11 +116,9 @@ impl Tuning {
         self.state.lock().processors = Some(processors);
     }
 
-    /// Its last decisions, the newest last: each with its time, as text.
-    pub fn log(&self) -> Vec<String> {
-        let state = self.state.lock();
-        let line = |decision: &tuner::Decision| format!("{:.3} {decision}", decision.now_ns as f64 / 1e9);
-        state.tuner.iter().flat_map(|tuner| tuner.log().map(line)).collect()
+    /// Its last decisions, the newest last.
+    pub fn log(&self) -> Vec<Decision> {
+        self.state.lock().tuner.iter().flat_map(Tuner::log).copied().collect()
     }
 
     /// Switches the tuner of this on, with other limits than before; or again, after it was off. A

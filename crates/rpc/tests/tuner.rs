@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::*;
-use rpc::{Endpoint, Import, ImportOptions, Mode};
+use rpc::{Decision, Endpoint, Import, ImportOptions, Mode};
 use rt::memory::{self, MemoryTransport};
 
 const LONG_LEASE: Duration = Duration::from_secs(3600);
@@ -49,10 +49,10 @@ impl Drop for Load {
 }
 
 /// Waits for the tuner's decision after this one.
-async fn decision(import: &Import, number: usize) -> String {
+async fn decision(import: &Import, number: usize) -> Decision {
     let decided = until(|| import.tuning().log().len() > number);
     tokio::time::timeout(Duration::from_secs(120), decided).await.expect("the tuner decides within seconds");
-    import.tuning().log()[number].clone()
+    import.tuning().log()[number]
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn the_number_of_requests_in_flight_is_tuned() {
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     let load = Load::new(&import);
     let first = decision(&import, 0).await;
-    assert!(first.contains("16"), "it begins with what was configured: {first}");
+    assert_eq!(first.from, 16, "it begins with what was configured: {first}");
     assert!(import.max_rpcs_in_flight() <= MOST);
 
     assert_eq!(import.rpcs_in_flight_limit(), MOST);

@@ -53,6 +53,21 @@ pub struct Decision {
     pub waiting: u64,
 }
 
+impl Decision {
+    /// Whether the rates of two settings were compared to the end.
+    pub fn is_comparison(&self) -> bool {
+        match self.outcome {
+            Outcome::Changed | Outcome::Kept | Outcome::Unclear | Outcome::Returned => true,
+            Outcome::Abandoned | Outcome::Grown | Outcome::TooFew => false,
+        }
+    }
+
+    /// A line of a log: the time in seconds, and the rest.
+    pub fn line(&self) -> String {
+        format!("{:.3} {self}", self.now_ns as f64 / 1e9)
+    }
+}
+
 impl fmt::Display for Decision {
     /// One line, without the time. Work is bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

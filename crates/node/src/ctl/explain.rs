@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use rpc::Mode;
 
 use super::{
     daemons::Daemons,
@@ -11,7 +12,7 @@ use super::{
     run_dir,
     show::{self, Headings, Style},
 };
-use crate::service_parameters::SERVICES;
+use crate::{service_parameters::SERVICES, tuner_state::TunerState};
 
 /// Explains a service of the servers of this host.
 pub fn explain_service(service: &str, run_dir: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
@@ -22,27 +23,24 @@ pub fn explain_service(service: &str, run_dir: Option<PathBuf>, json: bool) -> a
     };
     let daemons = Daemons::find(&run_dir.unwrap_or_else(run_dir::default_path), None)?;
     let style = Style { json, headings: Headings::OfSeveral };
-    let leaves = ["threads_min", "threads_max", "threads_started", "tuner", "tuner_log", "stats"];
+    let leaves = ["threads_min", "threads_max", "threads_started", "tuner", "tuner_log", "tuner_state", "stats"];
     let patterns: Vec<String> = leaves.iter().map(|leaf| format!("{}.{leaf}", known.prefix)).collect();
-    let text = |parameter: &Parameter| match parameter.name.ends_with(".tuner_log") {
-        true => format!("{}\n{}", show::assignment(parameter), told(&parameter.value)),
-        false => show::assignment(parameter),
+    let text = |parameter: &Parameter| {
+        let is_state = parameter.name.ends_with(".tuner_state");
+        let state = is_state.then(|| TunerState::parse(&parameter.value).ok()).flatten();
+        state.map_or_else(|| show::assignment(parameter), |state| format!("# {}", told(&state)))
     };
     parameters::show(&daemons.all(), &patterns, Question::Values, style, text)
 }
 
-/// What a tuner's log comes to.
-fn told(log: &str) -> String {
-    let mut lines = log.lines();
-    let first = lines.next().unwrap_or_default();
-    if first.starts_with("tuner off") {
-        return "# The number of threads is fixed.".to_owned();
-    }
-    match lines.filter(|line| line.contains(" compared for ") && !line.contains(" not compared: ")).count() {
-        0 => "# Nothing was compared yet: settings are while requests wait for a thread, or more than 16 are executed at once."
+/// What the decisions of a tuner come to.
+fn told(state: &TunerState) -> String {
+    match (state.mode, state.comparisons) {
+        (Mode::Off | Mode::ByHand, _) => "The number of threads is fixed.".to_owned(),
+        (Mode::On, 0) => "Nothing was compared yet: settings are while requests wait for a thread, or more than 16 are executed at once."
             .to_owned(),
-        1 => "# Two settings were compared.".to_owned(),
-        count => format!("# The last {count} comparisons of settings, the newest last."),
+        (Mode::On, 1) => "Two settings were compared.".to_owned(),
+        (Mode::On, count) => format!("The last {count} comparisons of settings, the newest last."),
     }
 }
 
@@ -51,17 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_told_in_a_sentence() {
-        let line = "\n5.1 16 -> 8: more work (+14.2% +-2.1%, compared for 1.2 s; 51 MiB/s, 18203 us, 41 waiting)";
-        let abandoned = line.replace("16 -> 8: more work", "16 stays, 8 not compared: the load changed");
-        for log in ["", &abandoned] {
-            let log = format!("tuner on: 256 threads of at most 256{log}");
-            assert!(told(&log).starts_with("# Nothing was compared yet"), "{log}");
+    fn what_a_tuner_did_is_told_in_a_sentence() {
+        let of = |mode, decisions, comparisons| TunerState { mode, setting: 8, most: 256, decisions, comparisons };
+        assert!(told(&of(Mode::On, 0, 0)).starts_with("Nothing was compared yet"));
+        assert!(told(&of(Mode::On, 3, 0)).starts_with("Nothing was compared yet"), "only abandoned ones");
+        assert!(told(&of(Mode::On, 2, 1)).starts_with("Two settings"));
+        assert!(told(&of(Mode::On, 3, 2)).starts_with("The last 2 comparisons of settings"));
+        for mode in [Mode::Off, Mode::ByHand] {
+            assert!(told(&of(mode, 3, 2)).contains("is fixed"));
         }
-        assert!(told("tuner off (the value was set by hand): 7 threads").contains("is fixed"));
-        assert!(
-            told(&format!("tuner on: 8 threads of at most 256{line}{line}"))
-                .starts_with("# The last 2 comparisons of settings")
-        );
     }
 }

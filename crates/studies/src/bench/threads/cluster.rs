@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use node::key_file;
+use node::{key_file, tuner_state::TunerState};
 
 use super::Setting;
 use crate::bench::{
@@ -134,12 +134,13 @@ impl Cluster {
     /// The numbers at present: service threads, and requests in flight of each client to each
     /// target.
     pub fn chosen(&self) -> anyhow::Result<(u32, Vec<u32>)> {
-        let number = |line: &str| line.strip_prefix("tuner ")?.split_once(": ")?.1.split(' ').next()?.parse().ok();
-        let numbers =
-            |pattern: &str| -> anyhow::Result<Vec<u32>> { Ok(self.get(pattern)?.lines().filter_map(number).collect()) };
-        let threads = numbers(&format!("{SERVICE}.tuner_log"))?;
+        let number = |line: &str| Ok(TunerState::parse(line)?.setting);
+        let numbers = |prefix: &str| -> anyhow::Result<Vec<u32>> {
+            self.get(&format!("{prefix}.tuner_state"))?.lines().map(number).collect()
+        };
+        let threads = numbers(SERVICE)?;
         let Some(threads) = threads.first() else { bail!("the server shows no number of threads") };
-        Ok((*threads, numbers(&format!("{REQUESTS}.tuner_log"))?))
+        Ok((*threads, numbers(REQUESTS)?))
     }
 
     /// What the tuners decided.

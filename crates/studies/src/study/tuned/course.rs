@@ -224,14 +224,14 @@ fn numbers(world: &World) -> Result<(u16, u16), String> {
 fn decisions(world: &World) -> Vec<String> {
     let of_server = world.cluster.inspect(Role::Oss(0), |serving| {
         let tuning = serving.server.service(oss::SERVICE_IO).tuning().clone();
-        tuning.log().into_iter().map(|line| format!("ost_io {line}")).collect()
+        tuning.log().into_iter().map(|decision| format!("ost_io {}", decision.line())).collect()
     });
     let mut all: Vec<String> = of_server.unwrap_or_default();
     for (client, file_system) in world.cluster.file_systems() {
         for ost in 0..e2::OSTS {
             let tuning = file_system.tuning(TargetRole::Ost(OstIndex(ost)));
             let log = tuning.map(|tuning| tuning.log()).unwrap_or_default();
-            all.extend(log.into_iter().map(|line| format!("client{client} OST{ost} {line}")));
+            all.extend(log.into_iter().map(|decision| format!("client{client} OST{ost} {}", decision.line())));
         }
     }
     all
