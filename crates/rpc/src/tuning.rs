@@ -127,8 +127,8 @@ impl Tuning {
         self.tune_within(&mut self.state.lock(), limits, what);
     }
 
-    /// The limits may have changed: the tuner goes on with these if it is at work. One step: a value
-    /// that is set by hand meanwhile comes before, and the tuner stays off, or afterwards.
+    /// The limits may have changed: the tuner goes on with these if it is at work. One step: a
+    /// value that is set by hand meanwhile comes before, and the tuner stays off, or afterwards.
     pub(crate) fn follow(&self, limits: impl FnOnce() -> Limits, what: Arc<dyn Tuned>) {
         let mut state = self.state.lock();
         if state.mode == Mode::On {

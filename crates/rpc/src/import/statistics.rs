@@ -107,8 +107,8 @@ impl Counters {
         }
     }
 
-    /// Answered calls that tuners count, and the sum of the times since their requests were sent, in
-    /// nanoseconds.
+    /// Answered calls that tuners count, and the sum of the times since their requests were sent,
+    /// in nanoseconds.
     pub(super) fn work(&self) -> (u64, u64) {
         (self.answered, self.busy_ns)
     }

@@ -208,8 +208,8 @@ impl Plan {
     }
 }
 
-/// The numbers at this moment: requests in flight of the first client to the OST whose tuner decided
-/// most, which is one of those that the file is on.
+/// The numbers at this moment: requests in flight of the first client to the OST whose tuner
+/// decided most, which is one of those that the file is on.
 fn numbers(world: &World) -> Result<(u16, u16), String> {
     let threads = world.cluster.inspect(Role::Oss(0), |serving| serving.server.service(oss::SERVICE_IO).threads());
     let threads = threads.ok_or("the object storage server is down")?;

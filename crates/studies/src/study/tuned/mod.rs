@@ -1,10 +1,10 @@
 //! E2 with tuners: whether they find the best of the numbers that the sweep compares, with real
 //! servers and clients.
 //!
-//! A *cell* is a load (clients and threads on each, writing or reading a file of some stripes). It runs with fixed numbers
-//! and with tuners: of the server (clients keep as many requests in flight as they do by default),
-//! of the clients (the server limits nothing), and of both. `contract` says what must come out;
-//! `course` is one run.
+//! A *cell* is a load (clients and threads on each, writing or reading a file of some stripes). It
+//! runs with fixed numbers and with tuners: of the server (clients keep as many requests in flight
+//! as they do by default), of the clients (the server limits nothing), and of both. `contract` says
+//! what must come out; `course` is one run.
 
 pub mod contract;
 pub mod course;
