@@ -430,7 +430,9 @@ impl Tuner {
         let settle_max_ns = if longer > 1 { SETTLE_MORE_MAX_NS } else { SETTLE_MAX_NS };
         let settle_ns = SETTLE_LATENCIES.max(longer).saturating_mul(recent.latency_ns());
         let settle_ns = settle_ns.clamp(SETTLE_MIN_NS, settle_max_ns);
-        let wants_proof = tried < self.setting || !self.limits.prefers_larger();
+        // The largest setting is what there would be without the tuner.
+        let prefers_tried = self.limits.prefers_larger() || self.search.tries_largest();
+        let wants_proof = tried < self.setting || !prefers_tried;
         let mut trial = Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
         trial.is_recovering = self.excluded.is_recovering(measured.now_ns);
         trial.is_far = tried / self.setting >= FAR_UP;

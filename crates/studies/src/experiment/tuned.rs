@@ -47,7 +47,10 @@ struct Line<'a> {
 pub(super) fn tuned(arguments: &ExperimentArgs, stripes: &[u32]) -> anyhow::Result<()> {
     ensure!(!arguments.resume, "runs with tuners cannot be resumed");
     let (cells, changes) = wanted(arguments, stripes);
-    let runs = runs(&cells, &changes);
+    let mut runs = runs(&cells, &changes);
+    if runs.is_empty() {
+        runs = single(arguments, stripes);
+    }
     ensure!(!runs.is_empty(), "no configuration matches --only");
     figure::prepare(arguments.figures.as_deref())?;
     println!("e2 with tuners in virtual time: {} runs", runs.len());
@@ -67,21 +70,35 @@ pub(super) fn tuned(arguments: &ExperimentArgs, stripes: &[u32]) -> anyhow::Resu
         show(&mut table, &rows);
         found.extend(findings(&run.name(), &rows));
     }
-    println!("{table}");
-    show_findings(&found);
+    if !found.is_empty() {
+        println!("{table}");
+        show_findings(&found);
+    }
     draw(arguments, &courses)
 }
 
 /// The loads, and those that change, that `--only` asks for, with each of these numbers of stripes.
 fn wanted(arguments: &ExperimentArgs, stripes: &[u32]) -> (Vec<Cell>, Vec<Run>) {
-    let stripes: BTreeSet<u32> = stripes.iter().copied().collect();
-    let cells = stripes.iter().flat_map(|count| CELLS.map(|cell| cell.with_stripes(*count)));
-    let cells = cells.filter(|cell| arguments.wants(&cell.name())).collect();
+    let cells = cells(stripes).into_iter().filter(|cell| arguments.wants(&cell.name())).collect();
     // A load that begins as another one is not meant by the name of that one.
     let wants_changes = arguments.only.is_empty() || arguments.only.iter().any(|text| text.contains("then"));
-    let changes = stripes.iter().flat_map(|count| CHANGES.map(|cells| cells.map(|cell| cell.with_stripes(*count))));
+    let changes = distinct(stripes).flat_map(|count| CHANGES.map(|cells| cells.map(|cell| cell.with_stripes(count))));
     let changes = changes.flat_map(|cells| Run::of_change(&cells));
     (cells, changes.filter(|run| wants_changes && arguments.wants(&run.name())).collect())
+}
+
+/// Runs with these names, which are compared with no others: `8x1 write, s=1.. c=64`.
+fn single(arguments: &ExperimentArgs, stripes: &[u32]) -> Vec<Run> {
+    runs(&cells(stripes), &[]).into_iter().filter(|run| arguments.wants(&run.name())).collect()
+}
+
+/// All loads on files of each of these numbers of stripes.
+fn cells(stripes: &[u32]) -> Vec<Cell> {
+    distinct(stripes).flat_map(|count| CELLS.map(|cell| cell.with_stripes(count))).collect()
+}
+
+fn distinct(stripes: &[u32]) -> impl Iterator<Item = u32> {
+    stripes.iter().copied().collect::<BTreeSet<u32>>().into_iter()
 }
 
 fn show(table: &mut Table, rows: &[Row]) {
@@ -160,6 +177,16 @@ mod tests {
         let refused = |arguments: &ExperimentArgs| tuned(arguments, &[1]).unwrap_err().to_string();
         assert_eq!(refused(&arguments), "no configuration matches --only");
         assert_eq!(refused(&ExperimentArgs { resume: true, ..arguments }), "runs with tuners cannot be resumed");
+    }
+
+    #[test]
+    fn a_run_can_be_named() {
+        let names = |only: &str, stripes: &[u32]| -> Vec<String> {
+            single(&of(&[only]), stripes).iter().map(Run::name).collect()
+        };
+        assert_eq!(names("8x1 write, s=1 c=64", &[1]), ["8x1 write, s=1 c=64"]);
+        assert_eq!(names("8x1 write k4, s=1.. c=1", &[1, 4]), ["8x1 write k4, s=1.. c=1.."]);
+        assert!(names("8x1 write, s=3 c=3", &[1]).is_empty());
     }
 
     #[test]
