@@ -121,10 +121,13 @@ impl Records {
         self.known(noise, allows).max_by(|(_, one), (_, other)| one.rate.total_cmp(&other.rate))
     }
 
-    /// The least that one of them did.
-    pub fn least(&self, noise: &Noise, allows: impl Fn(u32) -> bool) -> Option<Estimate> {
-        let least = self.known(noise, allows).min_by(|(_, one), (_, other)| one.rate.total_cmp(&other.rate));
-        least.map(|(_, estimate)| estimate)
+    /// Whether a setting beyond the other one is known to do less than the present one.
+    pub fn falls_beyond(&self, present: u32, other: u32, noise: &Noise) -> bool {
+        let beyond = self.known(noise, |known| known > other).map(|(_, estimate)| estimate);
+        let least = beyond.min_by(|one, other| one.rate.total_cmp(&other.rate));
+        self.get(present, noise).zip(least).is_some_and(|(present, beyond)| {
+            difference(beyond.rate, present.rate) > 2.0 * present.error.hypot(beyond.error)
+        })
     }
 
     fn known(&self, noise: &Noise, allows: impl Fn(u32) -> bool) -> impl Iterator<Item = (u32, Estimate)> {

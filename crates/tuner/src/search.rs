@@ -87,6 +87,10 @@ impl Search {
         self.has_fallen
     }
 
+    pub fn is_later(&self) -> bool {
+        self.is_later
+    }
+
     /// The part of the rate that trials may cost; any, until what is best is nearby. `is_largest`:
     /// the present setting is the largest one.
     pub fn cost(&self, is_largest: bool) -> Option<f64> {
@@ -164,7 +168,8 @@ impl Search {
 
     /// The present direction failed, or the largest setting. `false`: the round is over.
     /// `is_largest`: the present setting is the largest one; then somewhat smaller ones cannot be
-    /// much better than it if those that are smaller by [`FACTOR_LATER`] are not.
+    /// much better than it if those that are smaller by [`FACTOR_LATER`] are not, and what there
+    /// would be without the tuner rests long.
     pub fn go_on(&mut self, is_largest: bool) -> bool {
         if std::mem::take(&mut self.tries_largest) {
             return true;
@@ -183,6 +188,9 @@ impl Search {
         self.is_later = true;
         self.has_fallen = false;
         self.failed.clear();
+        if is_largest {
+            self.rest_ns = REST_MAX_NS;
+        }
         false
     }
 

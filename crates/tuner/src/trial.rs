@@ -80,6 +80,9 @@ pub(crate) struct Trial {
     /// The other setting is far away: which one is better shows at once, or does not matter yet. No
     /// look back.
     pub is_far: bool,
+    /// The other setting is the largest one, which is what there would be without the tuner: the
+    /// first time it is not given up for what is lost in its first moments.
+    pub is_first_largest: bool,
     has_returned: bool,
     /// Looks back.
     returns: u32,
@@ -115,6 +118,7 @@ impl Trial {
             is_doubtful: false,
             is_recovering: false,
             is_far: false,
+            is_first_largest: false,
             has_returned: false,
             returns: 0,
             stay,
@@ -198,7 +202,11 @@ impl Trial {
         let beyond = gain - self.needed;
         let verdict = if beyond > 0.0 { Verdict::Better } else { Verdict::Worse };
         let is_soon = self.stay.nanoseconds < FUTILE_NS;
-        if self.is_doubtful && beyond > 0.0 && !self.has_returned && self.stay.nanoseconds < STAY_MAX_NS {
+        let is_hasty = match verdict {
+            Verdict::Better => self.is_doubtful && self.stay.nanoseconds < STAY_MAX_NS,
+            _ => self.is_first_largest && is_soon,
+        };
+        if is_hasty && !self.has_returned {
             return Next::Stay;
         }
         let is_futile = self.is_futile(beyond, error);

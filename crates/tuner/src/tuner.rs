@@ -239,9 +239,12 @@ impl Tuner {
     fn follow(&mut self, change: &Change, measured: &Measurement) -> Step {
         let usual = self.records.get(self.setting, &self.noise);
         let falls = usual.is_some_and(|usual| usual.rate > change.rate());
-        match falls {
-            true => self.fallen_until_ns = measured.now_ns + FALLEN_NS,
-            false => self.excluded.lift(measured.now_ns),
+        // A rate that rises after a larger setting was left may do so because of that.
+        if falls || self.search.has_come_down() {
+            self.fallen_until_ns = measured.now_ns + FALLEN_NS;
+        }
+        if !falls {
+            self.excluded.lift(measured.now_ns);
         }
         self.records.forget(self.setting);
         self.records.add(self.setting, change, true, measured.now_ns);
@@ -436,6 +439,7 @@ impl Tuner {
         let mut trial = Trial::new((self.setting, tried), (needed, wants_proof, is_return), &self.records, &self.noise);
         trial.is_recovering = self.excluded.is_recovering(measured.now_ns);
         trial.is_far = tried / self.setting >= FAR_UP;
+        trial.is_first_largest = self.search.tries_largest() && !self.search.is_later();
         trial.is_doubtful = tried > self.setting && self.search.has_come_down();
         let comparison = Comparison {
             trial,
@@ -564,15 +568,8 @@ impl Tuner {
             false if self.limits.prefers_larger() => 0.0,
             false => -0.5,
         };
-        trial.tried > trial.from && !self.falls_beyond(trial) && trial.seems_better(errors, &self.records, &self.noise)
-    }
-
-    /// Whether a setting beyond the one that is tried is known to do less than the present one.
-    fn falls_beyond(&self, trial: &Trial) -> bool {
-        let beyond = self.records.least(&self.noise, |known| known > trial.tried);
-        self.records.get(trial.from, &self.noise).zip(beyond).is_some_and(|(present, beyond)| {
-            difference(beyond.rate, present.rate) > 2.0 * present.error.hypot(beyond.error)
-        })
+        let falls_beyond = self.records.falls_beyond(trial.from, trial.tried, &self.noise);
+        trial.tried > trial.from && !falls_beyond && trial.seems_better(errors, &self.records, &self.noise)
     }
 
     fn note(&mut self, comparison: &Comparison, outcome: Outcome, measured: &Measurement) {
