@@ -23,11 +23,11 @@
 use std::ops::Range;
 
 use crate::{
-    allocator::Request,
     free_index::FreeIndex,
     free_runs::FreeRuns,
     geometry::{GROUP_BLOCKS, Geometry},
     policy::Policy,
+    request::Request,
     windows::{Window, Windows},
 };
 

@@ -18,6 +18,9 @@
 //!
 //! Downside: one mutex of the caller protects all of it; a decision takes microseconds.
 
+mod audit;
+mod records;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -26,56 +29,15 @@ use std::{
 use types::ObjectId;
 
 use crate::{
-    FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Summary, Window, Windows,
+    Allocation, FreeIndex, FreeRuns, GROUP_BLOCKS, Geometry, Histogram, Inconsistent, Policy, ReadTicket, Refusal,
+    Request, Summary, Window, Windows,
     free_runs::BITMAP_BYTES,
-    free_space::{FreeSpace, Loaded, of_device},
+    free_space::{FreeSpace, Loaded},
     plan::{Plan, Space, find_run, plan},
     range_set::RangeSet,
     recorded::{Naming, RecordedRuns},
     retired::Retired,
 };
-
-/// What a write asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The object that is written.
-    pub object: ObjectId,
-    /// First block, within the object.
-    pub logical: u64,
-    /// Blocks, at least one.
-    pub blocks: u32,
-    /// Blocks of the object, as large as it is known to be.
-    pub size: u64,
-    /// The block of the device after the one that holds the object's block before `logical`.
-    pub goal: Option<u64>,
-    /// Small objects of one locality (a directory, a writer) are kept together.
-    pub locality: u64,
-    /// For changes that must succeed on a full device.
-    pub may_use_reserve: bool,
-}
-
-/// Blocks in progress, for the first blocks of a request. Ends with [`Allocator::record`] or
-/// [`Allocator::abandon`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "blocks in progress are recorded or abandoned"]
-pub struct Allocation {
-    /// Blocks of the device; at least one, at most as many as were asked for.
-    pub device: Range<u64>,
-}
-
-/// Why a request was not fulfilled. Nothing was changed but windows, which may be smaller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// A group has to be loaded first.
-    #[error("allocation group {0} is not loaded")]
-    Load(u32),
-    /// All blocks are used or reserved.
-    #[error("no free blocks")]
-    NoSpace,
-    /// The records of the device are wrong.
-    #[error(transparent)]
-    Inconsistent(#[from] Inconsistent),
-}
 
 /// Gives out the blocks of a device.
 #[derive(Clone, Debug)]
@@ -493,55 +455,6 @@ impl Allocator {
         Ok(released)
     }
 
-    /// Shows the groups of a batch as its records are to show them ([`Allocator::staged`]). The
-    /// batch begins to name the blocks of `named`, and ceases to name those of `freed`. If it is
-    /// applied, [`Allocator::record`] or [`Allocator::claim`], and then [`Allocator::free`] follow,
-    /// with the same ranges in the same order.
-    pub fn stage<'a>(
-        &mut self,
-        named: impl Iterator<Item = &'a Range<u64>>,
-        freed: impl Iterator<Item = &'a Range<u64>>,
-    ) -> Result<(), Inconsistent> {
-        self.recorded.unstage();
-        let steps = named.map(|blocks| (blocks, Naming::Begins)).chain(freed.map(|blocks| (blocks, Naming::Ceases)));
-        for (blocks, naming) in steps {
-            for (group, piece) in self.space.geometry.pieces(blocks.clone()) {
-                if self.space.out_of_use.contains(&group) {
-                    continue;
-                }
-                let Some(runs) = self.space.runs(group) else {
-                    self.recorded.unstage();
-                    return Err(Inconsistent::new(blocks, "not loaded"));
-                };
-                let start = self.space.geometry.start_of(group);
-                let anew = || with_held(runs, &self.held, start);
-                let staged = self.recorded.stage((group, piece), naming, anew);
-                staged.map_err(|wrong| of_device(wrong, start))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A group of the batch that was staged last; `None` if it does not change the group.
-    pub fn staged(&self, group: u32) -> Option<&FreeRuns> {
-        self.recorded.group(group)
-    }
-
-    /// Records began or ceased to name blocks of loaded groups.
-    fn happened(&mut self, blocks: &Range<u64>, naming: Naming) -> Result<(), Inconsistent> {
-        let geometry = self.space.geometry;
-        geometry.pieces(blocks.clone()).try_for_each(|(group, piece)| {
-            self.recorded.happened(group, piece, naming).map_err(|wrong| of_device(wrong, geometry.start_of(group)))
-        })
-    }
-
-    /// A group as the device's records are to show it, in which held blocks are free, made anew;
-    /// `None` if it is not loaded.
-    pub fn recorded(&self, group: u32) -> Option<FreeRuns> {
-        let runs = self.space.runs(group)?;
-        Some(with_held(runs, &self.held, self.space.geometry.start_of(group)))
-    }
-
     /// Free blocks by the length of their runs, of loaded groups and of those that the summary
     /// describes completely; and how many groups are left out.
     pub fn histogram(&self) -> (Histogram, u32) {
@@ -562,45 +475,4 @@ impl Allocator {
         }
         (histogram.finish(), left_out)
     }
-
-    /// Checks the relations between the parts; for tests.
-    pub fn audit(&self) {
-        let free: u64 = self.space.summaries.iter().map(|summary| u64::from(summary.free)).sum();
-        assert_eq!(free, self.space.free, "the free blocks are the sum over the groups");
-        for (group, loaded) in &self.space.loaded {
-            let summary = loaded.runs.summary();
-            assert_eq!(summary, self.space.summaries[*group as usize], "summaries are those of the runs");
-            assert_eq!(summary.longest, self.space.index.longest_of(*group), "the index has the longest runs");
-            let start = self.space.geometry.start_of(*group);
-            for run in loaded.runs.iter() {
-                let run = start + u64::from(run.start)..start + u64::from(run.end);
-                assert!(!self.held.overlaps(&run), "no block is free and held");
-            }
-        }
-        let mut all = RangeSet::default();
-        for blocks in self.windows.all().chain(self.retired.all().cloned()) {
-            all.insert(&blocks);
-        }
-        for blocks in self.in_progress.within(&(0..u64::MAX)) {
-            all.insert(&blocks);
-        }
-        assert_eq!(all, self.held, "held blocks are in one window, in progress or retired");
-        self.audit_recorded();
-    }
-
-    /// Checks what is kept of the device's records; for tests.
-    pub fn audit_recorded(&self) {
-        for (group, kept) in self.recorded.happened_only() {
-            assert_eq!(Some(kept), self.recorded(group), "what is kept of group {group} is as it is made anew");
-        }
-    }
-}
-
-/// Free and held blocks of a group, whose first block on the device is given.
-fn with_held(free: &FreeRuns, held: &RangeSet, start: u64) -> FreeRuns {
-    let held = held.within(&(start..start + u64::from(GROUP_BLOCKS)));
-    let mut ranges: Vec<Range<u32>> =
-        held.map(|blocks| (blocks.start - start) as u32..(blocks.end - start) as u32).chain(free.iter()).collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    FreeRuns::from_ranges(ranges.into_iter())
 }
