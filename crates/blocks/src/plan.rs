@@ -107,7 +107,12 @@ pub fn plan(space: &impl Space, windows: &Windows, policy: &Policy, request: &Re
         request.logical + u64::from(policy.mb_group_prealloc.max(request.blocks))
     } else {
         let counts = (windows.count(), windows.blocks());
-        let wanted = policy.window_end((request.logical, end), (size, is_large), free_for_windows, counts);
+        // Most objects of one small write are complete: what is left of it needs no window.
+        let is_rest_of_first = !is_large && request.write_start == 0 && end < u64::from(policy.mb_small_req);
+        let wanted = match is_rest_of_first {
+            true => end,
+            false => policy.window_end((request.logical, end), (size, is_large), free_for_windows, counts),
+        };
         windows.next_of_object(request.object, request.logical).map_or(wanted, |next| wanted.min(next))
     };
     let blocks = u64::from(request.blocks).min(free).min(window_end - request.logical) as u32;

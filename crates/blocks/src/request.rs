@@ -11,6 +11,9 @@ use crate::Inconsistent;
 pub struct Request {
     /// The object that is written.
     pub object: ObjectId,
+    /// First block of the write that it is for, within the object: `logical`, or one before if the
+    /// write has got blocks for its beginning already.
+    pub write_start: u64,
     /// First block, within the object.
     pub logical: u64,
     /// Blocks, at least one.

@@ -18,6 +18,8 @@ impl Allocator {
                 assert!(!self.held.overlaps(&run), "no block is free and held");
             }
         }
+        let in_windows: u64 = self.windows.all().map(|blocks| blocks.end - blocks.start).sum();
+        assert_eq!(in_windows, self.windows.blocks(), "the blocks of windows are counted");
         let mut all = RangeSet::default();
         for blocks in self.windows.all().chain(self.retired.all().cloned()) {
             all.insert(&blocks);

@@ -16,7 +16,16 @@ fn object(number: u64) -> ObjectId {
 
 /// The next blocks of an object that grows at its end.
 fn append(number: u64, size: u64, blocks: u32, goal: Option<u64>) -> Request {
-    Request { object: object(number), logical: size, blocks, size, goal, locality: number, may_use_reserve: false }
+    Request {
+        object: object(number),
+        write_start: size,
+        logical: size,
+        blocks,
+        size,
+        goal,
+        locality: number,
+        may_use_reserve: false,
+    }
 }
 
 /// A group's bitmap as the device would have it.
@@ -32,13 +41,20 @@ fn write(
     blocks: u32,
     goal: Option<u64>,
 ) -> Vec<std::ops::Range<u64>> {
-    let (mut written, mut runs, mut goal) = (0, Vec::new(), goal);
-    while written < blocks {
-        let request = append(number, size + u64::from(written), blocks - written, goal);
+    write_all(allocator, append(number, size, blocks, goal))
+}
+
+/// Writes what is asked for, and records it; where it went.
+fn write_all(allocator: &mut Allocator, mut request: Request) -> Vec<std::ops::Range<u64>> {
+    let mut runs = Vec::new();
+    while request.blocks > 0 {
         let device = allocator.allocate(&request).expect("there is space").device;
         allocator.record(&device).expect("it was in progress");
-        written += (device.end - device.start) as u32;
-        goal = Some(device.end);
+        let blocks = device.end - device.start;
+        request.logical += blocks;
+        request.size = request.size.max(request.logical);
+        request.blocks -= blocks as u32;
+        request.goal = Some(device.end);
         runs.push(device);
     }
     runs

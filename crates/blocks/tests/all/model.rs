@@ -15,8 +15,12 @@ const RESERVE: u64 = 500;
 enum Step {
     Allocate {
         object: u64,
+        /// Blocks of the write that have places already.
+        before: u64,
         logical: u64,
         blocks: u32,
+        /// Blocks of the object after the beginning of the request.
+        size: u64,
         has_goal: bool,
         may_use_reserve: bool,
     },
@@ -44,6 +48,12 @@ enum Step {
     BeginRead,
     EndRead(Index),
     DropWindows(u64),
+    /// So much time passes, and windows are given up that were idle for so long.
+    GiveUpIdle {
+        passes: u64,
+        idle: u64,
+        blocks_max: u64,
+    },
     SetPointer(u32, u32),
     ChangePolicy(usize),
     Unload,
@@ -53,10 +63,13 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let blocks = prop_oneof![1u32..20, 200u32..300, 1u32..6000];
-    let allocate = (0u64..6, 0u64..20_000, blocks, any::<bool>(), prop::bool::weighted(0.2));
+    let before = prop_oneof![3 => Just(0), 1 => 0u64..100];
+    let logical = prop_oneof![0u64..600, 0u64..20_000];
+    let size = prop_oneof![2 => Just(0), 1 => 0u64..1000];
+    let allocate = ((0u64..6, before, logical, blocks, size), any::<bool>(), prop::bool::weighted(0.2));
     prop_oneof![
-        8 => allocate.prop_map(|(object, logical, blocks, has_goal, may_use_reserve)| Step::Allocate {
-            object, logical, blocks, has_goal, may_use_reserve
+        8 => allocate.prop_map(|((object, before, logical, blocks, size), has_goal, may_use_reserve)| {
+            Step::Allocate { object, before, logical, blocks, size, has_goal, may_use_reserve }
         }),
         3 => (prop_oneof![1u32..20, 200u32..300, 1u32..6000], any::<bool>())
             .prop_map(|(blocks, has_goal)| Step::AllocateRun { blocks, has_goal }),
@@ -71,6 +84,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::BeginRead),
         2 => any::<Index>().prop_map(Step::EndRead),
         1 => (0u64..6).prop_map(Step::DropWindows),
+        2 => (0u64..3, 0u64..4, prop_oneof![Just(u64::MAX), 0u64..600])
+            .prop_map(|(passes, idle, blocks_max)| Step::GiveUpIdle { passes, idle, blocks_max }),
         1 => (0u32..3, 0u32..40_000).prop_map(|(group, start)| Step::SetPointer(group, start)),
         1 => (0usize..3).prop_map(Step::ChangePolicy),
         1 => Just(Step::Unload),
@@ -109,6 +124,7 @@ struct Model {
     durable: u64,
     reads: BTreeMap<u32, ReadTicket>,
     next_read: u32,
+    time: u64,
     /// What the device has recorded.
     disk: Vec<FreeRuns>,
 }
@@ -126,6 +142,7 @@ impl Model {
             durable: 0,
             reads: BTreeMap::new(),
             next_read: 0,
+            time: 0,
             disk: (0..geometry.groups()).map(|group| FreeRuns::all(geometry.blocks_of(group))).collect(),
         }
     }
@@ -171,6 +188,16 @@ impl Model {
         let has_block = group < geometry.groups() && start < geometry.blocks_of(group);
         let expected = if has_block { (group, start) } else { (group % geometry.groups(), 0) };
         assert_eq!((self.allocator.mb_last_group(), self.allocator.mb_last_start()), expected);
+    }
+
+    fn give_up_idle(&mut self, passes: u64, idle: u64, blocks_max: u64) {
+        self.time += passes;
+        self.allocator.set_time(self.time);
+        let before = self.allocator.window_blocks();
+        let given = self.allocator.give_up_idle((self.time + 1).saturating_sub(idle), blocks_max).unwrap();
+        let left = self.allocator.window_blocks();
+        assert_eq!(left + given, before);
+        assert!(idle > 0 || left == 0 || given >= blocks_max, "all windows were used before now: {left} blocks");
     }
 
     fn allocate_run(&mut self, blocks: u32, goal: Option<u64>) {
@@ -280,16 +307,25 @@ impl Model {
         self.in_progress.clear();
         self.waiting.clear();
         self.reads.clear();
-        (self.change, self.durable) = (0, 0);
+        (self.change, self.durable, self.time) = (0, 0, 0);
     }
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Allocate { object: number, logical, blocks, has_goal, may_use_reserve } => {
+            Step::Allocate { object: number, before, logical, blocks, size, has_goal, may_use_reserve } => {
                 let goal = self.used.last().filter(|_| has_goal).map(|extent| extent.end);
                 let object = object(number);
                 let locality = number % 2;
-                self.allocate(&Request { object, logical, blocks, size: logical, goal, locality, may_use_reserve });
+                self.allocate(&Request {
+                    object,
+                    write_start: logical.saturating_sub(before),
+                    logical,
+                    blocks,
+                    size: logical + size,
+                    goal,
+                    locality,
+                    may_use_reserve,
+                });
             }
             Step::AllocateRun { blocks, has_goal } => {
                 let goal = self.used.last().filter(|_| has_goal).map(|extent| extent.end);
@@ -330,6 +366,7 @@ impl Model {
                 self.release(&released);
             }
             Step::DropWindows(number) => self.allocator.drop_windows(object(number)).unwrap(),
+            Step::GiveUpIdle { passes, idle, blocks_max } => self.give_up_idle(passes, idle, blocks_max),
             Step::SetPointer(group, start) => self.set_pointer(group, start),
             Step::ChangePolicy(number) => self.allocator.set_policy(policy(number)),
             Step::Unload => self.allocator.unload(0),
@@ -454,6 +491,7 @@ fn nothing_is_given_out_of_a_group_that_is_out_of_use() {
     let mut given = 0;
     let request = |blocks| Request {
         object: object(1),
+        write_start: 0,
         logical: 0,
         blocks,
         size: 0,

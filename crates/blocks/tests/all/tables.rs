@@ -7,7 +7,7 @@ use blocks::{Allocator, Extents, Geometry, Histogram, Policy, Refusal, Request, 
 
 use types::SplitMix64;
 
-use super::{append, object, write};
+use super::{append, object, write, write_all};
 
 const FILES: u64 = 20;
 /// 1 MiB.
@@ -134,6 +134,24 @@ fn small_objects_of_one_locality_are_together_and_those_of_another_elsewhere() {
     }
 }
 
+/// The window of a locality ends within an object now and then: the rest of that is no writer that
+/// goes on. Each such rest got a window of its own.
+#[test]
+fn objects_of_one_request_are_packed_and_leave_no_windows() {
+    let mut allocator = Allocator::new(Geometry::new(4 * 32_768).unwrap(), Policy::default());
+    let mut all = Extents::default();
+    // 24 do not divide 512.
+    for number in 0..200 {
+        write_all(&mut allocator, Request { locality: 0, ..append(number, 0, 24, None) })
+            .into_iter()
+            .for_each(|run| all.push(run));
+        let held = allocator.window_blocks();
+        allocator.drop_windows(object(number)).unwrap();
+        assert_eq!(allocator.window_blocks(), held, "object {number} is complete");
+    }
+    assert_eq!((all.runs().len(), all.blocks()), (1, 4800));
+}
+
 /// A device of 4 groups, of which the first has holes of so many blocks after as many used ones,
 /// beginning with `first` used ones.
 fn with_holes(first: u64, blocks: u64) -> Allocator {
@@ -198,7 +216,7 @@ fn windows_shrink_before_anything_is_refused_and_the_reserve_is_kept() {
 #[test]
 fn an_object_written_out_of_order_is_in_order_on_the_device() {
     let mut allocator = Allocator::new(Geometry::new(32_768).unwrap(), Policy::default());
-    let ask = |logical, blocks| Request { logical, size: 8192, ..append(1, 0, blocks, None) };
+    let ask = |logical, blocks| Request { write_start: logical, logical, size: 8192, ..append(1, 0, blocks, None) };
     let first = allocator.allocate(&ask(0, 256)).unwrap().device;
     let later = allocator.allocate(&ask(512, 256)).unwrap().device;
     let between = allocator.allocate(&ask(256, 256)).unwrap().device;

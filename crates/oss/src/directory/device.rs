@@ -144,6 +144,7 @@ impl Unplaced {
     fn request(&self) -> Request {
         Request {
             object: self.object,
+            write_start: self.blocks.start,
             logical: self.blocks.start,
             blocks: (self.blocks.end - self.blocks.start) as u32,
             size: self.size.div_ceil(BLOCK_BYTES),

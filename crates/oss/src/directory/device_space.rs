@@ -477,6 +477,7 @@ mod tests {
             let object = ObjectId::new(InodeNumber(number), 0);
             let request = Request {
                 object,
+                write_start: 1024,
                 logical: 1024,
                 blocks: 256,
                 size: 1024,

@@ -123,10 +123,11 @@ impl Target {
 
     /// One call, which appends so many blocks; its places.
     pub(super) fn call(&mut self, file: &mut File, blocks: u64) -> Result<Vec<Range<u64>>, String> {
-        let (end, mut places) = (file.blocks + blocks, Vec::new());
+        let (start, end, mut places) = (file.blocks, file.blocks + blocks, Vec::new());
         while file.blocks < end {
             let request = Request {
                 object: file.object,
+                write_start: start,
                 logical: file.blocks,
                 blocks: (end - file.blocks) as u32,
                 size: file.blocks,
