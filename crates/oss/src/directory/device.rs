@@ -186,6 +186,18 @@ impl DirectoryStore {
         Ok(parts.into_iter().flatten().collect())
     }
 
+    /// An object may be removed after places were looked for without its range lock: then it has
+    /// windows that nothing gives up with it. The caller has the lock of some of its blocks.
+    pub(super) async fn drop_windows_if_removed(&self, object: ObjectId) -> FsResult<()> {
+        let found = self.look(&mut Loading::default(), |records| records.object(object)).await?;
+        if found.is_none()
+            && let Some(device) = &mut self.volatile.lock().device
+        {
+            device.drop_windows(object).map_err(|wrong| self.inconsistent(&wrong))?;
+        }
+        Ok(())
+    }
+
     /// Asks the allocator for blocks; groups that it needs for the answer are loaded.
     pub(super) async fn ask_allocator<T>(
         &self,

@@ -209,12 +209,20 @@ impl DirectoryStore {
     }
 
     async fn write_back_round(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
-        let (mut copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
-        let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Round { moved: 0, next }) };
-        let blocks = first.block..last.block + 1;
-        assert!(first.block <= last.block, "blocks are copied in order");
+        let (copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
+        if copied.is_empty() {
+            return Ok(Round { moved: 0, next });
+        }
         let lsn = self.volatile.lock().last_lsn;
         self.durable(lsn).await?;
+        Ok(Round { moved: self.move_copied(object, copied).await?, next })
+    }
+
+    /// Writes copies, whose records are durable, to their places, and records them; how many.
+    async fn move_copied(&self, object: ObjectId, mut copied: Vec<Copied>) -> FsResult<usize> {
+        let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(0) };
+        let blocks = first.block..last.block + 1;
+        assert!(first.block <= last.block, "blocks are copied in order");
         let mut in_progress = InProgress::new(self);
         let addresses = if self.has_device() {
             self.copy_to_device(object, &mut copied, &mut in_progress).await?
@@ -224,7 +232,10 @@ impl DirectoryStore {
         };
         let _guard = self.locks.exclusive(object, blocks).await;
         let moved = self.record_moved(object, &copied, &addresses, &mut in_progress).await?;
-        Ok(Round { moved, next })
+        if moved < copied.len() {
+            self.drop_windows_if_removed(object).await?;
+        }
+        Ok(moved)
     }
 
     /// Writes copies to the host file, and flushes it.
@@ -434,7 +445,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        OstOptions,
+        Engine, OstOptions,
         directory::test_store::{OBJECT, TestStore, quiet},
     };
 
@@ -488,6 +499,26 @@ mod tests {
         test.pass(Duration::from_secs(5));
         test.store().write_back_due().await.unwrap();
         assert_eq!(test.store().volatile.lock().backlog.len(), 0);
+    }
+
+    /// They would be kept for 30 s, and be as large as the object was.
+    #[tokio::test]
+    async fn an_object_that_is_removed_while_it_is_written_back_has_no_windows() {
+        let test = TestStore::with_engine(Engine::on_device(1 << 15), quiet()).await;
+        let store = test.store();
+        let in_windows = || store.volatile.lock().device.as_ref().unwrap().counts().in_windows;
+        test.write_inline(OBJECT, CHUNK_BYTES).await;
+        let (copied, _) = store.collect_inline(OBJECT, 0, ROUND_BLOCKS_MAX).await.unwrap();
+        assert_eq!(copied.len(), 8);
+        store.volatile.lock().copying = Some((OBJECT, Default::default()));
+        // While it waits for the journal.
+        store.destroy_objects(&[OBJECT]).await.unwrap();
+        assert_eq!(store.move_copied(OBJECT, copied).await, Ok(0));
+        assert_eq!(in_windows(), 0);
+        // One that exists keeps its window.
+        test.write_inline(OTHER, CHUNK_BYTES).await;
+        assert_eq!(store.write_back(OTHER, 0, ROUND_BLOCKS_MAX).await.unwrap().moved, 8);
+        assert!(in_windows() > 0);
     }
 
     /// Else any user could stop it for all, with one block far out.
