@@ -57,6 +57,9 @@ pub const CHUNK_RECORD_BYTES_MAX: usize = 1 + CHUNK_BLOCKS as usize * (1 + 10 + 
 /// Longest record of a device: every block a run of its own, with the longest numbers.
 pub const DEVICE_CHUNK_RECORD_BYTES_MAX: usize = 1 + CHUNK_BLOCKS as usize * (1 + 3 * 10 + 2 * 4);
 
+/// Longest record of a device whose blocks are apart, but flushed, as nearly all are.
+const DEVICE_RECORD_BYTES: usize = 1 + CHUNK_BLOCKS as usize * (1 + 4 + 4);
+
 /// End of the addresses that a device's blocks may have: bytes of a device are numbered by `i64`.
 const ADDRESS_END: u64 = i64::MAX as u64 / BLOCK_BYTES;
 
@@ -255,28 +258,60 @@ impl ChunkRecord {
         bytes
     }
 
+    /// A chunk whose blocks are overwritten at random has up to 256 runs, and its record is written
+    /// with each of these writes: so states are looked at where they are, and former places only of
+    /// blocks that may have one.
     fn encode_device(&self, held: &[BlockState]) -> Vec<u8> {
-        let blocks: Vec<_> = (0..).zip(held).map(|(block, state)| (*state, self.former(block))).collect();
-        let mut writer = RecordWriter::with_capacity(VERSION_DEVICE, 16 + 4 * held.len());
-        for run in blocks.chunk_by(is_one_run) {
-            let (state, former) = run[0];
+        let mut writer = RecordWriter::with_capacity(VERSION_DEVICE, DEVICE_RECORD_BYTES);
+        let (mut start, mut sums) = (0, Vec::with_capacity(4 * held.len()));
+        while let Some(state) = held.get(start) {
             let (kind, epoch) = state.run();
+            let former = self.former_of(start, epoch);
+            let follows = |next: &usize| {
+                let (one, next_state) = (&held[next - 1], &held[*next]);
+                one.is_followed_by(next_state)
+                    && next_state.run() == (kind, epoch)
+                    && (epoch == 0 || self.formers_follow(*next, epoch))
+            };
+            let end = (start + 1..held.len()).find(|next| !follows(next)).unwrap_or(held.len());
             let kind = if former.is_some() { FORMER_KIND } else { kind };
-            writer.varint((run.len() as u64 - 1) << 3 | kind);
+            writer.varint(((end - start) as u64 - 1) << 3 | kind);
             if epoch > 0 {
                 writer.varint(epoch);
             }
             for address in [state.address(), former.map(|former| former.address)].into_iter().flatten() {
                 writer.varint(address);
             }
-            let sums = run.iter().filter_map(|(state, _)| state.checksum());
-            for checksum in sums.chain(run.iter().filter_map(|(_, former)| former.map(|former| former.checksum))) {
-                writer.u32(checksum);
+            sums.clear();
+            for checksum in held[start..end].iter().filter_map(BlockState::checksum) {
+                sums.extend_from_slice(&checksum.to_le_bytes());
             }
+            if former.is_some() {
+                for Former { checksum, .. } in (start..end).filter_map(|block| self.former_of(block, epoch)) {
+                    sums.extend_from_slice(&checksum.to_le_bytes());
+                }
+            }
+            writer.rest(&sums);
+            start = end;
         }
         let bytes = writer.finish();
         assert!(bytes.len() <= DEVICE_CHUNK_RECORD_BYTES_MAX, "no record is longer than the longest");
         bytes
+    }
+
+    /// The former place of a block, numbered within the chunk, whose state has this epoch.
+    fn former_of(&self, block: usize, epoch: u64) -> Option<Former> {
+        if epoch == 0 { None } else { self.formers.get(&(block as u8)).copied() }
+    }
+
+    /// Whether a block, whose state has this epoch, may continue the run of the one before it
+    /// because of their former places.
+    fn formers_follow(&self, block: usize, epoch: u64) -> bool {
+        match (self.former_of(block - 1, epoch), self.former_of(block, epoch)) {
+            (None, None) => true,
+            (Some(one), Some(next)) => one.address + 1 == next.address,
+            (None, Some(_)) | (Some(_), None) => false,
+        }
     }
 
     /// The record of these bytes.
@@ -339,16 +374,6 @@ impl ChunkRecord {
 
 /// Kind of a run of blocks with former places.
 const FORMER_KIND: u64 = 4;
-
-/// Whether a block of a device continues the run of the one before it.
-fn is_one_run(one: &(BlockState, Option<Former>), next: &(BlockState, Option<Former>)) -> bool {
-    let formers_follow = match (one.1, next.1) {
-        (None, None) => true,
-        (Some(one), Some(next)) => one.address + 1 == next.address,
-        (None, Some(_)) | (Some(_), None) => false,
-    };
-    one.0.run() == next.0.run() && one.0.is_followed_by(&next.0) && formers_follow
-}
 
 /// Address of the first of some blocks that a device can have.
 fn decode_address(reader: &mut RecordReader<'_>, blocks: u64) -> Result<u64, DecodeError> {
