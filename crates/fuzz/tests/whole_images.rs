@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use fuzz::images::{OPERATION_BYTES, Outcome, Script, examine};
+use fuzz::images::{OPERATION_BYTES, Outcome, ReadFault, Script, examine_with};
 use rt::{Entropy, memory::SeededEntropy};
 
 /// Scripts of a run.
@@ -11,22 +11,27 @@ const SCRIPTS: u64 = 240;
 /// Far longer than one takes: it waits for something.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Examines on a thread of its own; one that does not end is told of.
-fn examined(script: Vec<u8>) -> Outcome {
+/// Examines on a thread of its own; an error is what it fails with. One that does not end is told
+/// of.
+fn attempt(script: &[u8], fault: Option<ReadFault>) -> Result<Outcome, String> {
     let (sender, outcome) = mpsc::channel();
-    let shown = format!("{:?}", script);
+    let input = script.to_vec();
     let worker = thread::spawn(move || {
         // Nobody waits any more if it took too long.
-        let _ = sender.send(examine(&Script::new(&script)));
+        let _ = sender.send(examine_with(&Script::new(&input), fault));
     });
     match outcome.recv_timeout(PATIENCE) {
-        Ok(outcome) => outcome,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("an examination does not end: {shown}"),
+        Ok(outcome) => Ok(outcome),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("an examination does not end: {script:?}"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
-            let _ = worker.join();
-            panic!("an examination fails on {shown}")
+            let panicked = worker.join().expect_err("what ends without an outcome has panicked");
+            Err(panicked.downcast_ref::<String>().cloned().unwrap_or_default())
         }
     }
+}
+
+fn examined(script: Vec<u8>) -> Outcome {
+    attempt(&script, None).unwrap_or_else(|error| panic!("an examination fails on {script:?}: {error}"))
 }
 
 /// One to four operations on an image.
@@ -68,4 +73,19 @@ fn an_image_without_damage_is_as_it_was_left() {
         assert_eq!((outcome.blocks_refused, outcome.scrubs), (0, 2), "image {image}: {outcome:?}");
         assert!(outcome.blocks_read > 500 && outcome.new_data_read >= 10, "image {image}: {outcome:?}");
     }
+}
+
+/// With a fault in reads, the same scripts must fail, and say why: otherwise that they pass without
+/// shows nothing.
+#[test]
+fn faults_that_are_built_into_reads_are_found() {
+    for fault in ReadFault::ALL {
+        let random = SeededEntropy::new(crate::number("STRIA_FUZZ_SEED", crate::SEED));
+        let fails = |number| attempt(&script(&random, number as u8), Some(fault)).err().map(|error| (number, error));
+        let (number, error) = (0..SCRIPTS).find_map(fails).unwrap_or_else(|| panic!("nothing finds {fault:?}"));
+        println!("{fault:?} is found by script {number}: {error}");
+        assert!(error.contains("as it was written"), "{fault:?}: {error}");
+    }
+    // That nothing is compared shows only where something is damaged.
+    assert_eq!(attempt(&[1], Some(ReadFault::NotCompared)), attempt(&[1], None));
 }

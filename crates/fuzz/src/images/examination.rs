@@ -15,6 +15,7 @@ use types::{
 };
 
 use super::{
+    faults::ReadFault,
     made::{Made, object, pattern, run_alone},
     script::{Damaged, Script},
     session::{Parts, Session},
@@ -78,13 +79,18 @@ pub struct Outcome {
 
 /// Damages an image and examines it; panics if something is wrong.
 pub fn examine(script: &Script<'_>) -> Outcome {
+    examine_with(script, None)
+}
+
+/// The same of a target whose reads may have a fault, which must be found by some scripts.
+pub fn examine_with(script: &Script<'_>, fault: Option<ReadFault>) -> Outcome {
     let made = script.image();
     run_alone(async {
         let damaged = script.execute().await;
         let trust = Trust::of(made, &damaged);
         let (data_only, sealed) = (matches!(trust, Trust::Data(_)), trust == Trust::Nothing);
         let outcome = Outcome { data_only, sealed, ..Outcome::default() };
-        let mut examination = Examination { made, trust, outcome, new: BTreeMap::new() };
+        let mut examination = Examination { made, trust, fault, outcome, new: BTreeMap::new() };
         examination.map(&damaged.parts).await;
         examination.open_and_use(&damaged.parts).await;
         examination.outcome
@@ -94,6 +100,7 @@ pub fn examine(script: &Script<'_>) -> Outcome {
 struct Examination {
     made: &'static Made,
     trust: Trust,
+    fault: Option<ReadFault>,
     outcome: Outcome,
     /// What this has written, by object.
     new: BTreeMap<ObjectId, Vec<u8>>,
@@ -165,7 +172,7 @@ impl Examination {
     }
 
     async fn open_and_use(&mut self, parts: &Parts) {
-        let session = match Session::open(parts).await {
+        let session = match Session::open_with(parts, self.fault).await {
             Ok(session) => session,
             Err(error) => {
                 let both_labels =
@@ -188,7 +195,7 @@ impl Examination {
         self.read_new(&session).await;
         self.outcome.scrubs += u64::from(session.scrub().await.is_some());
         let _ = session.stop().await;
-        let again = Session::open(&parts.after_crash()).await;
+        let again = Session::open_with(&parts.after_crash(), self.fault).await;
         let Ok(session) = again else { return };
         self.outcome.reopened = true;
         self.read_new(&session).await;

@@ -9,6 +9,7 @@
 //! | `made` | the images, and what their objects held at any time |
 //! | `script` | damage |
 //! | `session` | a target in memory that is asked |
+//! | `faults` | faults built into reads, which examinations must find |
 //! | `examination` | what is done with a damaged image, and what must hold |
 //!
 //! What must hold depends on what was damaged ([`Trust`](examination::Trust)): nothing panics and
@@ -27,12 +28,14 @@
 //! bytes of its own; only its records are damaged. The tree on the device is damaged as a whole.
 
 pub mod examination;
+mod faults;
 mod made;
 mod script;
 mod session;
 
 pub use self::{
-    examination::{Outcome, examine},
+    examination::{Outcome, examine, examine_with},
+    faults::ReadFault,
     script::{OPERATION_BYTES, Script},
 };
 use crate::targets::FuzzTarget;

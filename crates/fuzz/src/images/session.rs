@@ -27,6 +27,8 @@ use types::{
     limits::{BLOCK_BYTES, BULK_BYTES_MAX},
 };
 
+use super::faults::ReadFault;
+
 /// Name and number of the target.
 pub const FSNAME: &str = "stria";
 pub const INDEX: OstIndex = OstIndex(3);
@@ -199,14 +201,23 @@ fn options() -> OstOptions {
 /// A target that is open.
 pub struct Session {
     ost: Arc<Ost>,
+    device: MemoryDevice,
+    /// What is wrong with its reads.
+    fault: Option<ReadFault>,
 }
 
 impl Session {
     /// Opens it, or says why not.
     pub async fn open(parts: &Parts) -> Result<Session, String> {
+        Session::open_with(parts, None).await
+    }
+
+    /// The same, with a fault built in.
+    pub async fn open_with(parts: &Parts, fault: Option<ReadFault>) -> Result<Session, String> {
         let (devices, config) = parts.open().await?;
         let opened = Ost::open(seams_in_memory(), devices, FSNAME, INDEX, options(), config).await;
-        Ok(Session { ost: opened.map_err(|error| error.to_string())? })
+        let ost = opened.map_err(|error| error.to_string())?;
+        Ok(Session { ost, device: parts.device.clone(), fault })
     }
 
     async fn ask(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
@@ -224,8 +235,19 @@ impl Session {
         self.ask(OstRequest::Write(write), Bytes::copy_from_slice(data)).await.map(drop)
     }
 
-    /// Reads at most one request's bytes; the object's size comes along.
+    /// Reads at most one request's bytes, from a block's beginning on; the object's size comes
+    /// along. With the fault that is built in.
     pub async fn read(&self, object: ObjectId, offset: u64, bytes: usize) -> FsResult<(Vec<u8>, u64)> {
+        let bytes = bytes.min(BULK_BYTES_MAX);
+        let answer = self.read_right(object, offset, bytes).await;
+        match self.fault {
+            None => answer,
+            Some(fault) => fault.spoil(self, (object, offset, bytes), answer).await,
+        }
+    }
+
+    /// As [`Session::read`], without a fault.
+    pub async fn read_right(&self, object: ObjectId, offset: u64, bytes: usize) -> FsResult<(Vec<u8>, u64)> {
         let bytes = bytes.min(BULK_BYTES_MAX) as u32;
         let read = Read { object, offset, bytes, layout_generation: 0 };
         let (reply, data) = self.ask(OstRequest::Read(read), Bytes::new()).await?;
@@ -271,6 +293,18 @@ impl Session {
             assert!(next > offset, "extents go on after {offset}, not at {next}");
             offset = next;
         }
+    }
+
+    /// An object's size.
+    pub async fn size(&self, object: ObjectId) -> FsResult<u64> {
+        let (reply, _) = self.ask(OstRequest::Glimpse(vec![object]), Bytes::new()).await?;
+        let OstReply::Attributes(attributes) = reply else { panic!("a glimpse is answered by {reply:?}") };
+        Ok(attributes.first().map_or(0, |attributes| attributes.size))
+    }
+
+    /// What a block of the device has, right or not.
+    pub async fn on_device(&self, block: u64) -> Vec<u8> {
+        Parts::block(&self.device, DEVICE_FILE, block).await
     }
 
     /// What `stria fsck --data` asks of an object: its state by its records, and all of its data.
