@@ -12,7 +12,11 @@ use rpc::message::{
     control::{ControlReply, ControlRequest, Subject},
     mgs::TargetRole,
 };
-use types::{DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted, limits::SPLIT_NAMES_MAX, mdts_from};
+use types::{
+    DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted,
+    limits::{RETURNING_SHARDS_MAX, SPLIT_NAMES_MAX},
+    mdts_from,
+};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -226,7 +230,8 @@ fn split_one(command: &str, path: &Path, wanted: &Wanted) -> Outcome {
     channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop).map_err(|error| match error.errno() {
         Errno(errno @ libc::E2BIG) => {
             let what = if ends { "one of its stripes" } else { "it" };
-            let further = if ends { ", or it has more than 128 stripes" } else { "" };
+            let further =
+                if ends { format!(", or it has more than {RETURNING_SHARDS_MAX} stripes") } else { String::new() };
             wrong(errno, format!("{what} has more than {SPLIT_NAMES_MAX} names{further}"))
         }
         Errno(errno @ libc::EOPNOTSUPP) if ends => {

@@ -8,95 +8,100 @@
 //! directory with other stripes gets its names back as soon as it has moved. If stripes are asked
 //! for, it gets them before it moves.
 //!
-//! What is in use stays. It is tried once more at the end, then named.
+//! What is in use stays. It is tried once more at the end, then named, as is what fails otherwise:
+//! all else moves. What others have mounted below it is passed by.
 
 use std::{
     io::{IsTerminal, Write},
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
-use rpc::message::control::{ControlReply, ControlRequest, Subject};
-use types::{DirectoryMap, InodeNumber, MdtIndex, NameHash, Stripes, limits::SPLIT_NAMES_MAX};
+use types::{DirectoryMap, InodeNumber, MdtIndex, NameHash, Stripes, limits::FOLLOWING_MAX};
 
-use super::copy::Stop;
+use super::{
+    copy::Stop,
+    left::{Left, What},
+    tree::{Place, Tree},
+};
 use crate::{
-    channel::{self, CallError, Errno, strerror, when_free},
-    dirstripe,
+    channel::{CallError, Errno, when_free},
     outcome::print_path,
 };
 
 /// Between two reports of progress on a terminal.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// How often a directory is tried with what keeps it from moving at once: its stripes end, its
+/// names move first, and meanwhile somebody else may do the same.
+const TRIES_MAX: u32 = 5;
 
 /// A migration of directories.
-pub struct Directories<'a> {
+pub struct Directories<'t, 'o> {
+    tree: &'t dyn Tree,
     /// The MDTs of directories: of the names, and the first one of the directory itself.
     stripes: Stripes,
     /// The output, if each path is to be shown.
-    shown: Option<&'a mut dyn Write>,
+    shown: Option<&'o mut dyn Write>,
     moved: u64,
     left: Vec<Left>,
     reported: Option<Instant>,
 }
 
-/// What has a name, and where it is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Directory,
-    Other(MdtIndex),
-    /// A directory that is there, but not its names.
-    Names,
-}
-
-/// Something that is not where it is to be.
-struct Left {
-    path: PathBuf,
-    what: What,
-    error: CallError,
-}
-
-impl<'a> Directories<'a> {
+impl<'t, 'o> Directories<'t, 'o> {
     /// To the first of these MDTs; with stripes if there are several. `shown`: where each path that
     /// moves is printed.
-    pub fn new(stripes: Stripes, shown: Option<&'a mut dyn Write>) -> Self {
+    pub fn new(tree: &'t dyn Tree, stripes: Stripes, shown: Option<&'o mut dyn Write>) -> Self {
         let reported = (shown.is_none() && std::io::stderr().is_terminal()).then(Instant::now);
-        Self { stripes, shown, moved: 0, left: Vec::new(), reported }
+        Self { tree, stripes, shown, moved: 0, left: Vec::new(), reported }
     }
 
-    /// Moves what is at `path`; `only`: without what is below it.
-    pub fn run(mut self, path: &Path, only: bool) -> Result<(), Stop> {
-        let is_directory = std::fs::symlink_metadata(path)?.is_dir();
-        let path = named(path)?;
+    /// Moves what has this name; `is_directory`: it is one; `only`: without what is below it. Names
+    /// what is left, and fails with the last error.
+    pub fn run(mut self, path: &Path, is_directory: bool, only: bool) -> Result<(), Stop> {
+        self.move_all(path, is_directory, only)?;
+        self.end_progress();
+        let Some(Left { error, .. }) = self.left.last() else { return Ok(()) };
+        let error = error.clone();
+        self.told().iter().for_each(|line| eprintln!("lfs migrate: {line}"));
+        eprintln!("lfs migrate: {}: {} moved, {} left", path.display(), self.moved, self.left.len());
+        Err(error.into())
+    }
+
+    fn move_all(&mut self, path: &Path, is_directory: bool, only: bool) -> Result<(), Stop> {
         let what = if is_directory { What::Directory } else { What::Other(self.first()) };
-        match channel::mount_of(&path)?.is_some_and(|mount| mount.point == path) {
+        let moved = match self.tree.is_mount_point(path) {
             // It has no name.
-            true if channel::inode(&path)?.mdt() != self.first() || self.has_stripes() => {
-                self.left.push(Left { path: path.clone(), what, error: Errno(libc::EINVAL).into() });
+            true => {
+                if self.tree.layout_of(path)?.0.mdt() != self.first() || self.has_stripes() {
+                    self.leave(path, what, Errno(libc::EINVAL).into());
+                }
+                false
             }
-            true => {}
-            false => self.first_try(&path, what)?,
-        }
+            false => self.first_try(path, what)?,
+        };
         match (is_directory, only) {
-            (true, true) => self.end_stripes(&path, false)?,
-            (true, false) => self.below(&path)?,
+            (true, true) => self.end_names(path, moved)?,
+            (true, false) => self.below(path, moved)?,
             (false, _) => {}
         }
         for Left { path, what, error } in std::mem::take(&mut self.left) {
             match error.errno() {
-                Errno(libc::EBUSY | libc::ESTALE) => self.last_try(path, what)?,
-                _ => self.left.push(Left { path, what, error }),
+                Errno(libc::EBUSY | libc::ESTALE) if what != What::Mounted => self.last_try(&path, what)?,
+                _ => self.leave(&path, what, error),
             }
         }
-        self.end_progress();
-        let Some(Left { error, .. }) = self.left.last() else { return Ok(()) };
-        for Left { path, what, error } in &self.left {
-            let stays = if *what == What::Names { "keeps its stripes" } else { "stays on its MDT" };
-            eprintln!("lfs migrate: {} {stays}: {}", path.display(), reason(error));
-        }
-        eprintln!("lfs migrate: {}: {} moved, {} left", path.display(), self.moved, self.left.len());
-        Err(error.clone().into())
+        Ok(())
+    }
+
+    /// What is left, in words, as it is now.
+    fn told(&self) -> Vec<String> {
+        let told = |left: &Left| {
+            let is_directory = matches!(left.what, What::Directory | What::Names);
+            let place = if is_directory { self.tree.layout_of(&left.path).ok() } else { None };
+            left.told(place.as_ref(), self.first())
+        };
+        self.left.iter().map(told).collect()
     }
 
     fn first(&self) -> MdtIndex {
@@ -107,115 +112,184 @@ impl<'a> Directories<'a> {
         self.stripes.mdts.len() > 1
     }
 
-    /// Everything below a directory. What disappears meanwhile is not missed.
-    fn below(&mut self, directory: &Path) -> Result<(), Stop> {
-        let mut directories = vec![directory.to_owned()];
-        while let Some(directory) = directories.pop() {
-            self.end_stripes(&directory, true)?;
-            // Not open while its names move: an open directory stays.
-            let listed = std::fs::read_dir(&directory).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-            let entries = match listed.map_err(CallError::from) {
+    /// Everything below a directory, which may have moved right now. What disappears meanwhile is
+    /// not missed; what fails is left, and the others go on.
+    fn below(&mut self, directory: &Path, moved: bool) -> Result<(), Stop> {
+        let mut directories = vec![(directory.to_owned(), moved)];
+        while let Some((directory, moved)) = directories.pop() {
+            let begun = self.begin_names(&directory, moved)?;
+            let (map, entries) = match begun.and_then(|map| Ok((map, self.tree.list(&directory)?))) {
                 Err(error) if is_gone(&error) => continue,
-                entries => entries?,
+                Err(error) => {
+                    self.leave(&directory, What::Below, error);
+                    continue;
+                }
+                Ok(listed) => listed,
             };
-            let map = match self.has_stripes() {
-                true => layout_of(&directory).map_or(None, |(_, map)| map),
-                false => None,
-            };
-            for entry in entries {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    self.first_try(&entry.path(), What::Directory)?;
-                    directories.push(entry.path());
+            for (entry, is_directory) in entries {
+                if self.tree.is_mount_point(&entry) {
+                    // It would lead to another file system, and a directory that moves loses it.
+                    self.leave(&entry, What::Mounted, Errno(libc::EBUSY).into());
+                    continue;
+                }
+                if is_directory {
+                    let moved = self.first_try(&entry, What::Directory)?;
+                    directories.push((entry, moved));
                     continue;
                 }
                 // With its name, if that can be elsewhere.
-                let shard = map.as_ref().and_then(|map| map.shard_of(entry.file_name().as_bytes()));
+                let name = entry.file_name().unwrap_or_default().as_bytes();
+                let shard = map.as_ref().and_then(|map| map.shard_of(name));
                 let to = shard.map_or(self.first(), |shard| shard.mdt());
-                self.first_try(&entry.path(), What::Other(to))?;
+                self.first_try(&entry, What::Other(to))?;
             }
-            self.end_stripes(&directory, false)?;
+            if !self.has_stripes() {
+                self.end_names(&directory, true)?;
+            }
         }
         Ok(())
     }
 
-    fn first_try(&mut self, path: &Path, what: What) -> Result<(), Stop> {
+    /// Before what is in a directory moves: its names are where they are to be, or on the MDT of
+    /// the directory. Its map then, if names are to be elsewhere.
+    fn begin_names(&mut self, path: &Path, moved: bool) -> Result<Result<Option<DirectoryMap>, CallError>, Stop> {
+        let place = match self.tree.layout_of(path) {
+            Err(error) => return Ok(Err(error)),
+            Ok(place) => place,
+        };
+        if self.has_stripes() {
+            self.place_names(path, &place, moved)?;
+            return Ok(self.tree.layout_of(path).map(|(_, map)| map));
+        }
+        let is_there = |map: &DirectoryMap| map.shards.iter().all(|shard| shard.mdt() == self.first());
+        if !place.1.as_ref().is_none_or(is_there) {
+            self.place_names(path, &place, moved)?;
+        }
+        Ok(Ok(None))
+    }
+
+    /// After what is in a directory: its names are where they are to be.
+    fn end_names(&mut self, path: &Path, moved: bool) -> Result<(), Stop> {
+        match self.tree.layout_of(path) {
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => {
+                self.leave(path, What::Names, error);
+                Ok(())
+            }
+            Ok(place) => self.place_names(path, &place, moved),
+        }
+    }
+
+    /// The names of a directory that is where it is to be: in it, or in the stripes that are asked
+    /// for. `moved`: it was counted.
+    fn place_names(&mut self, path: &Path, (inode, map): &Place, moved: bool) -> Result<(), Stop> {
+        if inode.mdt() != self.first() || *inode == InodeNumber::ROOT || self.is_wanted(map.as_ref()) {
+            return Ok(());
+        }
+        let placed = self.place(path, What::Names).map(|_| self.has_stripes() && !moved);
+        self.note(path, What::Names, placed).map(drop)
+    }
+
+    fn first_try(&mut self, path: &Path, what: What) -> Result<bool, Stop> {
         let moved = self.place(path, what);
         self.note(path, what, moved)
     }
 
-    fn last_try(&mut self, path: PathBuf, what: What) -> Result<(), Stop> {
-        let moved = when_free(false, || self.place(&path, what));
-        self.note(&path, what, moved)?;
-        if what == What::Directory { self.end_stripes(&path, false) } else { Ok(()) }
+    fn last_try(&mut self, path: &Path, what: What) -> Result<(), Stop> {
+        if what == What::Below {
+            return self.below(path, true);
+        }
+        let moved = when_free(false, || self.place(path, what));
+        let moved = self.note(path, what, moved)?;
+        if what == What::Directory { self.end_names(path, moved) } else { Ok(()) }
     }
 
-    fn note(&mut self, path: &Path, what: What, moved: Result<bool, CallError>) -> Result<(), Stop> {
+    /// Returns whether it has moved.
+    fn note(&mut self, path: &Path, what: What, moved: Result<bool, CallError>) -> Result<bool, Stop> {
         match moved {
-            Err(error) if is_gone(&error) => Ok(()),
+            Ok(moved) => self.count(path, moved).map(|()| moved),
             Err(error) => {
-                self.left.push(Left { path: path.to_owned(), what, error });
-                Ok(())
+                if !is_gone(&error) {
+                    self.leave(path, what, error);
+                }
+                Ok(false)
             }
-            Ok(moved) => self.count(path, moved),
         }
+    }
+
+    fn leave(&mut self, path: &Path, what: What, error: CallError) {
+        if what == What::Names {
+            // They are tried before and after what is in the directory.
+            self.left.retain(|left| left.what != what || left.path != path);
+        }
+        self.left.push(Left { path: path.to_owned(), what, error });
     }
 
     /// Moves what has this name; false if it was as it is to be.
     fn place(&self, path: &Path, what: What) -> Result<bool, CallError> {
         match what {
             What::Directory => self.place_directory(path),
-            What::Other(to) => move_one(path, to),
-            What::Names => split(path, alone(self.first())).map(|()| false),
-        }
-    }
-
-    fn place_directory(&self, path: &Path) -> Result<bool, CallError> {
-        let (to, (_, map)) = (self.first(), layout_of(path)?);
-        match &map {
-            None if self.has_stripes() => {
-                split(path, self.stripes.clone())?;
-                // It was open for that.
-                when_free(false, || move_one(path, to))?;
-                Ok(true)
-            }
-            Some(map) if self.has_stripes() && !self.is_wanted(map) => {
-                move_one(path, to)?;
-                split(path, alone(to))?;
-                split(path, self.stripes.clone())?;
-                Ok(true)
-            }
-            None => match move_one(path, to) {
-                Err(error) if error.errno() == Errno(libc::E2BIG) => {
-                    split(path, alone(to))?;
-                    when_free(false, || move_one(path, to))
+            What::Other(to) => self.tree.move_one(path, to),
+            What::Names => {
+                if self.tree.layout_of(path)?.1.is_some() {
+                    self.tree.split(path, alone(self.first()))?;
                 }
-                moved => moved,
-            },
-            Some(_) => move_one(path, to),
+                if self.has_stripes() {
+                    self.tree.split(path, self.stripes.clone())?;
+                }
+                Ok(false)
+            }
+            What::Below | What::Mounted => Ok(false),
         }
     }
 
-    fn is_wanted(&self, map: &DirectoryMap) -> bool {
+    /// A directory without stripes gets those that are asked for where it is, if they can follow
+    /// it.
+    fn place_directory(&self, path: &Path) -> Result<bool, CallError> {
+        let (inode, map) = self.tree.layout_of(path)?;
+        let (moves, mdts) = (inode.mdt() != self.first(), self.stripes.mdts.iter().copied());
+        let gets_stripes = moves && map.is_none() && self.has_stripes() && self.can_follow(inode, mdts);
+        if gets_stripes {
+            self.tree.split(path, self.stripes.clone())?;
+        }
+        self.move_directory(path, gets_stripes)
+    }
+
+    /// Moves the directory itself. What is too much for that moves before, in batches: its names go
+    /// ahead of it; shards on many MDTs give theirs back to it, so that it has names again. That
+    /// others do the same meanwhile is found out by another try. `was_open`: a moment ago.
+    fn move_directory(&self, path: &Path, was_open: bool) -> Result<bool, CallError> {
+        let (to, mut was_open) = (self.first(), was_open);
+        for _ in 1..TRIES_MAX {
+            let once = || self.tree.move_one(path, to);
+            let error = match if was_open { when_free(false, once) } else { once() } {
+                Err(error) if error.errno() == Errno(libc::E2BIG) => error,
+                moved => return moved,
+            };
+            let (inode, map) = self.tree.layout_of(path)?;
+            match map {
+                None => self.tree.split(path, alone(to))?,
+                Some(map) if !self.can_follow(inode, map.shards.iter().map(|shard| shard.mdt())) => {
+                    self.tree.split(path, alone(inode.mdt()))?;
+                }
+                // It is too much beside its names.
+                Some(_) => return Err(error),
+            }
+            was_open = true;
+        }
+        when_free(false, || self.tree.move_one(path, to))
+    }
+
+    /// Whether shards on these MDTs can follow a directory in one move.
+    fn can_follow(&self, inode: InodeNumber, mdts: impl Iterator<Item = MdtIndex>) -> bool {
+        mdts.filter(|mdt| *mdt != inode.mdt() && *mdt != self.first()).count() <= FOLLOWING_MAX
+    }
+
+    fn is_wanted(&self, map: Option<&DirectoryMap>) -> bool {
+        let Some(map) = map else { return !self.has_stripes() };
         map.hash == self.stripes.hash
+            && self.has_stripes()
             && map.shards.iter().map(|shard| shard.mdt()).eq(self.stripes.mdts.iter().copied())
-    }
-
-    /// A directory that is where it is to be gets its names back, unless it is to have stripes.
-    /// `others`: only if some are on other MDTs than that.
-    fn end_stripes(&mut self, path: &Path, others: bool) -> Result<(), Stop> {
-        if self.has_stripes() {
-            return Ok(());
-        }
-        let to = self.first();
-        let (inode, map) = match layout_of(path) {
-            Err(error) if is_gone(&error) => return Ok(()),
-            found => found?,
-        };
-        let Some(map) = map.filter(|_| inode.mdt() == to) else { return Ok(()) };
-        if others && map.shards.iter().all(|shard| shard.mdt() == to) {
-            return Ok(());
-        }
-        self.first_try(path, What::Names)
     }
 
     fn count(&mut self, path: &Path, moved: bool) -> Result<(), Stop> {
@@ -240,42 +314,6 @@ impl<'a> Directories<'a> {
     }
 }
 
-/// The path by a name, also of a directory that is given as `.`. A symbolic link is not followed.
-fn named(path: &Path) -> Result<PathBuf, CallError> {
-    match path.file_name() {
-        Some(name) => Ok(std::fs::canonicalize(channel::parent(path))?.join(name)),
-        None => Ok(std::fs::canonicalize(path)?),
-    }
-}
-
-/// Moves what has this name; false if it is there already.
-fn move_one(path: &Path, to: MdtIndex) -> Result<bool, CallError> {
-    let name = path.file_name().ok_or(Errno(libc::EINVAL))?;
-    let (above, subject) = (channel::parent(path), Subject::Name(name.as_bytes().to_vec()));
-    // Where the name leads may have changed a moment ago.
-    let inode = || -> Result<InodeNumber, CallError> {
-        match channel::ask(&above, &ControlRequest::GetInode(subject.clone()))? {
-            ControlReply::Inode(inode) => Ok(inode),
-            _ => Err(Errno(libc::EPROTO).into()),
-        }
-    };
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        if inode()?.mdt() == to {
-            return Ok(false);
-        }
-        match channel::ask(&above, &ControlRequest::MoveInode(subject.clone(), to)) {
-            Ok(_) => return Ok(true),
-            Err(error) if error.errno() == Errno(libc::ESTALE) && tries < TRIES_MAX => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// How often a name is looked up again that led elsewhere in the meantime.
-const TRIES_MAX: u32 = 4;
-
 /// Whether there is no such name any more.
 fn is_gone(error: &CallError) -> bool {
     error.errno() == Errno(libc::ENOENT)
@@ -286,41 +324,6 @@ fn alone(mdt: MdtIndex) -> Stripes {
     Stripes { hash: NameHash::default(), mdts: vec![mdt] }
 }
 
-/// Number and map of the directory with this name, which is not opened; of the root, which has
-/// none.
-fn layout_of(path: &Path) -> Result<(InodeNumber, Option<DirectoryMap>), CallError> {
-    match path.file_name() {
-        Some(name) => match dirstripe::map_of(&channel::parent(path), Subject::Name(name.as_bytes().to_vec())) {
-            // The parent of a mount is on another file system.
-            Err(error) if error.errno() == Errno(libc::ENOTTY) => dirstripe::map_of(path, Subject::This),
-            found => found,
-        },
-        None => dirstripe::map_of(path, Subject::This),
-    }
-}
-
-/// Moves the names of a directory, and returns when all have moved.
-fn split(path: &Path, stripes: Stripes) -> Result<(), CallError> {
-    channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop)
-}
-
-fn reason(error: &CallError) -> String {
-    match error.errno() {
-        Errno(libc::EBUSY) => "it is in use (16)".to_owned(),
-        Errno(libc::ESTALE) => "it was moved by somebody else meanwhile (116)".to_owned(),
-        Errno(libc::EINVAL) => {
-            "the root directory and lost+found do not move; nor does a directory of more than 1024 names if its \
-             metadata target is of an earlier release (22)"
-                .to_owned()
-        }
-        Errno(libc::E2BIG) => {
-            format!("it has more than {SPLIT_NAMES_MAX} names, or data on its MDT or names than can move at once (7)")
-        }
-        Errno(libc::ENOSPC) => "more than 128 of its names have the same hash (28)".to_owned(),
-        Errno(libc::EOPNOTSUPP) => {
-            "it has two names of one file on another metadata target, or a metadata target is of an earlier release (95)"
-                .to_owned()
-        }
-        Errno(errno) => format!("{} ({errno})", strerror(errno)),
-    }
-}
+#[cfg(test)]
+#[path = "directories_tests.rs"]
+mod tests;

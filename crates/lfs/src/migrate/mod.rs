@@ -7,8 +7,10 @@
 mod copy;
 mod destination;
 mod directories;
+mod left;
 mod meter;
 mod pace;
+mod tree;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,6 +27,7 @@ use self::{
     directories::Directories,
     meter::Meter,
     pace::Pace,
+    tree::Mounts,
 };
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -84,9 +87,10 @@ keeps its old layout and loses no data.
   -m, --mdt-index MDT       moves DIRECTORY and everything below it to this metadata target (-d: the
                             directory only; -1: any), without stripes. Data on OSTs stay where they
                             are. Root only. Their inode numbers change. What is in use stays, and is
-                            named. The command may be ended at any time and run again. -v shows each
-                            path that has moved. A directory of more than 1024 names moves in many
-                            steps: its names first, then it, then what is in it
+                            named; so is what fails, and what is mounted below. The command may be
+                            ended at any time and run again. -v shows each path that has moved. A
+                            directory of more than 1024 names moves in many steps: its names first,
+                            then it, then what is in it
                             Several MDT, or -c COUNT from MDT on (-1: all): all directories get
                             stripes over these, and files move to the stripes of their names
   -H, --mdt-hash HASH       how names are spread over several: fnv_1a_64 (default), all_char, crush,
@@ -228,11 +232,13 @@ fn move_directory(path: &Path, wanted: &Wanted, parsed: &Parsed, output: &mut dy
     if wanted.mdts.is_empty() && wanted.is_plain() {
         return channel::inode(path).map(drop).map_err(Stop::from);
     }
-    // What moves is not opened, except for the root.
-    let there = dirstripe::mdts(&channel::parent(path)).or_else(|_| dirstripe::mdts(path))?;
+    let is_directory = std::fs::symlink_metadata(path).map_err(CallError::from)?.is_dir();
+    let (mounts, named) = (Mounts::read()?, tree::named(path)?);
+    // What moves is not opened, except for a root.
+    let there = dirstripe::mdts(&mounts.subject(&named).0)?;
     let stripes = destination::stripes(wanted, there, path)?;
     let shown = parsed.has("verbose").then_some(output);
-    Directories::new(stripes, shown).run(path, parsed.has("directory"))
+    Directories::new(&mounts, stripes, shown).run(&named, is_directory, parsed.has("directory"))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 use rpc::message::mdt::{COOKIE_HASH_BITS, COOKIE_PARENT, first_cookie};
 use types::{
     Damage, FileKind, FsResult, InodeNumber,
+    limits::RETURNING_SHARDS_MAX,
     record::{RecordReader, RecordWriter},
     striping::SHARD_INDEX_BITS,
 };
@@ -34,6 +35,7 @@ const NUMBER_BITS: u32 = u64::BITS - 1 - COOKIE_HASH_BITS;
 /// Names with equal hashes that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 
+const _: () = assert!(COLLISIONS_MAX == RETURNING_SHARDS_MAX as u64, "each shard may bring back a name of any hash");
 const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position is above the cookies of . and ..");
 
 /// Bits below those of the hash that a shard uses.

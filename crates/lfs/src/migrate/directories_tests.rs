@@ -1,0 +1,242 @@
+//! Migrations of directories in a tree that is kept here, with the limits that MDTs have.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use types::limits::{GIVEN_NAMES_MAX, RETURNING_SHARDS_MAX};
+
+use super::*;
+
+/// What a name leads to.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    mdt: u16,
+    is_directory: bool,
+    /// MDTs of its shards.
+    shards: Vec<u16>,
+    /// How many names it has besides those that are kept here.
+    names: usize,
+    /// Its names are on their way back, and have come when it moves.
+    returns: bool,
+    is_mount_point: bool,
+    /// What is asked of it that fails, and how.
+    fails: Option<(Asked, i32)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Layout,
+    List,
+    Move,
+    End,
+}
+
+fn errno<T>(errno: i32) -> Result<T, CallError> {
+    Err(Errno(errno).into())
+}
+
+#[derive(Default)]
+struct Kept {
+    nodes: RefCell<BTreeMap<PathBuf, Node>>,
+    moves: RefCell<Vec<PathBuf>>,
+}
+
+impl Kept {
+    fn of(nodes: impl IntoIterator<Item = (&'static str, Node)>) -> Self {
+        let nodes = nodes.into_iter().map(|(path, node)| (PathBuf::from(path), node)).collect();
+        Self { nodes: RefCell::new(nodes), ..Self::default() }
+    }
+
+    fn node(&self, path: &str) -> Node {
+        self.nodes.borrow()[Path::new(path)].clone()
+    }
+
+    fn asked<T>(
+        &self,
+        path: &Path,
+        asked: Asked,
+        work: impl FnOnce(&mut Node) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut nodes = self.nodes.borrow_mut();
+        let Some(node) = nodes.get_mut(path) else { return errno(libc::ENOENT) };
+        match node.fails {
+            Some((fails, error)) if fails == asked => errno(error),
+            _ => work(node),
+        }
+    }
+
+    /// Moves all of `/d`; what is left, in words.
+    fn migrate(&self, mdts: &[u16]) -> Vec<String> {
+        let stripes = Stripes { hash: NameHash::default(), mdts: mdts.iter().map(|mdt| MdtIndex(*mdt)).collect() };
+        let mut directories = Directories::new(self, stripes, None);
+        directories.move_all(Path::new("/d"), true, false).expect("nothing ends a migration");
+        directories.told()
+    }
+}
+
+impl Tree for Kept {
+    fn is_mount_point(&self, path: &Path) -> bool {
+        self.nodes.borrow()[path].is_mount_point
+    }
+
+    fn layout_of(&self, path: &Path) -> Result<Place, CallError> {
+        self.asked(path, Asked::Layout, |node| {
+            let master = InodeNumber::new(MdtIndex(node.mdt), 0x300);
+            let shard = |mdt: &u16| InodeNumber::new(MdtIndex(*mdt), 0x300).as_shard();
+            let shards = node.shards.iter().map(shard).collect();
+            let map = DirectoryMap { master, hash: NameHash::default(), shards };
+            Ok((master, (!node.shards.is_empty()).then_some(map)))
+        })
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, bool)>, CallError> {
+        self.asked(path, Asked::List, |_| Ok(()))?;
+        let nodes = self.nodes.borrow();
+        let below = nodes.iter().filter(|(other, _)| other.parent() == Some(path));
+        Ok(below.map(|(path, node)| (path.clone(), node.is_directory)).collect())
+    }
+
+    fn move_one(&self, path: &Path, to: MdtIndex) -> Result<bool, CallError> {
+        self.asked(path, Asked::Move, |node| {
+            if node.mdt == to.0 {
+                return Ok(false);
+            }
+            if std::mem::take(&mut node.returns) {
+                node.shards.clear();
+            }
+            let further = node.shards.iter().filter(|mdt| **mdt != node.mdt && **mdt != to.0).count();
+            if further > FOLLOWING_MAX || node.shards.is_empty() && node.names > GIVEN_NAMES_MAX {
+                return errno(libc::E2BIG);
+            }
+            node.mdt = to.0;
+            self.moves.borrow_mut().push(path.to_owned());
+            Ok(true)
+        })
+    }
+
+    fn split(&self, path: &Path, stripes: Stripes) -> Result<(), CallError> {
+        let mdts: Vec<u16> = stripes.mdts.iter().map(|mdt| mdt.0).collect();
+        let ends = mdts == [self.nodes.borrow()[path].mdt];
+        let asked = if ends { Asked::End } else { Asked::List };
+        self.asked(path, asked, |node| {
+            match (ends, node.shards.len()) {
+                (true, count) if count > RETURNING_SHARDS_MAX => return errno(libc::E2BIG),
+                (true, _) => node.shards.clear(),
+                (false, 0) => node.shards = mdts,
+                (false, _) if node.shards == mdts => {}
+                (false, _) => return errno(libc::EOPNOTSUPP),
+            }
+            Ok(())
+        })
+    }
+}
+
+fn directory(mdt: u16, shards: Vec<u16>, names: usize) -> Node {
+    Node { mdt, is_directory: true, shards, names, ..Node::default() }
+}
+
+fn file(mdt: u16) -> Node {
+    Node { mdt, ..Node::default() }
+}
+
+const MANY: usize = 5000;
+
+fn many_mdts() -> Vec<u16> {
+    (10..70).collect()
+}
+
+#[test]
+fn directories_move_from_any_stripes_to_any_others() {
+    let all = [vec![], vec![1], vec![3, 4], many_mdts()];
+    for names in [3, MANY] {
+        for shards in &all {
+            for wanted in [vec![1], vec![1, 2], many_mdts()] {
+                for mdt in [0, 1, 10] {
+                    let case = format!("{names} names on {mdt} over {shards:?}, to {wanted:?}");
+                    let tree = Kept::of([("/d", directory(mdt, shards.clone(), names)), ("/d/f", file(5))]);
+                    assert_eq!(tree.migrate(&wanted), [""; 0], "{case}");
+                    let moved = tree.node("/d");
+                    let expected = if wanted.len() == 1 { vec![] } else { wanted.clone() };
+                    assert_eq!((moved.mdt, moved.shards), (wanted[0], expected), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// The map that was seen is one of before: the directory has all its names by the time it moves.
+#[test]
+fn names_come_back_while_their_directory_is_to_move() {
+    for wanted in [vec![1], vec![1, 2], many_mdts()] {
+        let returning = Node { returns: true, ..directory(0, vec![3, 4], MANY) };
+        let tree = Kept::of([("/d", returning)]);
+        assert_eq!(tree.migrate(&wanted), [""; 0], "{wanted:?}");
+        assert_eq!(tree.node("/d").mdt, 1);
+    }
+}
+
+#[test]
+fn what_fails_is_left_and_all_else_moves() {
+    let failing = |asked, error| Node { fails: Some((asked, error)), ..directory(0, vec![0, 2], 0) };
+    for (asked, told) in [
+        (Asked::Layout, "/d/a stays on its MDT: Input/output error (5)"),
+        (Asked::List, "/d/a cannot be listed, and what is in it stays: Input/output error (5)"),
+        (Asked::Move, "/d/a stays on its MDT: Input/output error (5)"),
+        (Asked::End, "/d/a is on MDT0001, but keeps its stripes: Input/output error (5)"),
+    ] {
+        let tree = Kept::of([
+            ("/d", directory(0, vec![], 0)),
+            ("/d/a", failing(asked, libc::EIO)),
+            ("/d/a/f", file(0)),
+            ("/d/b", directory(0, vec![], 0)),
+            ("/d/b/f", file(0)),
+        ]);
+        let left = tree.migrate(&[1]);
+        assert!(left.contains(&told.to_owned()), "{asked:?}: {left:?}");
+        assert_eq!([tree.node("/d/b").mdt, tree.node("/d/b/f").mdt], [1, 1], "{asked:?}");
+        // What is in it is another matter, if it can be found.
+        let is_found = matches!(asked, Asked::Move | Asked::End);
+        assert_eq!(tree.node("/d/a/f").mdt, u16::from(is_found), "{asked:?}");
+        assert_eq!(left.len(), if asked == Asked::Layout { 2 } else { 1 }, "{left:?}");
+    }
+}
+
+/// A directory has moved before its former stripes end and it gets the new ones.
+#[test]
+fn a_directory_that_has_moved_but_keeps_its_stripes_is_said_to_have_moved() {
+    let stuck = Node { fails: Some((Asked::End, libc::ENOSPC)), ..directory(0, vec![0, 2], 0) };
+    let tree = Kept::of([("/d", stuck)]);
+    let told = "/d is on MDT0001, but keeps its stripes: more than 128 of its names have the same hash (28)";
+    assert_eq!(tree.migrate(&[1, 2]), [told]);
+    assert_eq!(tree.moves.take(), [Path::new("/d")]);
+}
+
+#[test]
+fn a_limit_is_named_with_what_can_be_done() {
+    let tree = Kept::of([("/d", directory(0, (10..210).collect(), 3))]);
+    let told = "/d stays on its MDT: it has 200 stripes: with more than 48 on further metadata targets it moves without \
+                them, and more than 128 cannot end: move what is in it to a new directory (7)";
+    assert_eq!(tree.migrate(&[1]), [told]);
+}
+
+/// A directory that moves would lose what is mounted on it, and that is another file system.
+#[test]
+fn what_is_mounted_below_stays() {
+    let mounted = Node { is_mount_point: true, ..directory(0, vec![], 0) };
+    let tree = Kept::of([("/d", directory(0, vec![], 0)), ("/d/m", mounted), ("/d/m/f", file(0)), ("/d/n", file(0))]);
+    let told = "/d/m stays on its MDT, and so does what is in it: something is mounted on it (16)";
+    assert_eq!(tree.migrate(&[1]), [told]);
+    assert_eq!(tree.moves.take(), ["/d", "/d/n"].map(PathBuf::from));
+}
+
+#[test]
+fn the_root_keeps_its_place_and_what_is_below_it_moves() {
+    let root = Node { is_mount_point: true, ..directory(0, vec![], 0) };
+    let tree = Kept::of([("/d", root), ("/d/f", file(0))]);
+    let left = tree.migrate(&[1]);
+    assert!(left[0].starts_with("/d stays on its MDT: the root directory and lost+found do not move"), "{left:?}");
+    assert_eq!((left.len(), tree.node("/d/f").mdt), (1, 1));
+}
