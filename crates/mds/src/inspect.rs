@@ -199,6 +199,7 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::Attributes => "change attributes of",
         Promise::Give => "give away",
         Promise::LeadNames => "change names of directory",
+        Promise::Follow => "follow the name of",
     }
 }
 

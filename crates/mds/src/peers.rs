@@ -48,7 +48,7 @@ impl Preparation {
     /// Whether this inode gets another name, perhaps in another directory.
     fn moves(&self, inode: InodeNumber) -> bool {
         match self.promise {
-            Some(Promise::MoveLink) => true,
+            Some(Promise::MoveLink | Promise::Follow) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
             // Or it, or its directory, another number.
             Some(Promise::Give) => true,

@@ -18,7 +18,7 @@ use types::{
     limits::{GIVEN_BYTES_MAX, GIVEN_NAMES_MAX},
 };
 
-use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest};
+use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest, peers::follow_name};
 use crate::{
     known_size,
     peers::has_lost_power,
@@ -179,11 +179,7 @@ pub(super) fn give(txn: &mut Transaction<'_>, number: InodeNumber, to: InodeNumb
     }
     for (child, name) in children_here(txn, &inode)? {
         let (old, new) = (Link { parent: number, name: name.clone() }, Link { parent: to, name });
-        if let Some(mut child) = txn.find_inode(child)?
-            && txn.has_link(&child, &old)?
-        {
-            txn.replace_link(&mut child, &old, new)?;
-        }
+        follow_name(txn, child, &old, new)?;
     }
     txn.remove_given(&inode)
 }

@@ -17,9 +17,12 @@ use rpc::message::{
     mdt_peer::{FollowName, OperationId, Part},
     moved_inode::{GivenInode, GivenName, LeadNames},
 };
-use types::{Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber, limits::GIVEN_NAMES_MAX};
+use types::{
+    Attributes, Credentials, Damage, FileKind, FsError, FsResult, InodeNumber,
+    limits::{FOLLOWING_MAX, GIVEN_NAMES_MAX},
+};
 
-use super::root_only::require_root;
+use super::{peers::follow_name, root_only::require_root};
 use crate::{
     known_size,
     tables::{
@@ -31,9 +34,6 @@ use crate::{
     },
     transaction::{Transaction, entries::FoundEntry},
 };
-
-/// Inodes named in a directory that are on further MDTs: each of them is prepared there.
-const REMOTE_CHILDREN_MAX: usize = 48;
 
 /// Names in a directory of another MDT, and the operation for which that has prepared them.
 struct Led {
@@ -73,12 +73,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, number: InodeNum
         txn.withdraw(parent, InodeBits(inode_bit::DIRECTORY));
     }
     for named in children {
-        let (old, new) = (child_link(number, named), child_link(to, named));
-        if let Some(mut child) = txn.find_inode(named.inode)?
-            && txn.has_link(&child, &old)?
-        {
-            txn.replace_link(&mut child, &old, new)?;
-        }
+        follow_name(txn, named.inode, &child_link(number, named), child_link(to, named))?;
     }
     for (operation, named) in followed {
         let part = DecidedPart::MoveLink(child_link(number, named), child_link(to, named));
@@ -164,7 +159,7 @@ fn follow_elsewhere<'a>(
 ) -> FsResult<Vec<(OperationId, &'a GivenName)>> {
     let is_further = |named: &&GivenName| !txn.is_here(named.inode) && named.inode.mdt() != number.mdt();
     let mut further: Vec<&GivenName> = named.iter().filter(is_further).collect();
-    if further.len() > REMOTE_CHILDREN_MAX {
+    if further.len() > FOLLOWING_MAX {
         return Err(FsError::TooBig);
     }
     further.sort_by_key(|named| named.inode);

@@ -75,7 +75,7 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
         }
         Part::FollowName(part) => {
             split::check_following(txn, part)?;
-            promise(txn, operation, Promise::MoveLink, vec![part.inode])?
+            promise(txn, operation, Promise::Follow, vec![part.inode])?
         }
         Part::GiveInode(inode) | Part::GiveStriped(inode) => {
             let may_be_striped = matches!(request.part, Part::GiveStriped(_));
@@ -343,7 +343,10 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
             }
         }
         DecidedPart::DropLink(name) => drop_link(txn, inode, &name)?,
-        DecidedPart::MoveLink(old, new) => move_link(txn, inode, &old, new)?,
+        DecidedPart::MoveLink(old, new) => match promised(txn, operation)? {
+            Some(Promise::Follow) => follow_name(txn, inode, &old, new)?,
+            _ => move_link(txn, inode, &old, new)?,
+        },
         DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
@@ -373,6 +376,21 @@ fn drop_link(txn: &mut Transaction<'_>, inode: InodeNumber, name: &Link) -> FsRe
         return Ok(());
     }
     txn.drop_link(&mut victim, name)
+}
+
+fn promised(txn: &Transaction<'_>, operation: OperationId) -> FsResult<Option<Promise>> {
+    let value = txn.get(PREPARED, &prepared::key(operation))?;
+    value.map(|value| Ok(prepared::decode(&value)?.0)).transpose()
+}
+
+/// A name is in another directory, or its directory has another number. Nobody has renamed the
+/// inode: no time changes, as where the name is on the same MDT. One that does not know its name is
+/// as damaged as before.
+pub(super) fn follow_name(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
+    match txn.find_inode(inode)? {
+        Some(mut named) if txn.has_link(&named, old)? => txn.replace_link(&mut named, old, new),
+        _ => Ok(()),
+    }
 }
 
 fn move_link(txn: &mut Transaction<'_>, inode: InodeNumber, old: &Link, new: Link) -> FsResult<()> {
