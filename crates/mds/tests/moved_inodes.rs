@@ -9,6 +9,7 @@ use rpc::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{Close, Create, Entry, Open, OpenFlags, OpenId, RenameMode, SetXattr, XattrMode},
         ost::{Read, Write},
+        session::feature,
     },
 };
 use types::{
@@ -191,6 +192,14 @@ pub async fn striped(tree: &Tree, parent: InodeNumber, name: &str, (mdt, mdts): 
     map_of(&tree.cluster, find(tree, (parent, name)).await).await
 }
 
+async fn shown_all(tree: &Tree, inodes: &[InodeNumber]) -> Vec<Entry> {
+    let mut all = Vec::new();
+    for inode in inodes {
+        all.push(shown(tree, *inode).await);
+    }
+    all
+}
+
 /// A striped directory moves from each MDT to each other one. Its names, and the shards that have
 /// them, stay where they are.
 #[tokio::test]
@@ -205,13 +214,15 @@ async fn a_striped_directory_moves_and_its_shards_stay() {
         names.push((tree.node(shard).create(shard, &name, NodeKind::Fifo).await.unwrap(), shard, name));
     }
     set_xattr(tree.node(map.master), map.master, "user.a").await;
-    let mut links = 2;
+    let mut subs = Vec::new();
     for to in [1, 2, 0, 2] {
         let (former, node) = (map.master, &tree.cluster.0[to]);
-        let before = shown(&tree, former).await;
+        let (before, shards) = (shown(&tree, former).await, shown_all(&tree, &map.shards).await);
         take(node, former).await.unwrap();
         let moved = find(&tree, (parent, "striped")).await;
         assert_eq!((moved.mdt(), shown(&tree, moved).await), (MdtIndex(to as u16), before));
+        in_time("all ends", tree.cluster.at_rest()).await;
+        assert_eq!(shown_all(&tree, &map.shards).await, shards, "nor do times of shards change, wherever they are");
         assert_eq!(tree.links(former).await, Err(FsError::Stale));
         let now = map_of(&tree.cluster, moved).await;
         assert_eq!((now.master, &now.shards), (moved, &map.shards));
@@ -229,14 +240,15 @@ async fn a_striped_directory_moves_and_its_shards_stay() {
             assert_eq!(tree.node(*shard).stat(*shard).await.unwrap().attributes.mode, mode, "to {to}");
             assert_eq!(in_time("..", tree.parent(*shard)).await, Ok(moved), "to {to}");
         }
-        let sub = map.shard_of(b"sub").unwrap();
-        in_time("mkdir", tree.node(sub).create(sub, &format!("sub{links}"), NodeKind::Directory)).await.ok();
-        links += 1;
+        // What is made in it afterwards has it as its parent, too.
+        let name = format!("sub{}", subs.len());
+        let shard = map.shard_of(name.as_bytes()).unwrap();
+        let sub = in_time("mkdir", tree.node(shard).create(shard, &name, NodeKind::Directory)).await.unwrap();
+        assert_eq!(in_time("..", tree.parent(sub)).await, Ok(moved), "to {to}");
+        subs.push((shard, name));
     }
-    for shard in &map.shards {
-        for number in 2..links {
-            tree.node(*shard).remove(*shard, &format!("sub{number}"), true).await.ok();
-        }
+    for (shard, name) in subs {
+        in_time("rmdir", tree.node(shard).remove(shard, &name, true)).await.unwrap();
     }
     let rmdir = |name| in_time("rmdir", tree.node(parent).remove(parent, name, true));
     assert_eq!(rmdir("striped").await, Err(FsError::NotEmpty));
@@ -263,6 +275,7 @@ async fn a_directory_with_many_names_moves_after_them() {
         zero.create(full, &number.to_string(), NodeKind::Fifo).await.unwrap();
     }
     let far = tree.directory(full, "far", 2).await;
+    let before = shown(&tree, far).await;
     assert_eq!(take(one, full).await, Err(FsError::TooBig));
     in_time("the split", split_wholly(&zero.import, full, &[1])).await.unwrap();
     in_time("the split", split_wholly(&zero.import, full, &[1])).await.unwrap();
@@ -279,6 +292,7 @@ async fn a_directory_with_many_names_moves_after_them() {
     assert_eq!(in_time("..", tree.parent(far)).await, Ok(moved));
     assert_eq!(tree.links(moved).await, Ok(3));
     in_time("all ends", tree.cluster.at_rest()).await;
+    assert_eq!(shown(&tree, far).await, before, "its name has moved twice and its directory once: no time changes");
     assert_eq!([tree.links(full).await, tree.links(shard).await], [Err(FsError::Stale), Err(FsError::Stale)]);
     tree.cluster.end().await;
 }
@@ -325,6 +339,8 @@ async fn a_directory_moves_and_what_is_named_in_it_stays() {
         }
         set_xattr(tree.node(former), former, "user.a").await;
         let (mut before, above) = (shown(&tree, former).await, shown(&tree, parent).await);
+        let inodes: Vec<InodeNumber> = children.iter().map(|(_, child)| *child).collect();
+        let of_children = shown_all(&tree, &inodes).await;
         for to in [2, 0, 1] {
             let node = &tree.cluster.0[to];
             take(node, former).await.unwrap();
@@ -346,6 +362,7 @@ async fn a_directory_moves_and_what_is_named_in_it_stays() {
             (former, before) = (moved, shown(&tree, moved).await);
         }
         in_time("all ends", tree.cluster.at_rest()).await;
+        assert_eq!(shown_all(&tree, &inodes).await, of_children, "not even a time changes");
         for (name, child) in children {
             let is_directory = name.starts_with("sub");
             tree.node(former).remove(former, &name, is_directory).await.unwrap();
@@ -355,6 +372,41 @@ async fn a_directory_moves_and_what_is_named_in_it_stays() {
         assert_eq!(in_time("all ends", tree.cluster.at_rest()).await.len(), 2);
         tree.cluster.end().await;
     }
+}
+
+/// An MDT of an earlier release has a part in a move: names of what moves, or something that is
+/// named in it. It is not asked for what it does not know, and nothing has changed.
+#[tokio::test]
+async fn moves_with_a_part_at_an_older_mdt_are_refused() {
+    let mut tree = Tree::new(3).await;
+    let one = 1;
+    let full = tree.directory(tree.on(0), "full", 0).await;
+    tree.directory(full, "far", 2).await;
+    let map = striped(&tree, tree.on(0), "striped", (0, &[0, 2])).await;
+    let plain = tree.directory(tree.on(0), "plain", 0).await;
+    for missing in [feature::MOVING_INODES, feature::MOVING_STRIPED] {
+        tree.cluster.0[2].set_missing(missing);
+        tree.cluster.restart(&[2]).await;
+        in_time("all ends", tree.cluster.at_rest()).await;
+        let node = &tree.cluster.0[one];
+        assert_eq!(take(node, map.master).await, Err(FsError::NotSupported));
+        if missing == feature::MOVING_INODES {
+            assert_eq!(take(node, full).await, Err(FsError::NotSupported));
+            let split = in_time("a split", split_wholly(&tree.cluster.0[0].import, full, &[1])).await;
+            assert_eq!(split, Err(FsError::NotSupported), "its names do not go ahead of it");
+        }
+        in_time("all ends", tree.cluster.at_rest()).await;
+        assert_eq!(find(&tree, (tree.on(0), "full")).await, full);
+        assert_eq!(map_of(&tree.cluster, map.master).await.shards, map.shards);
+    }
+    // It has no part in this.
+    take(&tree.cluster.0[one], plain).await.unwrap();
+    take(&tree.cluster.0[one], full).await.unwrap();
+    tree.cluster.0[2].set_missing(0);
+    tree.cluster.restart(&[2]).await;
+    take(&tree.cluster.0[one], map.master).await.unwrap();
+    in_time("all ends", tree.cluster.at_rest()).await;
+    tree.cluster.end().await;
 }
 
 /// Two clients move what is in each other's way, while others rename and link it.

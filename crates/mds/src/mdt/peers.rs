@@ -106,6 +106,22 @@ fn update(mdt: &Arc<Mdt>, others: &[OtherMdt]) {
     }
 }
 
+/// Features of an MDT that can prepare a part, beside those of all that know several MDTs. It is
+/// not asked without: nothing has changed by then.
+fn required(part: &Part) -> u64 {
+    match part {
+        Part::GiveInode(_) | Part::LeadNames(_) => feature::MOVING_INODES,
+        // The directory itself moves, and its shards, which have no name, or inodes follow it.
+        Part::FollowName(part) if part.parent == part.shard => match part.name.is_empty() {
+            true => feature::MOVING_INODES | feature::MOVING_STRIPED,
+            false => feature::MOVING_INODES | feature::MOVING_NAMES,
+        },
+        Part::FollowName(_) => feature::MOVING_NAMES,
+        Part::GiveNames(_) => feature::RETURNING_NAMES,
+        _ => 0,
+    }
+}
+
 impl Mdt {
     /// Tells which MDTs there are, where, and whether they are in use; this one may be among them.
     pub fn update_mdts(self: &Arc<Self>, mdts: &[(MdtIndex, Endpoint, bool)]) {
@@ -232,8 +248,7 @@ impl Mdt {
 
     async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let proxy = self.ready_proxy(peer, waiter).await?;
-        let moves_inode = matches!(part, Part::GiveInode(_) | Part::LeadNames(_));
-        if moves_inode && !proxy.connection.import.supports(feature::MOVING_INODES) {
+        if !proxy.connection.import.supports(required(&part)) {
             return Err(FsError::NotSupported);
         }
         let asked = match &part {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rpc::{
-    Call, ImportState,
+    Call, Import, ImportState,
     message::{MdtReply, MdtRequest, Request, mdt_peer::SplitDirectory, session::feature},
 };
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, Slot, Stripes, Xid};
@@ -127,9 +127,12 @@ impl Mdt {
         if let [alone] = stripes.mdts[..]
             && alone != directory.mdt()
         {
-            // The directory follows its names.
+            // The directory follows its names, and what is named in it follows the directory.
+            self.none_is_older(feature::MOVING_NAMES | feature::MOVING_INODES)?;
             return self.all_know(&stripes.mdts, feature::MOVING_NAMES | feature::MOVING_STRIPED);
         }
+        // Inodes on any MDT may follow their names.
+        self.none_is_older(feature::MOVING_NAMES)?;
         if stripes.mdts[..] != [directory.mdt()] {
             return self.all_know(&stripes.mdts, feature::MOVING_NAMES);
         }
@@ -137,6 +140,17 @@ impl Mdt {
         let map = found.and_then(|found| found.map());
         let shards: Vec<MdtIndex> = map.iter().flat_map(|map| &map.shards).map(|shard| shard.mdt()).collect();
         self.all_know(&shards, feature::RETURNING_NAMES)
+    }
+
+    /// Whether none of the MDTs that are there is of an earlier release. Those that are absent may
+    /// have no part in it; else they refuse theirs.
+    fn none_is_older(&self, feature: u64) -> FsResult<()> {
+        let proxies = self.mdt_proxies.lock();
+        let is_older = |import: &Import| import.state() == ImportState::Full && !import.supports(feature);
+        match proxies.values().any(|proxy| is_older(&proxy.connection.import)) {
+            true => Err(FsError::NotSupported),
+            false => Ok(()),
+        }
     }
 
     fn all_know(&self, mdts: &[MdtIndex], feature: u64) -> FsResult<()> {

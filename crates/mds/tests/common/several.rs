@@ -12,6 +12,7 @@ use rpc::{
         MdtReply, MdtRequest,
         mdt::{self, Entry, Lookup, Reclaim, Rename, RenameMode, SourceData, Unlink},
         mdt_peer::{MakeDirectory, RemoteName, RemoteNamesAfter},
+        session::feature,
     },
 };
 use rt::{
@@ -80,6 +81,8 @@ pub struct Node {
     pub gate: Arc<Gate>,
     cold: MemoryCold,
     options: MdtOptions,
+    /// Those that it shows to callers.
+    features: u64,
     pub mdt: Arc<Mdt>,
     server: Arc<Server>,
     /// As a client.
@@ -147,10 +150,11 @@ impl Node {
         Mdt::format(&seams, journal, tables, config, "test", index, &owner).await.expect("an empty store is formatted");
         let process = Process::new(steps);
         let gate = Arc::new(Gate::default());
-        let (mdt, server) = open(&seams, &process, boot, (&device, &gate, &cold), &options).await;
+        let features = feature::ALL;
+        let (mdt, server) = open(&seams, &process, boot, (&device, &gate, &cold), (&options, features)).await;
         let import = connect(&seams, index, Principal::of_test(1, Role::Client));
         let tool = connect(&seams, index, Principal::of_test(9, Role::Tool));
-        Self { index, seams, process, boot, device, gate, cold, options, mdt, server, import, tool }
+        Self { index, seams, process, boot, device, gate, cold, options, features, mdt, server, import, tool }
     }
 
     /// The process dies; it is started again by [`Node::start`].
@@ -187,7 +191,13 @@ impl Node {
         self.process = Process::new(self.process.steps.clone());
         self.gate.open_flushes();
         let stored = (&self.device, &self.gate, &self.cold);
-        (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, &self.options).await;
+        let options = (&self.options, self.features);
+        (self.mdt, self.server) = open(&self.seams, &self.process, self.boot, stored, options).await;
+    }
+
+    /// From the next start on it is of a release without these features.
+    pub fn set_missing(&mut self, features: u64) {
+        self.features = feature::ALL & !features;
     }
 
     /// From the next start on, others are asked for their space so often.
@@ -316,14 +326,14 @@ async fn open(
     process: &Arc<Process>,
     boot: u64,
     (device, gate, cold): (&MemoryDevice, &Arc<Gate>, &MemoryCold),
-    options: &MdtOptions,
+    (options, features): (&MdtOptions, u64),
 ) -> (Arc<Mdt>, Arc<Server>) {
     let seams = Seams { clock: Arc::new(HostClock { boot }), spawn: process.clone(), ..seams.clone() };
     let gated = Gated { device: device.clone(), gate: gate.clone() };
     let (device, cold) = (Arc::new(gated), Arc::new(cold.clone()));
     let mdt = Mdt::open(seams.clone(), device, cold, options.clone()).await.expect("a formatted store opens");
     mdt.update_map(&absent_osts(1));
-    let server = Server::new(seams, ServerOptions::new(rpc::Keyring::of_test()));
+    let server = Server::new(seams, ServerOptions { features, ..ServerOptions::new(rpc::Keyring::of_test()) });
     server.add_target(&target(options.index), mdt.clone(), LEASE);
     for port in [1, 2] {
         server.listen(&address(options.index, port)).await.expect("the address is free after the end of the process");
