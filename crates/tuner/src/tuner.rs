@@ -239,12 +239,9 @@ impl Tuner {
     fn follow(&mut self, change: &Change, measured: &Measurement) -> Step {
         let usual = self.records.get(self.setting, &self.noise);
         let falls = usual.is_some_and(|usual| usual.rate > change.rate());
-        // A rate that rises after a larger setting was left may do so because of that.
-        if falls || self.search.has_come_down() {
-            self.fallen_until_ns = measured.now_ns + FALLEN_NS;
-        }
-        if !falls {
-            self.excluded.lift(measured.now_ns);
+        match falls {
+            true => self.fallen_until_ns = measured.now_ns + FALLEN_NS,
+            false => self.excluded.lift(measured.now_ns),
         }
         self.records.forget(self.setting);
         self.records.add(self.setting, change, true, measured.now_ns);
