@@ -27,6 +27,7 @@ use types::OstIndex;
 use crate::{
     Process, ProcessId, Random, Simulation,
     device::{Disk, DiskModel, DiskPart},
+    directory_places::Places,
     hardware::Hardware,
     log::EventLog,
     network::Network,
@@ -91,6 +92,7 @@ struct Inner {
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
+    places: Places,
     /// Why the run cannot continue, once it cannot.
     failure: watch::Sender<Option<String>>,
 }
@@ -128,7 +130,7 @@ impl Cluster {
             Some(hardware) => network.with_links(hardware.links()),
             None => network,
         };
-        let clients = options.clients;
+        let (clients, places) = (options.clients, Places::new(options.mdts));
         let mut roles = vec![Role::Mgs];
         roles.extend((0..options.mdts).map(Role::Mds));
         roles.extend((0..options.osts.div_ceil(options.osts_per_server.max(1))).map(Role::Oss));
@@ -145,6 +147,7 @@ impl Cluster {
             next_process: AtomicU32::new(1),
             servers: Mutex::default(),
             clients: Mutex::default(),
+            places,
             failure: watch::Sender::new(None),
         }));
         for role in roles {
@@ -176,6 +179,11 @@ impl Cluster {
     /// The seed everything follows.
     pub fn seed(&self) -> u64 {
         self.0.seed
+    }
+
+    /// Where directories are put.
+    pub fn places(&self) -> &Places {
+        &self.0.places
     }
 
     /// Size and settings.

@@ -16,6 +16,7 @@ pub mod inspector;
 pub mod invariants;
 pub mod log;
 pub mod migration;
+pub mod move_counts;
 pub mod native;
 pub mod network;
 pub mod process;

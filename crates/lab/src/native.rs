@@ -21,7 +21,8 @@ use types::{
 };
 
 use crate::{
-    Random, directory_places,
+    Random,
+    directory_places::Places,
     migration::{self, Manner},
     reference::{Facts, Operation, Outcome, RenameFlag, Subject, pattern},
 };
@@ -37,8 +38,8 @@ pub struct Native {
     file_system: Arc<FileSystem>,
     random: Arc<Random>,
     open: Arc<Mutex<BTreeMap<InodeNumber, Arc<OpenFile>>>>,
-    /// MDTs among which new directories are spread.
-    mdts: u16,
+    /// Among which new directories are spread.
+    places: Places,
 }
 
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
@@ -46,12 +47,12 @@ const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 impl Native {
     /// Operations on `file_system`; `random` decides which files stay open.
     pub fn new(file_system: Arc<FileSystem>, random: Random) -> Self {
-        Self { file_system, random: Arc::new(random), open: Arc::default(), mdts: 1 }
+        Self { file_system, random: Arc::new(random), open: Arc::default(), places: Places::new(1) }
     }
 
-    /// As given, with new directories on any of so many MDTs, or striped over some of them.
-    pub fn over_mdts(self, mdts: u16) -> Self {
-        Self { mdts, ..self }
+    /// As given, with new directories on any of these MDTs, or striped over some of them.
+    pub fn over_mdts(self, places: &Places) -> Self {
+        Self { places: places.clone(), ..self }
     }
 
     /// The file system below.
@@ -104,8 +105,8 @@ impl Native {
     /// Gives a directory stripes, if it has none and there are several MDTs.
     async fn split(&self, path: &str) -> FsResult<Outcome> {
         let found = self.resolve(path).await?;
-        if found.kind == FileKind::Directory && self.mdts > 1 {
-            directory_places::split(&self.file_system, found.inode, &self.random, self.mdts).await?;
+        if found.kind == FileKind::Directory && self.places.are_several() {
+            self.places.split(&self.file_system, found.inode, &self.random).await?;
         }
         Ok(Outcome::Done)
     }
@@ -114,9 +115,9 @@ impl Native {
     /// stays where it is.
     async fn move_inode(&self, path: &str) -> FsResult<Outcome> {
         let found = self.resolve(path).await?;
-        if self.mdts > 1 {
+        if self.places.are_several() {
             self.close_kept(found.inode).await?;
-            directory_places::move_inode(&self.file_system, found.inode, &self.random, self.mdts).await?;
+            self.places.move_inode(&self.file_system, found.inode, &self.random).await?;
         }
         Ok(Outcome::Done)
     }
@@ -172,7 +173,9 @@ impl Native {
         let file_system = &self.file_system;
         match operation {
             Operation::Create { path, mode, exclusive } => self.create(path, *mode, *exclusive).await?,
-            Operation::MakeDirectory { path, mode } if self.mdts > 1 => self.make_directory(path, *mode).await?,
+            Operation::MakeDirectory { path, mode } if self.places.are_several() => {
+                self.make_directory(path, *mode).await?
+            }
             Operation::MakeDirectory { path, mode } => self.make(path, NodeKind::Directory, *mode).await?,
             Operation::Symlink { path, target } => {
                 self.make(path, NodeKind::Symlink(target.clone().into_bytes()), 0o777).await?;
@@ -220,7 +223,7 @@ impl Native {
 
     async fn make_directory(&self, path: &str, mode: u32) -> FsResult<()> {
         let (parent, name) = self.resolve_parent(path).await?;
-        let (mdt, stripes) = directory_places::draw(&self.random, self.mdts);
+        let (mdt, stripes) = self.places.draw(&self.random);
         let make = MakeDirectory { parent, name: name.to_vec(), mode, umask: 0, mdt, stripes };
         self.file_system.make_directory(&root(), make).await.map(drop)
     }

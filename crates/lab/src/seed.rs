@@ -15,6 +15,7 @@ use crate::{
     faults::FaultPlan,
     invariants::Watch,
     log::{EventLog, tail},
+    move_counts::MoveCounts,
     workload::{self, Verdict},
 };
 
@@ -94,6 +95,8 @@ pub struct SeedReport {
     pub faults: u64,
     /// How often all invariants were checked while it ran.
     pub looks: u64,
+    /// What came of moves of inodes between MDTs.
+    pub moves: MoveCounts,
 }
 
 /// A run in which something did not hold. `Display` shows the reason, the last events, and how to
@@ -140,13 +143,15 @@ pub fn run_seed(options: SeedOptions) -> Result<SeedReport, Box<Failure>> {
     let (virtual_time, steps) = (Duration::from_nanos(simulation.now().0), simulation.steps());
     simulation.end();
     match outcome {
-        Ok((faults, looks)) => Ok(SeedReport { mode: drawn.mode, log: log.text(), virtual_time, steps, faults, looks }),
+        Ok((faults, looks, moves)) => {
+            Ok(SeedReport { mode: drawn.mode, log: log.text(), virtual_time, steps, faults, looks, moves })
+        }
         Err(reason) => Err(Box::new(Failure { drawn, reason, log: log.text() })),
     }
 }
 
-/// Returns the number of faults and how often the invariants were checked.
-async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64, u64), String> {
+/// Returns the number of faults, how often the invariants were checked, and what came of moves.
+async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64, u64, MoveCounts), String> {
     let Drawn { seed, mode, faults, operations, .. } = drawn;
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
     let cluster = Cluster::start(&simulation, &log, seed, drawn.cluster).await?;
@@ -163,7 +168,7 @@ async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64
             Mode::Contended => workload::contended::run(&cluster, faults, operations).await,
         }?;
         check(&cluster).await?;
-        Ok((faults, watch.looks()))
+        Ok((faults, watch.looks(), cluster.places().counts()))
     };
     tokio::select! {
         biased;

@@ -1,6 +1,6 @@
 //! Seeds that must pass after every change. More of them: `stria lab run --seeds 1000`.
 
-use lab::{Failure, Mode, SeedOptions, SeedReport};
+use lab::{Failure, Mode, SeedOptions, SeedReport, move_counts::MoveCounts};
 
 const SEEDS: u64 = 25;
 /// How often the invariants are checked while a seed runs, at least.
@@ -18,17 +18,20 @@ fn run_seed(options: SeedOptions) -> Result<SeedReport, Box<Failure>> {
 }
 
 fn hold(mode: Mode) {
-    let mut faults = 0;
+    let (mut faults, mut moves) = (0, MoveCounts::default());
     for seed in 0..SEEDS {
         match run_seed(options(seed, mode)) {
             Ok(report) => {
                 faults += report.faults;
+                moves += report.moves;
                 assert!(report.looks >= LOOKS_MIN, "seed {seed}: invariants were checked {} times", report.looks);
             }
             Err(failure) => panic!("{failure}"),
         }
     }
     assert!(faults > SEEDS, "{faults} faults in {SEEDS} seeds: the faults do not happen");
+    println!("{mode}: {moves}");
+    assert!(moves.moved > 0 && moves.split > 0, "{mode}: {moves}");
 }
 
 #[test]

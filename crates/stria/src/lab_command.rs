@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Drawn, Mode, SeedOptions, SeedReport, run_seed};
+use lab::{Drawn, Mode, SeedOptions, SeedReport, move_counts::MoveCounts, run_seed};
 use types::counted;
 
 use crate::cli::LabCommand;
@@ -56,6 +56,7 @@ struct Tally {
     seeds: u64,
     faults: u64,
     looks: u64,
+    moves: MoveCounts,
     virtual_time: Duration,
     real_time: Duration,
 }
@@ -82,6 +83,7 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
         tally.seeds += 1;
         tally.faults += report.faults;
         tally.looks += report.looks;
+        tally.moves += report.moves;
         tally.virtual_time += report.virtual_time;
         tally.real_time += begun.elapsed();
         progress.set_message(counted(tallies.values().map(|tally| tally.faults).sum::<u64>(), "fault"));
@@ -101,17 +103,22 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
             tally.virtual_time.as_secs_f64(),
             tally.real_time.as_secs_f64()
         );
+        println!("{mode}: moves between metadata targets: {}", tally.moves);
+        if tally.moves.all_stayed() {
+            bail!("{mode}: nothing has moved between metadata targets, though much was to: this tests nothing of it");
+        }
     }
     Ok(())
 }
 
 fn describe(seed: u64, report: &SeedReport) -> String {
     format!(
-        "seed {seed} ({}) held: {}, {} at all invariants, {}, {:.3} s of virtual time",
+        "seed {seed} ({}) held: {}, {} at all invariants, {}, {:.3} s of virtual time; {}",
         report.mode,
         counted(report.faults, "fault"),
         counted(report.looks, "look"),
         counted(report.steps, "step"),
-        report.virtual_time.as_secs_f64()
+        report.virtual_time.as_secs_f64(),
+        report.moves
     )
 }

@@ -41,7 +41,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     let native = |client: u16| {
         let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
         let native = Native::new(file_system, Random::for_purpose(seed, &client_host(client)));
-        (client, native.over_mdts(cluster.options().mdts))
+        (client, native.over_mdts(cluster.places()))
     };
     let mut serial = Serial {
         cluster: cluster.clone(),

@@ -11,7 +11,7 @@ use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
 use crate::{
     Random,
     cluster::{Cluster, client_host},
-    directory_places,
+    directory_places::Places,
     log::EventLog,
     migration::{self, Manner},
 };
@@ -41,7 +41,7 @@ pub struct Actor {
     log: EventLog,
     who: String,
     /// Among which directories are spread.
-    mdts: u16,
+    places: Places,
 }
 
 fn root() -> Credentials {
@@ -71,8 +71,8 @@ impl Actor {
         let (file_system, _) = cluster.file_system(client).expect("actors are made of living clients");
         let who = format!("{} {scenario}", client_host(client));
         let random = Random::for_purpose(cluster.seed(), &who);
-        let (log, mdts) = (cluster.log().clone(), cluster.options().mdts);
-        Self { client, random, file_system, scenario, log, who, mdts }
+        let (log, places) = (cluster.log().clone(), cluster.places().clone());
+        Self { client, random, file_system, scenario, log, who, places }
     }
 
     /// Notes an event.
@@ -88,16 +88,16 @@ impl Actor {
     /// If there are several MDTs: moves the scenario's directory to another one, or gives it
     /// stripes, if it has none.
     pub async fn split_directory(&self) -> Result<(), String> {
-        if self.mdts == 1 {
+        if !self.places.are_several() {
             return Ok(());
         }
         let directory = told("lookup of the scenario", self.directory().await)?;
         if self.random.happens(MOVES) {
-            let moved = directory_places::move_inode(&self.file_system, directory, &self.random, self.mdts).await;
+            let moved = self.places.move_inode(&self.file_system, directory, &self.random).await;
             self.note(format_args!("move -> {moved:?}"));
             return told("move", moved);
         }
-        let split = directory_places::split(&self.file_system, directory, &self.random, self.mdts).await;
+        let split = self.places.split(&self.file_system, directory, &self.random).await;
         self.note(format_args!("split -> {split:?}"));
         told("split", split)
     }
@@ -118,8 +118,8 @@ impl Actor {
     }
 
     async fn make_in(&self, parent: InodeNumber, name: &str) -> FsResult<()> {
-        if self.mdts > 1 {
-            let make = directory_places::new_directory(&self.random, self.mdts, (parent, name));
+        if self.places.are_several() {
+            let make = self.places.new_directory(&self.random, (parent, name));
             return self.file_system.make_directory(&root(), make).await.map(drop);
         }
         let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);

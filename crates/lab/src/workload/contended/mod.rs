@@ -44,7 +44,6 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
-    directory_places::{self, new_directory},
     faults::{Chaos, FaultPlan, spread},
     upper_cache::UpperCopies,
 };
@@ -58,13 +57,20 @@ const ROUND: u64 = 8;
 const PAUSE_RARITY: u64 = 12;
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(5));
 const MODES: [u32; 3] = [0o600, 0o644, 0o666];
-/// Rounds in a million in which a directory gets stripes, if it has none.
-const SPLITS: u32 = 100_000;
+/// Rounds in a million in which a directory gets other stripes or moves.
+const SPLITS: u32 = 150_000;
+/// Of a million of these, those that move it.
+const MOVES: u32 = 400_000;
 /// A round that takes longer than this under faults gets a calm network and all servers.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn root() -> Credentials {
     Credentials::root()
+}
+
+/// The name of a directory in the root.
+fn directory_name(directory: u8) -> Vec<u8> {
+    format!("d{directory}").into_bytes()
 }
 
 fn name_of(name: u8) -> Vec<u8> {
@@ -74,7 +80,8 @@ fn name_of(name: u8) -> Vec<u8> {
 /// One client.
 struct Fighter {
     file_system: Arc<FileSystem>,
-    directories: Vec<InodeNumber>,
+    /// Numbers of the directories, as far as this client knows.
+    directories: Mutex<Vec<InodeNumber>>,
     upper: Option<Arc<UpperCopies>>,
     may_be_evicted: bool,
     random: Random,
@@ -91,13 +98,13 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     let plan = FaultPlan { client_dies: false, ..plan };
     let (directories, maps) = make_directories(cluster).await?;
     // Of the directories, if there are several MDTs.
-    let mut maps = (cluster.options().mdts > 1).then_some(maps);
+    let mut maps = cluster.places().are_several().then_some(maps);
     let splits = Random::for_purpose(cluster.seed(), "contended splits");
     let moments = Arc::new(AtomicU64::new(0));
     let fighter = |client: u16| {
         let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
         let random = Random::for_purpose(cluster.seed(), &format!("{} contended", client_host(client)));
-        let (directories, moments) = (directories.clone(), moments.clone());
+        let (directories, moments) = (Mutex::new(directories.clone()), moments.clone());
         let (known, simulation) = (Mutex::default(), cluster.simulation().clone());
         let upper = cluster.upper_caches().into_iter().find(|(number, _)| *number == client).map(|(_, upper)| upper);
         let may_be_evicted = plan.evictions;
@@ -137,7 +144,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         if after.is_empty() {
             return Err(format!(
                 "round {number}: no order explains more than {explained} of these answers\n  before: {possible:?}\n{}",
-                told(&history, &directories)
+                told(&history)
             ));
         }
         cluster.log().event("lab", format_args!("round {number}: {} states are possible", after.len()));
@@ -153,18 +160,21 @@ type Directories = (Vec<InodeNumber>, Vec<Option<DirectoryMap>>);
 async fn make_directories(cluster: &Cluster) -> Result<Directories, String> {
     let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
     let random = Random::for_purpose(cluster.seed(), "contended directories");
-    let mdts = cluster.options().mdts;
+    let places = cluster.places().clone();
     let make = async move {
         let (mut made, mut maps) = (Vec::new(), Vec::new());
         for directory in 0..DIRECTORIES {
-            let (parent, name) = (InodeNumber::ROOT, format!("d{directory}"));
-            let inode = match mdts {
-                1 => {
-                    let (name, kind) = (name.into_bytes(), NodeKind::Directory);
+            let (parent, name) = (InodeNumber::ROOT, directory_name(directory));
+            let inode = match places.are_several() {
+                false => {
+                    let kind = NodeKind::Directory;
                     let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
                     file_system.create(&root(), node).await?.inode
                 }
-                _ => file_system.make_directory(&root(), new_directory(&random, mdts, (parent, &name))).await?,
+                true => {
+                    let make = places.new_directory(&random, (parent, &String::from_utf8_lossy(&name)));
+                    file_system.make_directory(&root(), make).await?
+                }
             };
             maps.push(file_system.layout_info(inode).await?.map);
             made.push(inode);
@@ -202,7 +212,8 @@ async fn play(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> Resu
     Ok(history)
 }
 
-/// Perhaps a client gives one of the directories stripes in the middle of the round.
+/// Perhaps a client gives one of the directories other stripes, or moves it, in the middle of the
+/// round.
 fn split(
     cluster: &Cluster,
     fighters: &BTreeMap<u16, Arc<Fighter>>,
@@ -212,23 +223,30 @@ fn split(
         return None;
     }
     let (client, fighter) = fighters.iter().nth(random.below(fighters.len() as u64) as usize)?;
-    let (fighter, mdts) = (fighter.clone(), cluster.options().mdts);
-    let directory = *random.pick(&fighter.directories);
+    let (fighter, places) = (fighter.clone(), cluster.places().clone());
+    let (directory, moves) = (random.below(u64::from(DIRECTORIES)) as u8, random.happens(MOVES));
+    let (log, host) = (cluster.log().clone(), client_host(*client));
     let (after, seed) = (spread(random, PAUSE.0, PAUSE.1), random.below(u64::MAX));
     let work = async move {
         fighter.simulation.sleep(after).await;
         let random = Random::for_purpose(seed, "stripes");
-        directory_places::split(&fighter.file_system, directory, &random, mdts).await
+        let number = fighter.look_directory(directory).await?;
+        let (what, placed) = match moves {
+            true => ("move", places.move_inode(&fighter.file_system, number, &random).await),
+            false => ("split", places.split(&fighter.file_system, number, &random).await),
+        };
+        log.event(&host, format_args!("{what} of directory {directory}, {number} -> {placed:?}"));
+        placed
     };
     Some(Box::pin(cluster.begin_on_client(*client, work)))
 }
 
-/// The split is over. It may be that its client was evicted meanwhile.
+/// The split, or the move, is over. It may be that its client was evicted meanwhile.
 async fn settled(split: Option<Option<BoxFuture<'static, Option<FsResult<()>>>>>) -> Result<(), String> {
     let Some(split) = split.flatten() else { return Ok(()) };
     match split.await.ok_or("a client died in a workload that kills none")? {
         Ok(()) | Err(FsError::Stale) => Ok(()),
-        Err(error) => Err(format!("a split: {error}")),
+        Err(error) => Err(format!("a split or a move: {error}")),
     }
 }
 
@@ -241,22 +259,26 @@ async fn find_maps(
     let fighter = fighter.clone();
     let find = async move {
         let mut maps = Vec::new();
-        for directory in &fighter.directories {
+        for directory in 0..DIRECTORIES {
             maps.push(loop {
-                let found = match fighter.file_system.layout_info(*directory).await {
-                    Ok(info) => info.map,
+                let looked = async {
+                    let number = fighter.look_directory(directory).await?;
+                    Ok((number, fighter.file_system.layout_info(number).await?.map))
+                };
+                let (number, found) = match looked.await {
+                    Ok(found) => found,
                     // The session has ended.
                     Err(FsError::Stale) => continue,
                     Err(error) => break Err(error),
                 };
                 let Some(map) = found else { break Ok(None) };
-                if map.shards.len() < 2 {
-                    // It was made so.
+                let (hash, mdts) = (map.hash, map.shards.iter().map(|shard| shard.mdt()).collect::<Vec<_>>());
+                if mdts == [number.mdt()] {
+                    // It was made so, or followed its names. To ask for that would end its stripes.
                     break Ok(Some(map));
                 }
-                let (hash, mdts) = (map.hash, map.shards.iter().map(|shard| shard.mdt()).collect());
                 // Returns when that is so.
-                match fighter.file_system.split_directory(&root(), *directory, Stripes { hash, mdts }).await {
+                match fighter.file_system.split_directory(&root(), number, Stripes { hash, mdts }).await {
                     Ok(()) => break Ok(Some(map)),
                     Err(FsError::Stale) => {}
                     Err(error) => break Err(error),
@@ -301,14 +323,14 @@ async fn list_all(cluster: &Cluster, fighters: &BTreeMap<u16, Arc<Fighter>>) -> 
 }
 
 /// A history in words, in the order in which operations began.
-fn told(history: &History, directories: &[InodeNumber]) -> String {
+fn told(history: &History) -> String {
     let mut events: Vec<(usize, &Event)> = history
         .iter()
         .enumerate()
         .flat_map(|(client, events)| events.iter().map(move |event| (client, event)))
         .collect();
     events.sort_by_key(|(_, event)| event.begun);
-    let mut text = format!("  directories: {directories:?}\n");
+    let mut text = String::new();
     for (client, Event { operation, outcome, begun, ended }) in events {
         let _ = writeln!(text, "  client{client} {begun}..{ended} {operation:?} -> {outcome:?}");
     }
@@ -323,7 +345,16 @@ impl Fighter {
     /// Does an operation.
     async fn told(&self, operation: Operation) -> Event {
         let (begun, client) = (self.moments.fetch_add(1, Ordering::Relaxed), self.file_system.client_id());
-        let outcome = self.execute(&operation).await.unwrap_or_else(Outcome::Failed);
+        let outcome = loop {
+            let asked = self.directories.lock().clone();
+            let outcome = self.execute(&operation).await.unwrap_or_else(Outcome::Failed);
+            let may_have_moved = outcome == Outcome::Failed(FsError::Stale) && self.file_system.client_id() == client;
+            // As the kernel does it: what came to a number that a directory does not have any more
+            // is done again.
+            if !may_have_moved || self.look_directories().await == Ok(asked) {
+                break outcome;
+            }
+        };
         let is_lost = outcome == Outcome::Failed(FsError::Stale) && self.file_system.client_id() != client;
         let outcome = if is_lost && self.may_be_evicted { Outcome::Unknown } else { outcome };
         let ended = self.moments.fetch_add(1, Ordering::Relaxed);
@@ -361,7 +392,24 @@ impl Fighter {
     }
 
     fn at(&self, (directory, name): Place) -> (InodeNumber, Vec<u8>) {
-        (self.directories[usize::from(directory)], name_of(name))
+        (self.directories.lock()[usize::from(directory)], name_of(name))
+    }
+
+    /// The number that a directory has now.
+    async fn look_directory(&self, directory: u8) -> FsResult<InodeNumber> {
+        let name = directory_name(directory);
+        let found = self.file_system.lookup(&root(), InodeNumber::ROOT, &name).await?.inode;
+        self.directories.lock()[usize::from(directory)] = found;
+        Ok(found)
+    }
+
+    /// The numbers that all directories have now.
+    async fn look_directories(&self) -> FsResult<Vec<InodeNumber>> {
+        let mut found = Vec::new();
+        for directory in 0..DIRECTORIES {
+            found.push(self.look_directory(directory).await?);
+        }
+        Ok(found)
     }
 
     async fn execute(&self, operation: &Operation) -> FsResult<Outcome> {
@@ -447,7 +495,8 @@ impl Fighter {
 
     /// In one page: it shows what there is at one moment.
     async fn list(&self, directory: u8) -> FsResult<Vec<(u8, InodeNumber)>> {
-        let (number, flags) = (self.directories[usize::from(directory)], OpenFlags(open_flag::READ));
+        let number = self.directories.lock()[usize::from(directory)];
+        let flags = OpenFlags(open_flag::READ);
         let opened = self.file_system.open(&root(), number, flags).await?;
         let page = self.file_system.read_directory(&opened, 0, 100, client::EntryAttributes::OfAll).await;
         self.file_system.close(opened, None).await?;

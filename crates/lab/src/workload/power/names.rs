@@ -104,7 +104,7 @@ impl Names {
         let mut native = self.native.lock();
         if native.as_ref().is_none_or(|native| !Arc::ptr_eq(native.file_system(), &file_system)) {
             let random = Random::for_purpose(cluster.seed(), &format!("names {:?}", cluster.simulation().now()));
-            *native = Some(Native::new(file_system, random).over_mdts(cluster.options().mdts));
+            *native = Some(Native::new(file_system, random).over_mdts(cluster.places()));
         }
         native.clone().expect("just set")
     }

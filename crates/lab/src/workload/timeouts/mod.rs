@@ -23,7 +23,7 @@ use crate::{
     Random, Simulation,
     checkers::finishes,
     cluster::{Cluster, client_host},
-    directory_places::{self, new_directory},
+    directory_places::Places,
     faults::{Chaos, FaultPlan, spread},
     log::EventLog,
 };
@@ -36,13 +36,19 @@ const FILES: usize = 4;
 const FAULTS_LAST: Duration = Duration::from_secs(120);
 /// Shortest pause between operations.
 const PAUSE_MIN: Duration = Duration::from_micros(10);
-/// Operations in a million after which the directory of the file gets stripes.
-const SPLITS: u32 = 20_000;
+/// Operations in a million after which the directory of the file gets other stripes or moves.
+const SPLITS: u32 = 40_000;
+/// Of a million of these, those that move it.
+const MOVES: u32 = 500_000;
+/// So often is looked up again what came to a number that the directory had before it moved: moves
+/// that were given up may still be on their way.
+const TRIES_MAX: usize = 4;
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
 /// A file, and the client that may use it now.
 struct Shared {
-    directory: InodeNumber,
+    /// Its name in the root; `None`: the root.
+    directory: Option<String>,
     name: String,
     inode: InodeNumber,
     state: Mutex<State>,
@@ -94,23 +100,24 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
 async fn prepare(cluster: &Cluster) -> Result<Arc<Vec<Shared>>, String> {
     let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
     let random = Random::for_purpose(cluster.seed(), "directories of shared files");
-    let mdts = cluster.options().mdts;
+    let places = cluster.places().clone();
     let made = cluster.on_client(0, async move {
         let mut files = Vec::new();
         for number in 0..FILES {
             let name = format!("shared{number}");
             let (root, top) = (Credentials::root(), InodeNumber::ROOT);
-            let parent = match mdts {
-                1 => top,
-                _ => {
-                    let directory = new_directory(&random, mdts, (top, &format!("d{number}")));
+            let directory = places.are_several().then(|| format!("d{number}"));
+            let parent = match &directory {
+                None => top,
+                Some(name) => {
+                    let directory = places.new_directory(&random, (top, name));
                     file_system.make_directory(&root, directory).await?
                 }
             };
             let created = file_system.create_open(&root, parent, name.as_bytes(), 0o644, 0, READ_WRITE).await?.file;
             let inode = created.inode();
             file_system.close(created, None).await?;
-            files.push(Shared { directory: parent, name, inode, state: Mutex::default() });
+            files.push(Shared { directory, name, inode, state: Mutex::default() });
         }
         FsResult::Ok(files)
     });
@@ -125,7 +132,7 @@ struct User {
     open: BTreeMap<usize, Arc<OpenFile>>,
     random: Random,
     splits: Random,
-    mdts: u16,
+    places: Places,
     /// Longest pause between operations.
     pause_max: Duration,
     simulation: Simulation,
@@ -144,7 +151,7 @@ impl User {
             open: BTreeMap::new(),
             random,
             splits: Random::for_purpose(cluster.seed(), &format!("splits {who}")),
-            mdts: cluster.options().mdts,
+            places: cluster.places().clone(),
             pause_max: cluster.options().settings.import.timeout / 4,
             simulation: cluster.simulation().clone(),
             log: cluster.log().clone(),
@@ -172,8 +179,8 @@ impl User {
                 _ => self.close(number).await,
             };
             used.map_err(|reason| format!("{}: {reason}", shared.name))?;
-            if self.mdts > 1 && self.splits.happens(SPLITS) {
-                self.split(shared).await.map_err(|reason| format!("{}: {reason}", shared.name))?;
+            if self.places.are_several() && self.splits.happens(SPLITS) {
+                self.place(shared).await.map_err(|reason| format!("{}: {reason}", shared.name))?;
             }
         }
         for number in 0..FILES {
@@ -182,16 +189,38 @@ impl User {
         Ok(())
     }
 
-    /// Gives the directory of a file stripes, if it has none, and finds the file in it.
-    async fn split(&mut self, shared: &Shared) -> Verdict {
-        let split = directory_places::split(&self.file_system, shared.directory, &self.splits, self.mdts).await;
-        self.note(format_args!("{}: split -> {split:?}", shared.name));
-        self.unless_unreachable("split", split)?;
-        let found = self.file_system.lookup(&Credentials::root(), shared.directory, shared.name.as_bytes()).await;
-        match self.unless_unreachable("lookup", found)? {
-            Some(found) if found.inode != shared.inode => Err(format!("the name leads to {}", found.inode)),
-            _ => Ok(()),
+    /// Gives the directory of a file other stripes, or moves it, and finds the file in it.
+    async fn place(&mut self, shared: &Shared) -> Verdict {
+        let Some(directory) = self.directory(shared).await? else { return Ok(()) };
+        let (what, placed) = match self.splits.happens(MOVES) {
+            true => ("move", self.places.move_inode(&self.file_system, directory, &self.splits).await),
+            false => ("split", self.places.split(&self.file_system, directory, &self.splits).await),
+        };
+        self.note(format_args!("{}: {what} -> {placed:?}", shared.name));
+        match placed {
+            // One that was given up has moved it meanwhile.
+            Err(FsError::Stale) => {}
+            placed => drop(self.unless_unreachable(what, placed)?),
         }
+        for _ in 0..TRIES_MAX {
+            let Some(directory) = self.directory(shared).await? else { return Ok(()) };
+            let found = self.file_system.lookup(&Credentials::root(), directory, shared.name.as_bytes()).await;
+            if matches!(found, Err(FsError::Stale)) {
+                continue;
+            }
+            return match self.unless_unreachable("lookup", found)? {
+                Some(found) if found.inode != shared.inode => Err(format!("the name leads to {}", found.inode)),
+                _ => Ok(()),
+            };
+        }
+        Err("the directory has moved again and again".to_owned())
+    }
+
+    /// The directory of a file, as it is found now; `None`: it cannot be looked up in time.
+    async fn directory(&self, shared: &Shared) -> Result<Option<InodeNumber>, String> {
+        let Some(name) = &shared.directory else { return Ok(Some(InodeNumber::ROOT)) };
+        let found = self.file_system.lookup(&Credentials::root(), InodeNumber::ROOT, name.as_bytes()).await;
+        Ok(self.unless_unreachable("lookup of the directory", found)?.map(|found| found.inode))
     }
 
     /// Everything there is, without faults.
