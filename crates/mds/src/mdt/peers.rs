@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Endpoint,
+    Endpoint, ImportState,
     message::{
         mdt_peer::{OperationId, Part, Prepared},
         session::feature,
@@ -246,11 +246,19 @@ impl Mdt {
         }
     }
 
+    /// Whether another MDT has these features. `NotSupported`: it is there, and has not; a
+    /// connection that was lost this moment says nothing.
+    pub(super) fn knows(&self, proxy: &MdtProxy, features: u64) -> FsResult<()> {
+        let import = &proxy.connection.import;
+        if import.supports(features) {
+            return Ok(());
+        }
+        Err(if import.state() == ImportState::Full { FsError::NotSupported } else { proxy.absence(self) })
+    }
+
     async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
         let proxy = self.ready_proxy(peer, waiter).await?;
-        if !proxy.connection.import.supports(required(&part)) {
-            return Err(FsError::NotSupported);
-        }
+        self.knows(&proxy, required(&part))?;
         let asked = match &part {
             Part::GiveInode(inode) if proxy.connection.import.supports(feature::MOVING_STRIPED) => {
                 Part::GiveStriped(*inode)

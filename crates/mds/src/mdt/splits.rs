@@ -159,11 +159,7 @@ impl Mdt {
                 let is_known = *self.mdts_known.borrow();
                 return Err(if is_known { FsError::NoDeviceOrAddress } else { FsError::AwaitsMdt(*mdt) });
             };
-            let import = &proxy.connection.import;
-            if !import.supports(feature) {
-                let is_there = import.state() == ImportState::Full;
-                return Err(if is_there { FsError::NotSupported } else { proxy.absence(self) });
-            }
+            self.knows(&proxy, feature)?;
         }
         Ok(())
     }
