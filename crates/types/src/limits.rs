@@ -39,8 +39,8 @@ pub const SPLIT_NAMES_MAX: usize = 1 << 18;
 /// Names that an inode which moves to another MDT may have, and names in it if it is a directory:
 /// all of them change in one batch, which is not to take more than some milliseconds.
 pub const GIVEN_NAMES_MAX: usize = 1024;
-/// Inodes on further MDTs that are named in a directory which moves to another MDT, its shards among
-/// them: each of them is prepared there, one after the other, while the tree is held.
+/// Inodes on further MDTs that are named in a directory which moves to another MDT, its shards
+/// among them: each of them is prepared there, one after the other, while the tree is held.
 pub const FOLLOWING_MAX: usize = 48;
 /// Shards of a directory that gets its names back, at most: each brings some of the names of one
 /// hash for which a directory has room.
