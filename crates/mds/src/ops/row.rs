@@ -71,7 +71,8 @@ pub(crate) struct MdtRow<'a> {
     pub places_objects: bool,
     /// Its change of a layout, after which objects may have to be fenced.
     pub leave: Option<&'a LeaveFullOst>,
-    /// It moves data from file to file within this MDT, as many as fit into a batch.
+    /// It moves data from file to file within this MDT, or brings those of a file that moves, as
+    /// many as fit into a batch.
     pub moves_data: bool,
     /// The open that it makes together with a file.
     pub opens: Option<(OpenId, OpenFlags)>,
@@ -221,7 +222,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::NoteAccesses(_) => row(C::NoteAccesses),
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::MakeDirectory(..) => row(C::Mkdir),
-        R::MoveInode(..) => row(C::Rename),
+        R::MoveInode(..) => row(C::Rename).moving_data(),
         R::Prepare(prepare) => {
             let lasts = !matches!(prepare.part, Part::MakeDirectory | Part::MakeShard);
             MdtRow { durable: lasts, ..row(C::Session) }
