@@ -89,7 +89,7 @@ pub struct ServiceThreadsArgs {
     fine: bool,
     /// Let tuners of the server, of the clients, and of both find the numbers, under loads that
     /// last. Takes about 7 minutes of processor time for each load; `--only '8x1 write'` runs one,
-    /// and `--only '8x1 write, s=1.. c=64'` a run of it, which is not judged. Nothing is scaled
+    /// and `--only '8x1 write k1, s=1.. c=64'` a run of it, which is not judged. Nothing is scaled
     #[arg(long, conflicts_with = "fine")]
     tuner: bool,
     /// With --tuner: stripes of the files, 1 to 4. All loads are run with each of these, and are

@@ -87,7 +87,7 @@ fn wanted(arguments: &ExperimentArgs, stripes: &[u32]) -> (Vec<Cell>, Vec<Run>) 
     (cells, changes.filter(|run| wants_changes && arguments.wants(&run.name())).collect())
 }
 
-/// Runs with these names, which are compared with no others: `8x1 write, s=1.. c=64`.
+/// Runs with these names, which are compared with no others: `8x1 write k1, s=1.. c=64`.
 fn single(arguments: &ExperimentArgs, stripes: &[u32]) -> Vec<Run> {
     runs(&cells(stripes), &[]).into_iter().filter(|run| arguments.wants(&run.name())).collect()
 }
@@ -184,9 +184,9 @@ mod tests {
         let names = |only: &str, stripes: &[u32]| -> Vec<String> {
             single(&of(&[only]), stripes).iter().map(Run::name).collect()
         };
-        assert_eq!(names("8x1 write, s=1 c=64", &[1]), ["8x1 write, s=1 c=64"]);
+        assert_eq!(names("8x1 write k1, s=1 c=64", &[1]), ["8x1 write k1, s=1 c=64"]);
         assert_eq!(names("8x1 write k4, s=1.. c=1", &[1, 4]), ["8x1 write k4, s=1.. c=1.."]);
-        assert!(names("8x1 write, s=3 c=3", &[1]).is_empty());
+        assert!(names("8x1 write k1, s=3 c=3", &[1]).is_empty());
     }
 
     #[test]
