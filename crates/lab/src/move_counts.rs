@@ -14,12 +14,14 @@ pub struct MoveCounts {
     pub there: u64,
     /// Inodes that stayed because they were in use.
     pub busy: u64,
-    /// More than one batch can take; or the same of a directory that was to get other stripes.
+    /// Inodes that stayed because they are more than one batch can take.
     pub too_big: u64,
-    /// Refused because of what an inode is, or what stripes a directory has.
+    /// Inodes that stayed because of what they are.
     pub not_supported: u64,
     /// Directories that have got stripes, or have none any more.
     pub split: u64,
+    /// Directories that kept the stripes that they had.
+    pub not_split: u64,
 }
 
 /// From so many attempts on it is no accident that none has succeeded.
@@ -40,7 +42,7 @@ impl MoveCounts {
     pub fn note_split(&mut self, outcome: FsResult<()>) -> FsResult<()> {
         match outcome {
             Ok(()) => self.split += 1,
-            Err(FsError::NotSupported) => self.not_supported += 1,
+            Err(FsError::NotSupported) => self.not_split += 1,
             Err(error) => return Err(error),
         }
         Ok(())
@@ -64,21 +66,22 @@ impl MoveCounts {
 
 impl AddAssign for MoveCounts {
     fn add_assign(&mut self, other: Self) {
-        let Self { moved, there, busy, too_big, not_supported, split } = other;
+        let Self { moved, there, busy, too_big, not_supported, split, not_split } = other;
         self.moved += moved;
         self.there += there;
         self.busy += busy;
         self.too_big += too_big;
         self.not_supported += not_supported;
         self.split += split;
+        self.not_split += not_split;
     }
 }
 
 impl fmt::Display for MoveCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { moved, there, busy, too_big, not_supported, split } = self;
+        let Self { moved, there, busy, too_big, not_supported, split, not_split } = self;
         write!(f, "{} moved ({there} were there, {busy} in use, {too_big} too big, ", counted(*moved, "inode"))?;
-        write!(f, "{not_supported} not supported), {} of stripes", counted(*split, "change"))
+        write!(f, "{not_supported} not supported), {} of stripes ({not_split} refused)", counted(*split, "change"))
     }
 }
 
@@ -95,6 +98,9 @@ mod tests {
         assert_eq!(counts.note_move(true, Ok(())), Ok(()));
         assert_eq!(counts.note_move(false, Err(FsError::Stale)), Err(FsError::Stale));
         assert_eq!(counts.note_split(Err(FsError::TooBig)), Err(FsError::TooBig));
+        let mut refused = MoveCounts::default();
+        (0..JUDGED_FROM).for_each(|_| assert_eq!(refused.note_split(Err(FsError::NotSupported)), Ok(())));
+        assert!(!refused.all_stayed(), "none was to move");
         let expected = MoveCounts { there: 1, busy: 1, too_big: 1, not_supported: 1, ..MoveCounts::default() };
         assert!(counts == expected && !counts.all_stayed());
         (0..JUDGED_FROM).for_each(|_| counts += expected);

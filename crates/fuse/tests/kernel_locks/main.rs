@@ -235,9 +235,7 @@ impl Meeting<'_> {
             Then::Waits => {}
             Then::Epoch => assert!(counts.epochs > 0 && counts.overdue == 0, "{what}: {counts:?}"),
             Then::NothingWaits => {
-                // A host that is slow may have let go of the names before.
-                let drops = counts.names_dropped > 0 || !is_prompt;
-                assert!(drops && counts.epochs == 0 && counts.overdue == 0, "{what}: {counts:?}");
+                assert!(counts.names_dropped > 0 && counts.epochs == 0 && counts.overdue == 0, "{what}: {counts:?}");
             }
         }
         let seen = tree(ours);
