@@ -112,7 +112,8 @@ fn run_all(runs: &[Run], arguments: &ExperimentArgs) -> anyhow::Result<Courses> 
     let json = Mutex::new(JsonLines::new(arguments.json.as_deref())?);
     let (begun, done) = (Instant::now(), Mutex::new(0));
     let results = in_parallel(runs, arguments.threads, |run| {
-        let (plan, stripes) = run.plan().zip(run.stripes()).ok_or("no load")?;
+        let plan = run.plan().ok_or("no load")?;
+        let stripes = plan.stripes;
         let course = plan.run(Testbed::e2(Some(APART), MISALIGNED_BYTES), arguments.seed)?;
         let mut done = done.lock().expect("no panic while locked");
         *done += 1;
@@ -206,7 +207,7 @@ mod tests {
 
         let (cells, changes) = wanted(&of(&["k3 then"]), &[1, 3]);
         assert_eq!((cells.len(), changes.len()), (0, 2 * CHANGES.len()));
-        assert!(changes.iter().all(|run| run.stripes() == Some(3)));
+        assert!(changes.iter().all(|run| run.plan().unwrap().stripes == 3));
     }
 
     #[derive(clap::Parser)]

@@ -217,11 +217,6 @@ impl Run {
         format!("{}, {}", cells.join(" then "), self.setting.name())
     }
 
-    /// Stripes of its file.
-    pub fn stripes(&self) -> Option<u32> {
-        self.cells.first().map(|cell| cell.stripes)
-    }
-
     /// How it is run.
     pub fn plan(&self) -> Option<Plan> {
         let Cell { access, stripes, .. } = *self.cells.first()?;
