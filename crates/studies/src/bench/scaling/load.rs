@@ -1,7 +1,11 @@
 //! The load of E5 on a [`Cluster`]: the same tasks as in virtual time.
 
 use std::{
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -39,19 +43,22 @@ pub struct Amount {
     pub percent: u32,
 }
 
-/// Runs cells on a cluster that has their numbers of servers; what each phase of each came to.
-pub fn run(cluster: &Cluster, cells: &[Cell], amount: Amount) -> anyhow::Result<Vec<(Cell, Vec<Outcome>)>> {
+/// Runs cells on a cluster that has servers for all of them, phase by phase; in each, what is
+/// compared runs one after the other, in this order. What each phase of each came to.
+pub fn run(cluster: &Cluster, cells: &[Cell], amount: Amount) -> anyhow::Result<Vec<(Cell, Outcome)>> {
     let mut prepared = Vec::new();
     for (number, cell) in cells.iter().enumerate() {
         prepared.push((*cell, prepare(cluster, *cell, number).with_context(|| cell.name())?));
     }
     std::thread::sleep(SETTLED);
-    let measured = prepared.into_iter().map(|(cell, tasks)| {
-        let phases = PHASES.into_iter().map(|phase| measure(cluster, cell, &tasks, phase, amount));
-        let outcomes = phases.collect::<anyhow::Result<Vec<_>>>();
-        Ok((cell, outcomes.with_context(|| cell.name())?))
-    });
-    measured.collect()
+    let mut outcomes = Vec::new();
+    for phase in PHASES {
+        for (cell, tasks) in &prepared {
+            let outcome = measure(cluster, *cell, tasks, phase, amount).with_context(|| cell.name())?;
+            outcomes.push((*cell, outcome));
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Makes the directories of a cell, and its tasks, which are on clients in turn.
@@ -69,7 +76,7 @@ fn prepare(cluster: &Cluster, cell: Cell, number: usize) -> anyhow::Result<Vec<T
         Task { file_system, directory: made[directory], directory_name: name(directory), rank }
     };
     let tasks: Vec<Task> = (0..cell.load.tasks()).map(task).collect();
-    all_at_once(cluster, tasks.iter().cloned().map(Task::find_directory))?;
+    all_at_once(cluster, tasks.iter().cloned().map(Task::find_directory), || ())?;
     Ok(tasks)
 }
 
@@ -94,34 +101,62 @@ fn wait_until_usable(cluster: &Cluster, directory: InodeNumber) -> anyhow::Resul
     Ok(())
 }
 
-/// Does all work at once; the time from its start to the end of the last piece.
-fn all_at_once<F>(cluster: &Cluster, work: impl Iterator<Item = F>) -> anyhow::Result<Duration>
+/// Does all work at once, and looks at something as soon as the first piece has ended.
+fn all_at_once<F, T>(
+    cluster: &Cluster,
+    work: impl Iterator<Item = F>,
+    at_first_end: impl FnOnce() -> T,
+) -> anyhow::Result<T>
 where
     F: Future<Output = FsResult<()>> + Send + 'static,
 {
     let (tell, told) = mpsc::channel();
-    let (begun, mut begun_count) = (Instant::now(), 0);
+    let mut pieces = 0;
     for piece in work {
         let tell = tell.clone();
-        begun_count += 1;
+        pieces += 1;
         let told = async move {
             let outcome = piece.await;
             // Nobody listens any more after a failure.
-            let _ = tell.send((outcome, Instant::now()));
+            let _ = tell.send(outcome);
         };
         cluster.cores.spawn_spread("load", Box::pin(told));
     }
-    let mut last = begun;
-    for _ in 0..begun_count {
-        let (outcome, ended) =
-            told.recv_timeout(TASK_WITHIN).map_err(|error| anyhow!("a task does not end: {error}"))?;
-        outcome?;
-        last = last.max(ended);
+    let end = || -> anyhow::Result<()> {
+        told.recv_timeout(TASK_WITHIN).map_err(|error| anyhow!("a task does not end: {error}"))??;
+        Ok(())
+    };
+    if pieces > 0 {
+        end()?;
     }
-    Ok(last - begun)
+    let seen = at_first_end();
+    (1..pieces).try_for_each(|_| end())?;
+    Ok(seen)
 }
 
-/// One phase under the limit, and its locks given back without one.
+/// What was used and done up to a moment.
+struct Usage {
+    moment: Instant,
+    operations: u64,
+    requests: u64,
+    servers: Vec<Duration>,
+    own: Duration,
+}
+
+impl Usage {
+    fn of(cluster: &Cluster, operations: &AtomicU64) -> Self {
+        Self {
+            moment: Instant::now(),
+            operations: operations.load(Ordering::Relaxed),
+            requests: task::requests_of(&cluster.clients).values().sum(),
+            servers: cluster.server_times(),
+            own: own_cpu(),
+        }
+    }
+}
+
+/// One phase under the limit, and its locks given back without one. It is measured until the first
+/// task has ended: from then on there is not the same to do for all servers.
 fn measure(
     cluster: &Cluster,
     cell: Cell,
@@ -129,29 +164,39 @@ fn measure(
     phase: &'static str,
     amount: Amount,
 ) -> anyhow::Result<Outcome> {
-    let (servers_before, own_before) = (cluster.server_times(), own_cpu());
-    let requests_before: u64 = task::requests_of(&cluster.clients).values().sum();
+    let operations = Arc::new(AtomicU64::new(0));
+    let work = |task: Task| {
+        let operations = operations.clone();
+        async move {
+            for file in 0..amount.task_files {
+                task.operate(phase, file).await?;
+                operations.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    };
     cluster.limit(Some(amount.percent))?;
-    let took = all_at_once(cluster, tasks.iter().cloned().map(|task| task.work(phase, amount.task_files)));
-    let (servers, own) = (cluster.server_times(), own_cpu().saturating_sub(own_before));
+    let before = Usage::of(cluster, &operations);
+    let after = all_at_once(cluster, tasks.iter().cloned().map(work), || Usage::of(cluster, &operations));
     cluster.limit(None)?;
-    let seconds = took.with_context(|| phase)?.as_secs_f64();
-    let requests = task::requests_of(&cluster.clients).values().sum::<u64>() - requests_before;
-    let operations = amount.task_files * tasks.len() as u64;
+    let after = after.with_context(|| phase)?;
+    let seconds = (after.moment - before.moment).as_secs_f64();
     let quota = seconds * f64::from(amount.percent) / 100.0;
-    let uses = servers.iter().zip(&servers_before);
+    // The others have nothing to do.
+    let servers = usize::from(cell.servers);
+    let uses = after.servers.iter().zip(&before.servers).take(servers);
     let uses = uses.map(|(after, before)| after.saturating_sub(*before).as_secs_f64() / quota.max(1e-9));
     let processors = std::thread::available_parallelism()?.get() as f64;
     give_locks_back(cluster)?;
     Ok(Outcome {
         cell: cell.name(),
         phase,
-        operations,
+        operations: after.operations,
         seconds,
-        requests: requests as f64 / operations.max(1) as f64,
+        requests: (after.requests - before.requests) as f64 / after.operations.max(1) as f64,
         server_use: uses.clone().fold(0.0, f64::max),
         server_use_min: uses.fold(f64::INFINITY, f64::min),
-        node_use: own.as_secs_f64() / seconds.max(1e-9) / processors,
+        node_use: after.own.saturating_sub(before.own).as_secs_f64() / seconds.max(1e-9) / processors,
     })
 }
 

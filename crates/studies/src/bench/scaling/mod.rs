@@ -3,11 +3,15 @@
 //! clients and more of them are more processor time.
 //!
 //! Tasks, directories and phases are those of virtual time: 64 tasks for each metadata server, in
-//! directories of four and in one directory that is striped over all. Rounds go through the numbers
-//! of servers forwards and backwards in turn, each on a new file system.
+//! directories of four and in one directory that is striped over all. Numbers of servers are
+//! compared within some seconds, because a second of a virtual processor is not always the same work:
+//! all run on one file system, which has the servers of the largest number, phase by phase, forwards
+//! and backwards in turn in rounds. Growth is the median of what it is in each round. A phase is
+//! measured until its first task has ended.
 //!
-//! Downside: clients have what processor time the servers leave. The report shows how much of its
-//! quota each server used: less than nearly all of it means that the clients were the limit.
+//! Downsides: clients have what processor time the servers leave. The report shows how much of its
+//! quota each server used: less than nearly all of it means that the clients were the limit. With
+//! fewer servers than there are the others are idle, which takes little of their quotas.
 
 mod cluster;
 mod load;
@@ -84,14 +88,18 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
     let ScalingOptions { percent, clients, task_files, .. } = *options;
     let mut results = Results::new();
     for round in 1..=options.repeat {
-        for number in 0..servers.len() {
-            let count = servers[if round % 2 == 1 { number } else { servers.len() - 1 - number }];
-            progress::show(format_args!("round {round} of {}, {count} metadata servers", options.repeat));
-            for (cell, outcomes) in measure(options, count)? {
-                for outcome in outcomes {
-                    json.add(&Line { study: "e5 live", percent, clients, task_files, round, outcome: &outcome })?;
-                    results.entry((cell, outcome.phase)).or_default().push(outcome);
-                }
+        // Forwards and backwards in turn.
+        let mut order = servers.clone();
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for load in [growing_separate as fn(u16) -> Cell, growing_striped] {
+            let cells: Vec<Cell> = order.iter().copied().map(load).collect();
+            let name = cells.first().map(|cell| cell.load.name()).unwrap_or_default();
+            progress::show(format_args!("round {round} of {}, {name}", options.repeat));
+            for (cell, outcome) in measure(options, &cells)? {
+                json.add(&Line { study: "e5 live", percent, clients, task_files, round, outcome: &outcome })?;
+                results.entry((cell, outcome.phase)).or_default().push(outcome);
             }
         }
     }
@@ -100,10 +108,10 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
     options.figures.as_deref().map_or(Ok(()), |directory| report::draw(directory, &results, &servers))
 }
 
-/// Both loads on a new file system.
-fn measure(options: &ScalingOptions, servers: u16) -> anyhow::Result<Vec<(Cell, Vec<Outcome>)>> {
+/// Cells on a new file system, which has the servers of the largest.
+fn measure(options: &ScalingOptions, cells: &[Cell]) -> anyhow::Result<Vec<(Cell, Outcome)>> {
+    let servers = cells.iter().map(|cell| cell.servers).max().unwrap_or(1);
     let cluster = Cluster::start(options.dir.as_deref(), servers, options.clients)
         .with_context(|| format!("cannot start {servers} metadata servers"))?;
-    let cells = [growing_separate(servers), growing_striped(servers)];
-    load::run(&cluster, &cells, Amount { task_files: options.task_files, percent: options.percent })
+    load::run(&cluster, cells, Amount { task_files: options.task_files, percent: options.percent })
 }

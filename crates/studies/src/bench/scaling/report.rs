@@ -57,8 +57,8 @@ fn median(results: &Results, cell: Cell, phase: &'static str) -> Option<Outcome>
 
 fn rates(results: &Results) -> Rates {
     let mut rates = Rates::default();
-    for (cell, phase) in results.keys() {
-        median(results, *cell, phase).iter().for_each(|outcome| rates.add(*cell, outcome));
+    for ((cell, _), rounds) in results {
+        rounds.iter().for_each(|outcome| rates.add(*cell, outcome));
     }
     rates
 }

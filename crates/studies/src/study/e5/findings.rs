@@ -7,7 +7,7 @@ use super::{
     Cell, MANY_SERVERS, MDT_DIRECTORIES, MDTS, Outcome, PHASES, SERVERS, STRIPED_TASKS, growing_separate,
     growing_striped,
 };
-use crate::study::shape::{EQUAL_WITHIN, Finding};
+use crate::study::shape::{EQUAL_WITHIN, Finding, median};
 
 /// "Linear": at least this part of it.
 const LINEAR: f64 = 0.90;
@@ -26,9 +26,9 @@ const FAR: f64 = 0.25;
 /// What processors of one MDS with many MDTs peak at: between these parts of their time.
 const PEAK: [f64; 2] = [0.70, 0.90];
 
-/// What was measured, by cell and phase.
+/// What was measured, by cell and phase: once in virtual time, in each round live.
 #[derive(Clone, Debug, Default)]
-pub struct Rates(BTreeMap<(Cell, &'static str), Measured>);
+pub struct Rates(BTreeMap<(Cell, &'static str), Vec<Measured>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
@@ -39,27 +39,34 @@ struct Measured {
 }
 
 impl Rates {
-    /// Adds what a phase of a cell came to.
+    /// Adds what a phase of a cell came to, in the next round.
     pub fn add(&mut self, cell: Cell, outcome: &Outcome) {
         let measured = Measured { rate: outcome.rate(), server_use: outcome.server_use };
-        self.0.insert((cell, outcome.phase), measured);
+        self.0.entry((cell, outcome.phase)).or_default().push(measured);
     }
 
-    /// Operations per second; NaN if it was not measured, so that no sentence about it holds.
+    /// Operations per second, the median of the rounds; NaN if it was not measured, so that no
+    /// sentence about it holds.
     pub fn get(&self, cell: Cell, phase: &'static str) -> f64 {
-        self.0.get(&(cell, phase)).map_or(f64::NAN, |measured| measured.rate)
+        middle(self.rounds(cell, phase).iter().map(|measured| measured.rate))
     }
 
     /// The part of its processor time that the busiest MDS used; the same.
     fn server_use(&self, cell: Cell, phase: &'static str) -> f64 {
-        self.0.get(&(cell, phase)).map_or(f64::NAN, |measured| measured.server_use)
+        middle(self.rounds(cell, phase).iter().map(|measured| measured.server_use))
     }
 
     /// How much of linear growth from one cell to another one is reached; the growth is that of
-    /// the number of MDS.
+    /// the number of MDS. Of several rounds the median: cells that are compared ran one after the
+    /// other in each.
     pub fn of_linear(&self, (from, to): (Cell, Cell), phase: &'static str) -> f64 {
         let growth = f64::from(to.servers) / f64::from(from.servers);
-        self.get(to, phase) / self.get(from, phase) / growth
+        let rounds = self.rounds(from, phase).iter().zip(self.rounds(to, phase));
+        middle(rounds.map(|(from, to)| to.rate / from.rate / growth))
+    }
+
+    fn rounds(&self, cell: Cell, phase: &'static str) -> &[Measured] {
+        self.0.get(&(cell, phase)).map_or(&[], Vec::as_slice)
     }
 
     fn was_measured(&self, cell: Cell) -> bool {
@@ -80,13 +87,17 @@ pub fn findings(rates: &Rates) -> Vec<Finding> {
         four_are_far_apart,
         six_each_scale,
         striped_scales,
-        |rates, phase| goal(rates, phase, "separate directories", growing_separate, LINEAR),
-        |rates, phase| goal(rates, phase, "one striped directory", growing_striped, LINEAR_STRIPED),
+        |rates, phase| goal(rates, phase, growing_separate, LINEAR),
+        |rates, phase| goal(rates, phase, growing_striped, LINEAR_STRIPED),
         open_question,
     ];
     let of_sentence = |sentence: Sentence| PHASES.map(|phase| sentence(rates, phase));
     let all = sentences.into_iter().flat_map(of_sentence);
     all.filter(|(_, cells)| cells.iter().any(|cell| rates.was_measured(*cell))).map(|(finding, _)| finding).collect()
+}
+
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    median(values.collect()).unwrap_or(f64::NAN)
 }
 
 fn one_server(mdts: u16) -> Cell {
@@ -211,33 +222,28 @@ fn grows(rates: &Rates, phase: &'static str, sentence: &str, cells: &[Cell]) -> 
 }
 
 /// What StriaFS has to reach up to [`GOAL_SERVERS`].
-fn goal(rates: &Rates, phase: &'static str, what: &str, cell: fn(u16) -> Cell, part: f64) -> (Finding, Vec<Cell>) {
+fn goal(rates: &Rates, phase: &'static str, cell: fn(u16) -> Cell, part: f64) -> (Finding, Vec<Cell>) {
     let servers: Vec<u16> = MANY_SERVERS.into_iter().filter(|servers| *servers <= GOAL_SERVERS).collect();
-    let finding = scales(rates, phase, (what, cell), &servers, part);
+    let finding = scales(rates, phase, cell, &servers, part);
     (finding, servers.into_iter().map(cell).collect())
 }
 
 /// The goal of a run on one host, with these numbers of MDS, the least first.
 pub fn live_findings(rates: &Rates, servers: &[u16]) -> Vec<Finding> {
-    let of_load = |what, cell| PHASES.map(|phase| scales(rates, phase, (what, cell), servers, LINEAR_LIVE));
-    let separate = of_load("separate directories", growing_separate as fn(u16) -> Cell);
-    separate.into_iter().chain(of_load("one striped directory", growing_striped)).collect()
+    let of_load = |cell| PHASES.map(|phase| scales(rates, phase, cell, servers, LINEAR_LIVE));
+    let separate = of_load(growing_separate as fn(u16) -> Cell);
+    separate.into_iter().chain(of_load(growing_striped)).collect()
 }
 
 /// Whether so much of linear is reached with each of these numbers of MDS, from the first of them.
-fn scales(
-    rates: &Rates,
-    phase: &'static str,
-    (what, cell): (&str, fn(u16) -> Cell),
-    servers: &[u16],
-    part: f64,
-) -> Finding {
+fn scales(rates: &Rates, phase: &'static str, cell: fn(u16) -> Cell, servers: &[u16], part: f64) -> Finding {
     let [first, others @ ..] = servers else { return Finding::default() };
     let parts: Vec<f64> = others.iter().map(|to| rates.of_linear((cell(*first), cell(*to)), phase)).collect();
     let names: Vec<String> = others.iter().map(u16::to_string).collect();
     Finding {
         sentence: format!(
-            "{phase}: in {what} at least {:.0}% of linear from {first} to {} MDS (goal of StriaFS)",
+            "{phase}: in {} at least {:.0}% of linear from {first} to {} MDS (goal of StriaFS)",
+            cell(*first).load.name(),
             part * 100.0,
             servers[servers.len() - 1]
         ),
@@ -300,6 +306,31 @@ mod tests {
             found.iter().filter(|finding| !finding.holds).map(|finding| finding.sentence.as_str()).collect();
         // 4 MDTs of one MDS do as much as 4 MDS here.
         assert_eq!(failing, PHASES.map(|phase| format!("{phase}: 1x4 and 4x1 are far apart")));
+    }
+
+    /// A host that is half as fast in one of three rounds.
+    #[test]
+    fn growth_is_that_within_rounds() {
+        let mut rates = Rates::default();
+        for (round, speed) in [1.0, 0.5, 0.9].into_iter().enumerate() {
+            for (cell, rate) in [(growing_separate(1), 1000.0), (growing_separate(4), [3600.0, 3640.0, 3800.0][round])]
+            {
+                let outcome = Outcome {
+                    cell: cell.name(),
+                    phase: "stat",
+                    operations: (rate * speed) as u64,
+                    seconds: 1.0,
+                    requests: 1.0,
+                    server_use: 1.0,
+                    server_use_min: 1.0,
+                    node_use: 0.3,
+                };
+                rates.add(cell, &outcome);
+            }
+        }
+        let part = rates.of_linear((growing_separate(1), growing_separate(4)), "stat");
+        assert!((part - 0.91).abs() < 1e-3, "{part}");
+        assert!(rates.of_linear((growing_separate(1), growing_separate(2)), "stat").is_nan(), "not measured");
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct Outcome {
     pub phase: &'static str,
     /// Operations of all tasks.
     pub operations: u64,
-    /// Seconds from the first task's start to the last one's end.
+    /// Seconds from the first task's start to the last one's end; live, to the first one's end.
     pub seconds: f64,
     /// Requests of clients for each operation.
     pub requests: f64,
@@ -118,6 +118,14 @@ impl Load {
         match self {
             Load::Separate { directories } => directories * DIRECTORY_TASKS,
             Load::Striped { tasks } => tasks,
+        }
+    }
+
+    /// Its name, whatever its size.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Separate { .. } => "separate directories",
+            Load::Striped { .. } => "one striped directory",
         }
     }
 }

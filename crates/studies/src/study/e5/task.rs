@@ -31,21 +31,26 @@ impl Task {
 
     /// Does the phase's operation to each of its files, one after the other.
     pub async fn work(self, phase: &'static str, files: u64) -> FsResult<()> {
-        let Self { file_system, directory, rank, .. } = self;
-        let root = Credentials::root();
         for file in 0..files {
-            let name = format!("file.{rank}.{file}").into_bytes();
-            match phase {
-                "mknod" => {
-                    let kind = NodeKind::Regular;
-                    let node = NewNode { parent: directory, name, kind, mode: 0o644, umask: 0, layout: None };
-                    file_system.create(&root, node).await?;
-                }
-                "stat" => drop(file_system.lookup(&root, directory, &name).await?),
-                _ => file_system.unlink(&root, directory, &name).await?,
-            }
+            self.operate(phase, file).await?;
         }
         Ok(())
+    }
+
+    /// Does the phase's operation to one of its files.
+    pub async fn operate(&self, phase: &'static str, file: u64) -> FsResult<()> {
+        let Self { file_system, directory, rank, .. } = self;
+        let root = Credentials::root();
+        let name = format!("file.{rank}.{file}").into_bytes();
+        match phase {
+            "mknod" => {
+                let kind = NodeKind::Regular;
+                let node = NewNode { parent: *directory, name, kind, mode: 0o644, umask: 0, layout: None };
+                file_system.create(&root, node).await.map(drop)
+            }
+            "stat" => file_system.lookup(&root, *directory, &name).await.map(drop),
+            _ => file_system.unlink(&root, *directory, &name).await,
+        }
     }
 }
 
