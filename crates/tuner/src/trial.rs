@@ -18,7 +18,7 @@ const STAY_WINDOWS: u32 = 2;
 /// little.
 pub(crate) const STAY_MAX_NS: u64 = 32 * WINDOW_MIN_NS;
 /// After so long in a stay, what seems to be worse is not tried any longer.
-const FUTILE_NS: u64 = 16 * WINDOW_MIN_NS;
+pub(crate) const FUTILE_NS: u64 = 16 * WINDOW_MIN_NS;
 /// A difference is clear beyond so many standard errors.
 const CLEAR: f64 = 2.0;
 /// The same for less than [`FUTILE_NS`]: each window is another chance to be wrong, and there is
@@ -83,6 +83,9 @@ pub(crate) struct Trial {
     /// The other setting is the largest one, which is what there would be without the tuner: the
     /// first time it is not given up for what is lost in its first moments.
     pub is_first_largest: bool,
+    /// The present setting is the largest one: what seems to be a little better than it may be so
+    /// because of a bad moment, so the look back gets the longest stay.
+    pub leaves_largest: bool,
     has_returned: bool,
     /// Looks back.
     returns: u32,
@@ -119,6 +122,7 @@ impl Trial {
             is_recovering: false,
             is_far: false,
             is_first_largest: false,
+            leaves_largest: false,
             has_returned: false,
             returns: 0,
             stay,
@@ -202,17 +206,20 @@ impl Trial {
         let beyond = gain - self.needed;
         let verdict = if beyond > 0.0 { Verdict::Better } else { Verdict::Worse };
         let is_soon = self.stay.nanoseconds < FUTILE_NS;
-        let is_hasty = match verdict {
-            Verdict::Better => self.is_doubtful && self.stay.nanoseconds < STAY_MAX_NS,
-            _ => self.is_first_largest && is_soon,
+        let is_longest = self.stay.nanoseconds >= STAY_MAX_NS;
+        let is_hasty = match (verdict, self.has_returned) {
+            (Verdict::Better, false) => self.is_doubtful && !is_longest,
+            (Verdict::Better, true) => self.leaves_largest && beyond < LARGE && !is_longest,
+            (_, false) => self.is_first_largest && is_soon,
+            (_, true) => false,
         };
-        if is_hasty && !self.has_returned {
+        if is_hasty {
             return Next::Stay;
         }
         let is_futile = self.is_futile(beyond, error);
         let is_clear = beyond.abs() > if is_soon { CLEAR_SOON } else { CLEAR } * error;
         let is_equal = beyond.abs() + CLEAR * error < EQUAL;
-        let is_long = is_equal || self.stay.nanoseconds >= STAY_MAX_NS;
+        let is_long = is_equal || is_longest;
         if self.is_far && !self.has_returned && (is_clear || is_futile || is_long) {
             return Next::End(if is_clear { verdict } else { Verdict::Unclear });
         }
@@ -293,6 +300,15 @@ mod tests {
 
     /// Windows of 100 ms with 1000 requests.
     fn verdict(needed: f64, rate: impl Fn(u32, u32) -> f64) -> (Verdict, u32) {
+        verdict_of((4, 8), needed, |_| {}, rate)
+    }
+
+    fn verdict_of(
+        (from, tried): (u32, u32),
+        needed: f64,
+        prepare: impl FnOnce(&mut Trial),
+        rate: impl Fn(u32, u32) -> f64,
+    ) -> (Verdict, u32) {
         let (mut records, mut noise, mut now) = (Records::default(), Noise::default(), 0);
         let mut windows = Windows::default();
         (0..64).for_each(|_| windows.add(WINDOW_MIN_NS, 100.0, &mut noise));
@@ -302,8 +318,9 @@ mod tests {
             work: (rate * 1000.0) as u64,
             ..Change::default()
         };
-        (0..32).for_each(|number| records.add(4, &window(rate(0, 4)), number == 0, WINDOW_MIN_NS));
-        let mut trial = Trial::new((4, 8), (needed, true, false), &records, &noise);
+        (0..32).for_each(|number| records.add(from, &window(rate(0, from)), number == 0, WINDOW_MIN_NS));
+        let mut trial = Trial::new((from, tried), (needed, true, false), &records, &noise);
+        prepare(&mut trial);
         for count in 1.. {
             now += WINDOW_MIN_NS;
             let change = window(rate(count, trial.setting()));
@@ -334,6 +351,30 @@ mod tests {
         assert_eq!(verdict(0.0, |_, _| 100.0), (Verdict::Unclear, 8));
         assert_eq!(verdict(0.15, |_, _| 100.0).0, Verdict::Worse);
         assert_eq!(verdict(-0.15, |_, _| 100.0).0, Verdict::Better);
+    }
+
+    #[test]
+    fn the_largest_setting_is_not_left_for_a_bad_moment() {
+        let found = |leaves_largest| {
+            let looked_back = std::cell::Cell::new(0);
+            // It does less for the first half of a long look back, and more for the second one.
+            let rate = |count: u32, setting: u32| {
+                if setting == 4 || count == 0 {
+                    return 100.0;
+                }
+                looked_back.set(looked_back.get() + 1);
+                if looked_back.get() <= 16 { 80.0 } else { 120.0 }
+            };
+            let prepare = |trial: &mut Trial| {
+                trial.leaves_largest = leaves_largest;
+                // Known badly, so that it can be wrong.
+                trial.before = (100.0, 1.0);
+            };
+            verdict_of((8, 4), 0.0, prepare, rate)
+        };
+        assert_eq!(found(false).0, Verdict::Better);
+        assert_ne!(found(true).0, Verdict::Better);
+        assert!(found(true).1 > found(false).1);
     }
 
     #[test]

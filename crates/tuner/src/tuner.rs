@@ -12,7 +12,7 @@ use crate::{
     records::{Records, difference},
     search::{Excluded, Search},
     step::Step,
-    trial::{Next, OTHER_LOAD, OTHER_LOAD_ERRORS, STAY_MAX_NS, Trial, Verdict},
+    trial::{FUTILE_NS, Next, OTHER_LOAD, OTHER_LOAD_ERRORS, STAY_MAX_NS, Trial, Verdict},
 };
 
 const MS: u64 = 1_000_000;
@@ -437,6 +437,7 @@ impl Tuner {
         trial.is_recovering = self.excluded.is_recovering(measured.now_ns);
         trial.is_far = tried / self.setting >= FAR_UP;
         trial.is_first_largest = self.search.tries_largest() && !self.search.is_later();
+        trial.leaves_largest = self.setting == self.limits.max;
         trial.is_doubtful = tried > self.setting && self.search.has_come_down();
         let comparison = Comparison {
             trial,
@@ -544,6 +545,10 @@ impl Tuner {
             }
         }
         let window_ns = comparison.window_ns;
+        if is_taken && comparison.trial.is_first_largest && seen_ns < FUTILE_NS {
+            // That it does more was clear in its first moments; how much it does is not known yet.
+            self.records.forget(tried);
+        }
         if stays {
             let rest =
                 Rest { since: Some(*measured), until_ns, window_ns, seen_ns, is_recorded: true, ..Rest::default() };
