@@ -545,7 +545,7 @@ impl Tuner {
             }
         }
         let window_ns = comparison.window_ns;
-        if is_taken && comparison.trial.is_first_largest && seen_ns < FUTILE_NS {
+        if is_taken && stays && comparison.trial.is_first_largest && seen_ns < FUTILE_NS {
             // That it does more was clear in its first moments; how much it does is not known yet.
             self.records.forget(tried);
         }
