@@ -44,6 +44,9 @@ impl FileSystem {
                 Ok(ControlReply::Done)
             }
             ControlRequest::SetDirectoryDefault(default) => {
+                if default.is_some_and(|default| default.is_overstriped()) {
+                    self.can_overstripe([inode.mdt()])?;
+                }
                 let request = MdtRequest::SetDirectoryDefault(credentials.clone(), inode, default);
                 self.call(inode, request).await.and_then(done)?;
                 Ok(ControlReply::Done)

@@ -63,8 +63,8 @@ use rt::{
 };
 use types::{
     Attributes, ClientId, Credentials, DirectoryDefault, DirectoryMap, FileKind, FsError, Generation, InodeNumber,
-    LockHandle, MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, SetAttributes, SetTime, SpaceUsage, Stripes,
-    Timestamp,
+    LockHandle, MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, SetAttributes, SetTime, ShardCount,
+    SpaceUsage, Stripes, Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
@@ -436,7 +436,7 @@ fn parts() -> [Part; 13] {
 
 fn directory_default() -> DirectoryDefault {
     let (first, hash) = (Some(MdtIndex(3)), Some(NameHash::Crush2));
-    DirectoryDefault { count: Some(300), first, hash, levels: Some(3), spread_levels: Some(0) }
+    DirectoryDefault { count: ShardCount::Exactly(300), first, hash, levels: Some(3), spread_levels: Some(0) }
 }
 
 fn between_mdts() -> Vec<MdtRequest> {

@@ -18,6 +18,8 @@ const MERGED: u32 = 400_000;
 /// Of a million that split, those of which all names go to one other MDT, as those of a large
 /// directory do before it moves.
 const ALONE: u32 = 300_000;
+/// Of a million that get stripes, those with more on MDTs that have one already.
+const OVERSTRIPED: u32 = 300_000;
 const HASHES: [NameHash; 4] = [NameHash::Fnv1a64, NameHash::AllCharacters, NameHash::Crush, NameHash::Crush2];
 
 /// The MDTs of a cluster, and what came of moves between them. Cheap to clone.
@@ -47,8 +49,8 @@ impl Places {
         MdtIndex(random.below(u64::from(self.mdts)) as u16)
     }
 
-    /// The MDT of a directory, and its stripes: none, or on some of the MDTs in any order. One
-    /// shard alone is possible, too.
+    /// The MDT of a directory, and its stripes: none, or on some of the MDTs in any order, perhaps
+    /// several on one. One shard alone is possible, too.
     pub fn draw(&self, random: &Random) -> (MdtIndex, Stripes) {
         let mdt = self.mdt(random);
         if !self.are_several() || !random.happens(STRIPED) {
@@ -57,12 +59,16 @@ impl Places {
         (mdt, self.stripes(random, 1))
     }
 
-    /// Stripes on so many of the MDTs, at least, in any order.
+    /// Stripes on so many of the MDTs, at least, in any order; some have further ones.
     fn stripes(&self, random: &Random, at_least: u64) -> Stripes {
         let mut left: Vec<MdtIndex> = (0..self.mdts).map(MdtIndex).collect();
         let count = at_least + random.below(u64::from(self.mdts) + 1 - at_least);
         let take = |_| left.remove(random.below(left.len() as u64) as usize);
-        let mdts = (0..count).map(take).collect();
+        let mut mdts: Vec<MdtIndex> = (0..count).map(take).collect();
+        if random.happens(OVERSTRIPED) {
+            let further = 1 + random.below(u64::from(self.mdts));
+            mdts.extend((0..further).map(|_| self.mdt(random)));
+        }
         Stripes { hash: *random.pick(&HASHES), mdts }
     }
 
@@ -108,17 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_places_are_drawn_and_no_mdt_has_two_shards() {
+    fn all_places_are_drawn_and_some_mdts_have_several_shards() {
         let (random, places) = (Random::for_purpose(1, "places"), Places::new(3));
         let drawn: Vec<(MdtIndex, Stripes)> = (0..200).map(|_| places.draw(&random)).collect();
         let mdts: BTreeSet<u16> = drawn.iter().map(|(mdt, _)| mdt.0).collect();
         assert_eq!(mdts, BTreeSet::from([0, 1, 2]));
-        let counts: BTreeSet<usize> = drawn.iter().map(|(_, stripes)| stripes.mdts.len()).collect();
-        assert_eq!(counts, BTreeSet::from([0, 1, 2, 3]));
-        for (_, stripes) in drawn {
-            let distinct: BTreeSet<u16> = stripes.mdts.iter().map(|mdt| mdt.0).collect();
-            assert_eq!(distinct.len(), stripes.mdts.len());
-        }
+        let counts = |is_overstriped| {
+            let like_it = drawn.iter().filter(|(_, stripes)| stripes.is_overstriped() == is_overstriped);
+            like_it.map(|(_, stripes)| stripes.mdts.len()).collect::<BTreeSet<usize>>()
+        };
+        assert_eq!(counts(false), BTreeSet::from([0, 1, 2, 3]));
+        assert_eq!(counts(true), BTreeSet::from([2, 3, 4, 5, 6]));
     }
 
     #[test]
@@ -128,7 +134,8 @@ mod tests {
         let alone: BTreeSet<u16> =
             drawn.iter().filter(|stripes| stripes.mdts.len() == 1).map(|stripes| stripes.mdts[0].0).collect();
         assert_eq!(alone, BTreeSet::from([0, 1, 2]));
-        let counts: BTreeSet<usize> = drawn.iter().map(|stripes| stripes.mdts.len()).collect();
-        assert_eq!(counts, BTreeSet::from([1, 2, 3]));
+        let plain = drawn.iter().filter(|stripes| !stripes.is_overstriped());
+        assert_eq!(plain.map(|stripes| stripes.mdts.len()).collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
+        assert!(drawn.iter().any(Stripes::is_overstriped));
     }
 }

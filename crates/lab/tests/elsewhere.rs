@@ -17,15 +17,22 @@ use rpc::message::{
     mdt::{OpenFlags, open_flag},
 };
 use rt::BoxFuture;
-use types::{Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NodeKind};
+use types::{
+    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ShardCount,
+};
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
 /// All directories below one are on MDT 1.
-const ON_1: DirectoryDefault =
-    DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), hash: None, levels: None, spread_levels: Some(0) };
+const ON_1: DirectoryDefault = DirectoryDefault {
+    count: ShardCount::Exactly(1),
+    first: Some(MdtIndex(1)),
+    hash: None,
+    levels: None,
+    spread_levels: Some(0),
+};
 /// Their names are on all MDTs, from MDT 1 on.
-const STRIPED: DirectoryDefault = DirectoryDefault { count: None, ..ON_1 };
+const STRIPED: DirectoryDefault = DirectoryDefault { count: ShardCount::All, ..ON_1 };
 
 fn with_two_mdts<T: Send + 'static>(
     seed: u64,

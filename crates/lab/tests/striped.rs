@@ -85,7 +85,8 @@ fn first_requests(mdts: u16, numbers: [u8; 2]) -> [FsResult<()>; 2] {
     with_mdts(SEED, mdts, move |cluster| {
         Box::pin(async move {
             let (at, file) = on(cluster, 0, move |file_system| async move {
-                let shards: Vec<u16> = (0..mdts).collect();
+                // One MDT has several of them.
+                let shards: Vec<u16> = (0..mdts).chain((mdts == 1).then_some(0)).collect();
                 let made = directory(&file_system, "striped", 0, &shards).await?;
                 file_system.create(&Credentials::root(), node(made, "sub", NodeKind::Directory)).await?;
                 let file = file_system.create(&Credentials::root(), node(made, "file", NodeKind::Regular)).await?;

@@ -3,7 +3,7 @@
 use std::{io::Write, path::Path};
 
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
-use types::{DirectoryDefault, MdtIndex};
+use types::{DirectoryDefault, MdtIndex, ShardCount};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -17,10 +17,11 @@ const LEVELS_WITH_STRIPES: u8 = 3;
 
 /// Where there is no default: mkdir(2) makes a directory without stripes on the MDT of its name.
 const NONE: DirectoryDefault =
-    DirectoryDefault { count: Some(1), first: None, hash: None, levels: None, spread_levels: Some(0) };
+    DirectoryDefault { count: ShardCount::Exactly(1), first: None, hash: None, levels: None, spread_levels: Some(0) };
 
 /// Options that say what the default is, and `-o`, which no default has.
-const CONTENT: &[&str] = &["mdt-count", "mdt-index", "mdt-hash", "max-inherit", "max-inherit-rr", "mode"];
+const CONTENT: &[&str] =
+    &["mdt-count", "mdt-overcount", "mdt-index", "mdt-hash", "max-inherit", "max-inherit-rr", "mode"];
 
 /// Options that only a default has.
 const ONLY_DEFAULT: &[&str] = &["max-inherit", "max-inherit-rr"];
@@ -66,9 +67,8 @@ fn default(parsed: &Parsed, wanted: &Wanted) -> Result<DirectoryDefault, String>
         return Err("a default has one MDT target, the first one (-i)".to_owned());
     }
     let first = wanted.mdts.first().copied();
-    // More than are possible anywhere is refused with the number of those that there are.
-    let count = wanted.count.map(|count| u16::try_from(count.max(1)).unwrap_or(u16::MAX));
-    let usual = if count == Some(1) { None } else { Some(LEVELS_WITH_STRIPES) };
+    let count = if wanted.is_plain() { ShardCount::Exactly(1) } else { wanted.count };
+    let usual = if wanted.is_plain() { None } else { Some(LEVELS_WITH_STRIPES) };
     let levels = match parsed.value("max-inherit") {
         Some(text) => number(text).filter(|levels| *levels != Some(0)).ok_or_else(|| {
             format!("invalid max-inherit '{text}': -1 (for all levels), or 1 to {}", DirectoryDefault::LEVELS_MAX)
@@ -131,9 +131,13 @@ pub(crate) fn of(path: &Path) -> Result<DirectoryDefault, Errno> {
 /// `lfs getdirstripe -D`.
 pub(crate) fn show(default: &DirectoryDefault, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
     let or_all = |number: Option<u16>| number.map_or(-1, i32::from);
-    let count = or_all(default.count);
+    let count = match default.count {
+        ShardCount::All => -1,
+        ShardCount::Exactly(count) | ShardCount::Overstriped(count) => i32::from(count),
+        ShardCount::PerMdt(count) => -i32::from(count),
+    };
     let mdt = or_all(default.first.map(|first| first.0));
-    let hash = default.hash.map_or("none", |hash| hash.name());
+    let hash = dirstripe::shown_hash(default.hash, default.is_overstriped());
     let levels = or_all(default.levels.map(u16::from));
     let spread = or_all(default.spread_levels.map(u16::from));
     match () {
@@ -165,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        dirstripe::{COUNT_OPTION, MAKE_OPTIONS, SHOW_OPTIONS},
+        dirstripe::{COUNT_OPTIONS, MAKE_OPTIONS, SHOW_OPTIONS},
         options::parse,
     };
 
@@ -176,7 +180,7 @@ mod tests {
     fn asked(line: &str) -> Result<DirectoryDefault, String> {
         let parsed = parse(MAKE_OPTIONS, &words(line)).map_err(|error| error.to_string())?;
         assert!(is_asked_for(&parsed)?, "{line}");
-        default(&parsed, &Wanted::of(&parsed, COUNT_OPTION)?)
+        default(&parsed, &Wanted::of(&parsed, COUNT_OPTIONS)?)
     }
 
     fn shown(line: &str, default: &DirectoryDefault) -> String {
@@ -209,7 +213,7 @@ mod tests {
         assert_eq!(
             all,
             DirectoryDefault {
-                count: None,
+                count: ShardCount::All,
                 first: Some(MdtIndex(2)),
                 hash: Some(NameHash::Crush),
                 levels: None,
@@ -220,6 +224,15 @@ mod tests {
         assert_eq!(each.map(|line| shown(line, &all)), ["-1\n", "2\n", "2\n", "crush\n", "-1\n", "0\n"]);
         assert_eq!(asked("-D -i 1 dd").unwrap().levels, None, "without stripes: for all levels");
         assert_eq!(asked("-D -c -1 dd").unwrap().levels, Some(3));
+        let over = |line: &str| shown("-D d", &asked(line).unwrap());
+        assert_eq!(
+            [over("-D -C 8 d"), over("-D -C -2 -X -1 -H crush d")],
+            [
+                "lmv_stripe_count: 8 lmv_stripe_offset: -1 lmv_hash_type: none,overstriped lmv_max_inherit: 3 lmv_max_inherit_rr: 0\n",
+                "lmv_stripe_count: -2 lmv_stripe_offset: -1 lmv_hash_type: crush,overstriped lmv_max_inherit: -1 lmv_max_inherit_rr: 0\n"
+            ]
+        );
+        assert_eq!([asked("-D -C -1 d"), asked("-D -C 1 d")], [asked("-D -c -1 d"), asked("-D -c 1 d")]);
         assert!(asked("-D -c 2 -X 250 --max-inherit-rr -1 d").unwrap().is_possible());
         assert_eq!(
             shown("-D d", &NONE),
@@ -238,6 +251,7 @@ mod tests {
             ("-D -i 1,2 d", "a default has one MDT target, the first one (-i)"),
             ("-D -o 700 d", "option '--mode' is not possible with --default"),
             ("-d -c 2 d", "option '--mdt-count' is not possible with --delete"),
+            ("-d -C 2 d", "option '--mdt-overcount' is not possible with --delete"),
             ("-X 3 d", "option '--max-inherit' needs --default (-D)"),
             ("--max-inherit-rr 3 d", "option '--max-inherit-rr' needs --default (-D)"),
         ] {

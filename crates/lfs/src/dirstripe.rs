@@ -13,8 +13,8 @@ use rpc::message::{
     mgs::TargetRole,
 };
 use types::{
-    DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, Stripes, counted,
-    limits::{RETURNING_SHARDS_MAX, SPLIT_NAMES_MAX},
+    DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, ShardCount, Stripes, counted,
+    limits::{RETURNING_SHARDS_MAX, SHARDS_MAX, SHARDS_PER_MDT_MAX, SPLIT_NAMES_MAX},
     mdts_from,
 };
 
@@ -56,8 +56,9 @@ pub const SHOW_OPTIONS: &[OptionSpec] = &[
 /// Permission bits of new directories that the umask may clear.
 const MODE_DEFAULT: u32 = 0o777;
 
-/// What `mkdir` and `setdirstripe` call the number of stripes.
-pub(crate) const COUNT_OPTION: &str = "mdt-count";
+/// What `mkdir` and `setdirstripe` call the number of stripes: of which each is on another metadata
+/// target, or several on one.
+pub(crate) const COUNT_OPTIONS: [&str; 2] = ["mdt-count", "mdt-overcount"];
 /// The command that also spreads the names of directories that exist.
 const SPLITTING: &str = "setdirstripe";
 
@@ -78,13 +79,12 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nlfs setdirstripe with -c or several INDEX also spreads the names of a DIR that exists and has no stripes, and with\n-c 1 takes the names of a striped DIR back to the metadata target that has it. All can be used meanwhile; it takes\nabout a second for 10,000. Inodes stay where they are.\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT, nothing is created or set;\nif some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, or fewer\nthan COUNT).\n"
+                "usage: lfs {command} [-i INDEX[,INDEX...]] [-c COUNT|-C COUNT] [-H HASH] [-o MODE] DIR...\n       lfs {command} -D [-i INDEX] [-c COUNT|-C COUNT] [-H HASH] [-X LEVELS] [--max-inherit-rr LEVELS] DIR...\n       lfs {command} -d DIR...\n\nCreates directories; with -D, sets what mkdir(2) gives new directories in DIR, and in those; with -d, ends that.\n\n  -i, --mdt-index INDEX     the metadata target that has DIR and everything made in it; -1, which is the\n                            default: that of the directory above. Several: DIR is striped over these\n  -c, --mdt-count COUNT     the names in DIR are on COUNT metadata targets, from INDEX on; -1: on all\n  -C, --mdt-overcount COUNT the names in DIR are in COUNT stripes, several of them on one metadata target if\n                            there are fewer targets; -1 to -32: that many on each\n  -H, --mdt-hash HASH       how names are spread over these: fnv_1a_64 (default), all_char, crush, crush2\n  -o, --mode MODE           permission bits, octal\n  -D, --default             set the default of DIR, which exists; directories in it stay as they are\n  -d, --delete              end the default of DIR\n  -X, --max-inherit LEVELS  for how many levels of new directories below DIR the default counts, 1 to 250; -1: for\n                            all. Without it 3 with stripes, else all\n      --max-inherit-rr LEVELS\n                            for how many levels each new directory is on another metadata target, in turn or by\n                            free space, 0 (default) to 250; -1: for all. Only without INDEX\n\nlfs setdirstripe with -c, -C or several INDEX also spreads the names of a DIR that exists and has no stripes, and with\n-c 1 takes the names of a striped DIR back to the metadata target that has it. All can be used meanwhile; it takes\nabout a second for 10,000. Inodes stay where they are.\n\nWithout -c and -i, a new directory is made as mkdir(2) makes it. Only root may choose another metadata target than\nthat of the directory above, or several, and set defaults. If there are fewer than COUNT for -c, nothing is created\nor set; if some are taken out of use later, new directories get those that are left.\n\nExit status: 0; 4 for a wrong command line; else the error number (17: DIR exists, 19: no such target, fewer than\nCOUNT, or more than 1000 stripes; 95: a metadata target is of an earlier release).\n"
             ),
         );
     }
-    refuse_others(command, &parsed)?;
     let is_default = directory_default::is_asked_for(&parsed).map_err(wrong)?;
-    let wanted = Wanted::of(&parsed, COUNT_OPTION).map_err(wrong)?;
+    let wanted = Wanted::of(&parsed, COUNT_OPTIONS).map_err(wrong)?;
     let (mode, umask) = mode(&parsed).map_err(wrong)?;
     if parsed.operands.is_empty() {
         return Err(wrong("DIR must be specified".to_owned()));
@@ -103,39 +103,36 @@ fn make(command: &str, arguments: &[OsString], output: &mut dyn Write) -> Outcom
     Ok(())
 }
 
-/// Several stripes on one target are refused rather than made otherwise.
-fn refuse_others(command: &str, parsed: &Parsed) -> Outcome {
-    match parsed.has("mdt-overcount") {
-        true => {
-            let problem = format!("lfs {command}: option '--mdt-overcount' is not supported yet");
-            Err(Failure::new(libc::EOPNOTSUPP, problem))
-        }
-        false => Ok(()),
-    }
-}
-
 /// Where a directory is to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// MDTs, in order; none: from that of the directory above on.
     pub(crate) mdts: Vec<MdtIndex>,
-    /// How many stripes; `None`: over all MDTs.
-    pub(crate) count: Option<usize>,
+    /// How many stripes.
+    pub(crate) count: ShardCount,
     pub(crate) hash: NameHash,
     /// A count was given: no default applies.
     has_count: bool,
 }
 
 impl Wanted {
-    /// `count_option`: what the command calls the number of stripes.
-    pub(crate) fn of(parsed: &Parsed, count_option: &str) -> Result<Self, String> {
+    /// The options: what the command calls the number of stripes, see [`COUNT_OPTIONS`].
+    pub(crate) fn of(parsed: &Parsed, [option, over]: [&str; 2]) -> Result<Self, String> {
         let mdts = indices(parsed)?;
-        let count = match parsed.value(count_option) {
-            None => Some(mdts.len().max(1)),
-            Some("-1") => None,
-            Some(text) => Some(text.parse().map_err(|_| format!("invalid stripe count '{text}'"))?),
+        let count = match (parsed.value(option), parsed.value(over)) {
+            (Some(_), Some(_)) => return Err(format!("options '--{option}' and '--{over}' exclude each other")),
+            (Some("-1"), None) => ShardCount::All,
+            (Some(text), None) => ShardCount::Exactly(stripe_count(text)?),
+            (None, Some(text)) => overstriped(text, mdts.len() > 1)?,
+            (None, None) => ShardCount::Exactly(mdts.len().max(1) as u16),
         };
-        if mdts.len() > 1 && count != Some(mdts.len()) {
+        let fits = match count {
+            ShardCount::Exactly(count) => usize::from(count) == mdts.len(),
+            ShardCount::Overstriped(count) => usize::from(count) >= mdts.len(),
+            ShardCount::PerMdt(_) => true,
+            ShardCount::All => false,
+        };
+        if mdts.len() > 1 && !fits {
             return Err(format!("the stripe count is not that of the {} MDT targets given", mdts.len()));
         }
         let name = parsed.value("mdt-hash").unwrap_or_default();
@@ -143,12 +140,12 @@ impl Wanted {
             "" => NameHash::default(),
             name => NameHash::of_name(name).ok_or_else(|| format!("bad directory hash type '{name}'"))?,
         };
-        Ok(Self { mdts, count, hash, has_count: parsed.has(count_option) })
+        Ok(Self { mdts, count, hash, has_count: parsed.has(option) || parsed.has(over) })
     }
 
     /// Whether it is one MDT, or none in particular.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.count, Some(0 | 1))
+        matches!(self.count, ShardCount::Exactly(0 | 1))
     }
 
     /// The request to end the stripes of a directory on this MDT.
@@ -169,17 +166,44 @@ impl Wanted {
         if let Some(MdtIndex(missing)) = self.mdts.iter().find(|mdt| !there.contains(mdt)) {
             return Err(format!("there is no MDT with index {missing}: {} in use (see lfs mdts)", found()));
         }
-        if self.mdts.len() > 1 {
-            return Ok(Stripes { hash: self.hash, mdts: self.mdts.clone() });
+        let around = match self.mdts[..] {
+            [] => mdts_from(&there, above, there.len()),
+            [first] => mdts_from(&there, first, there.len()),
+            _ => self.mdts.clone(),
+        };
+        let count = self.count.on(around.len());
+        if count > SHARDS_MAX {
+            return Err(format!("{count} stripes are not possible: a directory has at most {SHARDS_MAX}"));
         }
-        let first = self.mdts.first().copied().unwrap_or(above);
-        let count = self.count.unwrap_or(there.len());
-        if there.len() < count {
-            return Err(format!("{count} stripes are not possible: {} in use (-c -1: all of them)", found()));
+        if let ShardCount::Exactly(count) = self.count
+            && usize::from(count) > around.len()
+        {
+            let others = format!("-c -1: all of them; -C {count}: several stripes on each");
+            return Err(format!("{count} stripes are not possible: {} in use ({others})", found()));
         }
-        let mdts = mdts_from(&there, first, count);
+        let mdts = self.count.place(&around);
         // All of them may be one: as without the option.
         Ok(Stripes { hash: self.hash, mdts: if mdts.len() == 1 { Vec::new() } else { mdts } })
+    }
+}
+
+/// More than are possible anywhere are refused where it is known how many that is.
+fn stripe_count(text: &str) -> Result<u16, String> {
+    let count: u64 = text.parse().map_err(|_| format!("invalid stripe count '{text}'"))?;
+    Ok(u16::try_from(count).unwrap_or(u16::MAX))
+}
+
+/// Stripes of which several may be on one MDT; with a negative number, so many on each.
+/// `are_listed`: these MDTs are given.
+fn overstriped(text: &str, are_listed: bool) -> Result<ShardCount, String> {
+    match text.strip_prefix('-').map(stripe_count).transpose()? {
+        Some(1) if !are_listed => Ok(ShardCount::All),
+        Some(count @ 1..=SHARDS_PER_MDT_MAX) => Ok(ShardCount::PerMdt(count)),
+        Some(_) => Err(format!("invalid stripe count '{text}': -1 to -{SHARDS_PER_MDT_MAX}, or how many in all")),
+        None => Ok(match stripe_count(text)? {
+            count @ (0 | 1) => ShardCount::Exactly(count),
+            count => ShardCount::Overstriped(count),
+        }),
     }
 }
 
@@ -291,6 +315,10 @@ pub(crate) fn refused(command: &str, operand: &OsStr, error: &CallError) -> Fail
     let (Errno(errno), shown) = (error.errno(), operand.display());
     let message = match errno {
         libc::EEXIST => format!("lfs {command}: dirstripe error on '{shown}': stripe already set"),
+        libc::EOPNOTSUPP => format!(
+            "lfs {command}: dirstripe error on '{shown}': several stripes on one metadata target need all of these to be of \
+             this release ({errno})"
+        ),
         libc::ENOENT => format!("lfs {command}: cannot resolve path '{shown}': {} ({errno})", strerror(errno)),
         _ => format!("lfs {command}: dirstripe error on '{shown}': {}", strerror(errno)),
     };
@@ -351,7 +379,7 @@ fn show(inode: InodeNumber, map: Option<&DirectoryMap>, parsed: &Parsed, output:
     let shards = map.map_or(&[][..], |map| &map.shards);
     let first = shards.first().copied().unwrap_or(inode);
     let (count, mdt, fid) = (shards.len(), first.mdt().0, Fid::from(inode));
-    let hash = map.map_or("none", |map| map.hash.name());
+    let hash = shown_hash(map.map(|map| map.hash), map.is_some_and(DirectoryMap::is_overstriped));
     match () {
         () if parsed.has("mdt-count") => return print(output, format_args!("{count}\n")),
         () if parsed.has("mdt-index") || parsed.has("mdt") => return print(output, format_args!("{mdt}\n")),
@@ -385,6 +413,11 @@ fn show(inode: InodeNumber, map: Option<&DirectoryMap>, parsed: &Parsed, output:
     Ok(())
 }
 
+/// A hash as Lustre shows it, with whether an MDT may have several stripes.
+pub(crate) fn shown_hash(hash: Option<NameHash>, is_overstriped: bool) -> String {
+    format!("{}{}", hash.map_or("none", NameHash::name), if is_overstriped { ",overstriped" } else { "" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,7 +439,11 @@ mod tests {
             ("-c 2 -H foo d", USAGE, "lfs mkdir: bad directory hash type 'foo'"),
             ("-i 0,0 d", USAGE, "lfs mkdir: duplicate MDT target(s) '0,0'"),
             ("-i 0,1 -c 3 d", USAGE, "lfs mkdir: the stripe count is not that of the 2 MDT targets given"),
-            ("-C 2 d", libc::EOPNOTSUPP, "lfs mkdir: option '--mdt-overcount' is not supported yet"),
+            ("-i 0,1,2 -C 2 d", USAGE, "lfs mkdir: the stripe count is not that of the 3 MDT targets given"),
+            ("-C 2 -c 2 d", USAGE, "lfs mkdir: options '--mdt-count' and '--mdt-overcount' exclude each other"),
+            ("-C x d", USAGE, "lfs mkdir: invalid stripe count 'x'"),
+            ("-C -33 d", USAGE, "lfs mkdir: invalid stripe count '-33': -1 to -32, or how many in all"),
+            ("-C -0 d", USAGE, "lfs mkdir: invalid stripe count '-0': -1 to -32, or how many in all"),
             ("-X 3 d", USAGE, "lfs mkdir: option '--max-inherit' needs --default (-D)"),
             ("-D -c 2", USAGE, "lfs mkdir: DIR must be specified"),
             ("-D -c 2 /none", libc::ENOENT, "lfs mkdir: unable to open '/none': No such file or directory (2)"),
@@ -456,8 +493,23 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_with_several_stripes_on_a_target_is_said_to_have_them() {
+        let shards = [(1, 4), (0, 4), (1, 5)].map(|(mdt, at)| InodeNumber::new(MdtIndex(mdt), at).as_shard()).to_vec();
+        let map = DirectoryMap { master: InodeNumber::new(MdtIndex(1), 3), hash: NameHash::Crush, shards };
+        let shown = |line: &str| {
+            let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
+            show(map.master, Some(&map), &parsed, &mut output).unwrap();
+            String::from_utf8(output).unwrap()
+        };
+        let first = "lmv_stripe_count: 3 lmv_stripe_offset: 1 lmv_hash_type: crush,overstriped\n";
+        assert!(shown("d").starts_with(first));
+        assert_eq!([shown("-c d"), shown("-H d")], ["3\n", "crush,overstriped\n"]);
+        assert_eq!(shown("-y d").matches("l_mdt_idx: 1").count(), 2);
+    }
+
+    #[test]
     fn stripes_go_around_and_too_many_are_refused() {
-        let wanted = |line: &str| Wanted::of(&parse(MAKE_OPTIONS, &words(line)).unwrap(), COUNT_OPTION).unwrap();
+        let wanted = |line: &str| Wanted::of(&parse(MAKE_OPTIONS, &words(line)).unwrap(), COUNT_OPTIONS).unwrap();
         let stripes = |line: &str| {
             let found = wanted(line).stripes([0, 1, 2, 4].map(MdtIndex).to_vec(), MdtIndex(1));
             found.map(|stripes| stripes.mdts.into_iter().map(|mdt| mdt.0).collect::<Vec<_>>())
@@ -467,11 +519,26 @@ mod tests {
         assert_eq!(stripes("-c -1 -i 2 d"), Ok(vec![2, 4, 0, 1]));
         assert_eq!(stripes("-i 2,0 -H crush d"), Ok(vec![2, 0]));
         let refused = stripes("-c 24 d").unwrap_err();
-        assert_eq!(refused, "24 stripes are not possible: 4 metadata targets in use (-c -1: all of them)");
+        assert_eq!(
+            refused,
+            "24 stripes are not possible: 4 metadata targets in use (-c -1: all of them; -C 24: several stripes on each)"
+        );
+        assert_eq!(stripes("-C 6 d"), Ok(vec![1, 2, 4, 0, 1, 2]));
+        assert_eq!(stripes("-C 3 -i 4 d"), Ok(vec![4, 0, 1]));
+        assert_eq!(stripes("-C -2 d"), Ok(vec![1, 2, 4, 0, 1, 2, 4, 0]));
+        assert_eq!(stripes("-C 5 -i 2,0 d"), Ok(vec![2, 0, 2, 0, 2]));
+        assert_eq!([stripes("-C -2 -i 2,0 d"), stripes("-C -1 -i 2,0 d")], [Ok(vec![2, 0, 2, 0]), Ok(vec![2, 0])]);
+        assert_eq!([stripes("-C -1 d"), stripes("-C 1 d")], [Ok(vec![1, 2, 4, 0]), Ok(vec![])]);
+        for line in ["-C 1001 d", "-c 1001 d", "-C 99999999 d"] {
+            let refused = stripes(line).unwrap_err();
+            assert!(refused.ends_with("stripes are not possible: a directory has at most 1000"), "{refused}");
+        }
         let missing = "there is no MDT with index 3: 4 metadata targets in use (see lfs mdts)";
         assert_eq!([stripes("-i 2,3 d"), stripes("-c 2 -i 3 d")], [Err(missing.to_owned()), Err(missing.to_owned())]);
         let alone = wanted("-c -1 d").stripes(vec![MdtIndex(0)], MdtIndex(0));
         assert_eq!(alone, Ok(Stripes::default()), "all of them is one");
+        let several = wanted("-C 3 d").stripes(vec![MdtIndex(0)], MdtIndex(0));
+        assert_eq!(several.map(|stripes| stripes.mdts), Ok(vec![MdtIndex(0); 3]), "on one");
         assert!(wanted("-i 2 d").is_plain() && wanted("d").is_plain() && wanted("-c 1 d").is_plain());
     }
 }

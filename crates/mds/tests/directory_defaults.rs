@@ -13,8 +13,8 @@ use rpc::{
 };
 use tokio::task::JoinSet;
 use types::{
-    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes,
-    limits::SHARDS_MAX,
+    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind,
+    ShardCount, Stripes, limits::SHARDS_MAX,
 };
 
 use super::{
@@ -27,7 +27,7 @@ use super::{
 
 /// Over all MDTs, for all levels.
 const ALL: DirectoryDefault =
-    DirectoryDefault { count: None, first: None, hash: None, levels: None, spread_levels: Some(0) };
+    DirectoryDefault { count: ShardCount::All, first: None, hash: None, levels: None, spread_levels: Some(0) };
 
 async fn set(cluster: &Cluster, inode: InodeNumber, default: Option<DirectoryDefault>) -> FsResult<MdtReply> {
     set_as(cluster, root(), inode, default).await
@@ -76,7 +76,7 @@ fn mkdir_as(parent: InodeNumber, name: &str, who: Credentials) -> MdtRequest {
 }
 
 /// A client that understands so much, at MDT 0.
-fn client_with(cluster: &Cluster, number: u64, features: u64) -> Import {
+pub(crate) fn client_with(cluster: &Cluster, number: u64, features: u64) -> Import {
     let options = ImportOptions { features, ..import_options() };
     cluster.0[0].connect_with(number, options, Arc::new(ComesBack))
 }
@@ -87,7 +87,7 @@ async fn the_answer_to_a_mkdir_says_all_of_what_it_made() {
     let cluster = Cluster::new(3).await;
     let own = types::SetAttributes { gid: Some(7), mode: Some(0o2775), ..Default::default() };
     cluster.0[0].call(MdtRequest::SetAttributes(root(), ROOT, own)).await.unwrap();
-    let on_2 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(2)), ..ALL };
+    let on_2 = DirectoryDefault { count: ShardCount::Exactly(1), first: Some(MdtIndex(2)), ..ALL };
     let from_1 = DirectoryDefault { first: Some(MdtIndex(1)), ..ALL };
     for (name, default) in [("far", on_2), ("striped here", ALL), ("striped from 1", from_1)] {
         set(&cluster, ROOT, Some(default)).await.unwrap();
@@ -111,7 +111,7 @@ async fn the_answer_to_a_mkdir_says_all_of_what_it_made() {
 async fn clients_get_answers_that_they_understand() {
     let cluster = Cluster::new(2).await;
     let older = client_with(&cluster, 31, feature::ALL & !feature::DECIDED_INODES);
-    let on_1 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), ..ALL };
+    let on_1 = DirectoryDefault { count: ShardCount::Exactly(1), first: Some(MdtIndex(1)), ..ALL };
     set(&cluster, ROOT, Some(on_1)).await.unwrap();
     let answer = older.call(mkdir_as(ROOT, "far", root())).await.unwrap().reply;
     assert_eq!(answer, MdtReply::Remote(cluster.0[0].lookup(ROOT, "far").await.unwrap()));
@@ -131,7 +131,7 @@ async fn clients_that_know_one_mdt_make_directories_where_they_find_them() {
     let cluster = Cluster::new(2).await;
     let newer = feature::SEVERAL_MDTS | feature::STRIPED_DIRECTORIES | feature::DECIDED_INODES;
     let old = client_with(&cluster, 32, feature::ALL & !newer);
-    let on_1 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), ..ALL };
+    let on_1 = DirectoryDefault { count: ShardCount::Exactly(1), first: Some(MdtIndex(1)), ..ALL };
     for (name, default) in [("one", on_1), ("all", ALL)] {
         set(&cluster, ROOT, Some(default)).await.unwrap();
         let made = match old.call(mkdir_as(ROOT, name, root())).await.unwrap().reply {
@@ -178,9 +178,39 @@ async fn new_directories_are_striped_for_so_many_levels() {
 }
 
 #[tokio::test]
+async fn a_default_may_give_an_mdt_several_shards() {
+    let mut cluster = Cluster::new(2).await;
+    let five = DirectoryDefault { count: ShardCount::Overstriped(5), levels: Some(2), ..ALL };
+    set(&cluster, ROOT, Some(five)).await.unwrap();
+    let first = mkdir(&cluster, ROOT, "five", root()).await.unwrap();
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.restart(&[0, 1]).await;
+    assert_eq!(default_of(&cluster, ROOT).await, Some(five), "as it is stored");
+    assert_eq!(mdts(&cluster, first).await, [0, 1, 0, 1, 0]);
+    for number in 0..6 {
+        let below = in_time("mkdir", mkdir(&cluster, first, &format!("d{number}"), root())).await.unwrap();
+        let mut over = mdts(&cluster, below).await;
+        assert_eq!((over.len(), over[0]), (5, below.mdt().0), "from the MDT of the name on");
+        over.sort();
+        over.dedup();
+        assert_eq!(over, [0, 1]);
+    }
+    let two_each = DirectoryDefault { count: ShardCount::PerMdt(2), first: Some(MdtIndex(1)), ..ALL };
+    set(&cluster, ROOT, Some(two_each)).await.unwrap();
+    let each = mkdir(&cluster, ROOT, "each", root()).await.unwrap();
+    assert_eq!((each.mdt(), mdts(&cluster, each).await), (MdtIndex(1), vec![1, 0, 1, 0]));
+    for count in [ShardCount::Overstriped(0), ShardCount::Overstriped(SHARDS_MAX as u16 + 1), ShardCount::PerMdt(33)] {
+        let impossible = DirectoryDefault { count, ..ALL };
+        assert_eq!(set(&cluster, ROOT, Some(impossible)).await, Err(FsError::Invalid), "{count:?}");
+    }
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
+#[tokio::test]
 async fn new_directories_go_to_the_mdt_of_the_default() {
     let cluster = Cluster::new(3).await;
-    let on_2 = DirectoryDefault { count: Some(1), first: Some(MdtIndex(2)), ..ALL };
+    let on_2 = DirectoryDefault { count: ShardCount::Exactly(1), first: Some(MdtIndex(2)), ..ALL };
     set(&cluster, ROOT, Some(on_2)).await.unwrap();
     let far = mkdir(&cluster, ROOT, "far", root()).await.unwrap();
     assert_eq!((far.mdt(), mdts(&cluster, far).await), (MdtIndex(2), vec![]));
@@ -193,7 +223,7 @@ async fn new_directories_go_to_the_mdt_of_the_default() {
 }
 
 /// Each directory on another MDT, for one level.
-const SPREAD: DirectoryDefault = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..ALL };
+const SPREAD: DirectoryDefault = DirectoryDefault { count: ShardCount::Exactly(1), spread_levels: Some(1), ..ALL };
 
 /// So many more directories in the root; how many each MDT has got.
 async fn spread(cluster: &Cluster, prefix: &str, directories: usize) -> Vec<usize> {
@@ -376,7 +406,7 @@ async fn users_make_directories_by_the_default_and_do_not_set_it() {
 #[tokio::test]
 async fn impossible_defaults_are_refused() {
     let cluster = Cluster::new(2).await;
-    let count = |count| DirectoryDefault { count: Some(count), ..ALL };
+    let count = |count| DirectoryDefault { count: ShardCount::Exactly(count), ..ALL };
     let first = |mdt| DirectoryDefault { first: Some(MdtIndex(mdt)), ..ALL };
     for (default, error) in [
         (count(0), FsError::Invalid),
@@ -408,7 +438,7 @@ async fn a_changed_default_holds_for_all_names_and_after_restarts() {
     set(&cluster, ROOT, Some(ALL)).await.unwrap();
     let made = mkdir(&cluster, ROOT, "d", root()).await.unwrap();
     in_time("it is made", cluster.at_rest()).await;
-    let one = DirectoryDefault { count: Some(1), first: Some(MdtIndex(1)), levels: Some(7), ..ALL };
+    let one = DirectoryDefault { count: ShardCount::Exactly(1), first: Some(MdtIndex(1)), levels: Some(7), ..ALL };
     set(&cluster, made, Some(one)).await.unwrap();
     in_time("all ends", cluster.at_rest()).await;
     cluster.restart(&[0, 1]).await;
@@ -425,7 +455,7 @@ async fn a_changed_default_holds_for_all_names_and_after_restarts() {
 #[tokio::test]
 async fn fewer_mdts_than_the_default_says_are_all_that_are_left() {
     let cluster = Cluster::new(3).await;
-    let three = DirectoryDefault { count: Some(3), first: Some(MdtIndex(1)), ..ALL };
+    let three = DirectoryDefault { count: ShardCount::Exactly(3), first: Some(MdtIndex(1)), ..ALL };
     set(&cluster, ROOT, Some(three)).await.unwrap();
     let full = mkdir(&cluster, ROOT, "full", root()).await.unwrap();
     assert_eq!(mdts(&cluster, full).await, [1, 2, 0]);

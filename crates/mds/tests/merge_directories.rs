@@ -96,7 +96,7 @@ async fn names_come_back_and_lead_to_the_same_inodes() {
     // Once more: it is done already.
     assert_eq!(cluster.0[0].call(split(directory, &[0])).await, Ok(MdtReply::Done));
     // And other stripes.
-    in_time("the split", split_wholly(&cluster.0[0].import, directory, &[2, 1])).await.unwrap();
+    in_time("the split", split_wholly(&cluster.0[0].import, directory, &[2, 1, 2, 0, 0])).await.unwrap();
     let other = map_of(&cluster, directory).await;
     for (name, inode) in &names {
         assert_eq!(in_time(name, lookup(&cluster, &other, name)).await, Ok(*inode), "{name}");
@@ -222,7 +222,7 @@ async fn no_name_is_lost_whatever_fails_during_a_merge() {
 async fn after_steps(fault: Fault, steps: usize) -> bool {
     let what = format!("{fault:?} after {steps} steps");
     let mut cluster = Cluster::new(3).await;
-    let (directory, names, map) = striped(&cluster, 10, &[1, 0, 2]).await;
+    let (directory, names, map) = striped(&cluster, 10, &[1, 0, 2, 0, 1]).await;
     for node in &cluster.0 {
         node.call(MdtRequest::Commit).await.unwrap();
     }

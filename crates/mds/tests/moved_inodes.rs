@@ -206,7 +206,7 @@ async fn shown_all(tree: &Tree, inodes: &[InodeNumber]) -> Vec<Entry> {
 async fn a_striped_directory_moves_and_its_shards_stay() {
     let tree = Tree::new(3).await;
     let parent = tree.on(1);
-    let mut map = striped(&tree, parent, "striped", (0, &[2, 0, 1])).await;
+    let mut map = striped(&tree, parent, "striped", (0, &[2, 0, 1, 2, 0, 1])).await;
     let mut names = Vec::new();
     for number in 0..12 {
         let name = format!("f{number}");

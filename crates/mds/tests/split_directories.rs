@@ -403,6 +403,9 @@ async fn no_name_is_lost_whatever_fails() {
     }
 }
 
+/// MDTs of shards, of which one has two.
+const OVER: [u16; 4] = [1, 0, 2, 1];
+
 /// False if it was over before the fault.
 async fn after_steps(fault: Fault, steps: usize) -> bool {
     let what = format!("{fault:?} after {steps} steps");
@@ -413,11 +416,11 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
         node.call(MdtRequest::Commit).await.unwrap();
     }
     let import = cluster.0[0].import.clone();
-    let asked = async move { split_wholly(&import, directory, &[1, 0, 2]).await };
+    let asked = async move { split_wholly(&import, directory, &OVER).await };
     let (answered, is_over) = interrupt((&what, &mut cluster), (fault, 0), steps, asked).await;
     assert_eq!(answered, Ok(()), "{what}");
     // A power loss may have taken the answer back, and with it the shards: never a name.
-    in_time(&what, split_wholly(&cluster.0[0].import, directory, &[1, 0, 2])).await.unwrap();
+    in_time(&what, split_wholly(&cluster.0[0].import, directory, &OVER)).await.unwrap();
     let map = assert_names(&what, &cluster, directory, &names).await;
     in_time(&what, create_file(&cluster, &map, "new")).await.unwrap();
     in_time(&what, cluster.at_rest()).await;

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Lookup, OpenFlags, OpenId, ReadDirectory, Rename, RenameMode, SourceData, open_flag},
+    mdt::{Lookup, OpenFlags, OpenId, ReadDirectory, Rename, RenameMode, SourceData, Unlink, open_flag},
     mdt_peer::MakeDirectory,
+    session::feature,
 };
 use types::{
-    Credentials, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, SetAttributes, Stripes,
+    Credentials, DirectoryDefault, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind,
+    SetAttributes, ShardCount, Stripes,
 };
 
 use super::{
@@ -17,7 +19,10 @@ use super::{
     common::{
         ROOT, create_request, created, root,
         several::{Cluster, call, make_directory, remove},
+        user,
     },
+    directory_defaults::client_with,
+    split_directories::split,
 };
 
 fn make_striped(name: &str, mdt: u16, mdts: &[u16]) -> MdtRequest {
@@ -109,14 +114,98 @@ async fn each_name_is_in_the_shard_of_its_hash_only() {
     cluster.end().await;
 }
 
+/// Several shards on one MDT: each has its names, and all are one directory.
+#[tokio::test]
+async fn an_mdt_may_have_several_shards() {
+    for (count, mdt, mdts) in [(1, 0, &[0, 0, 0][..]), (2, 1, &[0, 1, 1, 0, 0]), (2, 0, &[1, 1]), (3, 1, &[2, 0, 2])] {
+        let cluster = Cluster::new(count).await;
+        let map = striped(&cluster, "striped", mdt, mdts).await;
+        assert_eq!(map.shards.iter().map(|shard| shard.mdt().0).collect::<Vec<_>>(), mdts);
+        assert!(map.is_possible() && map.is_overstriped());
+        in_time("all is carried out", cluster.at_rest()).await;
+        let chmod = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+        let home = &cluster.0[usize::from(mdt)];
+        home.call(MdtRequest::SetAttributes(root(), map.master, chmod)).await.unwrap();
+        in_time("all is carried out", cluster.at_rest()).await;
+        for shard in &map.shards {
+            assert_eq!(cluster.0[usize::from(shard.mdt().0)].stat(*shard).await.unwrap().attributes.mode, 0o777);
+        }
+        // From each shard to each other one, what its user may not write to: its parent stays.
+        let in_shard = |index: usize, prefix: &str| {
+            let names = (0..).map(|count| format!("{prefix}{count}"));
+            names.map(|name| (place(&map, &name), name)).find(|((_, shard), _)| *shard == map.shards[index]).unwrap()
+        };
+        for from in 0..mdts.len() {
+            for to in 0..mdts.len() {
+                let (((_, old_shard), old), ((at, new_shard), new)) = (in_shard(from, "old"), in_shard(to, "new"));
+                let made = create(&cluster, &map, &old, NodeKind::Directory).await.unwrap();
+                let MdtRequest::Rename(_, request) = rename((old_shard, &old), (new_shard, &new), from != to) else {
+                    panic!("a rename")
+                };
+                let moved = in_time("a rename", cluster.0[at].call(MdtRequest::Rename(user(7), request))).await;
+                assert_eq!(moved, Ok(MdtReply::Done), "{from} to {to} of {mdts:?}");
+                assert_eq!(cluster.0[at].lookup(new_shard, &new).await, Ok(made), "{from} to {to} of {mdts:?}");
+                in_time("all is carried out", cluster.at_rest()).await;
+                assert_eq!(cluster.0[0].remove(ROOT, "striped", true).await, Err(FsError::NotEmpty));
+                cluster.0[at].remove(new_shard, &new, true).await.unwrap();
+            }
+        }
+        assert_eq!(cluster.0[0].remove(ROOT, "striped", true).await, Ok(()));
+        assert_eq!(in_time("all ends", cluster.at_rest()).await, []);
+        for shard in &map.shards {
+            assert_eq!(cluster.0[usize::from(shard.mdt().0)].stat(*shard).await, Err(FsError::Stale));
+        }
+        cluster.end().await;
+    }
+}
+
+/// Of an earlier release, an MDT or a client takes such a map for damaged: it never sees one.
+#[tokio::test]
+async fn several_shards_on_one_mdt_are_only_where_that_is_known() {
+    const OVER: DirectoryDefault = DirectoryDefault {
+        count: ShardCount::Overstriped(3),
+        first: None,
+        hash: None,
+        levels: None,
+        spread_levels: Some(0),
+    };
+    let mut cluster = Cluster::new(2).await;
+    let plain = cluster.0[0].create(ROOT, "plain", NodeKind::Directory).await.unwrap();
+    cluster.0[1].set_missing(feature::OVERSTRIPED_DIRECTORIES);
+    cluster.restart(&[1]).await;
+    let distinct = striped(&cluster, "distinct", 0, &[0, 1]).await;
+    let default = || MdtRequest::SetDirectoryDefault(root(), ROOT, Some(OVER));
+    for request in [make_striped("x", 0, &[0, 0]), make_striped("x", 1, &[0, 1, 0]), split(plain, &[0, 0]), default()] {
+        let refused = in_time("an answer", cluster.0[0].call(request.clone())).await;
+        assert_eq!(refused, Err(FsError::NotSupported), "{request:?}");
+    }
+    assert_eq!(cluster.0[0].lookup(ROOT, "x").await, Err(FsError::NotFound));
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.0[1].set_missing(0);
+    cluster.restart(&[1]).await;
+    let map = in_time("it is made", striped(&cluster, "x", 0, &[1, 0, 1])).await;
+    in_time("all is carried out", cluster.at_rest()).await;
+    let older = client_with(&cluster, 31, feature::ALL & !feature::OVERSTRIPED_DIRECTORIES);
+    let look = |parent| MdtRequest::Lookup(root(), Lookup { parent, name: b"any".to_vec() });
+    assert_eq!(older.call(look(map.master)).await.unwrap_err(), FsError::NotSupported);
+    assert_eq!(older.call(look(distinct.master)).await.unwrap().reply, MdtReply::Striped(distinct));
+    let MdtReply::Layout(info) = older.call(MdtRequest::GetLayout(map.master)).await.unwrap().reply else {
+        panic!("a layout")
+    };
+    assert_eq!(info.map, None);
+    cluster.0[0].call(default()).await.unwrap();
+    let mkdir = MdtRequest::Create(root(), create_request(ROOT, "by default", NodeKind::Directory, 0o755, None));
+    let made = created(older.call(mkdir).await.unwrap().reply).entry;
+    assert_eq!((made.attributes.inode.mdt(), made.map_version), (MdtIndex(0), 0), "where it finds it");
+    assert_eq!(call(&older, remove(ROOT, "x", true)).await, Ok(MdtReply::Done), "it can be removed");
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
 /// Impossible requests of a client that lies.
 #[tokio::test]
 async fn impossible_stripes_are_refused() {
     let cluster = Cluster::new(2).await;
-    for mdts in [&[1, 1][..], &[0, 1, 0]] {
-        let refused = cluster.0[0].call(make_striped("x", 0, mdts)).await;
-        assert_eq!(refused, Err(FsError::Invalid), "{mdts:?}");
-    }
     let many: Vec<u16> = (0..=types::limits::SHARDS_MAX as u16).collect();
     assert_eq!(cluster.0[0].call(make_striped("x", 0, &many)).await, Err(FsError::TooBig));
     let absent = cluster.0[0].call(make_striped("x", 0, &[0, 1, 7])).await;
@@ -145,7 +234,7 @@ async fn shards_have_the_permissions_of_their_directory() {
     for mdt in [0, 1] {
         let name = name_on(&map, mdt, 0);
         create(&cluster, &map, &name, NodeKind::Regular).await.unwrap();
-        let unlink = rpc::message::mdt::Unlink { parent: map.shards[mdt], name: name.into_bytes(), directory: false };
+        let unlink = Unlink { parent: map.shards[mdt], name: name.into_bytes(), directory: false };
         let removed = cluster.0[mdt].call(MdtRequest::Unlink(user.clone(), unlink)).await;
         assert_eq!(removed, Err(FsError::NotPermitted), "it is sticky");
     }
@@ -289,18 +378,20 @@ async fn a_shard_is_waited_for_until_its_mdt_has_it() {
 /// With a fault at each step of both: the directory is there with all its shards, or not at all.
 #[tokio::test]
 async fn a_striped_directory_is_made_and_removed_as_a_whole() {
-    for fault in FAULTS {
-        let mut steps = 0;
-        while after_steps(fault, steps).await {
-            steps += 3;
+    for (mdts, more) in [(&[1, 2][..], 3), (&[1, 2, 2, 1, 2], 7)] {
+        for fault in FAULTS {
+            let mut steps = 0;
+            while after_steps(fault, steps, mdts).await {
+                steps += more;
+            }
+            assert!(steps > 10, "{fault:?}: {steps} steps");
         }
-        assert!(steps > 10, "{fault:?}: {steps} steps");
     }
 }
 
 /// False if both were over before the fault.
-async fn after_steps(fault: Fault, steps: usize) -> bool {
-    let what = format!("{fault:?} after {steps} steps");
+async fn after_steps(fault: Fault, steps: usize, mdts: &'static [u16]) -> bool {
+    let what = format!("{fault:?} after {steps} steps, over {mdts:?}");
     let mut cluster = Cluster::new(3).await;
     cluster.0[0].call(make_directory(ROOT, "before", 1)).await.unwrap();
     cluster.at_rest().await;
@@ -309,7 +400,7 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
     }
     let import = cluster.0[0].import.clone();
     let asked = async move {
-        let made = call(&import, make_striped("striped", 1, &[1, 2])).await;
+        let made = call(&import, make_striped("striped", 1, mdts)).await;
         let removed = call(&import, remove(ROOT, "striped", true)).await;
         (made, removed)
     };
@@ -319,8 +410,10 @@ async fn after_steps(fault: Fault, steps: usize) -> bool {
     let of_shards = names.iter().filter(|named| named.inode.is_shard()).count();
     match cluster.0[0].lookup(ROOT, "striped").await {
         Ok(master) => {
-            assert_eq!(map_of(&cluster, master).await.shards.len(), 2, "{what}");
-            assert_eq!(of_shards, 1, "{what}: the other one is with the directory");
+            let map = map_of(&cluster, master).await;
+            assert_eq!(map.shards.iter().map(|shard| shard.mdt().0).collect::<Vec<_>>(), mdts, "{what}");
+            let elsewhere = mdts.iter().filter(|mdt| **mdt != 1).count();
+            assert_eq!(of_shards, elsewhere, "{what}: the others are with the directory");
         }
         Err(FsError::NotFound) => assert_eq!(of_shards, 0, "{what}"),
         Err(error) => panic!("{what}: {error}"),

@@ -258,6 +258,98 @@ fn programs_copy_and_search_striped_directories() {
     system.finish();
 }
 
+/// More stripes than metadata targets: of new directories, of one that exists, by a default, and of
+/// one that moves.
+#[test]
+fn directories_have_several_stripes_on_a_target() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, 2);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed().replace('\n', " ");
+    a("lfs mkdir -C 5 s && lfs mkdir -C -3 -i 1 -H crush each && lfs mkdir -C 3 -i 1,0 listed");
+    assert_eq!(b("lfs getdirstripe -c s each listed; lfs getdirstripe -i s each listed"), "5 6 3 0 1 1 ");
+    assert_eq!(
+        b("lfs getdirstripe -H s each; lfs getdirstripe listed | awk 'NR != 2 {print $1, $NF}' | cut -c -14"),
+        "fnv_1a_64,overstriped crush,overstriped lmv_stripe_cou 1 [0x"
+    );
+    let all = "ls s | wc -l; ls -f s | sort -u | wc -l; stat -c %h s; find s -type f | wc -l";
+    a("cd s && for i in $(seq 60); do echo $i > f$i; done; mkdir d{1..8} && chmod 777 .");
+    assert_eq!(b(all), "68 70 10 60 ");
+    // Renames between any two stripes, by a user that may not write to what is renamed.
+    let user = "setpriv --reuid=5001 --regid=5001 --clear-groups bash -c";
+    a(&format!("cd s && {user} 'for i in {{1..60}}; do mv f$i g$i; done; for i in {{1..8}}; do mv -T d$i e$i; done'"));
+    assert_eq!(b(all), "68 70 10 60 ");
+    assert_eq!(b("cat s/g* | sort -n | tail -1; ls s/f* 2>&1 | grep -c 'No such'; cat s/g7"), "60 1 7 ");
+    a("cd s && mv -T e1 e2 && mv g1 g2 && mv g3 ../each/ && mv ../each/g3 h3 && ln g4 ../listed/l && lfs path2fid g4");
+    assert_eq!(b("ls s | wc -l; stat -c %h s s/g4; cat s/g2 s/h3 listed/l"), "66 9 2 1 3 4 ");
+    system.check();
+    for (line, status, said) in [
+        ("rmdir s", 1, "Directory not empty"),
+        (
+            "lfs mkdir -c 4 none",
+            libc::ENODEV,
+            "4 stripes are not possible: 2 metadata targets in use (-c -1: all of them; -C 4: several",
+        ),
+        ("lfs mkdir -C -32 -i 7 none", libc::ENODEV, "there is no MDT with index 7"),
+        ("lfs mkdir -C 1001 none", libc::ENODEV, "1001 stripes are not possible: a directory has at most 1000"),
+        ("lfs setdirstripe -C 4 s", libc::EOPNOTSUPP, "it has other stripes already"),
+        ("ls none", 2, "No such file"),
+    ] {
+        let refused = system.shell(&format!("cd $B && {line}")).output();
+        assert!(refused.status == status && refused.stderr.contains(said), "{line}: {refused:?}");
+    }
+    b("rm -r s/* && rmdir s && rm -r listed each && ! test -e s");
+    // A directory that exists, while both use it; and back.
+    a("mkdir d && cd d && for i in $(seq 300); do echo $i > f$i; done; mkdir s1 s2");
+    let all = "ls d | wc -l; ls -f d | sort -u | wc -l; stat -c %h d; cat d/f* | sort -n | tail -1";
+    assert_eq!(b(all), "302 304 4 300 ");
+    for (line, count) in [("-C 5", 5), ("-c 1", 0), ("-C -2", 4)] {
+        a(&format!("lfs setdirstripe {line} d && lfs setdirstripe {line} d"));
+        assert_eq!(b("lfs getdirstripe -c d"), format!("{count} "), "{line}");
+        assert_eq!(b(all), "302 304 4 300 ", "{line}");
+    }
+    a("lfs migrate -m 1 -C 6 d");
+    assert_eq!(b(all), "302 304 4 300 ");
+    assert_eq!(
+        b("lfs getdirstripe -c d d/s1; lfs getdirstripe -i d; lfs getstripe -m d/f* | sort | uniq | wc -l"),
+        "6 6 1 2 "
+    );
+    a("lfs migrate -m 0 d");
+    assert_eq!(b(all), "302 304 4 300 ");
+    assert_eq!(b("lfs getdirstripe -c d; lfs getstripe -m d/f* | sort -u"), "0 0 ");
+    // mkdir(2), by a default.
+    a(
+        "mkdir by && lfs setdirstripe -D -C 4 by && mkdir -p by/x/y && lfs setdirstripe -D -C -2 -X -1 by/x/y && mkdir by/x/y/z",
+    );
+    let line = |count: i32, levels: i32| {
+        format!(
+            "lmv_stripe_count: {count} lmv_stripe_offset: -1 lmv_hash_type: none,overstriped lmv_max_inherit: {levels} \
+             lmv_max_inherit_rr: 0 "
+        )
+    };
+    assert_eq!(b("lfs getdirstripe -c by by/x by/x/y by/x/y/z"), "0 4 4 4 ");
+    assert_eq!(b("lfs getdirstripe -D by; lfs getdirstripe -D by/x/y/z"), [line(4, 3), line(-2, -1)].concat());
+    a("chmod 700 by/x && touch by/x/{a..p} && rm -r by d");
+    system.finish();
+}
+
+/// One metadata target has all stripes.
+#[test]
+fn a_directory_is_striped_on_one_target() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed().replace('\n', " ");
+    a("lfs mkdir -C 4 s && mkdir d && touch d/f{1..40} && lfs setdirstripe -C 3 d && lfs mkdir -c -1 plain");
+    assert_eq!(b("lfs getdirstripe -c s d plain; ls d | wc -l"), "4 3 0 40 ");
+    a("cd s && touch f{1..40} && mkdir d{1..4} && for i in {1..40}; do mv f$i g$i; done; mv g1 ../d/; mv -T d1 d2");
+    assert_eq!(b("ls s | wc -l; stat -c %h s; find s -name 'g*' | wc -l; ls d | wc -l"), "42 5 39 41 ");
+    a("lfs setdirstripe -c 1 d && lfs setdirstripe -D -C 2 plain && mkdir plain/x");
+    assert_eq!(b("lfs getdirstripe -c d plain/x; ls d | wc -l"), "0 2 41 ");
+    assert!(system.shell("rmdir $B/s").output().stderr.contains("not empty"));
+    b("rm -r s d plain");
+    assert_eq!(a("ls -A | wc -l"), "0\n");
+    system.finish();
+}
+
 /// A directory gets stripes while both mounts use it, and have cached all of it before.
 #[test]
 fn a_directory_gets_stripes_while_it_is_used() {

@@ -31,8 +31,10 @@ pub const COMPOUND_REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes that the steps of a compound write together, and that they read together: the reply
 /// to a compound that opens a file is kept with them. Larger files gain little from one request.
 pub const COMPOUND_DATA_BYTES_MAX: usize = 64 * 1024;
-/// MDTs over which one directory can be striped: readdir cookies have room for as many.
+/// Shards of a directory: readdir cookies have room for as many.
 pub const SHARDS_MAX: usize = 1000;
+/// Shards of a directory on each MDT, if they are asked for in this way (Lustre's `-C -32`).
+pub const SHARDS_PER_MDT_MAX: u16 = 32;
 /// Names of a directory that gets shards: its names cannot be used while they move, which is not to
 /// take minutes.
 pub const SPLIT_NAMES_MAX: usize = 1 << 18;

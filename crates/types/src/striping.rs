@@ -2,12 +2,14 @@
 //! (docs/decisions/0058-striped-directories.md).
 //!
 //! The directory that programs see is the *master*. It has no names of its own, but a map: a
-//! directory on each of several MDTs, its *shards*, and the hash that says which of them has a
-//! name.
+//! directory on each of several MDTs, or several of them, its *shards*, and the hash that says which
+//! of them has a name.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{InodeNumber, MdtIndex, limits::SHARDS_MAX};
+use crate::{InodeNumber, MdtIndex, ShardCount, limits::SHARDS_MAX};
 
 /// Offset basis and prime of FNV-1a with 64 bits.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
@@ -138,8 +140,13 @@ pub struct DirectoryMap {
     pub master: InodeNumber,
     /// Which shard has a name.
     pub hash: NameHash,
-    /// The shards, in order: one on each of at most [`SHARDS_MAX`] MDTs.
+    /// The shards, in order, at most [`SHARDS_MAX`].
     pub shards: Vec<InodeNumber>,
+}
+
+fn are_distinct<T: Ord>(all: impl IntoIterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    all.into_iter().all(|one| seen.insert(one))
 }
 
 impl DirectoryMap {
@@ -150,14 +157,16 @@ impl DirectoryMap {
 
     /// Whether it can be the map of a directory.
     pub fn is_possible(&self) -> bool {
-        let mut mdts: Vec<MdtIndex> = self.shards.iter().map(|shard| shard.mdt()).collect();
-        mdts.sort();
-        mdts.dedup();
         !self.shards.is_empty()
             && self.shards.len() <= SHARDS_MAX
-            && mdts.len() == self.shards.len()
+            && are_distinct(&self.shards)
             && self.shards.iter().all(|shard| shard.is_shard())
             && !self.master.is_shard()
+    }
+
+    /// Whether several shards are on one MDT.
+    pub fn is_overstriped(&self) -> bool {
+        !are_distinct(self.shards.iter().map(|shard| shard.mdt()))
     }
 }
 
@@ -166,17 +175,14 @@ impl DirectoryMap {
 pub struct Stripes {
     /// Which shard has a name.
     pub hash: NameHash,
-    /// The MDTs of its shards, in order; none: it is not striped.
+    /// The MDTs of its shards, in order; none: it is not striped. One MDT may have several.
     pub mdts: Vec<MdtIndex>,
 }
 
 impl Stripes {
-    /// Whether a directory can be striped so.
-    pub fn is_possible(&self) -> bool {
-        let mut mdts = self.mdts.clone();
-        mdts.sort();
-        mdts.dedup();
-        mdts.len() == self.mdts.len() && mdts.len() <= SHARDS_MAX
+    /// Whether several shards are on one MDT.
+    pub fn is_overstriped(&self) -> bool {
+        !are_distinct(&self.mdts)
     }
 }
 
@@ -192,9 +198,9 @@ pub struct DirectoryPlace {
 /// What new directories in a directory get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryDefault {
-    /// Over how many MDTs their names are spread; `None`: all that are in use.
-    pub count: Option<u16>,
-    /// The first of these; `None`: the one that has the name of the new directory, or another one
+    /// How many shards they have.
+    pub count: ShardCount,
+    /// The MDT of the first of these; `None`: the one that has the name of the new directory, or another one
     /// each time, as `spread_levels` says.
     pub first: Option<MdtIndex>,
     /// Which shard has a name; `None`: by the usual one.
@@ -212,8 +218,7 @@ impl DirectoryDefault {
 
     /// Whether it can be a default.
     pub fn is_possible(&self) -> bool {
-        let count = |count: u16| count > 0 && usize::from(count) <= SHARDS_MAX;
-        self.count.is_none_or(count)
+        self.count.is_possible()
             && self.levels.is_none_or(|levels| (1..=Self::LEVELS_MAX).contains(&levels))
             && self.spread_levels.is_none_or(|levels| levels <= Self::LEVELS_MAX)
             && (self.first.is_none() || self.spread_levels == Some(0))
@@ -231,7 +236,17 @@ impl DirectoryDefault {
 
     /// Whether there are as many MDTs as it says, and the first one; `there`: those in use.
     pub fn is_fulfilled_by(&self, there: &[MdtIndex]) -> bool {
-        usize::from(self.count.unwrap_or(1)) <= there.len() && self.first.is_none_or(|first| there.contains(&first))
+        let has_all = match self.count {
+            ShardCount::Exactly(count) => usize::from(count) <= there.len(),
+            ShardCount::All => true,
+            count => count.on(there.len()) <= SHARDS_MAX,
+        };
+        has_all && self.first.is_none_or(|first| there.contains(&first))
+    }
+
+    /// Whether an MDT may have several shards of a directory.
+    pub fn is_overstriped(&self) -> bool {
+        self.count.is_overstriped()
     }
 
     /// Whether the first MDT of a new directory is another one each time.
@@ -243,7 +258,7 @@ impl DirectoryDefault {
     /// in order. If fewer are left than the default says, all of them; if the first is out of use,
     /// from the next one on.
     pub fn place(&self, first: MdtIndex, there: &[MdtIndex]) -> DirectoryPlace {
-        let mdts = mdts_from(there, first, self.count.map_or(SHARDS_MAX, usize::from));
+        let mdts = self.count.place(&mdts_from(there, first, SHARDS_MAX));
         let mdt = mdts.first().copied().unwrap_or(first);
         let stripes = match mdts.len() {
             0 | 1 => Stripes::default(),
@@ -280,6 +295,8 @@ impl ShardPlace {
 
 #[cfg(test)]
 mod tests {
+    use ShardCount::{Exactly, Overstriped, PerMdt};
+
     use super::*;
 
     const ALL: [NameHash; 4] = [NameHash::Fnv1a64, NameHash::AllCharacters, NameHash::Crush, NameHash::Crush2];
@@ -344,7 +361,13 @@ mod tests {
     #[test]
     fn defaults_hold_for_their_levels_and_choose_mdts() {
         let there = [0, 1, 2, 5].map(MdtIndex);
-        let all = DirectoryDefault { count: None, first: None, hash: None, levels: Some(2), spread_levels: Some(0) };
+        let all = DirectoryDefault {
+            count: ShardCount::All,
+            first: None,
+            hash: None,
+            levels: Some(2),
+            spread_levels: Some(0),
+        };
         let mdts = |default: DirectoryDefault| {
             let place = default.place(default.first.unwrap_or(MdtIndex(2)), &there);
             (place.mdt.0, place.stripes.mdts.iter().map(|mdt| mdt.0).collect::<Vec<_>>())
@@ -354,20 +377,19 @@ mod tests {
         assert_eq!((next.levels, next.inherited()), (Some(1), None));
         let endless = DirectoryDefault { levels: None, ..all };
         assert_eq!(endless.inherited(), Some(endless));
-        let two = DirectoryDefault { count: Some(2), first: Some(MdtIndex(5)), ..all };
+        let two = DirectoryDefault { count: Exactly(2), first: Some(MdtIndex(5)), ..all };
         assert_eq!(mdts(two), (5, vec![5, 0]));
         let (gone, many) =
-            (DirectoryDefault { first: Some(MdtIndex(3)), ..two }, DirectoryDefault { count: Some(5), ..all });
+            (DirectoryDefault { first: Some(MdtIndex(3)), ..two }, DirectoryDefault { count: Exactly(5), ..all });
         assert_eq!(mdts(gone), (5, vec![5, 0]), "the next one, if this one was taken out of use");
         assert_eq!(mdts(many), (2, vec![2, 5, 0, 1]), "those that are left");
         assert_eq!([all, two, gone, many].map(|default| default.is_fulfilled_by(&there)), [true, true, false, false]);
-        let one = DirectoryDefault { count: Some(1), spread_levels: Some(1), ..endless };
+        let one = DirectoryDefault { count: Exactly(1), spread_levels: Some(1), ..endless };
         let below = one.inherited().expect("endless");
         assert_eq!([one, below, two].map(|default| default.is_spread()), [true, false, false]);
         assert_eq!(mdts(below), (2, Vec::new()));
         let impossible = [
-            DirectoryDefault { count: Some(0), ..all },
-            DirectoryDefault { count: Some(SHARDS_MAX as u16 + 1), ..all },
+            DirectoryDefault { count: ShardCount::Exactly(0), ..all },
             DirectoryDefault { levels: Some(0), ..all },
             DirectoryDefault { levels: Some(251), ..all },
             DirectoryDefault { spread_levels: None, ..two },
@@ -378,7 +400,28 @@ mod tests {
         assert_eq!(one.place(MdtIndex(0), &[]), alone);
         assert_eq!(all.place(MdtIndex(0), &[MdtIndex(0)]), alone, "all of them is one");
         let many: Vec<MdtIndex> = (0..=SHARDS_MAX as u16).map(MdtIndex).collect();
-        assert!(all.place(MdtIndex(0), &many).stripes.is_possible(), "not more than a directory can have");
+        assert_eq!(all.place(MdtIndex(0), &many).stripes.mdts.len(), SHARDS_MAX, "not more than a directory can have");
+    }
+
+    #[test]
+    fn a_default_may_give_an_mdt_several_shards() {
+        let there = [0, 1, 5].map(MdtIndex);
+        let over = |count| DirectoryDefault { count, first: None, hash: None, levels: None, spread_levels: Some(0) };
+        let mdts = |count| {
+            let place = over(count).place(MdtIndex(1), &there);
+            (place.mdt.0, place.stripes.mdts.iter().map(|mdt| mdt.0).collect::<Vec<_>>())
+        };
+        assert_eq!(mdts(Overstriped(5)), (1, vec![1, 5, 0, 1, 5]));
+        assert_eq!(mdts(Overstriped(2)), (1, vec![1, 5]), "no more than that is needed");
+        assert_eq!(mdts(PerMdt(2)), (1, vec![1, 5, 0, 1, 5, 0]));
+        let alone = over(Overstriped(3)).place(MdtIndex(1), &there[1..2]);
+        assert_eq!(alone.stripes.mdts, [MdtIndex(1); 3]);
+        let fulfilled = |count, mdts: u16| over(count).is_fulfilled_by(&(0..mdts).map(MdtIndex).collect::<Vec<_>>());
+        assert!(fulfilled(Overstriped(9), 1) && fulfilled(PerMdt(32), 31) && !fulfilled(PerMdt(32), 32));
+        assert_eq!(
+            [Exactly(4), Overstriped(4), PerMdt(4)].map(|count| over(count).is_overstriped()),
+            [false, true, true]
+        );
     }
 
     #[test]
@@ -387,11 +430,25 @@ mod tests {
         let map = |shards| DirectoryMap { master: InodeNumber(300), hash: NameHash::Crush, shards };
         assert!(map(vec![shard(0), shard(1)]).is_possible());
         assert!(!map(Vec::new()).is_possible());
-        assert!(!map(vec![shard(1), shard(1)]).is_possible());
+        assert!(!map(vec![shard(1), shard(1)]).is_possible(), "the same shard twice");
         assert!(!map(vec![InodeNumber(300)]).is_possible());
         assert!(!map((0..=SHARDS_MAX as u16).map(shard).collect()).is_possible());
         assert!(!DirectoryMap { master: shard(0), ..map(vec![shard(0)]) }.is_possible());
         assert_eq!(map(Vec::new()).shard_of(b"name"), None);
-        assert!(!Stripes { mdts: vec![MdtIndex(1); 2], ..Stripes::default() }.is_possible());
+    }
+
+    #[test]
+    fn several_shards_on_one_mdt_are_told() {
+        let shard = |mdt, counter| InodeNumber::new(MdtIndex(mdt), counter).as_shard();
+        let map = |shards| DirectoryMap { master: InodeNumber(300), hash: NameHash::Crush, shards };
+        let several = map(vec![shard(0, 301), shard(1, 301), shard(0, 302)]);
+        assert!(several.is_possible() && several.is_overstriped());
+        assert!(!map(vec![shard(0, 301), shard(1, 301)]).is_overstriped());
+        let stripes =
+            |mdts: &[u16]| Stripes { mdts: mdts.iter().copied().map(MdtIndex).collect(), ..Stripes::default() };
+        assert_eq!(
+            [stripes(&[0, 0]), stripes(&[0, 1]), stripes(&[])].map(|stripes| stripes.is_overstriped()),
+            [true, false, false]
+        );
     }
 }

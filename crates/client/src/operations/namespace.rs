@@ -220,6 +220,10 @@ impl FileSystem {
         for mdt in make.stripes.mdts.iter().chain([&make.mdt]) {
             self.targets.mdt(*mdt)?;
         }
+        if make.stripes.is_overstriped() {
+            let of_name = self.directory_maps.place(parent, &make.name).mdt();
+            self.can_overstripe(make.stripes.mdts.iter().copied().chain([make.mdt, of_name]))?;
+        }
         let request = || MdtRequest::MakeDirectory(credentials.clone(), make.clone());
         match self.call_for_name(parent, request).await?.reply {
             MdtReply::Created(created) => Ok(created.entry.attributes.inode),

@@ -9,6 +9,7 @@ use rpc::{
         MdtReply, MdtRequest,
         mdt::{COOKIE_PARENT, COOKIE_SELF, Entry},
         mdt_peer::SplitDirectory,
+        session::feature,
     },
 };
 use rt::clock;
@@ -167,11 +168,26 @@ impl FileSystem {
         Ok(is_still)
     }
 
+    /// `NotSupported`: one of these MDTs is of an earlier release, which takes several shards on one
+    /// MDT for an impossible request. Of one that is not there that is not known.
+    pub(crate) fn can_overstripe(&self, mdts: impl IntoIterator<Item = MdtIndex>) -> FsResult<()> {
+        for mdt in mdts {
+            let import = self.targets.mdt(mdt)?.import();
+            if import.state() == ImportState::Full && !import.supports(feature::OVERSTRIPED_DIRECTORIES) {
+                return Err(FsError::NotSupported);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a directory shards on these MDTs, and waits until its names are there; with its own
     /// MDT alone, until they are back in the directory (root only).
     pub async fn split_directory(&self, who: &Credentials, directory: InodeNumber, stripes: Stripes) -> FsResult<()> {
         for mdt in &stripes.mdts {
             self.targets.mdt(*mdt)?;
+        }
+        if stripes.is_overstriped() {
+            self.can_overstripe(stripes.mdts.iter().copied().chain([directory.mdt()]))?;
         }
         loop {
             let split = SplitDirectory { directory, stripes: stripes.clone() };

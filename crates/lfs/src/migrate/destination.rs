@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use types::{MdtIndex, NameHash, Stripes};
+use types::{MdtIndex, NameHash, ShardCount, Stripes};
 
 use super::{Stop, usage_error};
 use crate::{
@@ -28,14 +28,18 @@ pub(super) fn destination(parsed: &Parsed) -> Result<Option<Wanted>, Failure> {
             None => Ok(None),
         };
     }
-    let wanted = Wanted::of(parsed, "stripe-count").map_err(usage_error)?;
-    let of_directories = ["mdt-index", "mdt-hash", "directory", "stripe-count", "null", "files-from", "verbose"];
-    if let Some((name, _)) = parsed.options.iter().find(|(name, _)| !of_directories.contains(name)) {
+    let counts = ["stripe-count", "overstripe-count"];
+    let wanted = Wanted::of(parsed, counts).map_err(usage_error)?;
+    let of_directories = ["mdt-index", "mdt-hash", "directory", "null", "files-from", "verbose"];
+    let is_of_directories = |name: &str| of_directories.iter().chain(&counts).any(|of| *of == name);
+    if let Some((name, _)) = parsed.options.iter().find(|(name, _)| !is_of_directories(name)) {
         return Err(usage_error(format_args!("--{name} is for files: it cannot be combined with --mdt-index")));
     }
     match wanted.count {
-        Some(0) => Err(usage_error("invalid stripe count '0'")),
-        Some(1) if hash.is_some() => Err(usage_error("--mdt-hash is for several MDTs (-m 0,1 or -c COUNT)")),
+        ShardCount::Exactly(0) => Err(usage_error("invalid stripe count '0'")),
+        ShardCount::Exactly(1) if hash.is_some() => {
+            Err(usage_error("--mdt-hash is for several MDTs (-m 0,1 or -c COUNT)"))
+        }
         _ => Ok(Some(wanted)),
     }
 }

@@ -63,7 +63,7 @@ pub const OWN_OPTIONS: &[OptionSpec] = &[
 const HELP: &str = "\
 usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
        lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
-       lfs migrate -m MDT[,MDT...] [-c COUNT] [-H HASH] [-d] [-v] DIRECTORY...
+       lfs migrate -m MDT[,MDT...] [-c COUNT | -C COUNT] [-H HASH] [-d] [-v] DIRECTORY...
 
 Moves the data of FILE to another layout. Name, inode, times and everything else stay. Without a
 LAYOUT, FILE gets that of new files in its directory. If FILE changes during the migration, it
@@ -92,7 +92,9 @@ keeps its old layout and loses no data.
                             directory of more than 1024 names moves in many steps: its names first,
                             then it, then what is in it
                             Several MDT, or -c COUNT from MDT on (-1: all): all directories get
-                            stripes over these, and files move to the stripes of their names
+                            stripes over these, and files move to the stripes of their names. With
+                            -C COUNT, MDT get several stripes of a directory if they are fewer (-1 to
+                            -32: that many each)
   -H, --mdt-hash HASH       how names are spread over several: fnv_1a_64 (default), all_char, crush,
                             crush2
 
@@ -268,6 +270,9 @@ mod tests {
             ("-m 0 -c x d", USAGE, "invalid stripe count 'x'"),
             ("-m 0 -c 0 d", USAGE, "invalid stripe count '0'"),
             ("-m 0,1 -c 3 d", USAGE, "the stripe count is not that of the 2 MDT targets given"),
+            ("-m 0,1,2 -C 2 d", USAGE, "the stripe count is not that of the 3 MDT targets given"),
+            ("-m 0 -C 4 -c 2 d", USAGE, "options '--stripe-count' and '--overstripe-count' exclude each other"),
+            ("-m 0 -C -33 d", USAGE, "invalid stripe count '-33': -1 to -32, or how many in all"),
             ("-c abc f", USAGE, "invalid stripe count 'abc'"),
             ("--copy=a -c 2 f", USAGE, "--copy cannot be combined with layout options"),
             ("-N f", libc::EOPNOTSUPP, "option '--mirror-count' is not supported yet: files have no mirrors"),

@@ -88,10 +88,10 @@ impl Mdt {
             _ => {}
         }
         match need {
-            Need::Part(peer, part) => {
+            Need::Part(peer, part, features) => {
                 let prepared = match *part {
                     Part::Tree if peer == self.options.index => self.take_tree(waiter).await?,
-                    part => match self.prepare_at(peer, part.clone(), waiter).await {
+                    part => match self.prepare_at((peer, features), part.clone(), waiter).await {
                         Err(FsError::Stale) if others.may_have_changed(&part) => return Ok(()),
                         prepared => prepared?,
                     },

@@ -237,13 +237,21 @@ impl From<MdtReply> for Served {
 }
 
 /// A reply, unless its client cannot read it: one that does not know of several MDTs, or of striped
-/// directories.
-fn readable(call: &Call, served: Served) -> FsResult<Served> {
-    match served.reply {
-        MdtReply::Remote(_) | MdtReply::PathsBelow(_) if call.features & feature::SEVERAL_MDTS == 0 => {
+/// directories, or of several shards on one MDT.
+fn readable(call: &Call, mut served: Served) -> FsResult<Served> {
+    let knows = |features| call.features & features == features;
+    match &mut served.reply {
+        MdtReply::Remote(_) | MdtReply::PathsBelow(_) if !knows(feature::SEVERAL_MDTS) => Err(FsError::NotSupported),
+        MdtReply::Striped(_) if !knows(feature::STRIPED_DIRECTORIES) => Err(FsError::NotSupported),
+        MdtReply::Striped(map) if map.is_overstriped() && !knows(feature::OVERSTRIPED_DIRECTORIES) => {
             Err(FsError::NotSupported)
         }
-        MdtReply::Striped(_) if call.features & feature::STRIPED_DIRECTORIES == 0 => Err(FsError::NotSupported),
+        MdtReply::Layout(info) if !knows(feature::OVERSTRIPED_DIRECTORIES) => {
+            // Attributes of the directory itself are shown without them.
+            info.map.take_if(|map| map.is_overstriped());
+            info.directory_default.take_if(|default| default.is_overstriped());
+            Ok(served)
+        }
         _ => Ok(served),
     }
 }
@@ -362,8 +370,13 @@ impl Mdt {
         if let Some(reply) = self.first_answer(call, row).await? {
             return Ok(reply);
         }
-        if let MdtRequest::SplitDirectory(_, split) = request {
-            Box::pin(self.may_move_names(split)).await?;
+        match request {
+            MdtRequest::SplitDirectory(_, split) => Box::pin(self.may_move_names(split)).await?,
+            MdtRequest::MakeDirectory(_, make) if make.stripes.is_overstriped() => self.may_overstripe()?,
+            MdtRequest::SetDirectoryDefault(_, _, Some(default)) if default.is_overstriped() => {
+                self.may_overstripe()?
+            }
+            _ => {}
         }
         let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { 0 };
         let wanted = self.wanted(call);

@@ -189,8 +189,13 @@ impl Mdt {
 
     /// Begins an operation of which another MDT has to prepare a part. `NoDeviceOrAddress`: there
     /// is no such MDT; `NoDevice`: this one stops, or nobody waits for the answer; `AwaitsMdt`: the
-    /// client is to ask again.
-    pub(super) async fn prepare_at(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+    /// client is to ask again; `NotSupported`: it does not know these features.
+    pub(super) async fn prepare_at(
+        &self,
+        peer: (MdtIndex, u64),
+        part: Part,
+        waiter: Waiter,
+    ) -> FsResult<PreparedOperation> {
         loop {
             match self.prepare_once(peer, part.clone(), waiter).await {
                 Err(FsError::AwaitsMdt(_)) if !waiter.asks_again => self.pause_for_peer(waiter).await?,
@@ -256,9 +261,14 @@ impl Mdt {
         Err(if import.state() == ImportState::Full { FsError::NotSupported } else { proxy.absence(self) })
     }
 
-    async fn prepare_once(&self, peer: MdtIndex, part: Part, waiter: Waiter) -> FsResult<PreparedOperation> {
+    async fn prepare_once(
+        &self,
+        (peer, features): (MdtIndex, u64),
+        part: Part,
+        waiter: Waiter,
+    ) -> FsResult<PreparedOperation> {
         let proxy = self.ready_proxy(peer, waiter).await?;
-        self.knows(&proxy, required(&part))?;
+        self.knows(&proxy, required(&part) | features)?;
         let asked = match &part {
             Part::GiveInode(inode) if proxy.connection.import.supports(feature::MOVING_STRIPED) => {
                 Part::GiveStriped(*inode)

@@ -131,15 +131,21 @@ impl Mdt {
             self.none_is_older(feature::MOVING_NAMES | feature::MOVING_INODES)?;
             return self.all_know(&stripes.mdts, feature::MOVING_NAMES | feature::MOVING_STRIPED);
         }
+        let over = if stripes.is_overstriped() { feature::OVERSTRIPED_DIRECTORIES } else { 0 };
         // Inodes on any MDT may follow their names.
-        self.none_is_older(feature::MOVING_NAMES)?;
+        self.none_is_older(feature::MOVING_NAMES | over)?;
         if stripes.mdts[..] != [directory.mdt()] {
-            return self.all_know(&stripes.mdts, feature::MOVING_NAMES);
+            return self.all_know(&stripes.mdts, feature::MOVING_NAMES | over);
         }
         let found = self.look(self.principal.client(), |txn| txn.find_inode(*directory)).await?;
         let map = found.and_then(|found| found.map());
         let shards: Vec<MdtIndex> = map.iter().flat_map(|map| &map.shards).map(|shard| shard.mdt()).collect();
         self.all_know(&shards, feature::RETURNING_NAMES)
+    }
+
+    /// Whether an MDT may have several shards of a directory: all that are there know of it.
+    pub(super) fn may_overstripe(&self) -> FsResult<()> {
+        self.none_is_older(feature::OVERSTRIPED_DIRECTORIES)
     }
 
     /// Whether none of the MDTs that are there is of an earlier release. Those that are absent may

@@ -3,7 +3,10 @@
 //! one of all its shards: the directory's MDT decides.
 
 use lock::{InodeBits, inode_bit};
-use rpc::message::mdt_peer::{CopyAttributes, Part};
+use rpc::message::{
+    mdt_peer::{CopyAttributes, Part},
+    session::feature,
+};
 use types::{
     Attributes, FsError, FsResult, InodeNumber, SetAttributes,
     access_list::{ACCESS_NAME, DEFAULT_NAME},
@@ -57,6 +60,9 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
     if (atime || mtime) && master.names_return() {
         // Names that are on their way bring former times of their shards.
         return txn.wait_for_peer(txn.mdt);
+    }
+    if master.is_overstriped() {
+        txn.peers_must_know(feature::OVERSTRIPED_DIRECTORIES);
     }
     let copied = CopiedAttributes {
         atime,

@@ -8,6 +8,7 @@ use rpc::message::{
         Above, CopyAttributes, Decisions, DropLink, Join, Joined, MoveLink, MoveName, OperationId, Part, Prepare,
         Prepared,
     },
+    session::feature,
 };
 use types::{
     Attributes, Credentials, Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash,
@@ -104,6 +105,10 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
 /// The answer, also to a copy: what it says cannot change as long as it is prepared.
 fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResult<MdtReply> {
     if let Part::GiveInode(inode) | Part::GiveStriped(inode) = part {
+        let is_overstriped = txn.find_inode(*inode)?.is_some_and(|inode| inode.is_overstriped());
+        if is_overstriped && !txn.context.knows(feature::OVERSTRIPED_DIRECTORIES) {
+            return Err(FsError::NotSupported);
+        }
         return Ok(MdtReply::Given(Box::new(given_inodes::given(txn, *inode)?)));
     }
     let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);
@@ -125,6 +130,10 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
         }
         _ => found.as_ref().and_then(Inode::map),
     };
+    if map.as_ref().is_some_and(DirectoryMap::is_overstriped) && !txn.context.knows(feature::OVERSTRIPED_DIRECTORIES) {
+        // It would take the map for damaged.
+        return Err(FsError::NotSupported);
+    }
     let entry = found.as_ref().filter(|_| matches!(part, Part::AddLink(_))).map(|inode| Box::new(inode.entry()));
     Ok(MdtReply::Prepared(Box::new(Prepared { inode, start, kind, undurable, parent, map, entry })))
 }

@@ -16,7 +16,7 @@
 //! | .. | 8 | directory: version of its map to shards; 0: it is not striped. Even: its names move to the shards. Of a shard 0, or the position in the directory up to which its names are there |
 //! | .. | 3+8n | striped directory: hash (1, as Lustre numbers them), count of its shards (2), the shards (8 each) |
 //! | .. | 5 | shard: hash (1), its index (2), count of all shards (2) |
-//! | .. | 8 | default for new directories: count of MDTs (2; 0: all), whether a first one is given (1), the first (2), hash (1; 0: none is given), levels (1; 0: all), levels of which names choose the first (1; 255: all) |
+//! | .. | 8 | default for new directories: count of shards (2; 0: one on each MDT; plus 0x8000: several on an MDT if there are fewer; plus 0xc000: on each MDT), whether a first one is given (1), the first (2), hash (1; 0: none is given), levels (1; 0: all), levels of which names choose the first (1; 255: all) |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
 //!
 //! A batch changes an inode if it changes its record, names in it, its names or its extended
@@ -30,7 +30,7 @@ use layout::{Layout, LayoutSpec, Location};
 use rpc::message::mdt::Entry;
 use types::{
     Accounted, Attributes, DirectoryDefault, DirectoryMap, FileKind, FsResult, InodeNumber, MdtIndex, NameHash,
-    ObjectId, OstIndex, ShardPlace, Timestamp,
+    ObjectId, OstIndex, ShardCount, ShardPlace, Timestamp,
     attributes::file_flag,
     limits,
     record::{DecodeError, RecordReader, RecordWriter},
@@ -216,6 +216,13 @@ impl Inode {
     /// Whether it is a striped directory.
     pub fn is_striped(&self) -> bool {
         matches!(self.striping, Striping::Over(..))
+    }
+
+    /// Whether its record says that an MDT may have several shards of a directory, this one or new
+    /// ones in it: earlier releases cannot read that.
+    pub fn is_overstriped(&self) -> bool {
+        self.directory_default.is_some_and(|default| default.is_overstriped())
+            || self.map().is_some_and(|map| map.is_overstriped())
     }
 
     /// The striped directory of which this is a shard.
@@ -532,7 +539,7 @@ fn read_striping(
 
 fn write_default(writer: &mut RecordWriter, default: &DirectoryDefault) {
     let DirectoryDefault { count, first, hash, levels, spread_levels } = *default;
-    writer.u16(count.unwrap_or(0)).u8(u8::from(first.is_some())).u16(first.map_or(0, |first| first.0));
+    writer.u16(count.number()).u8(u8::from(first.is_some())).u16(first.map_or(0, |first| first.0));
     writer.u8(hash.map_or(0, NameHash::number)).u8(levels.unwrap_or(0)).u8(spread_levels.unwrap_or(LEVELS_ALL));
 }
 
@@ -544,7 +551,7 @@ fn read_default(reader: &mut RecordReader<'_>) -> Result<DirectoryDefault, Decod
     };
     let (levels, spread_levels) = (reader.u8()?, reader.u8()?);
     let default = DirectoryDefault {
-        count: (count > 0).then_some(count),
+        count: ShardCount::of_number(count),
         first: (has_first > 0).then_some(MdtIndex(first)),
         hash,
         levels: (levels > 0).then_some(levels),
@@ -627,20 +634,25 @@ pub(crate) mod tests {
         let mut striped = sample(FileKind::Directory);
         striped.map_version = 9;
         striped.striping = Striping::Over(NameHash::default(), vec![shard(1), shard(0)]);
+        assert_eq!(Inode::decode(striped.number(), &striped.encode()), Ok(striped.clone()));
+        let second = InodeNumber::new(MdtIndex(1), 6).as_shard();
+        striped.striping = Striping::Over(NameHash::default(), vec![shard(1), shard(0), second]);
         assert_eq!(Inode::decode(striped.number(), &striped.encode()), Ok(striped));
         let given = DirectoryDefault {
-            count: Some(2),
+            count: ShardCount::Exactly(2),
             first: Some(MdtIndex(7)),
             hash: Some(NameHash::Crush),
             levels: Some(3),
             spread_levels: Some(0),
         };
-        let open = DirectoryDefault { count: None, first: None, hash: None, levels: None, spread_levels: None };
-        for default in [given, open] {
+        let open =
+            DirectoryDefault { count: ShardCount::All, first: None, hash: None, levels: None, spread_levels: None };
+        let of = |count| DirectoryDefault { count, ..given };
+        for default in [given, open, of(ShardCount::Overstriped(5)), of(ShardCount::PerMdt(32))] {
             let mut directory = sample(FileKind::Directory);
             directory.directory_default = Some(default);
             assert_eq!(Inode::decode(directory.number(), &directory.encode()), Ok(directory.clone()));
-            directory.directory_default = Some(DirectoryDefault { count: Some(1001), ..default });
+            directory.directory_default = Some(DirectoryDefault { count: ShardCount::Exactly(1001), ..default });
             assert!(Inode::decode(directory.number(), &directory.encode()).is_err(), "more than there can be");
         }
         let mut bare = sample(FileKind::Directory);

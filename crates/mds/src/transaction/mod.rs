@@ -113,6 +113,10 @@ pub(crate) struct Transaction<'n> {
     others: OfOthers,
     /// Parts of that which were of use.
     used: Vec<OperationId>,
+    /// How many of the first parts are not looked at for one more number.
+    numbers_taken: usize,
+    /// What MDTs have to know that are to prepare a part.
+    of_peers: u64,
     /// The operation that holds the tree.
     tree: Option<OperationId>,
     /// What other MDTs have to do first.
@@ -254,6 +258,8 @@ impl<'n> Transaction<'n> {
             lacks_osts: false,
             others: OfOthers::default(),
             used: Vec::new(),
+            numbers_taken: 0,
+            of_peers: 0,
             tree: None,
             needs: None,
             awaits_peer: Cell::new(None),

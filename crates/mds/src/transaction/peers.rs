@@ -41,8 +41,8 @@ pub(crate) struct OfOthers {
 /// What an operation needs of other MDTs before it can succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// This part has to be prepared.
-    Part(MdtIndex, Box<Part>),
+    /// This part has to be prepared, by an MDT that knows these features.
+    Part(MdtIndex, Box<Part>, u64),
     /// What the MDT of `from` knows of the way to the root.
     Way(Above),
     /// The same from the beginning: a shard on the way has ended, and what was in it is in its
@@ -108,14 +108,26 @@ impl Transaction<'_> {
     fn prepared_operation(&mut self, peer: MdtIndex, part: Part) -> FsResult<&PreparedOperation> {
         assert!(peer != self.mdt || part == Part::Tree, "other MDTs prepare their parts");
         let can_decide = |found: &PreparedOperation| self.volatile.peers.can_decide(found, peer, &part);
-        match self.others.prepared.iter().position(can_decide) {
-            Some(at) => {
+        // Numbers are asked for in the same order each time, and each one is another.
+        let is_number = matches!(part, Part::MakeDirectory | Part::MakeShard);
+        let from = if is_number { self.numbers_taken } else { 0 };
+        match self.others.prepared.iter().skip(from).position(can_decide) {
+            Some(after) => {
+                let at = from + after;
+                if is_number {
+                    self.numbers_taken = at + 1;
+                }
                 let found = &self.others.prepared[at];
                 self.used.push(found.operation);
                 Ok(found)
             }
-            None => self.need_others(Need::Part(peer, Box::new(part))),
+            None => self.need_others(Need::Part(peer, Box::new(part), self.of_peers)),
         }
+    }
+
+    /// From here on only MDTs prepare parts that know these features.
+    pub fn peers_must_know(&mut self, features: u64) {
+        self.of_peers |= features;
     }
 
     /// Whether the operation has to hold the tree, as came out before.

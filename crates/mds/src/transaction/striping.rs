@@ -70,6 +70,9 @@ impl Transaction<'_> {
         let there = self.mdts_in_use()?;
         let first = if default.is_spread() { self.spread_to(&there) } else { default.first.unwrap_or(self.mdt) };
         let place = default.place(first, &there);
+        if place.stripes.is_overstriped() && !self.context.knows(feature::OVERSTRIPED_DIRECTORIES) {
+            return Ok(None);
+        }
         Ok((place.mdt != self.mdt || !place.stripes.mdts.is_empty()).then_some(place))
     }
 
@@ -104,6 +107,9 @@ impl Transaction<'_> {
         directory: &Inode,
         MakeDirectory { parent, name, mode, umask, mdt, stripes }: &MakeDirectory,
     ) -> FsResult<Inode> {
+        if stripes.is_overstriped() || directory.directory_default.is_some_and(|default| default.is_overstriped()) {
+            self.peers_must_know(feature::OVERSTRIPED_DIRECTORIES);
+        }
         let mut made = Vec::with_capacity(1 + stripes.mdts.len());
         made.push(self.number_at(*mdt, Part::MakeDirectory)?);
         for at in &stripes.mdts {
@@ -134,6 +140,9 @@ impl Transaction<'_> {
         stripes: &Stripes,
         (version, lists): (u64, &Xattrs),
     ) -> FsResult<()> {
+        if stripes.is_overstriped() || master.is_overstriped() {
+            self.peers_must_know(feature::OVERSTRIPED_DIRECTORIES);
+        }
         let made: Vec<_> =
             stripes.mdts.iter().map(|at| self.number_at(*at, Part::MakeShard)).collect::<FsResult<_>>()?;
         let shards = made.iter().map(|(_, number)| *number).collect();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use types::{
     Attributes, ClientId, Credentials, Damage, DeviceId, DirectoryDefault, DirectoryMap, FileKind, Generation,
     InodeNumber, LockHandle, MdtIndex, NameHash, NodeKind, ObjectId, OstIndex, Owner, ProtocolError, Refusal,
-    SetAttributes, SetTime, SpaceUsage, Stripes, Timestamp, TooMany,
+    SetAttributes, SetTime, ShardCount, SpaceUsage, Stripes, Timestamp, TooMany,
 };
 
 use super::*;
@@ -500,7 +500,7 @@ fn given() -> GivenInode {
 
 fn directory_default() -> DirectoryDefault {
     let (first, hash) = (Some(MdtIndex(300)), Some(NameHash::Crush));
-    DirectoryDefault { count: Some(1000), first, hash, levels: Some(250), spread_levels: Some(0) }
+    DirectoryDefault { count: ShardCount::Exactly(1000), first, hash, levels: Some(250), spread_levels: Some(0) }
 }
 
 fn map() -> DirectoryMap {
@@ -617,6 +617,31 @@ fn accesses_have_these_bytes() {
     let golden = [26, 2, 0, 1, 5, 7, 3, 9, 0xac, 2];
     assert_eq!(encode(&reply).unwrap()[..], golden);
     assert_eq!(decode::<MdtReply>(&golden), Ok(reply));
+}
+
+#[test]
+fn counts_of_shards_have_the_bytes_of_counts_of_mdts() {
+    #[derive(Serialize)]
+    struct Before {
+        count: Option<u16>,
+        first: Option<MdtIndex>,
+        hash: Option<NameHash>,
+        levels: Option<u8>,
+        spread_levels: Option<u8>,
+    }
+    for (now, before) in [
+        (ShardCount::All, None),
+        (ShardCount::Exactly(2), Some(2)),
+        (ShardCount::Overstriped(4), Some(0x8004)),
+        (ShardCount::PerMdt(2), Some(0xc002)),
+    ] {
+        let DirectoryDefault { first, hash, levels, spread_levels, .. } = directory_default();
+        let former = Before { count: before, first, hash, levels, spread_levels };
+        let default = DirectoryDefault { count: now, ..directory_default() };
+        let bytes = encode(&default).unwrap();
+        assert_eq!(bytes, encode(&former).unwrap(), "{now:?}");
+        assert_eq!(decode::<DirectoryDefault>(&bytes), Ok(default));
+    }
 }
 
 #[test]

@@ -86,8 +86,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::MoveInode(who, _) => check_groups(who),
         R::MakeDirectory(who, make) => {
             check_groups(who)?;
-            within("stripes", make.stripes.mdts.len(), SHARDS_MAX)?;
-            if make.stripes.is_possible() { Ok(()) } else { Err(FsError::Invalid) }
+            within("stripes", make.stripes.mdts.len(), SHARDS_MAX)
         }
         R::SetDirectoryDefault(who, _, default) => {
             check_groups(who)?;
@@ -96,10 +95,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         R::SplitDirectory(who, split) => {
             check_groups(who)?;
             within("stripes", split.stripes.mdts.len(), SHARDS_MAX)?;
-            match !split.stripes.mdts.is_empty() && split.stripes.is_possible() {
-                true => Ok(()),
-                false => Err(FsError::Invalid),
-            }
+            if split.stripes.mdts.is_empty() { Err(FsError::Invalid) } else { Ok(()) }
         }
         R::Prepare(prepare) => match &prepare.part {
             Part::MakeDirectory

@@ -80,6 +80,8 @@ pub mod feature {
     /// ([`GiveStriped`](crate::message::mdt_peer::Part::GiveStriped)), and spread a directory over
     /// one other MDT alone.
     pub const MOVING_STRIPED: u64 = 1024;
+    /// The caller knows that a directory may have several shards on one MDT.
+    pub const OVERSTRIPED_DIRECTORIES: u64 = 2048;
 
     /// All that this build supports.
     pub const ALL: u64 = DEADLINES
@@ -92,7 +94,8 @@ pub mod feature {
         | MOVING_NAMES
         | MOVING_INODES
         | RETURNING_NAMES
-        | MOVING_STRIPED;
+        | MOVING_STRIPED
+        | OVERSTRIPED_DIRECTORIES;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].
