@@ -163,6 +163,15 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Waits for the next look at a file that is in use, after so many; false: enough of that.
+pub fn pause_while_in_use(looks: u32) -> bool {
+    let is_worth_it = PAUSE * looks <= MOMENT;
+    if is_worth_it {
+        std::thread::sleep(PAUSE);
+    }
+    is_worth_it
+}
+
 /// Tries until the file is not in use (EBUSY) any more: for a moment only, unless `wait`.
 pub fn when_free<T>(wait: bool, attempt: impl Fn() -> Result<T, CallError>) -> Result<T, CallError> {
     let begun = Instant::now();

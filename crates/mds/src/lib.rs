@@ -8,6 +8,7 @@
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
 //!   tests.
 //! - `data`: bytes of files that are stored on this MDT.
+//! - `balance`: what this MDT has to give to others. Pure.
 //! - `peers`: operations on names and inodes of several MDTs, as far as they are in memory.
 //! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
 //!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them; `mdt_proxy`, `peers`:
@@ -21,6 +22,7 @@
 //! more MDTs.
 
 mod audit;
+mod balance;
 mod cache_locks;
 mod cached_parts;
 mod claims;
@@ -59,9 +61,10 @@ mod transfers;
 mod volatile;
 mod waiters;
 
+pub use balance::{BalancePolicy, Surplus};
 pub use error::OpenError;
 pub use lock::inode_locks::LockCounters;
-pub use mdt::Mdt;
+pub use mdt::{BalancePlan, BalancePlanner, BalanceState, Mdt};
 pub use options::{MdtOptions, Parameters, ProcessId};
 pub use placement::{OstReport, OstView, Refusal};
 pub use pools::{Spill, SpillError};

@@ -269,6 +269,11 @@ impl Namespace {
         &self.target
     }
 
+    /// The number that the next inode gets here.
+    pub fn next_number(&self) -> u64 {
+        self.counters.next_inode
+    }
+
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {
         self.counters.inodes

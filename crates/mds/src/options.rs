@@ -9,6 +9,8 @@ use types::{
     limits::{LOCKS_PER_CLIENT_MAX, OPENS_PER_CLIENT_MAX},
 };
 
+use crate::balance::BalancePolicy;
+
 /// Lustre's default of `dom_stripesize`.
 const BYTES_ON_MDT_MAX_DEFAULT: u64 = 1 << 20;
 
@@ -106,6 +108,8 @@ pub struct Parameters {
     /// With how many names a directory that has split by itself gets them back from its shards
     /// (`mdt.*.dir_merge_count`); 0: never.
     pub merge_names: u64,
+    /// When directories move to other MDTs by themselves (`mdt.*.balance_*`).
+    pub balance: BalancePolicy,
 }
 
 impl Default for Parameters {
@@ -135,6 +139,7 @@ impl Default for Parameters {
             split_delta: 4,
             // Far below what splits it again.
             merge_names: 10_000,
+            balance: BalancePolicy::default(),
         }
     }
 }

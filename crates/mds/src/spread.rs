@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use layout::{OstStatus, Placement, PlacementPolicy, ResolvedCount, ResolvedSpec};
 use types::{DeviceId, MdtIndex, OstIndex, SpaceUsage, SplitMix64};
 
+use crate::balance::Fill;
+
 /// Space of an MDT while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
@@ -54,15 +56,29 @@ impl Spread {
         }
     }
 
+    /// How full the MDTs are that answer.
+    pub fn fills(&self) -> Vec<Fill> {
+        let answering = self.reports.iter().filter(|(mdt, _)| !self.silent.contains(mdt));
+        let fill = |(mdt, space): (&MdtIndex, &SpaceUsage)| Fill {
+            mdt: *mdt,
+            inodes: space.inodes_total.saturating_sub(space.inodes_free),
+            room: space.inodes_free,
+            sharing: u64::from(self.sharing(self.reports.keys(), space.device)),
+        };
+        answering.map(fill).collect()
+    }
+
+    /// How many of these are on a device, at least one.
+    fn sharing<'a>(&self, mdts: impl Iterator<Item = &'a MdtIndex>, device: Option<DeviceId>) -> u32 {
+        let shares = |mdt: &&MdtIndex| device.is_some() && self.reports.get(mdt).is_some_and(|of| of.device == device);
+        u32::try_from(mdts.filter(shares).count().max(1)).unwrap_or(u32::MAX)
+    }
+
     fn statuses(&self, there: &[MdtIndex]) -> Vec<OstStatus> {
         let of = |mdt: &MdtIndex| self.reports.get(mdt);
         let unknown =
             SpaceUsage { bytes_total: UNKNOWN_BYTES, bytes_available: UNKNOWN_BYTES, ..SpaceUsage::default() };
         let best = there.iter().filter_map(of).max_by_key(|space| space.bytes_available).copied().unwrap_or(unknown);
-        let sharing = |device: Option<DeviceId>| {
-            let shares = |mdt: &&MdtIndex| device.is_some() && of(mdt).is_some_and(|space| space.device == device);
-            u32::try_from(there.iter().filter(shares).count().max(1)).unwrap_or(u32::MAX)
-        };
         let status = |mdt: &MdtIndex| {
             let space = of(mdt).copied().unwrap_or(SpaceUsage { device: None, ..best });
             let lacks_inodes = space.inodes_total > 0 && space.inodes_free == 0;
@@ -78,7 +94,7 @@ impl Spread {
                 bytes_total: space.bytes_total,
                 bytes_available: space.bytes_available,
                 device: space.device,
-                sharing: sharing(space.device),
+                sharing: self.sharing(there.iter(), space.device),
                 objects_written: 0,
                 transfers_permille: 0,
             }
@@ -152,5 +168,23 @@ mod tests {
         assert!(counts(&mut spread, &there, 99).iter().all(|count| *count == 33));
         there.iter().for_each(|mdt| spread.lost(*mdt));
         assert_eq!(counts(&mut spread, &there, 99), [33, 33, 33], "they may be back");
+    }
+
+    #[test]
+    fn room_is_shared_by_mdts_on_one_device() {
+        let mut spread = Spread::new(0);
+        let on = |device, free| SpaceUsage {
+            inodes_total: 100 + free,
+            inodes_free: free,
+            device: Some(DeviceId(device)),
+            ..SpaceUsage::default()
+        };
+        [(0, on(7, 50)), (1, on(7, 50)), (2, on(8, 60))]
+            .iter()
+            .for_each(|(mdt, of)| spread.report(MdtIndex(*mdt), *of));
+        let fill = |mdt, room, sharing| Fill { mdt: MdtIndex(mdt), inodes: 100, room, sharing };
+        assert_eq!(spread.fills(), [fill(0, 50, 2), fill(1, 50, 2), fill(2, 60, 1)]);
+        spread.lost(MdtIndex(1));
+        assert_eq!(spread.fills(), [fill(0, 50, 2), fill(2, 60, 1)], "what it has is still there");
     }
 }

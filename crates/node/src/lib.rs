@@ -6,6 +6,8 @@
 
 mod absent_parameters;
 mod background;
+mod background_client;
+mod balancer;
 pub mod config;
 mod connection_parameters;
 mod control;
@@ -48,6 +50,7 @@ mod target_parameters;
 mod tuner_parameters;
 pub mod tuner_state;
 pub mod up;
+mod worker;
 
 use std::{
     collections::BTreeSet,
@@ -69,6 +72,8 @@ use rt::{Address, Addresses, Seams, real::Cores};
 use tokio::sync::watch;
 use types::{FsError, MdtIndex, OstIndex};
 
+use background_client::BackgroundOptions;
+use balancer::Balancer;
 use config::{Role, TargetConfig};
 use identity::{DirectoryLock, Identity};
 use mount_parameters::ShownMount;
@@ -121,8 +126,9 @@ pub struct Node {
     pub clients: Mutex<Vec<Arc<FileSystem>>>,
     /// What parameters show of the mount.
     pub(crate) shown_mount: ShownMount,
-    /// The movers of the metadata targets, in the same order.
+    /// What works in the background for the metadata targets, in the same order.
     movers: Vec<Mover>,
+    balancers: Vec<Balancer>,
     registrars: Vec<Registrar>,
     /// Version of the map that the metadata targets of this process know.
     applied: watch::Receiver<u64>,
@@ -196,6 +202,7 @@ impl Node {
             clients: Mutex::default(),
             shown_mount: ShownMount::default(),
             movers: Vec::new(),
+            balancers: Vec::new(),
             registrars: Vec::new(),
             applied: watch::channel(0).1,
             _locks: locks,
@@ -206,7 +213,7 @@ impl Node {
         parameters::tune_services(&node);
         node.register();
         node.applied = node.follow_map();
-        node.movers = node.start_movers();
+        (node.movers, node.balancers) = node.start_background_work();
         Ok(node)
     }
 
@@ -366,16 +373,18 @@ impl Node {
         })
     }
 
-    fn start_movers(&self) -> Vec<Mover> {
+    fn start_background_work(&self) -> (Vec<Mover>, Vec<Balancer>) {
+        let (maps, resolver) = (self.watcher.subscribe(), self.resolver());
+        let (seams, keys) = (self.seams.clone(), self.keys.clone());
+        let options: BackgroundOptions = Arc::new(move || {
+            let principal = principal(&seams, rpc::Role::Mover, &keys);
+            MountOptions::new(maps.clone(), Arc::clone(&resolver), principal)
+        });
         let start = |mdt: &Served<Mdt>| {
-            let (maps, resolver) = (self.watcher.subscribe(), self.resolver());
-            let (seams, keys) = (self.seams.clone(), self.keys.clone());
-            Mover::start(&self.seams, &mdt.target, move || {
-                let principal = principal(&seams, rpc::Role::Mover, &keys);
-                MountOptions::new(maps.clone(), Arc::clone(&resolver), principal)
-            })
+            let mover = Mover::start(&self.seams, &mdt.target, options.clone());
+            (mover, Balancer::start(&self.seams, &mdt.target, options.clone()))
         };
-        self.mdts.iter().map(start).collect()
+        self.mdts.iter().map(start).unzip()
     }
 
     /// Reports this process's targets to the management service from now on.
@@ -483,6 +492,9 @@ impl Node {
     pub async fn stop(mut self) -> anyhow::Result<()> {
         for mover in std::mem::take(&mut self.movers) {
             mover.stop().await;
+        }
+        for balancer in std::mem::take(&mut self.balancers) {
+            balancer.stop().await;
         }
         let clients = std::mem::take(&mut *self.clients.lock().expect("no panic while locked"));
         for client in clients {

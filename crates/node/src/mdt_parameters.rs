@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 20] = [
+const NUMBERS: [Number; 24] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -204,6 +204,42 @@ const NUMBERS: [Number; 20] = [
         size_bytes: None,
         get: |parameters| parameters.merge_names,
         set: |parameters, value| parameters.merge_names = value,
+    },
+    Number {
+        name: "mdt.balance_rate",
+        doc: "inodes per second that move to other metadata targets in the background, with their directories, while this one has clearly more than its part; 0: none",
+        range: 0..=100_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.balance.inodes_per_second,
+        set: |parameters, value| parameters.balance.inodes_per_second = value,
+    },
+    Number {
+        name: "mdt.balance_threshold",
+        doc: "percent by which a metadata target has more inodes than its part, by what each has room for, before some move (balance_rate); until it is a quarter of that",
+        range: 1..=1000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.balance.threshold_pct),
+        set: |parameters, value| parameters.balance.threshold_pct = value as u32,
+    },
+    Number {
+        name: "mdt.balance_min",
+        doc: "inodes that a metadata target has more than its part, at least, before some move (balance_rate)",
+        range: 1..=1_000_000_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.balance.inodes_min,
+        set: |parameters, value| parameters.balance.inodes_min = value,
+    },
+    Number {
+        name: "mdt.balance_idle",
+        doc: "seconds for which nothing in a directory was made, used, changed or moved before it moves (balance_rate)",
+        range: 0..=100_000_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.balance.idle.as_secs(),
+        set: |parameters, value| parameters.balance.idle = Duration::from_secs(value),
     },
     Number {
         name: "mdt.ldlm_timeout",

@@ -1,23 +1,24 @@
 //! Migrates finished files whose layout is poor for the way they are read
 //! ([`mds::Mdt::next_move`]), in the background, with a client of its own in the process of the
-//! metadata target. The client is mounted only while there are files to migrate, so that a restart
-//! does not wait for a client that cannot come back.
+//! metadata target, mounted only while there are files to migrate.
 //!
 //! Life cycle: [`Mover::start`]; [`Mover::stop`] before clients and targets end: a migration in
 //! progress is given up, and its copy is removed with its session.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use client::{
-    FileSystem, MountOptions,
-    migration::{Background, Rest, Restraint, Throttle},
-};
+use client::migration::{Background, Rest, Restraint, Throttle};
 use layout::LayoutSpec;
 use mds::Mdt;
 use parking_lot::Mutex;
 use rt::{BoxFuture, Seams};
 use tokio::sync::watch;
 use types::{Credentials, FsError, FsResult, InodeNumber};
+
+use super::{
+    background_client::{BackgroundClient, BackgroundOptions},
+    worker::Worker,
+};
 
 /// How long a file that is in use when it is copied is left alone before the swap is tried again:
 /// the reader that made it worth a move may have it open still. In all a minute, in which the copy
@@ -57,27 +58,17 @@ impl fmt::Display for MoverCounters {
 
 /// See the module documentation.
 pub struct Mover {
-    stop: watch::Sender<bool>,
-    ended: watch::Receiver<bool>,
+    worker: Worker,
     counters: Arc<Mutex<MoverCounters>>,
 }
 
 impl Mover {
     /// Begins to work for `mdt`, with clients mounted with these options.
-    pub fn start(seams: &Seams, mdt: &Arc<Mdt>, options: impl Fn() -> MountOptions + Send + Sync + 'static) -> Self {
-        let (stop, stopping) = watch::channel(false);
-        let (end, ended) = watch::channel(false);
+    pub fn start(seams: &Seams, mdt: &Arc<Mdt>, options: BackgroundOptions) -> Self {
         let counters: Arc<Mutex<MoverCounters>> = Arc::default();
-        let work =
-            Work { seams: seams.clone(), mdt: Arc::clone(mdt), options: Box::new(options), counters: counters.clone() };
-        seams.spawn.spawn(
-            "mover",
-            Box::pin(async move {
-                work.run(stopping).await;
-                end.send_replace(true);
-            }),
-        );
-        Self { stop, ended, counters }
+        let work = Work { mdt: Arc::clone(mdt), counters: counters.clone() };
+        let client = BackgroundClient::new(seams, options);
+        Self { worker: Worker::start(seams, "mover", |stopping| work.run(client, stopping)), counters }
     }
 
     /// What was done, for a parameter.
@@ -86,58 +77,46 @@ impl Mover {
     }
 
     /// Ends it.
-    pub async fn stop(mut self) {
-        self.stop.send_replace(true);
-        // It has ended as well if the task is gone.
-        let _ = self.ended.wait_for(|ended| *ended).await;
+    pub async fn stop(self) {
+        self.worker.stop().await;
     }
 }
 
 struct Work {
-    seams: Seams,
     mdt: Arc<Mdt>,
-    options: Box<dyn Fn() -> MountOptions + Send + Sync>,
     counters: Arc<Mutex<MoverCounters>>,
 }
 
 impl Work {
-    async fn run(self, mut stopping: watch::Receiver<bool>) {
-        let mut mounted: Option<Arc<FileSystem>> = None;
+    async fn run(self, mut client: BackgroundClient, mut stopping: watch::Receiver<bool>) {
         loop {
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stop| *stop) => break,
-                () = self.move_next(&mut mounted) => {}
+                () = self.move_next(&mut client) => {}
             }
-            if self.mdt.moves_waiting() == 0
-                && let Some(client) = mounted.take()
-            {
+            if self.mdt.moves_waiting() == 0 {
                 client.unmount().await;
             }
         }
-        if let Some(client) = mounted {
-            client.unmount().await;
-        }
+        client.unmount().await;
     }
 
     /// Waits for a file and moves it.
-    async fn move_next(&self, mounted: &mut Option<Arc<FileSystem>>) {
+    async fn move_next(&self, client: &mut BackgroundClient) {
         let inode = self.mdt.next_move().await;
-        let moved = self.try_move(inode, mounted).await;
+        let moved = self.try_move(inode, client).await;
         // Or it was removed since.
         self.mdt.move_ended(inode, matches!(moved, Ok(_) | Err(FsError::NotFound | FsError::Stale)));
         tracing::info!(target = %self.mdt.name(), %inode, outcome = ?moved, "background migration of a file finished");
         self.count(&moved);
     }
 
-    async fn try_move(&self, inode: InodeNumber, mounted: &mut Option<Arc<FileSystem>>) -> FsResult<u64> {
+    async fn try_move(&self, inode: InodeNumber, client: &mut BackgroundClient) -> FsResult<u64> {
         if self.mdt.parameters().migration_bytes_per_second == 0 {
             return Err(FsError::Interrupted);
         }
-        let client = match mounted {
-            Some(client) => client,
-            None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
-        };
+        let client = client.mounted().await?;
         let mut background =
             Background { throttle: Throttle::default(), restraint: self, swap_pauses: &PAUSES_WHILE_IN_USE };
         client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut background)).await

@@ -115,6 +115,7 @@ const OF_MDT: &[Leaf] = &[
     shown("lock_count"),
     shown("lock_stats"),
     text("md_stats"),
+    shown("balance"),
     shown("migration"),
     shown("open_files"),
     shown("panics"),

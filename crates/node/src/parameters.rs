@@ -64,6 +64,12 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
         let get = move || server.panics(&target).to_string();
         tree.register(&format!("{prefix}.{name}.panics"), Parameter::read_only(doc, get))?;
     }
+    for (mdt, balancer) in node.mdts.iter().zip(&node.balancers) {
+        let report = balancer.report();
+        let doc = "directories moved to other metadata targets that have less than their part of all inodes, and whether there is more to move";
+        let name = format!("mdt.{}.balance", mdt.target.name());
+        tree.register(&name, Parameter::read_only(doc, move || report.lock().to_string()))?;
+    }
     for (mdt, mover) in node.mdts.iter().zip(&node.movers) {
         super::mdt_parameters::register(tree, &mdt.target)?;
         let (waiting, counters) = (Arc::clone(&mdt.target), mover.counters());

@@ -215,6 +215,94 @@ fn a_client_uses_a_striped_directory_as_any_other() {
     cores.shutdown();
 }
 
+/// How many of these files each of two MDTs has; all are as they were made.
+async fn read_all(client: &std::sync::Arc<FileSystem>, files: &[[String; 3]]) -> [usize; 2] {
+    let mut on = [0; 2];
+    for path in files {
+        let names: Vec<&[u8]> = path.iter().map(|name| name.as_bytes()).collect();
+        // While the directory moves, the way to it may lead to its former number.
+        let mut tries = 0;
+        let (found, data) = loop {
+            tries += 1;
+            match client.open_and_read(&Credentials::root(), InodeNumber::ROOT, &names, 100).await {
+                Err(FsError::Stale | FsError::NotFound) if tries < 20 => tokio::task::yield_now().await,
+                read => break read.unwrap(),
+            }
+        };
+        assert_eq!(data.into_bytes(), path.join("/"));
+        on[usize::from(found.inode.mdt().0)] += 1;
+    }
+    on
+}
+
+/// An MDT was added to one that has everything: it gets its part by itself, while all is used. What
+/// is open stays, with what is below it.
+#[test]
+fn a_further_mdt_gets_its_part_of_the_directories() {
+    let place = tempfile::tempdir().unwrap();
+    let options = NodeOptions::up(place.path().join("data"), 1, 1);
+    options.format_missing().unwrap();
+    let cores = Cores::start(2).unwrap();
+    let node = cores.block_on(Node::start(cores.clone(), options)).unwrap();
+    let files: Vec<[String; 3]> =
+        (0..200).map(|file| [format!("a{}", file / 50), format!("b{}", file / 10), format!("f{file}")]).collect();
+    cores.block_on(async {
+        let (client, root) = (node.mount_client().await.unwrap(), Credentials::root());
+        for path in &files {
+            let mut parent = InodeNumber::ROOT;
+            for name in &path[..2] {
+                parent = match client.create(&root, new_directory(parent, name)).await {
+                    Err(FsError::Exists) => client.lookup(&root, parent, name.as_bytes()).await.unwrap().inode,
+                    made => made.unwrap().inode,
+                };
+            }
+            let file = NewFile { parent, name: path[2].clone().into_bytes(), mode: 0o644, umask: 0 };
+            client.create_with_data(&root, file, Bytes::from(path.join("/"))).await.unwrap();
+        }
+    });
+    cores.block_on(node.stop()).unwrap();
+    let options = NodeOptions::up(place.path().join("data"), 2, 1);
+    options.format_missing().unwrap();
+    let node = cores.block_on(Node::start(cores.clone(), options)).unwrap();
+    cores.block_on(async {
+        let (client, root) = (node.mount_client().await.unwrap(), Credentials::root());
+        let kept = client.walk(&root, InodeNumber::ROOT, &[b"a0"]).await.unwrap().inode;
+        let opened = client.open(&root, kept, OpenFlags(open_flag::READ)).await.unwrap();
+        assert_eq!(read_all(&client, &files).await, [200, 0]);
+        for mdt in &node.mdts {
+            let mut parameters = mdt.target.parameters();
+            parameters.ost_refresh = Duration::from_millis(30);
+            parameters.balance = mds::BalancePolicy {
+                inodes_per_second: 100_000,
+                threshold_pct: 20,
+                inodes_min: 20,
+                idle: Duration::ZERO,
+            };
+            mdt.target.set_parameters(parameters);
+        }
+        let states = || {
+            let told = |balancer: &Balancer| balancer.report().lock().to_string();
+            node.balancers.iter().map(told).collect::<Vec<_>>()
+        };
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let on = read_all(&client, &files).await;
+            if on[1] >= 80 && states().iter().all(|state| state.contains("balanced")) {
+                assert!(on[0] >= 80, "no more than its part: {on:?}");
+                break;
+            }
+            assert!(tokio::time::Instant::now() < until, "{on:?}: {:#?}", states());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        println!("{}", states()[0]);
+        let found = client.walk(&root, InodeNumber::ROOT, &[b"a0"]).await.unwrap();
+        assert_eq!(found.inode, kept, "it is open");
+        client.close(opened, None).await.unwrap();
+    });
+    cores.block_on(node.stop()).unwrap();
+    cores.shutdown();
+}
+
 /// Names besides the dots, sorted; read in pages of so many.
 async fn listed(client: &std::sync::Arc<FileSystem>, directory: InodeNumber, count: u32) -> Vec<Vec<u8>> {
     let opened = client.open(&Credentials::root(), directory, OpenFlags(open_flag::READ)).await.unwrap();

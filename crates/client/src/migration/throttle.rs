@@ -32,7 +32,7 @@ pub struct Throttle {
 
 impl Throttle {
     /// A piece was done in this time: how long to pause before the next, with the budget there is
-    /// now.
+    /// now. (Of bytes, or of whatever else it counts.)
     pub fn after_piece(&mut self, bytes: u64, took: Duration, bytes_per_second: u64) -> Duration {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         let pace = u64::try_from((u128::from(nanoseconds) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX).max(1);

@@ -3,12 +3,18 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    future::ready,
     path::{Path, PathBuf},
 };
 
-use types::limits::{GIVEN_NAMES_MAX, RETURNING_SHARDS_MAX};
+use client::migration::{Cause, Place};
+use types::{
+    DirectoryMap, InodeNumber, NameHash,
+    limits::{FOLLOWING_MAX, GIVEN_NAMES_MAX, RETURNING_SHARDS_MAX},
+};
 
 use super::*;
+use crate::{channel::Errno, migrate::tree};
 
 /// What a name leads to.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +48,8 @@ fn errno<T>(errno: i32) -> Result<T, CallError> {
 struct Kept {
     nodes: RefCell<BTreeMap<PathBuf, Node>>,
     moves: RefCell<Vec<PathBuf>>,
+    /// What was told of those that have moved.
+    told: RefCell<Vec<PathBuf>>,
 }
 
 impl Kept {
@@ -71,36 +79,63 @@ impl Kept {
     /// Moves all of `/d`; what is left, in words.
     fn migrate(&self, mdts: &[u16]) -> Vec<String> {
         let stripes = Stripes { hash: NameHash::default(), mdts: mdts.iter().map(|mdt| MdtIndex(*mdt)).collect() };
-        let mut directories = Directories::new(self, stripes, None);
-        directories.move_all(Path::new("/d"), true, false).expect("nothing ends a migration");
-        directories.told()
+        let migrated = done(DirectoryMigration::new(self, stripes).run(Path::new("/d"), true, false));
+        told(self, &migrated.expect("nothing ends a migration"), MdtIndex(mdts[0]))
+    }
+
+    /// Moves what can move now of `/d`, in the background; how much is left.
+    fn balance(&self, mdt: u16) -> usize {
+        let migrated = done(DirectoryMigration::in_background(self, MdtIndex(mdt)).run(Path::new("/d"), true, false));
+        migrated.expect("nothing ends a migration").len()
     }
 }
 
 impl Tree for Kept {
+    type Error = CallError;
+    type Stop = ();
+
+    fn cause(error: &CallError) -> Cause {
+        tree::cause(error)
+    }
+
+    fn refusal(cause: Cause) -> CallError {
+        tree::refusal(cause)
+    }
+
+    fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), ()>> + Send {
+        if moved {
+            self.told.borrow_mut().push(path.to_owned());
+        }
+        ready(Ok(()))
+    }
+
+    fn pause(&self, tries: u32) -> impl Future<Output = bool> + Send {
+        ready(tries < 3)
+    }
+
     fn is_mount_point(&self, path: &Path) -> bool {
         self.nodes.borrow()[path].is_mount_point
     }
 
-    fn layout_of(&self, path: &Path) -> Result<Place, CallError> {
-        self.asked(path, Asked::Layout, |node| {
+    fn layout_of(&self, path: &Path) -> impl Future<Output = Result<Place, CallError>> + Send {
+        ready(self.asked(path, Asked::Layout, |node| {
             let master = InodeNumber::new(MdtIndex(node.mdt), 0x300);
             let shard = |mdt: &u16| InodeNumber::new(MdtIndex(*mdt), 0x300).as_shard();
             let shards = node.shards.iter().map(shard).collect();
             let map = DirectoryMap { master, hash: NameHash::default(), shards };
             Ok((master, (!node.shards.is_empty()).then_some(map)))
-        })
+        }))
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, bool)>, CallError> {
-        self.asked(path, Asked::List, |_| Ok(()))?;
+    fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<(PathBuf, bool)>, CallError>> + Send {
+        let listed = self.asked(path, Asked::List, |_| Ok(()));
         let nodes = self.nodes.borrow();
         let below = nodes.iter().filter(|(other, _)| other.parent() == Some(path));
-        Ok(below.map(|(path, node)| (path.clone(), node.is_directory)).collect())
+        ready(listed.map(|()| below.map(|(path, node)| (path.clone(), node.is_directory)).collect()))
     }
 
-    fn move_one(&self, path: &Path, to: MdtIndex) -> Result<bool, CallError> {
-        self.asked(path, Asked::Move, |node| {
+    fn move_one(&self, path: &Path, to: MdtIndex) -> impl Future<Output = Result<bool, CallError>> + Send {
+        ready(self.asked(path, Asked::Move, |node| {
             if node.mdt == to.0 {
                 return Ok(false);
             }
@@ -114,14 +149,14 @@ impl Tree for Kept {
             node.mdt = to.0;
             self.moves.borrow_mut().push(path.to_owned());
             Ok(true)
-        })
+        }))
     }
 
-    fn split(&self, path: &Path, stripes: Stripes) -> Result<(), CallError> {
+    fn split(&self, path: &Path, stripes: Stripes) -> impl Future<Output = Result<(), CallError>> + Send {
         let mdts: Vec<u16> = stripes.mdts.iter().map(|mdt| mdt.0).collect();
         let ends = mdts == [self.nodes.borrow()[path].mdt];
         let asked = if ends { Asked::End } else { Asked::List };
-        self.asked(path, asked, |node| {
+        ready(self.asked(path, asked, |node| {
             match (ends, node.shards.len()) {
                 (true, count) if count > RETURNING_SHARDS_MAX => return errno(libc::E2BIG),
                 (true, _) => node.shards.clear(),
@@ -130,7 +165,7 @@ impl Tree for Kept {
                 (false, _) => return errno(libc::EOPNOTSUPP),
             }
             Ok(())
-        })
+        }))
     }
 }
 
@@ -239,4 +274,25 @@ fn the_root_keeps_its_place_and_what_is_below_it_moves() {
     let left = tree.migrate(&[1]);
     assert!(left[0].starts_with("/d stays on its MDT: the root directory and lost+found do not move"), "{left:?}");
     assert_eq!((left.len(), tree.node("/d/f").mdt), (1, 1));
+}
+
+/// Nobody has asked for it: what is in use keeps what is in it, and all else goes on.
+#[test]
+fn in_the_background_what_is_in_a_directory_stays_with_it() {
+    let busy = |mdt| Node { fails: Some((Asked::Move, libc::EBUSY)), ..directory(mdt, vec![], 0) };
+    let tree = Kept::of([
+        ("/d", directory(0, vec![], 0)),
+        ("/d/a", busy(0)),
+        ("/d/a/b", directory(0, vec![], 0)),
+        ("/d/a/b/f", file(0)),
+        ("/d/c", directory(0, vec![], 0)),
+        ("/d/c/f", file(0)),
+        ("/d/there", directory(1, vec![], 0)),
+        ("/d/there/f", file(0)),
+    ]);
+    assert_eq!(tree.balance(1), 1);
+    let moved = ["/d", "/d/c", "/d/c/f"].map(PathBuf::from);
+    assert_eq!((tree.moves.take(), tree.told.take()), (moved.to_vec(), moved.to_vec()));
+    let tree = Kept::of([("/d", busy(0)), ("/d/f", file(0))]);
+    assert_eq!((tree.balance(1), tree.moves.take().len()), (1, 0));
 }

@@ -24,10 +24,9 @@ use layout::LayoutSpec;
 use self::{
     copy::{Migration, Stop},
     destination::destination,
-    directories::Directories,
     meter::Meter,
     pace::Pace,
-    tree::Mounts,
+    tree::{Asked, Mounts},
 };
 use super::{
     channel::{self, CallError, Errno, strerror},
@@ -240,7 +239,7 @@ fn move_directory(path: &Path, wanted: &Wanted, parsed: &Parsed, output: &mut dy
     let there = dirstripe::mdts(&mounts.subject(&named).0)?;
     let stripes = destination::stripes(wanted, there, path)?;
     let shown = parsed.has("verbose").then_some(output);
-    Directories::new(&mounts, stripes, shown).run(&named, is_directory, parsed.has("directory"))
+    directories::migrate(&Asked::new(mounts, shown), stripes, &named, is_directory, parsed.has("directory"))
 }
 
 #[cfg(test)]

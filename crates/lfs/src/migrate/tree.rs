@@ -1,45 +1,36 @@
-//! What a migration of directories asks of the file system, by paths.
+//! What a migration of directories asks of the mounts of this host, and what users see of it.
+//!
+//! Nothing here waits for others to run: each future is ready ([`done`]).
 
 use std::{
+    cell::{Cell, RefCell},
     collections::BTreeSet,
+    future::ready,
+    io::{IsTerminal, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
+use client::migration::{Cause, Place, Tree};
 use host::mount_table;
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
-use types::{DirectoryMap, InodeNumber, MdtIndex, Stripes};
+use types::{InodeNumber, MdtIndex, Stripes};
 
+use super::copy::Stop;
 use crate::{
     channel::{self, CallError, Errno},
     dirstripe,
+    outcome::print_path,
 };
+
+/// Between two reports of progress on a terminal.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How often a name is looked up again that led elsewhere in the meantime.
 const TRIES_MAX: u32 = 4;
-
-/// A file system with directories over several MDTs.
-pub trait Tree {
-    /// Whether something is mounted on this path, rather than in the directory above.
-    fn is_mount_point(&self, path: &Path) -> bool;
-
-    /// Number and map of the directory with this name, which is not opened; of the root, which has
-    /// none.
-    fn layout_of(&self, path: &Path) -> Result<Place, CallError>;
-
-    /// What is in a directory, and which of it are directories. The directory is not open
-    /// afterwards: it would stay where it is.
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, bool)>, CallError>;
-
-    /// Moves what has this name; false if it is there already.
-    fn move_one(&self, path: &Path, to: MdtIndex) -> Result<bool, CallError>;
-
-    /// Moves the names of a directory, and returns when all have moved.
-    fn split(&self, path: &Path, stripes: Stripes) -> Result<(), CallError>;
-}
-
-/// Number and map of a directory.
-pub type Place = (InodeNumber, Option<DirectoryMap>);
 
 /// The mounts of this host, as they are when a migration begins.
 #[derive(Debug)]
@@ -48,6 +39,10 @@ pub struct Mounts {
 }
 
 impl Mounts {
+    fn is_mount_point(&self, path: &Path) -> bool {
+        self.points.contains(path)
+    }
+
     /// Those that there are now.
     pub fn read() -> Result<Self, CallError> {
         Ok(Self { points: mount_table::read()?.into_iter().map(|entry| entry.point).collect() })
@@ -66,23 +61,43 @@ impl Mounts {
     }
 }
 
-impl Tree for Mounts {
-    fn is_mount_point(&self, path: &Path) -> bool {
-        self.points.contains(path)
+/// A migration that a user has asked for.
+pub struct Asked<'o> {
+    mounts: Mounts,
+    /// The output, if each path is to be shown.
+    shown: Option<RefCell<&'o mut dyn Write>>,
+    moved: Cell<u64>,
+    reported: Cell<Option<Instant>>,
+}
+
+impl<'o> Asked<'o> {
+    /// `shown`: where each path that moves is printed.
+    pub fn new(mounts: Mounts, shown: Option<&'o mut dyn Write>) -> Self {
+        let reported = (shown.is_none() && std::io::stderr().is_terminal()).then(Instant::now);
+        Self { mounts, shown: shown.map(RefCell::new), moved: Cell::new(0), reported: Cell::new(reported) }
     }
 
-    fn layout_of(&self, path: &Path) -> Result<Place, CallError> {
-        let (at, subject) = self.subject(path);
-        dirstripe::map_of(&at, subject)
+    /// How many have moved. No progress is shown any more.
+    pub fn ends(&self) -> u64 {
+        if self.reported.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+        self.moved.get()
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, bool)>, CallError> {
-        let entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
-        let of = |entry: std::fs::DirEntry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        Ok(entries.into_iter().map(of).collect())
+    fn show(&self, path: &Path) -> Result<(), Stop> {
+        self.moved.set(self.moved.get() + 1);
+        if let Some(output) = &self.shown {
+            print_path(*output.borrow_mut(), path, format_args!("\n"))?;
+        }
+        if let Some(reported) = self.reported.get().filter(|reported| reported.elapsed() >= PROGRESS) {
+            eprint!("\r{} moved", self.moved.get());
+            self.reported.set(Some(reported + reported.elapsed()));
+        }
+        Ok(())
     }
 
-    fn move_one(&self, path: &Path, to: MdtIndex) -> Result<bool, CallError> {
+    fn move_to(&self, path: &Path, to: MdtIndex) -> Result<bool, CallError> {
         let name = path.file_name().ok_or(Errno(libc::EINVAL))?;
         let (above, subject) = (channel::parent(path), Subject::Name(name.as_bytes().to_vec()));
         // Where the name leads may have changed a moment ago.
@@ -105,9 +120,82 @@ impl Tree for Mounts {
             }
         }
     }
+}
 
-    fn split(&self, path: &Path, stripes: Stripes) -> Result<(), CallError> {
-        channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop)
+impl Tree for Asked<'_> {
+    type Error = CallError;
+    type Stop = Stop;
+
+    fn cause(error: &CallError) -> Cause {
+        cause(error)
+    }
+
+    fn refusal(cause: Cause) -> CallError {
+        refusal(cause)
+    }
+
+    fn is_mount_point(&self, path: &Path) -> bool {
+        self.mounts.is_mount_point(path)
+    }
+
+    fn layout_of(&self, path: &Path) -> impl Future<Output = Result<Place, CallError>> + Send {
+        let (at, subject) = self.mounts.subject(path);
+        ready(dirstripe::map_of(&at, subject))
+    }
+
+    fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<(PathBuf, bool)>, CallError>> + Send {
+        let of = |entry: std::fs::DirEntry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let entries = std::fs::read_dir(path).and_then(|entries| entries.map(|entry| entry.map(of)).collect());
+        ready(entries.map_err(CallError::from))
+    }
+
+    fn move_one(&self, path: &Path, to: MdtIndex) -> impl Future<Output = Result<bool, CallError>> + Send {
+        ready(self.move_to(path, to))
+    }
+
+    fn split(&self, path: &Path, stripes: Stripes) -> impl Future<Output = Result<(), CallError>> + Send {
+        ready(channel::ask(path, &ControlRequest::SplitDirectory(stripes)).map(drop))
+    }
+
+    fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), Stop>> + Send {
+        ready(if moved { self.show(path) } else { Ok(()) })
+    }
+
+    fn pause(&self, tries: u32) -> impl Future<Output = bool> + Send {
+        ready(channel::pause_while_in_use(tries))
+    }
+}
+
+/// What an errno value is to a migration.
+pub fn cause(error: &CallError) -> Cause {
+    match error.errno() {
+        Errno(libc::EBUSY) => Cause::InUse,
+        Errno(libc::ESTALE) => Cause::Stale,
+        Errno(libc::ENOENT) => Cause::Gone,
+        Errno(libc::E2BIG) => Cause::TooBig,
+        Errno(libc::EINVAL) => Cause::Fixed,
+        _ => Cause::Other,
+    }
+}
+
+/// The errno value of a cause.
+pub fn refusal(cause: Cause) -> CallError {
+    let errno = match cause {
+        Cause::InUse => libc::EBUSY,
+        Cause::Stale => libc::ESTALE,
+        Cause::Gone => libc::ENOENT,
+        Cause::TooBig => libc::E2BIG,
+        Cause::Fixed => libc::EINVAL,
+        Cause::Other => libc::EIO,
+    };
+    Errno(errno).into()
+}
+
+/// The outcome of a future that waits for nobody.
+pub fn done<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => unreachable!("each step of a migration by paths is done when it returns"),
     }
 }
 

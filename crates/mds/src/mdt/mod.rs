@@ -8,6 +8,7 @@
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
 //! everything it shows has been written to the kernel.
 
+mod balance;
 mod cache;
 mod check;
 mod claims;
@@ -51,6 +52,7 @@ use rt::{ChangeGuard, Device, ReadGuard, ReadMostly, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
+pub use self::balance::{BalancePlan, BalancePlanner, BalanceState};
 use self::{
     mdt_proxy::MdtProxy,
     ost_proxy::OstProxy,
@@ -115,6 +117,11 @@ impl Mdt {
     /// Name of this target, such as `stria-MDT0000`.
     pub fn name(&self) -> &str {
         &self.target
+    }
+
+    /// Which one it is.
+    pub fn index(&self) -> MdtIndex {
+        self.options.index
     }
 
     /// Sets the existing pools.

@@ -150,7 +150,7 @@ impl Mdt {
 
     /// Whether none of the MDTs that are there is of an earlier release. Those that are absent may
     /// have no part in it; else they refuse theirs.
-    fn none_is_older(&self, feature: u64) -> FsResult<()> {
+    pub(super) fn none_is_older(&self, feature: u64) -> FsResult<()> {
         let proxies = self.mdt_proxies.lock();
         let is_older = |import: &Import| import.state() == ImportState::Full && !import.supports(feature);
         match proxies.values().any(|proxy| is_older(&proxy.connection.import)) {

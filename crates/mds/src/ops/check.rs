@@ -36,7 +36,7 @@ use crate::{
 /// Findings in one answer; more are counted in the last one.
 const FINDINGS_MAX: usize = 2000;
 /// The directory in the root that nameless inodes go to.
-pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
+pub(crate) const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// What a check has found so far.
 pub(crate) struct CheckReport {

@@ -5,7 +5,7 @@
 //! types <- layout, lock, nrs, blocks     pure; so is tuner, which depends on nothing
 //! types <- rt <- kv              the outside world, and what stands on its devices
 //! layout, lock, nrs, tuner, rt <- rpc <- {client, mds, oss, mgs};   kv <- {mds, oss, mgs}
-//! rpc <- host <- {fuse, lfs};   client <- fuse
+//! rpc <- host <- {fuse, lfs};   client <- {fuse, lfs}
 //! fuse, the servers <- node;    the servers, client <- lab;    lfs, node, lab <- studies;
 //! fuse, lfs, the servers <- fuzz;   everything but fuzz <- stria
 //! ```
@@ -38,7 +38,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("client", &["types", "layout", "lock", "rt", "rpc"]),
     ("host", &["types", "layout", "lock", "rt", "rpc"]),
     ("fuse", &["types", "layout", "lock", "rt", "rpc", "client", "host"]),
-    ("lfs", &["types", "layout", "rt", "rpc", "host"]),
+    ("lfs", &["types", "layout", "rt", "rpc", "client", "host"]),
     (
         "node",
         &["types", "layout", "lock", "nrs", "tuner", "rt", "rpc", "kv", "mgs", "mds", "oss", "client", "host", "fuse"],
