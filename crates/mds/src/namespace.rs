@@ -269,14 +269,9 @@ impl Namespace {
         &self.target
     }
 
-    /// The number that the next inode gets here.
-    pub fn next_number(&self) -> u64 {
-        self.counters.next_inode
-    }
-
-    /// Inodes in use.
-    pub fn inodes(&self) -> u64 {
-        self.counters.inodes
+    /// Inodes in use, and the number of the next one.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Signalled when there is something to tell an OST.

@@ -1,8 +1,8 @@
 //! Moves a directory and everything below it to another MDT, one inode after the other, the
 //! directory first: what programs make in it meanwhile is there already. Each inode has moved or
-//! has not, so that it may end at any moment and go on where it ended. `lfs migrate -m` asks a mount
-//! for that; in the background ([`DirectoryMigration::in_background`]) an MDT asks a client of its
-//! process.
+//! has not, so that it may end at any moment and go on where it ended. `lfs migrate -m` asks a
+//! mount for that; in the background ([`DirectoryMigration::in_background`]) an MDT asks a client
+//! of its process.
 //!
 //! A directory with more names than move at once is spread over its new MDT alone: its MDT moves
 //! the names there, batch after batch, and goes on if the caller ends. Then the directory itself

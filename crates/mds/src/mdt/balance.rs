@@ -153,7 +153,7 @@ impl BalancePlanner {
 
     /// Inodes with smaller numbers are here for longer than that. `None`: it is not known yet.
     fn first_new(&mut self, idle: Duration) -> Option<u64> {
-        let (now, next) = (self.mdt.seams.clock.now(), self.mdt.reading().next_number());
+        let (now, next) = (self.mdt.seams.clock.now(), self.mdt.reading().counters().next_inode);
         if self.numbers.back().is_none_or(|(at, _)| now.since(*at) >= idle / NUMBERS_KEPT) {
             self.numbers.push_back((now, next));
         }

@@ -8,7 +8,7 @@
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
 //! everything it shows has been written to the kernel.
 
-mod balance;
+pub(crate) mod balance;
 mod cache;
 mod check;
 mod claims;
@@ -52,7 +52,6 @@ use rt::{ChangeGuard, Device, ReadGuard, ReadMostly, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
-pub use self::balance::{BalancePlan, BalancePlanner, BalanceState};
 use self::{
     mdt_proxy::MdtProxy,
     ost_proxy::OstProxy,
@@ -413,7 +412,7 @@ impl Mdt {
         let reserve = self.store.device_reserve();
         let bytes_free = space.bytes_free.saturating_sub(reserve);
         let bytes_available = space.bytes_available.saturating_sub(reserve);
-        let inodes = self.reading().inodes();
+        let inodes = self.reading().counters().inodes;
         let inodes_free = bytes_available / INODE_BYTES;
         Ok(SpaceUsage { bytes_free, bytes_available, inodes_total: inodes + inodes_free, inodes_free, ..space })
     }
