@@ -82,10 +82,9 @@ impl<'a> Balancing<'a> {
         let paths = self.client.paths(&Credentials::root(), directory).await?;
         let path = PathBuf::from(std::ffi::OsString::from_vec(paths.into_iter().next().ok_or(FsError::NotFound)?));
         let before = *self.moved.lock();
-        let left = match Box::pin(DirectoryMigration::in_background(self, self.to).run(&path, true, false)).await {
-            Ok(left) => left,
-            Err(Enough) => Vec::new(),
-        };
+        // Where it ended early, what is left is not known.
+        let migrated = Box::pin(DirectoryMigration::in_background(self, self.to).run(&path, true, false)).await;
+        let left = migrated.unwrap_or_default();
         let in_use = left.iter().filter(|left| Self::cause(&left.error) == Cause::InUse).count();
         let moved = *self.moved.lock() - before;
         for left in &left {
