@@ -13,7 +13,11 @@ use kv::{
     Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, Term, TreeCold,
     cold::tree::TreePart,
     inspect::Finding,
-    journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
+    journal::{
+        format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
+        logged::LoggedOperation,
+        patch::Patch,
+    },
     superblock::STORE_FILE,
 };
 use layout::{
@@ -87,8 +91,12 @@ static IMAGE: LazyLock<Vec<(String, Operation)>> = LazyLock::new(|| {
         let threads = Arc::new(IoThreads::new("corpus", 1).expect("threads"));
         let device = LocalDirectory::open(target.join("journal"), Execution::Inline, threads).expect("a journal");
         let mut visit = |finding| {
-            if let Finding::Record { batch: Ok(batch), .. } = finding {
-                operations.extend(batch.operations.into_iter().map(|operation| (name.clone(), operation)));
+            if let Finding::Record { operations: Ok(found), .. } = finding {
+                let whole = found.into_iter().filter_map(|operation| match operation {
+                    LoggedOperation::Whole(operation) => Some((name.clone(), operation)),
+                    LoggedOperation::Patched(..) => None,
+                });
+                operations.extend(whole);
             }
             true
         };
@@ -254,10 +262,12 @@ pub(crate) fn journal_segment_headers() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn journal_records() -> Vec<Vec<u8>> {
-    let batches = IMAGE
-        .chunks(3)
-        .map(|operations| Batch { operations: operations.iter().map(|(_, operation)| operation.clone()).collect() });
-    let encode = |batch: Batch| {
+    let whole = |(_, operation): &(String, Operation)| LoggedOperation::new(operation, None);
+    let patch = Patch { offset: 7, removed: 3, checksum: 5, inserted: Bytes::from_static(b"new") };
+    let patched = LoggedOperation::Patched(Table(3), Bytes::from_static(b"key"), patch);
+    let batches = IMAGE.chunks(3).map(|operations| operations.iter().map(whole).collect::<Vec<_>>());
+    let batches = batches.chain([vec![patched]]);
+    let encode = |batch: Vec<LoggedOperation>| {
         let payload_bytes = payload_bytes(&batch) as u32;
         let record = Record { lsn: Lsn(8), store: 7, sequence: 1, flushed: Lsn(5), term: Term(2), payload_bytes };
         let mut bytes = BytesMut::new();

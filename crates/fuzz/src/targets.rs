@@ -213,9 +213,9 @@ pub fn journal_records() -> FuzzTarget {
         if let Some(record) = Record::decode(input) {
             let end = RECORD_HEADER_BYTES + record.payload_bytes as usize;
             let payload = Bytes::copy_from_slice(&input[RECORD_HEADER_BYTES..end]);
-            let _ = decode_batch(payload).map(|batch| {
+            let _ = decode_batch(payload).map(|operations| {
                 let mut again = bytes::BytesMut::new();
-                record.encode(&batch, &mut again);
+                record.encode(&operations, &mut again);
                 assert_eq!(Record::decode(&again), Some(record));
             });
         }

@@ -5,15 +5,19 @@
 //! [`crate::cold::fjall::FjallCold::open_copy`], since fjall itself cannot be opened without
 //! changes. Downside: a segment is read whole into memory.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use rt::Device;
 
 use crate::{
-    batch::{Batch, Lsn, Table},
+    batch::{Batch, Lsn, Operation, Table},
     cold::{Checkpoint, ColdStore},
     error::{Error, Result},
     journal::{
         format::{HeaderState, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, decode_batch},
+        logged::LoggedOperation,
+        patch::Patch,
         recovery::{find_segments, read_range, records, recover},
     },
     superblock::Superblock,
@@ -40,8 +44,8 @@ pub enum Finding {
         offset: u64,
         /// Its header.
         record: Record,
-        /// Its batch, or what is wrong with it; empty for a mark.
-        batch: std::result::Result<Batch, &'static str>,
+        /// The operations of its batch, or what is wrong with it; none for a mark.
+        operations: std::result::Result<Vec<LoggedOperation>, &'static str>,
         /// It continues what was before: same segment sequence, next number. Records that do not
         /// were left behind by an earlier use of the segment, or follow damage.
         current: bool,
@@ -86,13 +90,13 @@ fn segment(content: &Bytes, header: HeaderState, visit: &mut (dyn FnMut(Finding)
             return false;
         }
         let start = offset as usize + RECORD_HEADER_BYTES;
-        let batch = decode_batch(content.slice(start..start + record.payload_bytes as usize));
+        let operations = decode_batch(content.slice(start..start + record.payload_bytes as usize));
         let expected = if record.is_mark() { Lsn(next.0.saturating_sub(1)) } else { next };
         let current = store.is_some() && record.sequence == sequence && record.lsn == expected;
         if current && !record.is_mark() {
             next.0 += 1;
         }
-        if !visit(Finding::Record { offset, record, batch, current }) {
+        if !visit(Finding::Record { offset, record, operations, current }) {
             return false;
         }
         end = offset + record.space();
@@ -200,17 +204,34 @@ pub fn describe(
     key: &[u8],
     value: Option<&[u8]>,
 ) -> std::result::Result<String, String> {
-    let Some(name) = schema.table(table) else {
-        return Err(format!("unknown table {}, key {}", table.0, hexadecimal(key)));
-    };
-    let key_text = schema.key(table, key).map_err(|problem| format!("{name} {}: {problem}", hexadecimal(key)))?;
-    let entry = if key_text.is_empty() { name.to_owned() } else { format!("{name} {key_text}") };
+    let entry = entry(schema, table, key)?;
     let Some(value) = value else { return Ok(format!("{entry}: removed")) };
     match schema.value(table, key, value) {
         Ok(text) if text.is_empty() => Ok(entry),
         Ok(text) => Ok(format!("{entry}: {text}")),
         Err(problem) => Err(format!("{entry}: {problem}: {}", hexadecimal(value))),
     }
+}
+
+/// A change of the value of a key, in one line; an error has the line as well, with what is wrong.
+pub fn describe_patch(
+    schema: &dyn Schema,
+    table: Table,
+    key: &[u8],
+    patch: &Patch,
+) -> std::result::Result<String, String> {
+    let Patch { offset, removed, inserted, .. } = patch;
+    let entry = entry(schema, table, key)?;
+    Ok(format!("{entry}: {removed} bytes at {offset} replaced by {}: {}", inserted.len(), hexadecimal(inserted)))
+}
+
+/// Table and key in words.
+fn entry(schema: &dyn Schema, table: Table, key: &[u8]) -> std::result::Result<String, String> {
+    let Some(name) = schema.table(table) else {
+        return Err(format!("unknown table {}, key {}", table.0, hexadecimal(key)));
+    };
+    let key_text = schema.key(table, key).map_err(|problem| format!("{name} {}: {problem}", hexadecimal(key)))?;
+    Ok(if key_text.is_empty() { name.to_owned() } else { format!("{name} {key_text}") })
 }
 
 /// Calls `replay` with the batches after `checkpoint`, as opening the store would, without changing
@@ -222,8 +243,19 @@ pub async fn replay(
     checkpoint: Checkpoint,
     replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
 ) -> Result<Lsn> {
-    let mut visit = |lsn, batch: &Batch| {
-        replay(lsn, batch);
+    let mut values: BTreeMap<(Table, Bytes), Bytes> = BTreeMap::new();
+    let mut visit = |lsn, operations: Vec<LoggedOperation>| {
+        let mut batch = Batch::default();
+        for operation in operations {
+            let operation = operation.resolve(|table, key| values.get(&(table, Bytes::copy_from_slice(key))).cloned())?;
+            let key = (operation.table(), operation.key().clone());
+            match &operation {
+                Operation::Put(_, _, value) => values.insert(key, value.clone()),
+                Operation::Delete(..) => values.remove(&key),
+            };
+            batch.operations.push(operation);
+        }
+        replay(lsn, &batch);
         Ok(())
     };
     Ok(recover(device, store, checkpoint, &mut visit).await?.last)

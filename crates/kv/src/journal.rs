@@ -20,6 +20,8 @@
 //! size of the largest batch is left unused at the end of a segment.
 
 pub mod format;
+pub mod logged;
+pub mod patch;
 pub(crate) mod recovery;
 pub(crate) mod writer;
 

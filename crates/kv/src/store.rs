@@ -201,6 +201,11 @@ impl Store {
         self.shared.statistics()
     }
 
+    /// Bytes of the journal since the store was opened, for each table that has some.
+    pub fn journal_bytes_of_tables(&self) -> Vec<(Table, u64)> {
+        self.shared.state.lock().journal.table_bytes()
+    }
+
     /// Whether the journal will soon be so long that a checkpoint begins. What is to be removed
     /// should be removed before that: the checkpoint would write it to the cold store.
     pub fn is_checkpoint_near(&self) -> bool {

@@ -202,15 +202,17 @@ impl Tables {
         }
     }
 
-    /// Makes one change. Values are copied: they may be parts of large buffers.
-    pub fn apply(&mut self, operation: &Operation) {
+    /// Makes one change. Values are copied: they may be parts of large buffers. Returns the value
+    /// that was replaced, if that is of the present epoch: then the journal has it, or what makes
+    /// it of an earlier one of the epoch, after all that the next checkpoint makes obsolete.
+    pub fn apply(&mut self, operation: &Operation) -> Option<Bytes> {
         match operation {
             Operation::Put(table, key, value) => self.set(*table, key, Some(Bytes::copy_from_slice(value))),
             Operation::Delete(table, key) => self.set(*table, key, None),
         }
     }
 
-    fn set(&mut self, table: Table, key: &[u8], value: Option<Bytes>) {
+    fn set(&mut self, table: Table, key: &[u8], value: Option<Bytes>) -> Option<Bytes> {
         let epoch = self.epoch;
         let removal = value.is_none();
         let map = &mut self.maps[usize::from(table.0)];
@@ -224,15 +226,17 @@ impl Tables {
                     self.dirty.subtract(old.value.is_none(), before);
                 }
                 let overdue = old.epoch != CLEAN && (old.overdue || old.epoch != epoch);
-                *slot.get_mut() = Entry::new(value, epoch, overdue, true);
+                let old = std::mem::replace(slot.get_mut(), Entry::new(value, epoch, overdue, true));
                 self.bytes = self.bytes - before + after;
                 self.dirty.add(removal, after);
+                old.value.filter(|_| old.epoch == epoch)
             }
             std::collections::btree_map::Entry::Vacant(slot) => {
                 let bytes = added + slot.key().heap_bytes();
                 slot.insert(Entry::new(value, epoch, false, true));
                 self.bytes += bytes;
                 self.dirty.add(removal, bytes);
+                None
             }
         }
     }
@@ -250,6 +254,12 @@ impl Tables {
             None if self.lacking[usize::from(table.0)].includes(&key) => Lookup::Unknown,
             None => Lookup::Absent,
         }
+    }
+
+    /// Value of a key that changed in the present epoch, and was not removed.
+    pub fn changed(&self, table: Table, key: &[u8]) -> Option<Bytes> {
+        let entry = self.maps[usize::from(table.0)].get(&Key::new(key))?;
+        entry.value.clone().filter(|_| entry.epoch == self.epoch)
     }
 
     /// Up to `count` entries in order.

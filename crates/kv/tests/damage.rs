@@ -457,7 +457,9 @@ async fn inspection_shows_batches_and_damage_and_changes_nothing() {
     let mut unknown = Vec::new();
     let mut visit = |finding| {
         match finding {
-            Finding::Record { record, batch, current, .. } => batches.push((record.lsn.0, batch.unwrap(), current)),
+            Finding::Record { record, operations, current, .. } => {
+                batches.push((record.lsn.0, operations.unwrap(), current))
+            }
             Finding::Unknown { offset, bytes } => unknown.push((offset, bytes)),
             Finding::Segment { .. } => {}
         }
@@ -468,7 +470,7 @@ async fn inspection_shows_batches_and_damage_and_changes_nothing() {
     assert_eq!(numbers, [(1, true), (2, true), (3, true), (5, false), (6, false)]);
     assert_eq!(unknown.len(), 1);
     assert!(unknown[0].0 >= offset_of(3) && unknown[0].0 + unknown[0].1 <= offset_of(4), "{unknown:?}");
-    let operation = &batches[0].1.operations[0];
+    let operation = &batches[0].1[0];
     let line = inspect::describe(&Plain, operation.table(), operation.key(), Some(b"value")).unwrap();
     assert_eq!(line, "table [00, 00, 00, 00]: 5 bytes");
     let line = inspect::describe(&Plain, Table(9), b"key", None).unwrap_err();

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{Host, contents, put};
-use kv::{Batch, Error, Lsn, Table};
+use kv::{Batch, Error, Lsn, Table, inspect::Finding, journal::logged::LoggedOperation};
 use rt::{Device, memory::Unflushed};
 
 const T: Table = Table(1);
@@ -71,6 +71,54 @@ async fn a_closed_store_replays_nothing_and_has_everything() {
     assert_eq!(contents(&store), before);
     assert_eq!(before.len(), 1000);
     assert_eq!(store.last(), Lsn(1000));
+}
+
+/// Else a record of 2 KB in which 20 bytes change would take 2 KB of the journal each time.
+#[tokio::test]
+async fn the_journal_has_what_changes_in_a_value() {
+    let mut host = Host::new();
+    let mut store = host.open().await;
+    let mut value = vec![7; 2000];
+    for round in 0..3 {
+        for number in 0..5 {
+            value[100 * number] += 1;
+            let lsn = store.apply(put(1, b"key", &value)).unwrap();
+            store.written(lsn).await.unwrap();
+        }
+        // What is made of patches is replayed as it was applied, and patched again.
+        if round == 0 {
+            host.crash();
+            drop(store);
+            let batches;
+            (store, batches) = host.replay().await.unwrap();
+            assert_eq!(batches.last(), Some(&(Lsn(5), put(1, b"key", &value))));
+        } else {
+            store.checkpoint().await.unwrap();
+        }
+    }
+    assert_eq!(store.get(T, b"key").unwrap().unwrap(), value);
+    let mut is_whole = Vec::new();
+    let mut visit = |finding| {
+        if let Finding::Record { operations: Ok(operations), .. } = finding {
+            is_whole.extend(operations.iter().map(|one| matches!(one, LoggedOperation::Whole(_))));
+        }
+        true
+    };
+    kv::inspect::journal(&host.device, &mut visit).await.unwrap();
+    let first: Vec<usize> = (0..is_whole.len()).filter(|number| is_whole[*number]).collect();
+    assert_eq!((is_whole.len(), first), (15, vec![0, 10]), "once after each checkpoint");
+    // Not after one that a key is removed in between.
+    let mut batch = Batch::default();
+    batch.put(T, &b"key"[..], vec![8; 2000]);
+    batch.delete(T, &b"key"[..]);
+    batch.put(T, &b"key"[..], vec![9; 2000]);
+    batch.put(T, &b"key"[..], vec![9; 2001]);
+    let lsn = store.apply(batch).unwrap();
+    store.durable(lsn).await.unwrap();
+    host.power_loss(1, Unflushed::Lost);
+    drop(store);
+    let store = host.open().await;
+    assert_eq!(store.get(T, b"key").unwrap().unwrap(), [9; 2001][..]);
 }
 
 /// Ten times more records than memory: every answer is as if everything were there.

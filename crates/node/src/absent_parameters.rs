@@ -61,8 +61,8 @@ const ABSENT: &[(&str, &str)] = &[
     ),
     (
         "delayed_allocation_blocks",
-        "blocks are given out when a write of 64 KiB or more comes; what is shorter, and overwrites below overwrite_kb, \
-         wait in the tables until they are written back: writeback_pending_bytes",
+        "blocks are given out when a write of 64 KiB or more, or an overwrite of overwrite_kb or more, comes; what is \
+         shorter waits in the tables until they are written back: writeback_pending_bytes",
     ),
 ];
 

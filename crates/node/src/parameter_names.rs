@@ -168,6 +168,7 @@ const OF_OST: &[Leaf] = &[
     text("stats"),
     shown("undurable_age_ms"),
     shown("uuid"),
+    shown("write_stats"),
     number("writeback_idle_ms", INTERVALS_MS),
     mebibytes("writeback_mb", MEBIBYTES),
     shown("writeback_pending_bytes"),

@@ -114,6 +114,14 @@ impl Device for OneFile {
         self.change(file, |device| device.write(file, offset, pieces))
     }
 
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.change(file, |device| device.write_cached(file, offset, pieces))
+    }
+
+    fn cached_area_bytes(&self) -> u64 {
+        self.device.cached_area_bytes()
+    }
+
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
         if file == DEVICE_FILE { self.device.flush(file) } else { ready(Ok(())) }
     }

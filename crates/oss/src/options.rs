@@ -27,8 +27,8 @@ pub struct OstOptions {
     /// anyway.
     pub write_back_idle: Duration,
     /// Overwrites of at least this many bytes that need not be durable when they are answered go to
-    /// new places on the device at once; shorter ones go inline. What is new goes there from
-    /// [`IN_PLACE_BYTES_MIN`] on.
+    /// new places on the device at once, below [`IN_PLACE_BYTES_MIN`] through the host's memory;
+    /// shorter ones go inline. What is new goes there from [`IN_PLACE_BYTES_MIN`] on.
     pub overwrite_bytes_min: u64,
     /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of
     /// what is new get `NoSpace` beyond it.
@@ -57,7 +57,7 @@ impl Default for OstOptions {
             commit_interval: Duration::from_secs(1),
             write_back_bytes: WRITE_BACK_BYTES,
             write_back_idle: Duration::from_secs(5),
-            overwrite_bytes_min: IN_PLACE_BYTES_MIN,
+            overwrite_bytes_min: OVERWRITE_BYTES_MIN,
             reserve_bytes: 128 << 20,
             discard: false,
             defrag_bytes_per_second: 16 << 20,

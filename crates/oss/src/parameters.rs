@@ -281,6 +281,10 @@ impl Ost {
                 self.shown("blocks of the device, as its allocator counts them", |ost| ost.directory.mb_stats()),
             ),
             (
+                "write_stats",
+                self.shown("bytes written to the device and the journal, by cause", |ost| ost.directory.write_stats()),
+            ),
+            (
                 "mb_groups",
                 self.shown("free blocks of each allocation group of the device", |ost| ost.directory.mb_groups()),
             ),

@@ -10,7 +10,7 @@ use crate::common;
 use std::collections::BTreeMap;
 
 use common::{MIB, TestOst, cold_config, object, on_all, pattern, quiet_config, quiet_options};
-use oss::{Engine, OstOptions};
+use oss::{Engine, OstOptions, options::IN_PLACE_BYTES_MIN};
 use proptest::prelude::*;
 use rpc::message::{OstReply, OstRequest, ost::SpaceChange};
 use rt::{Device, memory::MemoryDevice};
@@ -305,7 +305,7 @@ async fn data_bytes(target: &TestOst, id: ObjectId, size: u64) -> u64 {
 /// overwritten blocks of a device get new places there, however few they are.
 fn moving_options(at_once: bool) -> OstOptions {
     let quiet = quiet_options();
-    let overwrite_bytes_min = if at_once { BLOCK } else { quiet.overwrite_bytes_min };
+    let overwrite_bytes_min = if at_once { BLOCK } else { IN_PLACE_BYTES_MIN };
     OstOptions { defrag_bytes_per_second: 1 << 30, overwrite_bytes_min, ..quiet }
 }
 

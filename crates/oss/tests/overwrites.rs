@@ -61,6 +61,109 @@ fn blocks_on_the_device_get_new_places_and_the_rest_goes_inline() {
     });
 }
 
+/// Where blocks of an object are on the device that do not follow others, in order.
+fn lone_addresses(target: &TestOst) -> Vec<u64> {
+    let lines = lines(target);
+    let address = |run: &str| {
+        let (blocks, places) = run.split_once(" on the device")?;
+        let (start, end) = blocks.rsplit(' ').next()?.split_once("..")?;
+        let is_one = start.parse::<u64>().ok()? + 1 == end.parse().ok()?;
+        let (_, address) = places.split_once(" at ")?;
+        is_one.then(|| address.split_once("..")?.0.parse().ok()).flatten()
+    };
+    lines.split(", ").filter_map(address).collect()
+}
+
+/// The kernel writes them all together then, and what is left is free after the next commit.
+#[test]
+fn blocks_that_are_overwritten_one_after_the_other_follow_each_other() {
+    run(async {
+        let target = TestOst::overwriting_at_once(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        let before = free(&target).await;
+        let mut expected = pattern(1, 0, MIB);
+        for block in (0..60).step_by(6) {
+            overwrite(&target, &mut expected, 2, block).await;
+        }
+        let addresses = lone_addresses(&target);
+        assert!(addresses.len() == 10 && addresses.windows(2).all(|two| two[0] + 1 == two[1]), "{}", lines(&target));
+        target.sync().await;
+        assert_eq!((free(&target).await, statistic(&target, "free")), (before, before), "the rest of the area is free");
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        // Others may have it at once.
+        for number in 2..5 {
+            target.write(object(number), 0, &pattern(1, 0, 3 * MIB)).await;
+        }
+        assert!(target.power_loss(1).await.read(object(1), 0, MIB).await == expected);
+    });
+}
+
+/// A commit gives out what was freed before it, and what it is about to flush must be written by
+/// then: also a write that nobody waits for any more.
+#[test]
+fn a_commit_waits_for_short_overwrites_that_have_begun() {
+    for is_given_up in [false, true] {
+        run(async {
+            let target = TestOst::overwriting_at_once(1).await;
+            target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+            target.sync().await;
+            let mut expected = pattern(1, 0, MIB);
+            overwrite(&target, &mut expected, 2, 3).await;
+            target.probe.hold_writes(DEVICE_FILE);
+            let (request, bulk) = write_request(object(1), 5 * BLOCK, &pattern(2, 5 * BLOCK, BLOCK), false);
+            let writing = target.ost.clone().handle(Call::plain(CLIENT, Slot(1), Xid(1), Request::Ost(request), bulk));
+            let writing = tokio::spawn(writing);
+            let turns = async || {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            turns().await;
+            if is_given_up {
+                writing.abort();
+            }
+            let ost = target.ost.clone();
+            let committing = tokio::spawn(async move { ost.work().await });
+            turns().await;
+            assert!(!committing.is_finished());
+            target.probe.release_writes();
+            committing.await.unwrap();
+            assert_eq!(writing.await.is_ok(), !is_given_up);
+            if !is_given_up {
+                expected[5 * BLOCK as usize..6 * BLOCK as usize].copy_from_slice(&pattern(2, 5 * BLOCK, BLOCK));
+            }
+            assert!(target.read(object(1), 0, MIB).await == expected);
+            target.sync().await;
+            assert_eq!(target.ost.check_device(), Ok(Vec::new()));
+        });
+    }
+}
+
+/// Each sync would have to flush the device and the journal, instead of the journal alone.
+#[test]
+fn overwrites_of_objects_that_are_synced_go_inline() {
+    run(async {
+        let target = TestOst::overwriting_at_once(1).await;
+        for number in 1..3 {
+            target.write(object(number), 0, &pattern(1, 0, MIB)).await;
+        }
+        target.sync().await;
+        target.done(rpc::message::OstRequest::Sync(vec![object(1)])).await;
+        let write = async |number, block: u64| {
+            target.write(object(number), block * BLOCK, &pattern(2, block * BLOCK, BLOCK)).await;
+        };
+        for (block, is_inline) in [(3, true), (5, true), (7, false)] {
+            write(1, block).await;
+            let line = format!("{block}..{} inline", block + 1);
+            assert_eq!(lines(&target).contains(&line), is_inline, "{}", lines(&target));
+            write(2, block).await;
+            assert!(!has_inline(&target, 2), "another object");
+            target.sync().await;
+        }
+    });
+}
+
 /// Else each would be a request to the device, and the journal would fill faster than it empties.
 #[test]
 fn what_is_written_back_of_many_places_of_an_object_goes_to_one_of_the_device() {
@@ -76,17 +179,11 @@ fn what_is_written_back_of_many_places_of_an_object_goes_to_one_of_the_device() 
         }
         target.ost.work().await;
         assert!(!has_inline(&target, 1), "{}", lines(&target));
-        let lines = lines(&target);
-        let addresses = lines.split(", ").filter_map(|run| {
-            let (blocks, places) = run.split_once(" on the device at ")?;
-            let (start, end) = blocks.rsplit(' ').next()?.split_once("..")?;
-            let is_one = start.parse::<u64>().ok()? + 1 == end.parse().ok()?;
-            is_one.then(|| places.split_once("..")?.0.parse::<u64>().ok()).flatten()
-        });
-        let addresses: Vec<u64> = addresses.collect();
+        let addresses = lone_addresses(&target);
         assert!(
             addresses.len() > 70 && addresses.windows(2).all(|pair| pair[0] + 1 == pair[1]),
-            "{addresses:?}: {lines}"
+            "{addresses:?}: {}",
+            lines(&target)
         );
         assert!(target.read(object(1), 0, 2 * MIB).await == expected);
         assert_eq!(target.ost.check_device(), Ok(Vec::new()));

@@ -19,6 +19,10 @@ use types::SpaceUsage;
 
 use crate::BoxFuture;
 
+/// Pieces of a file that a host's memory keeps apart: the largest of Linux's *folios*, that is a
+/// huge page of x86-64 and, with pages of 4 KiB, of AArch64.
+pub const CACHED_AREA_BYTES: u64 = 2 << 20;
+
 /// The seam for storage. All offsets and lengths are bytes. Futures own what they need.
 pub trait Device: Send + Sync {
     /// Fills `buffer` from `offset`; returns it with the number of bytes read, short only at the
@@ -37,6 +41,18 @@ pub trait Device: Send + Sync {
     /// Writes all pieces one after the other from `offset`, creating the file if missing. A gap
     /// reads as zeros. After completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
+    /// As [`Device::write`], of little data: they may stay in the host's memory until the flush, and
+    /// take their time only then. That memory may hold more than was written, and write back its
+    /// neighbours as they were: so until a flush that begins afterwards has ended, nothing but this
+    /// may write to the piece of the file, of [`Device::cached_area_bytes`] from a multiple of that
+    /// on, in which they are.
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.write(file, offset, pieces)
+    }
+    /// The pieces of a file that the memory of [`Device::write_cached`] keeps apart.
+    fn cached_area_bytes(&self) -> u64 {
+        CACHED_AREA_BYTES
+    }
     /// Makes everything written to `file`, its length and its existence durable. A missing file is
     /// fine. After an error the file's unflushed data are undefined and the caller must not try
     /// again. Readable parts of them may be lost in a power loss, even if a later flush succeeds,

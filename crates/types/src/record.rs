@@ -60,11 +60,13 @@ impl<'a> RecordReader<'a> {
     }
 
     /// Whether everything was taken.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// This many bytes.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(|| self.error(RecordDamage::Short))?;
         self.rest = rest;
@@ -72,6 +74,7 @@ impl<'a> RecordReader<'a> {
     }
 
     /// `N` bytes.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (array, rest) = self.rest.split_first_chunk::<N>().ok_or_else(|| self.error(RecordDamage::Short))?;
         self.rest = rest;
@@ -79,26 +82,31 @@ impl<'a> RecordReader<'a> {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
     /// Two bytes.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// Four bytes.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// Eight bytes.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// Seven bits to a byte, lowest first; the highest bit says that more follow.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..u64::BITS).step_by(VARINT_BITS) {
@@ -168,27 +176,32 @@ impl RecordWriter {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes.push(value);
         self
     }
 
     /// Two bytes.
+    #[inline]
     pub fn u16(&mut self, value: u16) -> &mut Self {
         self.rest(&value.to_le_bytes())
     }
 
     /// Four bytes.
+    #[inline]
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.rest(&value.to_le_bytes())
     }
 
     /// Eight bytes.
+    #[inline]
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.rest(&value.to_le_bytes())
     }
 
     /// One to ten bytes: see [`RecordReader::varint`].
+    #[inline]
     pub fn varint(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -209,6 +222,7 @@ impl RecordWriter {
     }
 
     /// Bytes without a length.
+    #[inline]
     pub fn rest(&mut self, value: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(value);
         self

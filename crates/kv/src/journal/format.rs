@@ -5,7 +5,7 @@
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 8 | magic `STRIAJNL` |
-//! | 8 | 4 | format version, 2 |
+//! | 8 | 4 | format version, 3 |
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | sequence number of the segment: grows with each segment that is started, never reused |
@@ -31,24 +31,33 @@
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
-//! | 0 | 1 | 1 put, 2 delete |
+//! | 0 | 1 | 1 put, 2 delete, 3 patch |
 //! | 1 | 1 | table |
 //! | 2 | 2 | bytes of the key |
-//! | 4 | 4 | bytes of the value, 0 for a delete |
-//! | 8 | n | key, value |
+//! | 4 | 4 | bytes of the value, 0 for a delete; of a patch: bytes that replace others in the value |
+//! | 8 | 4 | patch only: where in the value |
+//! | 12 | 4 | patch only: bytes that are replaced |
+//! | 16 | 4 | patch only: checksum of the whole value afterwards |
+//! | 8 or 20 | n | key, value |
 //!
-//! Version history: 1, first; 2, terms.
+//! A patch changes the value that the key has by an operation before it, after the last checkpoint
+//! that was begun before it. A segment of version 2 has none.
+//!
+//! Version history: 1, first; 2, terms; 3, patches.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, Digest};
 
+use super::{logged::LoggedOperation, patch::Patch};
 use crate::{
     batch::{Batch, Lsn, Operation, Table, Term},
     config::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
 
 /// Version of the journal's format.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
+/// The oldest version that is read: without patches, else the same.
+const FORMAT_VERSION_MIN: u32 = 2;
 /// Space of a segment's header: a page, so that records begin on one.
 pub const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Bytes of a record in front of its payload.
@@ -59,11 +68,14 @@ pub const RECORD_ALIGNMENT: u64 = 8;
 pub const NUMBER_MAX: u64 = 1 << 62;
 /// Bytes of an operation in front of its key.
 const OPERATION_HEADER_BYTES: usize = 8;
+/// Further ones of a patch.
+const PATCH_HEADER_BYTES: usize = 12;
 const MAGIC: &[u8; 8] = b"STRIAJNL";
 /// Bytes of the segment header with content.
 const HEADER_CONTENT_BYTES: usize = 64;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
+const PATCH: u8 = 3;
 
 const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(RECORD_ALIGNMENT as usize), "marks keep the alignment");
 const _: () = assert!(SEGMENT_HEADER_BYTES.is_multiple_of(RECORD_ALIGNMENT), "the first record is aligned");
@@ -134,7 +146,7 @@ impl SegmentHeader {
         if &page[0..8] != MAGIC || read_u32(page, 60) != checksum(&[&page[..60]]) {
             return HeaderState::Invalid;
         }
-        if read_u32(page, 8) != FORMAT_VERSION {
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&read_u32(page, 8)) {
             return HeaderState::UnknownVersion(read_u32(page, 8));
         }
         let header = SegmentHeader {
@@ -197,9 +209,9 @@ impl Record {
         record_space(u64::from(self.payload_bytes))
     }
 
-    /// Appends the record, whose `payload_bytes` are encoded from `batch` (empty for a mark), with
-    /// its padding.
-    pub fn encode(&self, batch: &Batch, into: &mut BytesMut) {
+    /// Appends the record, whose `payload_bytes` are encoded from `operations` (none for a mark),
+    /// with its padding.
+    pub fn encode(&self, operations: &[LoggedOperation], into: &mut BytesMut) {
         let start = into.len();
         into.reserve(self.space() as usize);
         into.put_u32_le(0);
@@ -209,7 +221,7 @@ impl Record {
         into.put_u64_le(self.sequence);
         into.put_u64_le(self.flushed.0);
         into.put_u64_le(self.term.0);
-        for operation in &batch.operations {
+        for operation in operations {
             encode_operation(operation, into);
         }
         let end = into.len();
@@ -229,27 +241,48 @@ pub fn record_space(payload_bytes: u64) -> u64 {
     (RECORD_HEADER_BYTES as u64 + payload_bytes).next_multiple_of(RECORD_ALIGNMENT)
 }
 
-/// Size of a batch's payload.
-pub fn payload_bytes(batch: &Batch) -> u64 {
+/// Size of the payload of these operations.
+pub fn payload_bytes(operations: &[LoggedOperation]) -> u64 {
+    operations.iter().map(operation_bytes).sum()
+}
+
+/// Size of an operation in a payload.
+pub fn operation_bytes(operation: &LoggedOperation) -> u64 {
+    let bytes = match operation {
+        LoggedOperation::Whole(operation) => OPERATION_HEADER_BYTES + operation.bytes(),
+        LoggedOperation::Patched(_, key, patch) => {
+            OPERATION_HEADER_BYTES + PATCH_HEADER_BYTES + key.len() + patch.inserted.len()
+        }
+    };
+    bytes as u64
+}
+
+/// Most that the payload of a batch may have: with all of its values.
+pub fn payload_bytes_max(batch: &Batch) -> u64 {
     batch.operations.iter().map(|operation| (OPERATION_HEADER_BYTES + operation.bytes()) as u64).sum()
 }
 
-fn encode_operation(operation: &Operation, into: &mut BytesMut) {
-    let (kind, table, key, value): (u8, Table, &Bytes, &[u8]) = match operation {
-        Operation::Put(table, key, value) => (PUT, *table, key, value),
-        Operation::Delete(table, key) => (DELETE, *table, key, &[]),
+fn encode_operation(operation: &LoggedOperation, into: &mut BytesMut) {
+    let (kind, value): (u8, &[u8]) = match operation {
+        LoggedOperation::Whole(Operation::Put(_, _, value)) => (PUT, value),
+        LoggedOperation::Whole(Operation::Delete(..)) => (DELETE, &[]),
+        LoggedOperation::Patched(_, _, patch) => (PATCH, &patch.inserted),
     };
+    let (table, key) = (operation.table(), operation.key());
     into.put_u8(kind);
     into.put_u8(table.0);
     into.put_u16_le(key.len() as u16);
     into.put_u32_le(value.len() as u32);
+    if let LoggedOperation::Patched(_, _, Patch { offset, removed, checksum, .. }) = operation {
+        [offset, removed, checksum].into_iter().for_each(|number| into.put_u32_le(*number));
+    }
     into.put_slice(key);
     into.put_slice(value);
 }
 
-/// The batch of a payload. Operations share the payload's memory.
-pub fn decode_batch(mut payload: Bytes) -> Result<Batch, &'static str> {
-    let mut batch = Batch::default();
+/// The operations of a payload, whose memory they share.
+pub fn decode_batch(mut payload: Bytes) -> Result<Vec<LoggedOperation>, &'static str> {
+    let mut operations = Vec::new();
     while !payload.is_empty() {
         if payload.len() < OPERATION_HEADER_BYTES {
             return Err("an operation is cut off");
@@ -260,28 +293,43 @@ pub fn decode_batch(mut payload: Bytes) -> Result<Batch, &'static str> {
         if key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
             return Err("a key or value is above its limit");
         }
+        let patched = header[0] == PATCH;
+        if patched && payload.len() < PATCH_HEADER_BYTES {
+            return Err("an operation is cut off");
+        }
+        let patch = payload.split_to(if patched { PATCH_HEADER_BYTES } else { 0 });
         if payload.len() < key_bytes + value_bytes {
             return Err("a key or value is cut off");
         }
         let key = payload.split_to(key_bytes);
         let value = payload.split_to(value_bytes);
-        batch.operations.push(match header[0] {
-            PUT => Operation::Put(Table(header[1]), key, value),
-            DELETE if value.is_empty() => Operation::Delete(Table(header[1]), key),
+        let table = Table(header[1]);
+        operations.push(match header[0] {
+            PUT => LoggedOperation::Whole(Operation::Put(table, key, value)),
+            DELETE if value.is_empty() => LoggedOperation::Whole(Operation::Delete(table, key)),
+            PATCH => {
+                let number = |at| read_u32(&patch, at);
+                let patch =
+                    Patch { offset: number(0), removed: number(4), checksum: number(8), inserted: value };
+                LoggedOperation::Patched(table, key, patch)
+            }
             _ => return Err("an operation is of unknown kind"),
         });
     }
-    Ok(batch)
+    Ok(operations)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample() -> (Record, Batch, BytesMut) {
+    fn sample() -> (Record, Vec<LoggedOperation>, BytesMut) {
         let mut batch = Batch::default();
         batch.put(Table(1), &b"key"[..], &b"value"[..]);
         batch.delete(Table(200), &b"gone"[..]);
+        let mut batch: Vec<_> = batch.operations.iter().map(|one| LoggedOperation::new(one, None)).collect();
+        let patch = Patch { offset: 9, removed: 2, checksum: 0x0403_0201, inserted: Bytes::from_static(b"new") };
+        batch.push(LoggedOperation::Patched(Table(2), Bytes::from_static(b"old"), patch));
         let record = Record {
             lsn: Lsn(7),
             store: 0x1122_3344_5566_7788,
@@ -310,10 +358,12 @@ mod tests {
         let text: String = bytes[4..RECORD_HEADER_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             text,
-            "1c000000070000000000000088776655443322110300000000000000".to_owned() + "05000000000000000600000000000000"
+            "36000000070000000000000088776655443322110300000000000000".to_owned() + "05000000000000000600000000000000"
         );
         assert_eq!(bytes[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + 16], *b"\x01\x01\x03\0\x05\0\0\0keyvalue");
         assert_eq!(bytes[RECORD_HEADER_BYTES + 16..RECORD_HEADER_BYTES + 28], *b"\x02\xc8\x04\0\0\0\0\0gone");
+        let patch = b"\x03\x02\x03\0\x03\0\0\0\x09\0\0\0\x02\0\0\0\x01\x02\x03\x04oldnew";
+        assert_eq!(bytes[RECORD_HEADER_BYTES + 28..RECORD_HEADER_BYTES + 54], *patch);
     }
 
     #[test]
@@ -340,13 +390,24 @@ mod tests {
             let impossible = SegmentHeader { first: Lsn(first), ..header };
             assert_eq!(SegmentHeader::decode(&impossible.encode()), HeaderState::Invalid, "batches begin with 1");
         }
+        for (version, expected) in [
+            (1, HeaderState::UnknownVersion(1)),
+            (2, HeaderState::Valid(header)),
+            (4, HeaderState::UnknownVersion(4)),
+        ] {
+            let mut other = page;
+            other[8] = version;
+            let sum = checksum(&[&other[..60]]);
+            other[60..64].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(SegmentHeader::decode(&other), expected);
+        }
         assert_eq!(SegmentHeader::decode(&[0; 4096]), HeaderState::Blank);
         assert_eq!(SegmentHeader::decode(&[]), HeaderState::Blank);
     }
 
     #[test]
     fn nonsense_payloads_are_errors() {
-        for payload in [&b"\x01"[..], b"\x03\0\0\0\0\0\0\0", b"\x01\0\xff\xff\0\0\0\0", b"\x02\0\x01\0\x01\0\0\0kv"] {
+        for payload in [&b"\x01"[..], b"\x03\0\0\0\0\0\0\0", b"\x04\0\0\0\0\0\0\0", b"\x01\0\xff\xff\0\0\0\0", b"\x02\0\x01\0\x01\0\0\0kv"] {
             assert!(decode_batch(Bytes::from_static(payload)).is_err(), "{payload:?}");
         }
     }

@@ -25,11 +25,12 @@ use super::{
         FORMAT_VERSION, HeaderState, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES,
         SegmentHeader, decode_batch, read_u64,
     },
+    logged::LoggedOperation,
     segment_name, segment_slot,
     writer::Sealed,
 };
 use crate::{
-    batch::{Batch, Lsn, Term},
+    batch::{Lsn, Term},
     cold::Checkpoint,
     error::{Error, Result},
 };
@@ -92,12 +93,15 @@ pub(crate) async fn read_range(device: &dyn Device, name: &str, offset: u64, byt
     Ok(buffer)
 }
 
+/// What takes a recovered batch, or says what is wrong with it.
+pub(crate) type Replay<'a> = dyn FnMut(Lsn, Vec<LoggedOperation>) -> std::result::Result<(), &'static str> + Send + 'a;
+
 /// Reads the journal after `checkpoint`, hands every batch after it to `replay`, in order.
 pub(crate) async fn recover(
     device: &dyn Device,
     store: u64,
     checkpoint: Checkpoint,
-    replay: &mut (dyn FnMut(Lsn, &Batch) -> Result<()> + Send),
+    replay: &mut Replay<'_>,
 ) -> Result<Recovered> {
     let found = find_segments(device).await?;
     let live = order_segments(judge_headers(&found, store)?)?;
@@ -196,7 +200,7 @@ impl Reader<'_> {
     async fn read_all(
         &mut self,
         segments: &[Headed<'_>],
-        replay: &mut (dyn FnMut(Lsn, &Batch) -> Result<()> + Send),
+        replay: &mut Replay<'_>,
     ) -> Result<()> {
         for (index, (found, header)) in segments.iter().enumerate() {
             if index == 0 {
@@ -223,7 +227,7 @@ impl Reader<'_> {
         found: &Found,
         header: &SegmentHeader,
         cut: Lsn,
-        replay: &mut (dyn FnMut(Lsn, &Batch) -> Result<()> + Send),
+        replay: &mut Replay<'_>,
     ) -> Result<()> {
         let content = Bytes::from(read_range(self.device, &found.name(), 0, found.bytes).await?);
         let mut offset = SEGMENT_HEADER_BYTES;
@@ -238,9 +242,10 @@ impl Reader<'_> {
             if !record.is_mark() {
                 let start = offset as usize + RECORD_HEADER_BYTES;
                 let payload = content.slice(start..start + record.payload_bytes as usize);
-                let batch = decode_batch(payload).map_err(|reason| corrupt(found, offset, reason.to_owned()))?;
+                let wrong = |reason: &'static str| corrupt(found, offset, reason.to_owned());
+                let operations = decode_batch(payload).map_err(wrong)?;
                 if record.lsn > self.checkpoint.lsn {
-                    replay(record.lsn, &batch)?;
+                    replay(record.lsn, operations).map_err(wrong)?;
                 }
                 self.expected.0 += 1;
             }

@@ -5,8 +5,13 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes, record_space};
-use crate::batch::{Batch, Lsn, Term};
+use super::{
+    format::{
+        Record, SEGMENT_HEADER_BYTES, SegmentHeader, operation_bytes, payload_bytes, payload_bytes_max, record_space,
+    },
+    logged::LoggedOperation,
+};
+use crate::batch::{Batch, Lsn, Table, Term};
 
 /// A segment that is full, or was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +82,8 @@ pub(crate) struct Writer {
     /// Flush position that the last record carries.
     announced: Lsn,
     appended_bytes: u64,
+    /// Of these, the operations of each table.
+    table_bytes: Vec<u64>,
     written_bytes: u64,
     /// Segments written since their last flush.
     unflushed: Vec<u32>,
@@ -121,6 +128,7 @@ impl Writer {
             flushed: start.last,
             announced: start.last,
             appended_bytes: 0,
+            table_bytes: vec![0; 1 + usize::from(u8::MAX)],
             written_bytes: 0,
             unflushed: Vec::new(),
         };
@@ -154,7 +162,7 @@ impl Writer {
 
     /// Where a batch would go if `reserve` bytes must stay free after it.
     pub fn place(&self, batch: &Batch, reserve: u64) -> BatchPlace {
-        self.place_for(payload_bytes(batch), reserve)
+        self.place_for(payload_bytes_max(batch), reserve)
     }
 
     /// As [`Writer::place`], of a batch with this many bytes.
@@ -171,17 +179,20 @@ impl Writer {
         }
     }
 
-    /// Appends a batch for which there is room; its number.
-    pub fn append(&mut self, batch: &Batch) -> Lsn {
-        let payload_bytes = payload_bytes(batch);
+    /// Appends the operations of a batch for which there is room; its number.
+    pub fn append(&mut self, operations: &[LoggedOperation]) -> Lsn {
+        let payload_bytes = payload_bytes(operations);
         assert!(payload_bytes <= self.payload_bytes_max(), "the caller checks the limits");
         if record_space(payload_bytes) > self.segment_bytes - self.offset {
             let next = self.ready.pop_front().expect("the caller checks the room");
             self.sealed.push_back(Sealed { slot: self.slot, last: self.applied });
             self.begin_segment(next);
         }
+        for operation in operations {
+            self.table_bytes[usize::from(operation.table().0)] += operation_bytes(operation);
+        }
         self.applied.0 += 1;
-        self.push(payload_bytes as u32, batch);
+        self.push(payload_bytes as u32, operations);
         self.applied
     }
 
@@ -192,11 +203,11 @@ impl Writer {
         if !news || record_space(0) > self.segment_bytes - self.offset {
             return None;
         }
-        self.push(0, &Batch::default());
+        self.push(0, &[]);
         Some(self.appended_bytes)
     }
 
-    fn push(&mut self, payload_bytes: u32, batch: &Batch) {
+    fn push(&mut self, payload_bytes: u32, operations: &[LoggedOperation]) {
         let record = Record {
             lsn: self.applied,
             store: self.store,
@@ -210,7 +221,7 @@ impl Writer {
             self.pending.push(Pending { slot: self.slot, offset: self.offset, bytes });
         }
         let pending = self.pending.last_mut().expect("just made sure");
-        record.encode(batch, &mut pending.bytes);
+        record.encode(operations, &mut pending.bytes);
         self.announced = self.flushed;
         self.offset += record.space();
         self.appended_bytes += record.space();
@@ -322,6 +333,17 @@ impl Writer {
     /// Last durable batch.
     pub fn flushed(&self) -> Lsn {
         self.flushed
+    }
+
+    /// Bytes appended since the start, with headers and padding.
+    pub fn appended_bytes(&self) -> u64 {
+        self.appended_bytes
+    }
+
+    /// Of these, the operations of each table that has some.
+    pub fn table_bytes(&self) -> Vec<(Table, u64)> {
+        let tables = (0..=u8::MAX).map(Table).zip(self.table_bytes.iter().copied());
+        tables.filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// Position up to which appended bytes are with the device.

@@ -49,11 +49,14 @@ pub(super) async fn open(
     config.check()?;
     let (mut superblock, mut checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
     let mut tables = Tables::new();
-    let mut recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, batch| {
-        for operation in &batch.operations {
-            tables.apply(operation);
+    let mut recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, operations| {
+        let mut batch = Batch::default();
+        for operation in operations {
+            let operation = operation.resolve(|table, key| tables.changed(table, key))?;
+            tables.apply(&operation);
+            batch.operations.push(operation);
         }
-        replay(lsn, batch);
+        replay(lsn, &batch);
         Ok(())
     })
     .await?;

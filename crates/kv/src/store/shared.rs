@@ -11,6 +11,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{BoxFuture, CpuKind, Device, ReadMostly, Seams};
 use tokio::sync::{Notify, watch};
@@ -22,7 +23,8 @@ use crate::{
     config::{BATCH_BYTES_MAX, Config, KEY_BYTES_MAX, VALUE_BYTES_MAX},
     error::{Error, Result},
     journal::{
-        format::payload_bytes,
+        format::payload_bytes_max,
+        logged::LoggedOperation,
         segment_name,
         writer::{BatchPlace, Group, Writer},
     },
@@ -65,6 +67,10 @@ pub struct Statistics {
     pub writes: u64,
     /// Flushes since the store was opened.
     pub flushes: u64,
+    /// Bytes of the journal since the store was opened, headers included.
+    pub journal_bytes: u64,
+    /// Bytes of journal segments that were prepared since then.
+    pub prepared_bytes: u64,
     /// Reads of keys that asked the cold store.
     pub cold_reads: u64,
     /// Whether the store is poisoned.
@@ -189,15 +195,15 @@ impl Shared {
             return Err(error);
         }
         let was_dirty = self.is_dirty(state);
-        let lsn = state.journal.append(batch);
         let steps = batch.operations.len() * EVICTION_STEPS;
         let mut tables = self.tables.write();
-        for operation in &batch.operations {
-            tables.apply(operation);
-        }
+        let replaced: Vec<Option<Bytes>> = batch.operations.iter().map(|one| tables.apply(one)).collect();
         tables.evict(self.config.memory_bytes as usize, steps);
         state.dirty = tables.dirty();
         drop(tables);
+        let logged = batch.operations.iter().zip(&replaced);
+        let logged: Vec<_> = logged.map(|(one, replaced)| LoggedOperation::new(one, replaced.as_deref())).collect();
+        let lsn = state.journal.append(&logged);
         self.wake_tasks(state);
         let is_relieved = was_dirty && !self.is_dirty(state);
         drop(guard);
@@ -439,6 +445,7 @@ impl Shared {
             resident: tables.is_complete(),
             segments_live: state.journal.live_segments() as u64,
             segments_ready: state.journal.ready_segments() as u64,
+            journal_bytes: state.journal.appended_bytes(),
             poisoned: state.poison.is_some(),
             ..state.statistics
         }
@@ -455,5 +462,5 @@ fn check_limits(batch: &Batch, batch_bytes_max: u64) -> Result<()> {
             refuse("a value", value.len() as u64, VALUE_BYTES_MAX as u64)?;
         }
     }
-    refuse("a batch", payload_bytes(batch), batch_bytes_max)
+    refuse("a batch", payload_bytes_max(batch), batch_bytes_max)
 }

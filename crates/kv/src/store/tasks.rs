@@ -188,6 +188,7 @@ impl Shared {
             Ok(()) => {
                 let mut state = self.state.lock();
                 state.journal.add_ready(slot);
+                state.statistics.prepared_bytes += self.segment_bytes;
                 state.journal_full = false;
                 true
             }

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use kv::{
-    Batch, Lsn, Operation,
-    inspect::{Finding, Schema, describe},
+    Lsn, Operation,
+    inspect::{Finding, Schema, describe, describe_patch},
     journal::{
         format::{HeaderState, Record},
+        logged::LoggedOperation,
         segment_slot,
     },
 };
@@ -71,9 +72,9 @@ async fn walk(
             continue;
         }
         match finding {
-            Finding::Record { offset, record, batch, current } if shown => {
+            Finding::Record { offset, record, operations, current } if shown => {
                 count(&mut segment, &record, current);
-                show_record(offset, &record, batch, current, schema, report)?;
+                show_record(offset, &record, operations, current, schema, report)?;
             }
             // Whether something is lost by it is judged when the journal is replayed.
             Finding::Unknown { offset, bytes } if shown => {
@@ -173,30 +174,30 @@ fn count(segment: &mut Segment, record: &Record, current: bool) {
 fn show_record(
     offset: u64,
     record: &Record,
-    batch: Result<Batch, &'static str>,
+    operations: Result<Vec<LoggedOperation>, &'static str>,
     current: bool,
     schema: &dyn Schema,
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<()> {
     let use_of = if current { "" } else { ", of an earlier use" };
     let (lsn, flushed) = (record.lsn.0, record.flushed.0);
-    let batch = match batch {
-        Ok(batch) => batch,
+    let operations = match operations {
+        Ok(operations) => operations,
         Err(problem) => return report.damage(format_args!("record at {offset}: batch {lsn}: {problem}")),
     };
     if !report.shows_entries() {
         return Ok(());
     }
-    let concerned = |operation: &&Operation| {
+    let concerned = |operation: &&LoggedOperation| {
         report.inode.is_none_or(|inode| {
             let value = match operation {
-                Operation::Put(_, _, value) => value.as_ref(),
-                Operation::Delete(..) => &[],
+                LoggedOperation::Whole(Operation::Put(_, _, value)) => value.as_ref(),
+                LoggedOperation::Whole(Operation::Delete(..)) | LoggedOperation::Patched(..) => &[],
             };
             schema.concerns(operation.table(), operation.key(), value, inode.0)
         })
     };
-    let operations: Vec<&Operation> = batch.operations.iter().filter(concerned).collect();
+    let operations: Vec<&LoggedOperation> = operations.iter().filter(concerned).collect();
     if operations.is_empty() && report.inode.is_some() {
         return Ok(());
     }
@@ -207,11 +208,13 @@ fn show_record(
     }
     report.line(fact, format_args!("    {offset}: batch {lsn}, flushed through {flushed}{use_of}"))?;
     for operation in operations {
-        let value = match operation {
-            Operation::Put(_, _, value) => Some(value.as_ref()),
-            Operation::Delete(..) => None,
+        let (table, key) = (operation.table(), operation.key());
+        let described = match operation {
+            LoggedOperation::Whole(Operation::Put(_, _, value)) => describe(schema, table, key, Some(value)),
+            LoggedOperation::Whole(Operation::Delete(..)) => describe(schema, table, key, None),
+            LoggedOperation::Patched(_, _, patch) => describe_patch(schema, table, key, patch),
         };
-        match describe(schema, operation.table(), operation.key(), value) {
+        match described {
             Ok(text) => {
                 report.line(|| Fact::Operation { text: text.clone() }, format_args!("      {text}"))?;
             }

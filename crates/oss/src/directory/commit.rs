@@ -64,25 +64,31 @@ impl DirectoryStore {
     /// Everything acknowledged before this is durable when it returns.
     pub(super) async fn commit(&self) -> FsResult<()> {
         let _turn = self.committing.lock().await;
-        let (plan, lsn) = {
+        let (plan, lsn, areas) = {
+            let mut open = self.areas.stop_writes().await;
             let mut volatile = self.volatile.lock();
             self.check_usable(&volatile)?;
-            (plan_commit(&mut volatile), volatile.last_lsn)
+            volatile.age_synced();
+            let plan = plan_commit(&mut volatile);
+            let areas = if plan.is_some() { self.areas.close(&mut open) } else { 0 };
+            (plan, volatile.last_lsn, areas)
         };
         let Some(Plan { epoch, files }) = plan else {
             return self.durable(lsn).await;
         };
-        self.flush_files(files).await?;
+        self.flush_files(files, areas > 0).await?;
         let marked = self.mark(epoch).await?;
         self.durable(marked).await?;
         self.release_freed(lsn);
+        self.areas.flushed(areas);
         self.finish_removals(epoch).await
     }
 
     /// Flushes host files, several at a time: a commit takes no longer than the device needs,
-    /// however many they are.
-    async fn flush_files(&self, objects: Vec<ObjectId>) -> FsResult<()> {
-        if objects.is_empty() {
+    /// however many they are. A device is flushed for areas that are closed, too: what was written
+    /// there may belong to objects that are removed.
+    async fn flush_files(&self, objects: Vec<ObjectId>, has_areas: bool) -> FsResult<()> {
+        if objects.is_empty() && !has_areas {
             return Ok(());
         }
         let _busy = self.throughput.begin(Direction::Write, &*self.seams.clock);
@@ -138,12 +144,13 @@ impl DirectoryStore {
         let (unflushed, epoch) = {
             let mut volatile = self.volatile.lock();
             self.check_usable(&volatile)?;
+            volatile.synced[0].extend(objects);
             let unflushed = objects.iter().copied().filter(|object| volatile.is_unflushed(*object));
             let unflushed: Vec<ObjectId> = unflushed.collect();
             let epoch = if unflushed.is_empty() { 0 } else { volatile.end_epoch() };
             (unflushed, epoch)
         };
-        self.flush_files(unflushed.clone()).await?;
+        self.flush_files(unflushed.clone(), false).await?;
         unflushed.iter().for_each(|object| self.note_flushed(*object, epoch));
         let lsn = self.volatile.lock().last_lsn;
         self.durable(lsn).await

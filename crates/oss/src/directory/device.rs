@@ -25,6 +25,7 @@ use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYT
 
 use super::{
     BLOCK, DirectoryStore,
+    areas::{Area, TakenBlocks},
     device_space::DeviceSpace,
     host_file_state::HostFileState,
     records::{Records, all},
@@ -52,18 +53,32 @@ pub(super) struct InProgress {
     blocks: RangeSet<u64>,
     /// A write to some of them that has begun.
     under_way: Option<BoxFuture<'static, io::Result<()>>>,
+    /// Blocks of an area that are to be written.
+    taken: Option<TakenBlocks>,
+    /// The area that has them in progress, when they are written.
+    area: Option<Arc<Area>>,
 }
 
 impl InProgress {
     /// None yet.
     pub fn new(store: &DirectoryStore) -> Self {
         let (state, spawn) = (store.volatile.clone(), store.seams.spawn.clone());
-        Self { state, spawn, blocks: RangeSet::new(), under_way: None }
+        Self { state, spawn, blocks: RangeSet::new(), under_way: None, taken: None, area: None }
     }
 
     /// Writes to some of them.
     async fn write(&mut self, device: &dyn Device, address: u64, pieces: Vec<Bytes>) -> io::Result<()> {
-        self.finish(device.write(DEVICE_FILE, address * BLOCK_BYTES, pieces)).await
+        let offset = address * BLOCK_BYTES;
+        let Some(taken) = &self.taken else {
+            return self.finish(device.write(DEVICE_FILE, offset, pieces)).await;
+        };
+        let (open, write) = (taken.open.clone(), device.write_cached(DEVICE_FILE, offset, pieces));
+        let operation = async move {
+            // The area stays open as long as something is written to it.
+            let _open = open;
+            write.await
+        };
+        self.finish(Box::pin(operation)).await
     }
 
     /// Waits for an operation on some of them, which is executed to its end even if nothing waits
@@ -80,9 +95,33 @@ impl InProgress {
         self.blocks.insert(blocks);
     }
 
+    /// Takes blocks of an area, which are written there.
+    pub fn take(&mut self, taken: TakenBlocks) {
+        self.taken = Some(taken);
+    }
+
+    /// All is written: nothing keeps an area open any more.
+    pub fn end_writes(&mut self) {
+        self.area = self.taken.take().map(|taken| taken.area).or(self.area.take());
+    }
+
+    /// Those of these blocks that are in progress, to be kept apart.
+    pub fn split(&mut self, blocks: Range<u64>) -> Self {
+        let (state, spawn) = (self.state.clone(), self.spawn.clone());
+        let kept = self.blocks.overlapping(&blocks).map(|one| one.start.max(blocks.start)..one.end.min(blocks.end));
+        let kept = kept.collect();
+        self.blocks.remove(blocks);
+        Self { state, spawn, blocks: kept, under_way: None, taken: None, area: None }
+    }
+
     /// Records name these blocks.
     pub fn recorded(&mut self, addresses: impl Iterator<Item = u64>) {
-        addresses.for_each(|address| self.blocks.remove(address..address + 1));
+        for address in addresses {
+            self.blocks.remove(address..address + 1);
+            if let Some(area) = &self.area {
+                area.recorded(address);
+            }
+        }
     }
 }
 
@@ -99,7 +138,7 @@ impl Drop for InProgress {
     fn drop(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         match self.under_way.take() {
-            _ if blocks.is_empty() => {}
+            None if blocks.is_empty() => {}
             None => abandon(&self.state, &blocks),
             Some(writing) => {
                 let state = self.state.clone();
@@ -259,6 +298,9 @@ impl DirectoryStore {
         address: u64,
         pieces: Vec<Bytes>,
     ) -> FsResult<()> {
+        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let counter = if in_progress.taken.is_some() { &self.written.short } else { &self.written.direct };
+        counter.fetch_add(bytes, Ordering::Relaxed);
         let written = in_progress.write(&*self.device, address, pieces).await;
         written.map_err(|error| self.device_error("writing an object", &error))
     }

@@ -64,6 +64,9 @@ pub(super) struct HostFileState {
     pub flushing_since: Option<Instant>,
     /// Files flushed by themselves since the last mark: through which epoch. Same as table FLUSHED.
     pub flushed: BTreeMap<ObjectId, u64>,
+    /// Objects that were synced by themselves since the last commit, and before it since the one
+    /// before.
+    pub synced: [BTreeSet<ObjectId>; 2],
     /// Ranges of blocks not to be written in place.
     pub taints: BTreeMap<ObjectId, RangeMap<u64, Taint>>,
     /// Keys of table PENDING, and the epoch of each removal.
@@ -144,6 +147,17 @@ impl HostFileState {
         assert!(epoch < self.epoch, "epoch {epoch} is marked, and it has not ended");
         self.marked = epoch;
         self.flushed.retain(|_, flushed| *flushed > epoch);
+    }
+
+    /// Whether an object was synced by itself lately.
+    pub fn is_synced(&self, object: ObjectId) -> bool {
+        self.synced.iter().any(|objects| objects.contains(&object))
+    }
+
+    /// A commit begins.
+    pub fn age_synced(&mut self) {
+        let [now, before] = &mut self.synced;
+        *before = std::mem::take(now);
     }
 
     /// A file was flushed by itself after this epoch had ended.

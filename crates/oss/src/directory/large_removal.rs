@@ -12,7 +12,7 @@ use std::{
 };
 
 use blocks::Geometry;
-use kv::{Loading, Operation, inspect::Finding};
+use kv::{Loading, Operation, inspect::Finding, journal::logged::LoggedOperation};
 
 use super::{
     device::{InProgress, Unplaced},
@@ -112,9 +112,10 @@ async fn store_with_object(chunks: u64, every: u64) -> TestStore {
 async fn steps_of_removal(test: &TestStore) -> Vec<(usize, usize)> {
     let mut steps = Vec::new();
     let mut visit = |finding| {
-        if let Finding::Record { batch: Ok(batch), .. } = finding {
-            let removed = batch.operations.iter().filter(|one| matches!(one, Operation::Delete(CHUNKS, _))).count();
-            let changed = batch.operations.iter().filter(|one| one.table() == BITMAPS).count();
+        if let Finding::Record { operations: Ok(operations), .. } = finding {
+            let is_removed = |one: &LoggedOperation| matches!(one, LoggedOperation::Whole(Operation::Delete(CHUNKS, _)));
+            let removed = operations.iter().filter(|one| is_removed(one)).count();
+            let changed = operations.iter().filter(|one| one.table() == BITMAPS).count();
             steps.extend((removed > 0).then_some((removed, changed)));
         }
         true

@@ -83,8 +83,10 @@
 //! that the first such write requests; bit rot in an unflushed block before a crash cannot be
 //! distinguished from bytes that never arrived.
 
+mod areas;
 mod audit;
 mod change;
+mod chunk_cache;
 pub mod commit;
 mod counts;
 mod damaged_groups;
@@ -119,6 +121,7 @@ pub(crate) mod test_store;
 mod transaction;
 mod write;
 mod write_back;
+mod written_statistics;
 
 use std::{
     io,
@@ -139,12 +142,15 @@ use tokio::sync::{Notify, watch};
 use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
 
 use self::{
+    areas::Areas,
+    chunk_cache::ChunkCache,
     defrag_state::DefragState,
     host_file_state::HostFileState,
     records::Records,
     scrub_state::ScrubState,
     space::SpaceGuard,
     transaction::{Applied, Transaction},
+    written_statistics::WrittenBytes,
 };
 use crate::{
     error::kv_error,
@@ -184,6 +190,10 @@ pub struct DirectoryStore {
     /// Held by a commit, by a round of write-back, and while blocks are moved on the device: all of
     /// them do what requests do not, and blocks that are freed meanwhile are not given out.
     committing: tokio::sync::Mutex<()>,
+    /// Where short overwrites go.
+    areas: Areas,
+    written: WrittenBytes,
+    chunk_cache: ChunkCache,
     /// Of writes that overwrite in the reserve, and while space is made for them.
     overwriting: Turn,
     /// Wakes the task before its interval ends.

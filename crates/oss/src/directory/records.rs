@@ -16,7 +16,7 @@
 //! Downside: cold entries are looked up several times. Absent keys are always cold, unless all
 //! tables are in memory: a new object costs a load.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use blocks::BITMAP_BYTES;
 use bytes::Bytes;
@@ -154,6 +154,24 @@ impl<'a> Records<'a> {
         Ok(record)
     }
 
+    /// The record of a chunk, to be looked at.
+    fn known_chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Arc<ChunkRecord>> {
+        let Some(bytes) = self.get(CHUNKS, &part_key(object, chunk))? else { return Ok(Arc::default()) };
+        if let Some(known) = self.store.chunk_cache.get(object, chunk, &bytes) {
+            return Ok(known);
+        }
+        let record = Arc::new(self.decode_chunk(object, &bytes)?);
+        self.store.chunk_cache.put(object, chunk, bytes, record.clone());
+        Ok(record)
+    }
+
+    /// The record of a chunk, to be changed.
+    pub fn taken_chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Option<ChunkRecord>> {
+        let Some(bytes) = self.get(CHUNKS, &part_key(object, chunk))? else { return Ok(None) };
+        let known = self.store.chunk_cache.take(object, chunk, &bytes);
+        known.map_or_else(|| self.decode_chunk(object, &bytes), Ok).map(Some)
+    }
+
     /// The states of a chunk's blocks.
     pub fn chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Option<ChunkRecord>> {
         let bytes = self.get(CHUNKS, &part_key(object, chunk))?;
@@ -187,7 +205,7 @@ impl<'a> Records<'a> {
             return Ok(Vec::new());
         }
         let numbers = ChunkRecord::of_block(blocks.start)..ChunkRecord::of_block(blocks.end - 1) + 1;
-        let chunks = all(numbers.clone().map(|chunk| self.chunk(object, chunk).map(Option::unwrap_or_default)))?;
+        let chunks = all(numbers.clone().map(|chunk| self.known_chunk(object, chunk)))?;
         Ok(blocks.map(|block| chunks[(ChunkRecord::of_block(block) - numbers.start) as usize].state(block)).collect())
     }
 

@@ -31,6 +31,14 @@ impl Device for SlowDevice {
         self.inner.write(file, offset, pieces)
     }
 
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.inner.write_cached(file, offset, pieces)
+    }
+
+    fn cached_area_bytes(&self) -> u64 {
+        self.inner.cached_area_bytes()
+    }
+
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
         self.inner.flush(file)
     }

@@ -20,7 +20,7 @@ use rt::{
 use types::{FsResult, InodeNumber, ObjectId, OstIndex, Owner, Timestamp, limits::BLOCK_BYTES};
 
 use super::{DirectoryStore, device::DEVICE_FILE, slow_device::SlowDevice};
-use crate::{Engine, Ost, OstDevices, OstOptions};
+use crate::{Engine, Ost, OstDevices, OstOptions, options::IN_PLACE_BYTES_MIN};
 
 /// The object of most tests.
 pub const OBJECT: ObjectId = ObjectId::new(InodeNumber(9), 0);
@@ -33,7 +33,7 @@ pub fn quiet() -> OstOptions {
         commit_interval: hour,
         write_back_idle: hour,
         write_back_bytes: u64::MAX,
-        overwrite_bytes_min: OstOptions::default().overwrite_bytes_min,
+        overwrite_bytes_min: IN_PLACE_BYTES_MIN,
         discard: false,
         defrag_bytes_per_second: 0,
         defrag_busy_percent: 100,

@@ -182,6 +182,7 @@ impl DirectoryStore {
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
         self.write_contents_to_device(&mut in_progress, write.offset, data, &contents).await?;
+        in_progress.end_writes();
         let by = (ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner }, origin);
         if !freed.is_empty() {
             // Here no request waits for them.
@@ -195,7 +196,8 @@ impl DirectoryStore {
 
     /// Whether whole blocks of a write may go to the device at once: those of a large write, and of
     /// a short one those that are there already. A short write that is to be durable goes inline:
-    /// that takes one flush, of the journal, and not a second one of the device.
+    /// that takes one flush, of the journal, and not a second one of the device. So do those to
+    /// objects that are synced again and again.
     fn may_go_to_device(&self, write: &Write, bytes: u64) -> bool {
         let overwrites = || !write.sync && bytes >= self.options.lock().overwrite_bytes_min;
         self.has_device() && (bytes >= IN_PLACE_BYTES_MIN || overwrites())
@@ -235,6 +237,10 @@ impl DirectoryStore {
         let first = blocks.start;
         let may_be_replaced = {
             let volatile = self.volatile.lock();
+            // The next sync would have to flush the device, too.
+            if !is_large && volatile.is_synced(write.object) {
+                return Ok(places);
+            }
             let (flushed, present) = (volatile.flushed_epoch(write.object), volatile.epoch);
             move |state: &BlockState| {
                 (is_large || state.address().is_some()) && may_be_replaced(state, flushed, present)
@@ -245,6 +251,13 @@ impl DirectoryStore {
             .zip(pieces(write.offset, data.len()))
             .filter_map(|((block, state), piece)| (piece.len() == BLOCK && may_be_replaced(state)).then_some(block))
             .collect();
+        if !is_large && !wanted.is_empty() {
+            if let Some(taken) = self.take_of_area(loading, wanted.len() as u64).await? {
+                places.extend(wanted.into_iter().zip(taken.blocks.clone()));
+                in_progress.take(taken);
+            }
+            return Ok(places);
+        }
         for run in wanted.chunk_by(|a, b| a + 1 == *b) {
             let index = (run[0] - first) as usize;
             let old = index.checked_sub(1).map(|index| before.states[index].address());
@@ -257,10 +270,8 @@ impl DirectoryStore {
             };
             match self.allocate_on_device(loading, &unplaced, in_progress).await {
                 Ok(addresses) => places.extend(run.iter().copied().zip(addresses)),
-                // Retired blocks become free with the next commit. A few KiB do not hurry it: they
-                // go where the tables are.
-                Err(FsError::NoSpace) if is_large => self.wanted.notify_one(),
-                Err(FsError::NoSpace) => {}
+                // Retired blocks become free with the next commit.
+                Err(FsError::NoSpace) => self.wanted.notify_one(),
                 Err(error) => return Err(error),
             }
         }

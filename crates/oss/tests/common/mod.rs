@@ -11,7 +11,8 @@ use self::probe::Probe;
 use bytes::Bytes;
 use kv::{Config, MemoryCold};
 use oss::{
-    Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE, one_device::OneDevice, tables_part::TablesPart,
+    Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE, one_device::OneDevice,
+    options::IN_PLACE_BYTES_MIN, tables_part::TablesPart,
 };
 use rpc::{
     Answer, Call, Handler,
@@ -56,7 +57,7 @@ pub fn quiet_options() -> OstOptions {
         commit_interval: Duration::from_secs(3600),
         write_back_bytes: u64::MAX,
         write_back_idle: Duration::ZERO,
-        overwrite_bytes_min: OstOptions::default().overwrite_bytes_min,
+        overwrite_bytes_min: IN_PLACE_BYTES_MIN,
         reserve_bytes: 0,
         discard: false,
         defrag_bytes_per_second: 0,

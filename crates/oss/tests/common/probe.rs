@@ -121,6 +121,37 @@ async fn others_run(slow: bool) {
     }
 }
 
+impl Probe {
+    fn write_by(
+        &self,
+        file: &str,
+        offset: u64,
+        pieces: Vec<Bytes>,
+        write: impl Fn(&str, u64, Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>,
+    ) -> BoxFuture<'static, io::Result<()>> {
+        if let Some(held) = self.held.lock().get(file).cloned() {
+            let write = write(file, offset, pieces);
+            return Box::pin(async move {
+                // An error means that it is held no more.
+                let _ = held.acquire().await;
+                write.await
+            });
+        }
+        if !self.slow.load(Ordering::Relaxed) {
+            return write(file, offset, pieces);
+        }
+        let data: Vec<u8> = pieces.iter().flatten().copied().collect();
+        let half = data.len() / 2;
+        let first = write(file, offset, vec![Bytes::copy_from_slice(&data[..half])]);
+        let second = write(file, offset + half as u64, vec![Bytes::copy_from_slice(&data[half..])]);
+        Box::pin(async move {
+            first.await?;
+            others_run(true).await;
+            second.await
+        })
+    }
+}
+
 impl Device for Probe {
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
         let range = offset..offset + buffer.len() as u64;
@@ -149,26 +180,15 @@ impl Device for Probe {
     }
 
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
-        if let Some(held) = self.held.lock().get(file).cloned() {
-            let write = self.inner.write(file, offset, pieces);
-            return Box::pin(async move {
-                // An error means that it is held no more.
-                let _ = held.acquire().await;
-                write.await
-            });
-        }
-        if !self.slow.load(Ordering::Relaxed) {
-            return self.inner.write(file, offset, pieces);
-        }
-        let data: Vec<u8> = pieces.iter().flatten().copied().collect();
-        let half = data.len() / 2;
-        let first = self.inner.write(file, offset, vec![Bytes::copy_from_slice(&data[..half])]);
-        let second = self.inner.write(file, offset + half as u64, vec![Bytes::copy_from_slice(&data[half..])]);
-        Box::pin(async move {
-            first.await?;
-            others_run(true).await;
-            second.await
-        })
+        self.write_by(file, offset, pieces, |file, offset, pieces| self.inner.write(file, offset, pieces))
+    }
+
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.write_by(file, offset, pieces, |file, offset, pieces| self.inner.write_cached(file, offset, pieces))
+    }
+
+    fn cached_area_bytes(&self) -> u64 {
+        self.inner.cached_area_bytes()
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {

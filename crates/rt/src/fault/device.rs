@@ -159,6 +159,27 @@ fn first_half(pieces: Vec<Bytes>) -> Vec<Bytes> {
     pieces.into_iter().map(cut).collect()
 }
 
+impl FaultyDevice {
+    fn write_by(
+        &self,
+        pieces: Vec<Bytes>,
+        write: impl FnOnce(Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<()>> {
+        let faults = self.faults.clone();
+        Box::pin(async move {
+            faults.check_change(true)?;
+            let next = faults.state.lock().writes.next();
+            match next {
+                Ok(()) => write(pieces).await,
+                Err(error) => {
+                    write(first_half(pieces)).await?;
+                    Err(error)
+                }
+            }
+        })
+    }
+}
+
 impl Device for FaultyDevice {
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
         let read = self.inner.read(file, offset, buffer);
@@ -176,18 +197,17 @@ impl Device for FaultyDevice {
     }
 
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
-        let (device, file) = (self.clone(), file.to_owned());
-        Box::pin(async move {
-            device.faults.check_change(true)?;
-            let next = device.faults.state.lock().writes.next();
-            match next {
-                Ok(()) => device.inner.write(&file, offset, pieces).await,
-                Err(error) => {
-                    device.inner.write(&file, offset, first_half(pieces)).await?;
-                    Err(error)
-                }
-            }
-        })
+        let (inner, file) = (self.inner.clone(), file.to_owned());
+        self.write_by(pieces, move |pieces| inner.write(&file, offset, pieces))
+    }
+
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        let (inner, file) = (self.inner.clone(), file.to_owned());
+        self.write_by(pieces, move |pieces| inner.write_cached(&file, offset, pieces))
+    }
+
+    fn cached_area_bytes(&self) -> u64 {
+        self.inner.cached_area_bytes()
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {

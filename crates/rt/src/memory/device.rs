@@ -10,8 +10,9 @@
 //! that it wrote.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, ErrorKind},
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,6 +31,8 @@ use crate::{
 
 /// Space of a device without a limit: 1 PiB, more than any test fills.
 const BYTES_UNLIMITED: u64 = 1 << 50;
+/// Of simulated memory of a host: small, so that small devices have many.
+const CACHED_AREA_BYTES: u64 = 64 << 10;
 /// Files a device may hold, as statfs shows it.
 const FILES_MAX: u64 = 1 << 32;
 
@@ -63,6 +66,8 @@ struct File {
     live: Option<Image>,
     durable: Option<Image>,
     unflushed: Vec<Change>,
+    /// Pieces with unflushed writes of [`Device::write_cached`].
+    cached: BTreeSet<u64>,
 }
 
 impl Default for MemoryDevice {
@@ -161,6 +166,24 @@ impl MemoryDevice {
         })
     }
 
+    /// `note` looks at the pieces with cached writes.
+    fn write_to(
+        &self,
+        file: &str,
+        change: Change,
+        note: impl FnOnce(&mut BTreeSet<u64>) + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.to_owned();
+        self.run(move |storage| {
+            check_file_name(&file)?;
+            storage.change(file.clone(), true, change)?;
+            if let Some(file) = storage.files.get_mut(&file) {
+                note(&mut file.cached);
+            }
+            Ok(())
+        })
+    }
+
     fn change(&self, file: &str, create: bool, change: Change) -> BoxFuture<'static, io::Result<()>> {
         let file = file.to_owned();
         self.run(move |storage| {
@@ -168,6 +191,12 @@ impl MemoryDevice {
             storage.change(file, create, change)
         })
     }
+}
+
+/// The pieces of a file that are written in part at least.
+fn areas_of(offset: u64, pieces: &[Bytes]) -> Range<u64> {
+    let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+    offset / CACHED_AREA_BYTES..offset.saturating_add(bytes).div_ceil(CACHED_AREA_BYTES)
 }
 
 impl Storage {
@@ -221,6 +250,7 @@ impl File {
     }
 
     fn flush(&mut self) {
+        self.cached.clear();
         if let Some(last) = self.unflushed.len().checked_sub(1) {
             self.flush_through(last);
         }
@@ -233,6 +263,7 @@ impl File {
     }
 
     fn lose_power(&mut self, entropy: &dyn Entropy, unflushed: Unflushed) {
+        self.cached.clear();
         let mut image = self.durable.take();
         for change in self.unflushed.drain(..) {
             let late_outcome = match unflushed {
@@ -266,7 +297,19 @@ impl Device for MemoryDevice {
     }
 
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
-        self.change(file, true, Change::Write { offset, pieces })
+        let areas = areas_of(offset, &pieces);
+        self.write_to(file, Change::Write { offset, pieces }, move |cached| {
+            assert!(cached.range(areas).next().is_none(), "written beside what is cached and not flushed");
+        })
+    }
+
+    fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        let areas = areas_of(offset, &pieces);
+        self.write_to(file, Change::Write { offset, pieces }, move |cached| cached.extend(areas))
+    }
+
+    fn cached_area_bytes(&self) -> u64 {
+        CACHED_AREA_BYTES
     }
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {

@@ -27,6 +27,7 @@ pub(super) mod device;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ops::Range,
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -554,7 +555,7 @@ impl<'a> Transaction<'a> {
 
     fn open_chunk(&mut self, number: u64) -> FsResult<&mut OpenChunk> {
         if !self.chunks.contains_key(&number) {
-            let record = self.records.chunk(self.object, number)?.unwrap_or_default();
+            let record = self.records.taken_chunk(self.object, number)?.unwrap_or_default();
             self.open_found(number, record);
         }
         Ok(self.chunks.entry(number).or_default())
@@ -576,7 +577,9 @@ impl<'a> Transaction<'a> {
             } else if chunk.record.is_absent() {
                 self.delete(CHUNKS, &key);
             } else {
-                self.put(CHUNKS, Bytes::copy_from_slice(&key), chunk.record.encode().into());
+                let bytes = Bytes::from(chunk.record.encode());
+                self.put(CHUNKS, Bytes::copy_from_slice(&key), bytes.clone());
+                self.store.chunk_cache.put(self.object, number, bytes, Arc::new(chunk.record));
             }
         }
     }

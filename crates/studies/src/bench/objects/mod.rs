@@ -93,6 +93,10 @@ pub struct ObjectsArgs {
     /// With --device: use it even if it seems to hold data, which are lost
     #[arg(long, requires = "device")]
     force: bool,
+    /// After each phase, show what a target has written since it was made, by cause: its parameter
+    /// write_stats
+    #[arg(long)]
+    causes: bool,
     /// Write every measurement to this file as a JSON line
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -171,7 +175,8 @@ fn measure(
         synced: arguments.synced.div_ceil(workers as u64),
         objects: arguments.objects.div_ceil(workers as u64),
     };
-    let run = Run { store: &*store, system: kind.name(), disks, load, fdatasync_per_second };
+    let shows_causes = arguments.causes;
+    let run = Run { store: &*store, system: kind.name(), disks, load, fdatasync_per_second, shows_causes };
     Ok(run.all()?)
 }
 
@@ -195,6 +200,7 @@ struct Run<'a> {
     disks: Disks,
     load: Load,
     fdatasync_per_second: f64,
+    shows_causes: bool,
 }
 
 /// The object of a worker that is written in large transfers.
@@ -259,6 +265,11 @@ impl Run<'_> {
             Ok(worked + begun.elapsed())
         })?;
         self.store.settle()?;
+        if self.shows_causes
+            && let Some(causes) = self.store.written_by_cause()?
+        {
+            println!("{} x{}, after {phase}:\n{causes}", self.system, self.load.workers);
+        }
         let written_bytes = self.disks.written().zip(written).map(|(after, before)| after.saturating_sub(before));
         Ok(Measurement {
             bench,
@@ -324,7 +335,7 @@ mod tests {
         ];
         for (system, store) in &stores {
             let disks = Disks::of(&[place.path()]).unwrap();
-            let run = Run { store: &**store, system, disks, load: LOAD, fdatasync_per_second: 1.0 };
+            let run = Run { store: &**store, system, disks, load: LOAD, fdatasync_per_second: 1.0, shows_causes: true };
             let amounts: Vec<_> =
                 run.all().unwrap().into_iter().map(|one| (one.bench, one.phase, one.operations, one.bytes)).collect();
             let expected = [

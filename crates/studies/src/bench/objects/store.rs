@@ -109,6 +109,10 @@ pub trait Store: Send + Sync {
     fn commit(&self) -> io::Result<()>;
     /// How often [`Store::commit`] is to be called meanwhile; `None`: it commits by itself.
     fn commit_interval(&self) -> Option<Duration>;
+    /// What it has written since it was made, by cause; `None` if it does not count that.
+    fn written_by_cause(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
     /// Does what was put off: moves data to where they are to stay, and makes that durable.
     fn settle(&self) -> io::Result<()>;
 }
@@ -339,6 +343,10 @@ impl Store for Target {
 
     fn commit_interval(&self) -> Option<Duration> {
         None
+    }
+
+    fn written_by_cause(&self) -> io::Result<Option<String>> {
+        self.shown("write_stats").map(Some)
     }
 
     fn settle(&self) -> io::Result<()> {
