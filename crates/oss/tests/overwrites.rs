@@ -36,6 +36,10 @@ fn blocks_on_the_device_get_new_places_and_the_rest_goes_inline() {
         let (at, durable) = (5 * BLOCK, true);
         target.write_with(object(1), at, &pattern(2, at, BLOCK), durable).await.unwrap();
         assert!(lines(&target).contains("5..6 inline"), "one flush is enough for it: {}", lines(&target));
+        // It is synced no more.
+        for _ in 0..2 {
+            target.sync().await;
+        }
         // Shorter than what the administrator wants there.
         assert_eq!(parameter(&target, "overwrite_kb"), "4");
         parameters(&target).set("obdfilter.*.overwrite_kb", "8").unwrap();
