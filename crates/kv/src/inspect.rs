@@ -247,7 +247,8 @@ pub async fn replay(
     let mut visit = |lsn, operations: Vec<LoggedOperation>| {
         let mut batch = Batch::default();
         for operation in operations {
-            let operation = operation.resolve(|table, key| values.get(&(table, Bytes::copy_from_slice(key))).cloned())?;
+            let operation =
+                operation.resolve(|table, key| values.get(&(table, Bytes::copy_from_slice(key))).cloned())?;
             let key = (operation.table(), operation.key().clone());
             match &operation {
                 Operation::Put(_, _, value) => values.insert(key, value.clone()),

@@ -184,7 +184,9 @@ async fn the_journal_is_used_again_and_again() {
     let mut journaled = 0;
     let mut last = Lsn(0);
     while journaled < 4 * bytes_max {
-        last = store.apply(put(1, &(journaled % 1000).to_be_bytes(), &[1; 8000])).unwrap();
+        // Each is another value: the journal has them whole.
+        let value = [(journaled / 8000) as u8; 8000];
+        last = store.apply(put(1, &(journaled % 1000).to_be_bytes(), &value)).unwrap();
         store.written(last).await.unwrap();
         journaled += 8000;
     }

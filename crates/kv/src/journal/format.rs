@@ -309,8 +309,7 @@ pub fn decode_batch(mut payload: Bytes) -> Result<Vec<LoggedOperation>, &'static
             DELETE if value.is_empty() => LoggedOperation::Whole(Operation::Delete(table, key)),
             PATCH => {
                 let number = |at| read_u32(&patch, at);
-                let patch =
-                    Patch { offset: number(0), removed: number(4), checksum: number(8), inserted: value };
+                let patch = Patch { offset: number(0), removed: number(4), checksum: number(8), inserted: value };
                 LoggedOperation::Patched(table, key, patch)
             }
             _ => return Err("an operation is of unknown kind"),
@@ -390,11 +389,9 @@ mod tests {
             let impossible = SegmentHeader { first: Lsn(first), ..header };
             assert_eq!(SegmentHeader::decode(&impossible.encode()), HeaderState::Invalid, "batches begin with 1");
         }
-        for (version, expected) in [
-            (1, HeaderState::UnknownVersion(1)),
-            (2, HeaderState::Valid(header)),
-            (4, HeaderState::UnknownVersion(4)),
-        ] {
+        for (version, expected) in
+            [(1, HeaderState::UnknownVersion(1)), (2, HeaderState::Valid(header)), (4, HeaderState::UnknownVersion(4))]
+        {
             let mut other = page;
             other[8] = version;
             let sum = checksum(&[&other[..60]]);
@@ -407,7 +404,13 @@ mod tests {
 
     #[test]
     fn nonsense_payloads_are_errors() {
-        for payload in [&b"\x01"[..], b"\x03\0\0\0\0\0\0\0", b"\x04\0\0\0\0\0\0\0", b"\x01\0\xff\xff\0\0\0\0", b"\x02\0\x01\0\x01\0\0\0kv"] {
+        for payload in [
+            &b"\x01"[..],
+            b"\x03\0\0\0\0\0\0\0",
+            b"\x04\0\0\0\0\0\0\0",
+            b"\x01\0\xff\xff\0\0\0\0",
+            b"\x02\0\x01\0\x01\0\0\0kv",
+        ] {
             assert!(decode_batch(Bytes::from_static(payload)).is_err(), "{payload:?}");
         }
     }

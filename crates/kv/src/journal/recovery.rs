@@ -197,11 +197,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn read_all(
-        &mut self,
-        segments: &[Headed<'_>],
-        replay: &mut Replay<'_>,
-    ) -> Result<()> {
+    async fn read_all(&mut self, segments: &[Headed<'_>], replay: &mut Replay<'_>) -> Result<()> {
         for (index, (found, header)) in segments.iter().enumerate() {
             if index == 0 {
                 self.expected = header.first;

@@ -113,7 +113,8 @@ async fn steps_of_removal(test: &TestStore) -> Vec<(usize, usize)> {
     let mut steps = Vec::new();
     let mut visit = |finding| {
         if let Finding::Record { operations: Ok(operations), .. } = finding {
-            let is_removed = |one: &LoggedOperation| matches!(one, LoggedOperation::Whole(Operation::Delete(CHUNKS, _)));
+            let is_removed =
+                |one: &LoggedOperation| matches!(one, LoggedOperation::Whole(Operation::Delete(CHUNKS, _)));
             let removed = operations.iter().filter(|one| is_removed(one)).count();
             let changed = operations.iter().filter(|one| one.table() == BITMAPS).count();
             steps.extend((removed > 0).then_some((removed, changed)));
