@@ -97,6 +97,9 @@ pub struct Parameters {
     /// How long a client may keep a lock that it was asked to give back, before it is evicted
     /// (`ldlm_timeout`).
     pub lock_timeout: Duration,
+    /// How long another MDT may be silent before what depends on it fails (`mdt.*.mdt_timeout`);
+    /// 0: that waits as long as its caller does.
+    pub mdt_silence: Duration,
     /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
     pub removal_grace: Duration,
     /// Whether a directory gets shards when it has become large (`mdt.*.enable_dir_auto_split`).
@@ -130,6 +133,7 @@ impl Default for Parameters {
             lock_timeout: Duration::from_secs(20),
             // Several hundred times the interval between two requests for one path on a busy host.
             // The kernel tries once more.
+            mdt_silence: Duration::from_secs(100),
             removal_grace: Duration::from_secs(1),
             splits_directories: true,
             // Twice Lustre's: directories that only programs make so large, mostly. With several

@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 24] = [
+const NUMBERS: [Number; 25] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -240,6 +240,15 @@ const NUMBERS: [Number; 24] = [
         size_bytes: None,
         get: |parameters| parameters.balance.idle.as_secs(),
         set: |parameters, value| parameters.balance.idle = Duration::from_secs(value),
+    },
+    Number {
+        name: "mdt.mdt_timeout",
+        doc: "seconds for which another metadata target may be silent before operations that need it fail with an input/output error; 0: they wait until it is back, or are killed",
+        range: 0..=86_400,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.mdt_silence.as_secs(),
+        set: |parameters, value| parameters.mdt_silence = Duration::from_secs(value),
     },
     Number {
         name: "mdt.ldlm_timeout",

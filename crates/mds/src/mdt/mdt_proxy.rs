@@ -210,11 +210,14 @@ impl MdtProxy {
     }
 
     /// What a client is told while requests to the MDT cannot go out: to ask again, until it has
-    /// been silent for the timeout of requests.
+    /// been silent for too long ([`Parameters::mdt_silence`]).
+    ///
+    /// [`Parameters::mdt_silence`]: crate::Parameters::mdt_silence
     pub fn absence(&self, mdt: &Mdt) -> FsError {
         let import = &self.connection.import;
         let silence = mdt.seams.clock.now().since(import.last_heard().max(self.begun));
-        if silence < mdt.options.import.timeout {
+        let silence_max = mdt.parameters().mdt_silence;
+        if silence_max.is_zero() || silence < silence_max {
             return FsError::AwaitsMdt(self.mdt);
         }
         let seconds = u32::try_from(silence.as_secs()).unwrap_or(u32::MAX);

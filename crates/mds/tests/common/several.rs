@@ -139,6 +139,7 @@ impl Node {
         let mut options = MdtOptions::new("test", index);
         options.keys = rpc::Keyring::of_test();
         options.import = ImportOptions { timeout: peer_timeout, ..import_options() };
+        options.parameters.mdt_silence = peer_timeout;
         options.store = kv::Config::small();
         // Only what is waited for is durable.
         options.store.commit_interval = Duration::from_secs(3600);
