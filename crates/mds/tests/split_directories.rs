@@ -179,7 +179,6 @@ async fn what_cannot_split_is_refused_and_stays() {
     for (inode, mdts, error) in [
         (file, &[0, 1][..], FsError::NotDirectory),
         (ROOT, &[0, 1], FsError::Invalid),
-        (directory, &[1, 1], FsError::Invalid),
         (directory, &[], FsError::Invalid),
         (directory, &[0, 7], FsError::NoDeviceOrAddress),
     ] {
