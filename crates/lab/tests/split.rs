@@ -11,6 +11,7 @@ use common::{Fault, with_options};
 use lab::{
     cluster::{Cluster, ClusterOptions},
     drawn::settings,
+    server::{Role, Settings},
 };
 use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind, Stripes};
@@ -303,4 +304,67 @@ fn list_across(changes: &'static [Change]) {
         let outcome = with_options(seed, options, move |cluster| Box::pin(listed_across(cluster, changes, shown)));
         outcome.unwrap_or_else(|reason| panic!("{changes:?}, {shown} names shown: {reason}"));
     }
+}
+
+/// Makes and removes names, so many times in a second, by so many clients in turn.
+async fn churn(
+    cluster: &Cluster,
+    directory: InodeNumber,
+    clients: u16,
+    (seconds, per_second): (u32, u32),
+) -> Result<(), String> {
+    for step in 0..seconds * per_second {
+        let client = (step % u32::from(clients)) as u16;
+        common::on(cluster, client, move |file_system| async move {
+            let name = format!("name{step}");
+            create(&file_system, directory, &name, NodeKind::Regular).await?;
+            file_system.unlink(&Credentials::root(), directory, name.as_bytes()).await
+        })
+        .await?;
+        cluster.simulation().sleep(Duration::from_secs(1) / per_second).await;
+    }
+    Ok(())
+}
+
+/// How many shards a directory has.
+async fn shards(cluster: &Cluster, directory: InodeNumber) -> Result<usize, String> {
+    common::on(cluster, 0, move |file_system| async move {
+        let map = file_system.layout_info(directory).await?.map;
+        FsResult::Ok(map.map_or(0, |map| map.shards.len()))
+    })
+    .await
+}
+
+async fn hot(cluster: &Cluster) -> Result<(), String> {
+    for mdt in 0..3 {
+        cluster.inspect(Role::Mds(mdt), |serving| {
+            let mdt = serving.mdt.as_ref().expect("it has an MDT");
+            let parameters = mds::Parameters { hot_changes_per_second: 30, ..mdt.parameters() };
+            mdt.set_parameters(parameters);
+        });
+    }
+    let directory = common::on(cluster, 0, |file_system| async move {
+        create(&file_system, InodeNumber::ROOT, "directory", NodeKind::Directory).await
+    })
+    .await?;
+    churn(cluster, directory, 1, (15, 25)).await?;
+    assert_eq!(shards(cluster, directory).await?, 0, "one client waits for its own requests");
+    churn(cluster, directory, 2, (6, 25)).await?;
+    cluster.simulation().sleep(Duration::from_secs(3)).await;
+    churn(cluster, directory, 2, (6, 25)).await?;
+    assert_eq!(shards(cluster, directory).await?, 0, "bursts");
+    churn(cluster, directory, 2, (20, 25)).await?;
+    assert_eq!(shards(cluster, directory).await?, 3, "it has few names, and keeps its shards");
+    cluster.simulation().sleep(Duration::from_secs(400)).await;
+    churn(cluster, directory, 1, (40, 1)).await?;
+    assert_eq!(shards(cluster, directory).await?, 0, "it has cooled");
+    Ok(())
+}
+
+/// Names are made and removed by two clients in a directory that never has many.
+#[test]
+fn a_hot_directory_splits_and_merges_when_it_has_cooled() {
+    let settings = Settings { split_names: Some(400), ..settings(4) };
+    let options = ClusterOptions { mdts: 3, osts: 1, osts_per_server: 1, clients: 2, settings };
+    with_options(4, options, |cluster| Box::pin(hot(cluster))).unwrap_or_else(|reason| panic!("{reason}"));
 }

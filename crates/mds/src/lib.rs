@@ -32,6 +32,7 @@ mod grants;
 mod growing_directories;
 mod history;
 mod hold_ups;
+mod hot_directories;
 pub mod inspect;
 mod invariants;
 mod invitations;

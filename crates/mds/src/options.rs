@@ -106,6 +106,9 @@ pub struct Parameters {
     pub splits_directories: bool,
     /// With how many names it is large (`mdt.*.dir_split_count`).
     pub split_names: u64,
+    /// With how many changes of names per second by several clients it splits, if that lasts
+    /// (`mdt.*.dir_split_hot`); 0: with none.
+    pub hot_changes_per_second: u64,
     /// Shards that it gets on other MDTs (`mdt.*.dir_split_delta`).
     pub split_delta: u16,
     /// With how many names a directory that has split by itself gets them back from its shards
@@ -139,6 +142,8 @@ impl Default for Parameters {
             // Twice Lustre's: directories that only programs make so large, mostly. With several
             // MDTs each look at a file that was there takes two requests afterwards.
             split_names: 100_000,
+            // See decision 0062.
+            hot_changes_per_second: 5000,
             // Lustre's.
             split_delta: 4,
             // Far below what splits it again.

@@ -21,6 +21,7 @@ use crate::{
     growing_directories::GrowingDirectories,
     history::History,
     hold_ups::HoldUps,
+    hot_directories::HotDirectories,
     invitations::Invitations,
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
@@ -262,6 +263,8 @@ pub(crate) struct Volatile {
     pub growing: Mutex<GrowingDirectories>,
     /// Shards whose directories may become small.
     pub shrinking: Mutex<GrowingDirectories>,
+    /// Directories in which much is made and removed.
+    pub hot: Mutex<HotDirectories>,
 }
 
 impl Volatile {
@@ -289,6 +292,7 @@ impl Volatile {
             spread: Mutex::new(Spread::new(random)),
             growing: Mutex::default(),
             shrinking: Mutex::default(),
+            hot: Mutex::default(),
         }
     }
 

@@ -30,7 +30,7 @@ struct Number {
 const SWITCH: Number =
     Number { name: "", doc: "", range: 0..=1, unit: 1, size_bytes: None, get: |_| 0, set: |_, _| () };
 
-const NUMBERS: [Number; 25] = [
+const NUMBERS: [Number; 26] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
@@ -186,6 +186,15 @@ const NUMBERS: [Number; 25] = [
         size_bytes: None,
         get: |parameters| parameters.split_names,
         set: |parameters, value| parameters.split_names = value,
+    },
+    Number {
+        name: "mdt.dir_split_hot",
+        doc: "names made and removed per second in a directory, by several clients, with which it splits by itself, if it may (enable_dir_auto_split), that lasts for 10 seconds, and is half of what its target counts; 0: with none",
+        range: 0..=10_000_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.hot_changes_per_second,
+        set: |parameters, value| parameters.hot_changes_per_second = value,
     },
     Number {
         name: "mdt.dir_split_delta",

@@ -1,6 +1,6 @@
 //! Moves the names of directories that get shards, and of shards that give them back, one batch
 //! after the other ([`crate::ops::split`], [`crate::ops::merge`]). What a former start has begun
-//! goes on. Directories that have become large or small begin here, if they may.
+//! goes on. Directories that have become large, hot or small begin here, if they may.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,9 +27,12 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
     let mut stopping = mdt.stopping.subscribe();
     let growing = mdt.namespace().volatile.growing.lock().wakeup();
     let shrinking = mdt.namespace().volatile.shrinking.lock().wakeup();
+    let hot = mdt.namespace().volatile.hot.lock().wakeup();
     loop {
         let (begun, grown, shrunk) = (mdt.split_wakeup.notified(), growing.notified(), shrinking.notified());
+        let heated = hot.notified();
         begin_large(&mdt).await;
+        begin_hot(&mdt).await;
         begin_small(&mdt).await;
         match step_all(&mdt).await {
             Ok(true) => {}
@@ -39,6 +42,7 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
                 () = begun => {}
                 () = grown => {}
                 () = shrunk => {}
+                () = heated => {}
             },
             Err(error) => {
                 tracing::debug!(target = %mdt.name(), %error, "cannot move names to shards now; trying again later");
@@ -76,6 +80,23 @@ async fn begin_large(mdt: &Mdt) {
                 mdt.namespace().volatile.growing.lock().counted(directory, names);
                 tracing::warn!(target = %mdt.name(), %directory, %error, "a large directory cannot get shards")
             }
+        }
+    }
+}
+
+/// Directories in which several clients change much get shards.
+async fn begin_hot(mdt: &Mdt) {
+    loop {
+        let Some(directory) = mdt.namespace().volatile.hot.lock().take_due() else { return };
+        let look = mdt.look(mdt.principal.client(), |txn| split::split_by_itself(txn, directory)).await;
+        let begun = match look {
+            Ok(None) => continue,
+            Ok(Some(request)) => ask_by_itself(mdt, request).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(_) => tracing::info!(target = %mdt.name(), %directory, "a hot directory gets shards"),
+            Err(error) => tracing::warn!(target = %mdt.name(), %directory, %error, "a hot directory cannot get shards"),
         }
     }
 }

@@ -7,6 +7,7 @@ use rpc::message::{
     MdtReply,
     mdt_peer::{GiveNames, Part, SplitDirectory},
 };
+use rt::Instant;
 use types::{
     Damage, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, NameHash, Stripes, limits::SPLIT_NAMES_MAX,
 };
@@ -25,6 +26,7 @@ use crate::{
 
 /// A name of a directory is removed.
 pub(super) fn note_shrinkage(txn: &Transaction<'_>, directory: &Inode) {
+    split::note_change(txn, directory);
     let Striping::Shard(place) = &directory.striping else { return };
     let names = small_share(&txn.context.parameters, place.count);
     if names > 0 && directory.master().is_some_and(|master| txn.is_here(master)) && !directory.names_move() {
@@ -50,6 +52,10 @@ pub(crate) fn when_small(txn: &Transaction<'_>, shard: InodeNumber) -> FsResult<
     let small = small_share(&txn.context.parameters, place.count);
     if master.map_version != map_version::SPLIT_BY_ITSELF || found.names_move() || small == 0 {
         return Ok((0, None));
+    }
+    if !txn.volatile.hot.lock().has_cooled(directory, shard, Instant(txn.context.now_ns)) {
+        // It would split again. Later removals are noted.
+        return Ok((small, None));
     }
     let mut names = 0;
     txn.visit_entries(shard, Position(0), &mut |_| {

@@ -7,6 +7,7 @@ use rpc::message::{
     MdtReply,
     mdt_peer::{FollowName, Part, SplitDirectory},
 };
+use rt::Instant;
 use types::{
     Credentials, DirectoryMap, FileKind, FsError, FsResult, InodeNumber, MdtIndex, NameHash, Stripes,
     limits::SPLIT_NAMES_MAX, mdts_from,
@@ -14,14 +15,13 @@ use types::{
 
 use super::{copies, merge, root_only::require_root};
 use crate::{
-    options::Parameters,
     tables::{
         COUNTERS, counter,
         decision::{DecidedPart, Decision},
         entry::{COLLISIONS_MAX, NamedInode, Position},
         inode::{Inode, Link, Striping, map_version},
     },
-    transaction::{Transaction, entries::FoundEntry},
+    transaction::{Context, Transaction, entries::FoundEntry},
 };
 
 /// Names that move with one batch: with their inodes it is one for any store.
@@ -68,6 +68,21 @@ pub(super) fn note_growth(txn: &Transaction<'_>, directory: &Inode) {
     if parameters.splits_directories && may_split(directory) && txn.volatile.peers.has_others() {
         txn.volatile.growing.lock().made(directory.number(), parameters.split_names);
     }
+    note_change(txn, directory);
+}
+
+/// A name is made or removed in a directory.
+pub(super) fn note_change(txn: &Transaction<'_>, directory: &Inode) {
+    let Context { parameters, client, now_ns, .. } = &txn.context;
+    let parts = match &directory.striping {
+        Striping::None if may_split(directory) => 1,
+        Striping::Shard(place) => u64::from(place.count),
+        Striping::None | Striping::Over(..) => return,
+    };
+    let rate = parameters.hot_changes_per_second;
+    if rate > 0 && parameters.splits_directories && txn.volatile.peers.has_others() {
+        txn.volatile.hot.lock().changed(directory.number(), parts, *client, Instant(*now_ns), rate);
+    }
 }
 
 fn may_split(directory: &Inode) -> bool {
@@ -77,21 +92,27 @@ fn may_split(directory: &Inode) -> bool {
 /// How many names a directory has, and how it is to be split if it is large. Without another MDT,
 /// or if it cannot split, that is not looked at.
 pub(crate) fn when_large(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<(u64, Option<SplitDirectory>)> {
-    let Parameters { split_names, split_delta, .. } = txn.context.parameters;
-    let (Some(found), Some(there)) = (txn.find_inode(directory)?, txn.volatile.peers.in_use(txn.mdt)) else {
-        return Ok((0, None));
-    };
-    let count = there.len().min(1 + usize::from(split_delta));
-    if !found.is_directory() || !may_split(&found) || count < 2 {
-        return Ok((0, None));
-    }
+    let split_names = txn.context.parameters.split_names;
+    let Some(split) = split_by_itself(txn, directory)? else { return Ok((0, None)) };
     let mut names = 0;
     txn.visit_entries(directory, Position(0), &mut |_| {
         names += 1;
         Ok(names < split_names)
     })?;
+    Ok((names, (names >= split_names).then_some(split)))
+}
+
+/// How a directory splits for which nobody has asked; `None`: it cannot.
+pub(crate) fn split_by_itself(txn: &Transaction<'_>, directory: InodeNumber) -> FsResult<Option<SplitDirectory>> {
+    let (Some(found), Some(there)) = (txn.find_inode(directory)?, txn.volatile.peers.in_use(txn.mdt)) else {
+        return Ok(None);
+    };
+    let count = there.len().min(1 + usize::from(txn.context.parameters.split_delta));
+    if !found.is_directory() || !may_split(&found) || count < 2 {
+        return Ok(None);
+    }
     let stripes = Stripes { hash: NameHash::default(), mdts: mdts_from(&there, txn.mdt, count) };
-    Ok((names, (names >= split_names).then_some(SplitDirectory { directory, stripes })))
+    Ok(Some(SplitDirectory { directory, stripes }))
 }
 
 /// The directory has its shards from now on, and all of its names.
