@@ -1,8 +1,8 @@
 //! Decoded records of chunks. A short overwrite looks at the record of its chunk, changes one state
 //! of 256, and encodes the record again: decoding it takes longer than the rest of that.
 //!
-//! A record is found by its bytes, which the tables have: what is remembered of a chunk is used only
-//! if it was made of the same bytes. So nothing has to be forgotten when a record changes.
+//! A record is found by its bytes, which the tables have: what is remembered of a chunk is used
+//! only if it was made of the same bytes. So nothing has to be forgotten when a record changes.
 //!
 //! Life cycle of an entry: put by the look of a request -> taken by its change, which has it alone
 //! then -> put with the new bytes. A place is shared by many chunks, the last one has it. Downside:

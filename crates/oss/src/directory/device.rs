@@ -25,7 +25,7 @@ use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYT
 
 use super::{
     BLOCK, DirectoryStore,
-    areas::{Area, TakenBlocks},
+    areas::{Area, TakenBlocks, Unnamed},
     device_space::DeviceSpace,
     host_file_state::HostFileState,
     records::{Records, all},
@@ -122,6 +122,12 @@ impl InProgress {
                 area.recorded(address);
             }
         }
+    }
+}
+
+impl Unnamed for InProgress {
+    fn recorded(&mut self, block: u64) {
+        self.blocks.remove(block..block + 1);
     }
 }
 

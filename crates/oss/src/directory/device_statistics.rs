@@ -4,12 +4,14 @@
 //! Downside: of groups that are not loaded only their summaries are known. `stria inspect --map`
 //! reads the bitmaps, of a target that is not served.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::atomic::Ordering};
 
 use blocks::Summary;
+use kv::inspect::Schema;
 use types::counted;
 
 use super::{DirectoryStore, device_space::SpaceCounts, discard_queue::DiscardCounts};
+use crate::inspect::OstSchema;
 
 /// What is shown of a target without a device.
 pub(super) const NO_DEVICE: &str = "no device: objects are in host files";
@@ -53,6 +55,30 @@ impl DirectoryStore {
             let _ = writeln!(text, "{name:<16}{value}");
         }
         text += &longest_runs(&groups);
+        text.trim_end().to_owned()
+    }
+
+    /// What was written to the device and the journal since the opening, by cause: a line each. What
+    /// the cold store of the tables writes by itself is not known here.
+    pub fn write_stats(&self) -> String {
+        let statistics = self.kv.statistics();
+        let tables = self.kv.journal_bytes_of_tables();
+        let of_tables: u64 = tables.iter().map(|(_, bytes)| bytes).sum();
+        let lines = [
+            ("device_large".to_owned(), self.written.direct.load(Ordering::Relaxed)),
+            ("device_short".to_owned(), self.written.short.load(Ordering::Relaxed)),
+            ("journal_prepared".to_owned(), statistics.prepared_bytes),
+            ("journal_headers".to_owned(), statistics.journal_bytes.saturating_sub(of_tables)),
+        ];
+        let tables = tables.into_iter().map(|(table, bytes)| {
+            let name = OstSchema.table(table).unwrap_or("unknown");
+            (format!("journal_{}", name.replace(' ', "_")), bytes)
+        });
+        let mut text = String::new();
+        for (name, bytes) in lines.into_iter().chain(tables) {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name:<24}{bytes}");
+        }
         text.trim_end().to_owned()
     }
 

@@ -113,6 +113,7 @@ pub mod recovery;
 mod scrub;
 mod scrub_state;
 mod seek;
+mod short_overwrites;
 #[cfg(test)]
 mod slow_device;
 mod space;
