@@ -42,10 +42,10 @@ pub trait Device: Send + Sync {
     /// reads as zeros. After completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
     /// As [`Device::write`], of little data: they may stay in the host's memory until the flush,
-    /// and take their time only then. That memory may hold more than was written, and write back its
-    /// neighbours as they were: so until a flush that begins afterwards has ended, nothing but this
-    /// may write to the piece of the file, of [`Device::cached_area_bytes`] from a multiple of that
-    /// on, in which they are.
+    /// and take their time only then. That memory may hold more than was written, and write back
+    /// its neighbours as they were: so until a flush that begins afterwards has ended, nothing but
+    /// this may write to the piece of the file, of [`Device::cached_area_bytes`] from a multiple of
+    /// that on, in which they are.
     fn write_cached(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
         self.write(file, offset, pieces)
     }

@@ -58,8 +58,8 @@ impl DirectoryStore {
         text.trim_end().to_owned()
     }
 
-    /// What was written to the device and the journal since the opening, by cause: a line each. What
-    /// the cold store of the tables writes by itself is not known here.
+    /// What was written to the device and the journal since the opening, by cause: a line each.
+    /// What the cold store of the tables writes by itself is not known here.
     pub fn write_stats(&self) -> String {
         let statistics = self.kv.statistics();
         let tables = self.kv.journal_bytes_of_tables();
