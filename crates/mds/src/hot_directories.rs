@@ -114,7 +114,8 @@ impl HotDirectories {
         self.warm.retain(|_, at| now.since(*at) < COOLING);
         for (directory, count) in counts {
             if count.changes * count.parts * HYSTERESIS >= per_second && self.warm.len() < DIRECTORIES_MAX {
-                self.warm.insert(directory, now);
+                // The window may have been over for long.
+                self.warm.insert(directory, self.window);
             }
             let is_hot = count.parts == 1
                 && count.changes >= per_second
@@ -210,9 +211,14 @@ mod tests {
         in_shard(&mut hot, &mut now, 400, 1);
         assert!(!has_cooled(&hot, now), "a quarter of the rate, by its five shards");
         assert_eq!(hot.take_due(), None, "a shard does not split");
-        now += 298;
+        now += 297;
         assert!(!has_cooled(&hot, now));
-        now += 2;
+        now += 1;
+        assert!(has_cooled(&hot, now));
+        // What was before a pause is noticed after it.
+        work(&mut hot, &mut now, 3, &[50, 50], 0);
+        now += 400;
+        work(&mut hot, &mut now, 1, &[1], 0);
         assert!(has_cooled(&hot, now));
     }
 

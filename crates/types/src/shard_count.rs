@@ -135,7 +135,8 @@ mod tests {
         for huge in [Exactly(u16::MAX), Overstriped(u16::MAX), PerMdt(u16::MAX)] {
             assert!(!ShardCount::of_number(huge.number()).is_possible(), "{huge:?} does not become another count");
         }
-        (0..=u16::MAX).for_each(|number| assert_eq!(ShardCount::of_number(number).number(), number));
+        let possible = (0..=u16::MAX).filter(|number| ShardCount::of_number(*number).is_possible());
+        possible.for_each(|number| assert_eq!(ShardCount::of_number(number).number(), number));
     }
 
     #[test]
