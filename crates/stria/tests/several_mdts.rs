@@ -70,7 +70,6 @@ fn directories_on_several_mdts_are_like_others() {
         ("lfs mkdir -i 9 none", libc::ENODEV, "dirstripe error on 'none': No such device"),
         ("lfs mkdir -i 1 d1", libc::EEXIST, "dirstripe error on 'd1': stripe already set"),
         ("lfs mkdir -c 5 none", libc::ENODEV, "5 stripes are not possible: 4 metadata targets in use"),
-        ("lfs mkdir -C 2 none", libc::EOPNOTSUPP, "not supported yet"),
         ("rmdir d1", 1, "Directory not empty"),
     ] {
         let refused = system.shell(&format!("cd $A && {line}")).output();

@@ -303,14 +303,20 @@ fn metadata_scaling_runs_in_miniature_and_leaves_nothing() {
     expect_nothing_left(&directory, process);
     let lines = std::fs::read_to_string(place.data("lines.json")).expect("JSON lines");
     let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let cells = ["1x1, 16 directories", "1x1, striped, 64 tasks", "2x1, 32 directories", "2x1, striped, 128 tasks"];
-    let wanted = cells.iter().flat_map(|cell| ["mknod", "stat", "unlink"].map(|phase| (Some(*cell), Some(phase))));
+    // What is compared runs one after the other.
+    let loads = [["1x1, 16 directories", "2x1, 32 directories"], ["1x1, striped, 64 tasks", "2x1, striped, 128 tasks"]];
+    let of_load = |cells: &[&'static str; 2]| {
+        let cells = *cells;
+        ["mknod", "stat", "unlink"].into_iter().flat_map(move |phase| cells.map(|cell| (Some(cell), Some(phase))))
+    };
+    let wanted = loads.iter().flat_map(of_load);
     let found = lines.iter().map(|line| (line["cell"].as_str(), line["phase"].as_str()));
     assert_eq!(found.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
     for line in &lines {
         let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
         let servers = if line["cell"].as_str().is_some_and(|cell| cell.starts_with('2')) { 2.0 } else { 1.0 };
-        assert_eq!(number("operations"), servers * 64.0 * 10.0, "{line}");
+        // Until the first task has done all of its own; the study fails if another one does not.
+        assert!((10.0..=servers * 64.0 * 10.0).contains(&number("operations")), "{line}");
         // Nothing is served from the caches of clients, and no server rests.
         assert!(number("requests") > 0.9 && number("server_use_min") > 0.0, "{line}");
         // The kernel notices at its next tick that a limit is reached, and takes back what was used
