@@ -25,6 +25,8 @@ pub(crate) struct Spread {
     dice: SplitMix64,
     reports: BTreeMap<MdtIndex, SpaceUsage>,
     silent: BTreeSet<MdtIndex>,
+    /// How often each has told.
+    told: BTreeMap<MdtIndex, u64>,
 }
 
 impl Spread {
@@ -37,6 +39,12 @@ impl Spread {
     pub fn report(&mut self, mdt: MdtIndex, space: SpaceUsage) {
         self.silent.remove(&mdt);
         self.reports.insert(mdt, space);
+        *self.told.entry(mdt).or_default() += 1;
+    }
+
+    /// How often each MDT has told its space.
+    pub fn told(&self) -> BTreeMap<MdtIndex, u64> {
+        self.told.clone()
     }
 
     /// An MDT does not answer.

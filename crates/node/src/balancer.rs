@@ -108,6 +108,7 @@ impl Work {
                 if let Err(error) = self.carry_out(&plan).await {
                     tracing::warn!(target = %self.mdt.name(), %error, "cannot move directories to another MDT now");
                 }
+                self.planner.ended();
             }
         }
         let ended = self.seams.clock.now();

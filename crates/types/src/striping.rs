@@ -2,8 +2,8 @@
 //! (docs/decisions/0058-striped-directories.md).
 //!
 //! The directory that programs see is the *master*. It has no names of its own, but a map: a
-//! directory on each of several MDTs, or several of them, its *shards*, and the hash that says which
-//! of them has a name.
+//! directory on each of several MDTs, or several of them, its *shards*, and the hash that says
+//! which of them has a name.
 
 use std::collections::BTreeSet;
 
@@ -200,8 +200,8 @@ pub struct DirectoryPlace {
 pub struct DirectoryDefault {
     /// How many shards they have.
     pub count: ShardCount,
-    /// The MDT of the first of these; `None`: the one that has the name of the new directory, or another one
-    /// each time, as `spread_levels` says.
+    /// The MDT of the first of these; `None`: the one that has the name of the new directory, or
+    /// another one each time, as `spread_levels` says.
     pub first: Option<MdtIndex>,
     /// Which shard has a name; `None`: by the usual one.
     pub hash: Option<NameHash>,

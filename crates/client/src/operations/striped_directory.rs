@@ -22,10 +22,11 @@ use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, OpenFile,
     directory_maps::merged,
     join::join_all,
+    name_places::NamePlaces,
     operations::read_directory::NamesMove,
     targets::{
         awaited_mdts::Pauses,
-        connection::{entry, unexpected},
+        connection::{entry, stale_if_evicted, unexpected},
     },
 };
 
@@ -168,8 +169,8 @@ impl FileSystem {
         Ok(is_still)
     }
 
-    /// `NotSupported`: one of these MDTs is of an earlier release, which takes several shards on one
-    /// MDT for an impossible request. Of one that is not there that is not known.
+    /// `NotSupported`: one of these MDTs is of an earlier release, which takes several shards on
+    /// one MDT for an impossible request. Of one that is not there that is not known.
     pub(crate) fn can_overstripe(&self, mdts: impl IntoIterator<Item = MdtIndex>) -> FsResult<()> {
         for mdt in mdts {
             let import = self.targets.mdt(mdt)?.import();
@@ -191,7 +192,10 @@ impl FileSystem {
         }
         loop {
             let split = SplitDirectory { directory, stripes: stripes.clone() };
-            match self.call(directory, MdtRequest::SplitDirectory(who.clone(), split)).await?.reply {
+            let request = MdtRequest::SplitDirectory(who.clone(), split);
+            // It may have to be asked again with one MDT, too.
+            let asked = self.call_placed(directory, request.into(), &mut NamePlaces::default()).await;
+            match asked.map_err(stale_if_evicted)?.reply {
                 MdtReply::Waiting => {}
                 MdtReply::Done => return Ok(()),
                 reply => return Err(unexpected(reply)),

@@ -108,7 +108,7 @@ impl Damage {
 
     async fn write(&mut self, place: Place, data: Vec<u8>) {
         let device = Made::device_of(&self.parts, &place.file);
-        let written = device.write(&place.file, place.block * BLOCK_BYTES, vec![data.into()]).await;
+        let written = device.write_cached(&place.file, place.block * BLOCK_BYTES, vec![data.into()]).await;
         written.expect("memory has room");
         self.touched.insert(place);
     }

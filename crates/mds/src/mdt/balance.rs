@@ -12,7 +12,7 @@
 //! Life cycle: one for each start, volatile; [`BalancePlanner::next`] again and again.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
     time::Duration,
@@ -97,6 +97,8 @@ pub struct BalancePlanner {
     /// The number that was next at a time.
     numbers: VecDeque<(Instant, u64)>,
     state: BalanceState,
+    /// How often each MDT had told its space when the last pass ended.
+    told: BTreeMap<MdtIndex, u64>,
 }
 
 /// What a subtree may be.
@@ -122,7 +124,27 @@ struct Pass<'p> {
 impl BalancePlanner {
     /// Nothing known.
     pub fn new(mdt: Arc<Mdt>) -> Self {
-        Self { mdt, cursor: InodeNumber(0), numbers: VecDeque::new(), state: BalanceState::default() }
+        Self {
+            mdt,
+            cursor: InodeNumber(0),
+            numbers: VecDeque::new(),
+            state: BalanceState::default(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// What was planned has been done: what others have told so far is of before.
+    pub fn ended(&mut self) {
+        self.told = self.mdt.namespace().volatile.spread.lock().told();
+    }
+
+    /// Whether all that answer have told their space again since the last pass: twice, because the
+    /// first may have been on its way.
+    fn is_told(&self) -> bool {
+        let namespace = self.mdt.namespace();
+        let spread = namespace.volatile.spread.lock();
+        let (now, before) = (spread.told(), |mdt: &MdtIndex| self.told.get(mdt).copied().unwrap_or(0));
+        spread.fills().iter().all(|fill| now.get(&fill.mdt).is_some_and(|told| *told >= before(&fill.mdt) + 2))
     }
 
     /// What was found out last.
@@ -138,6 +160,9 @@ impl BalancePlanner {
             self.state = if policy.inodes_per_second == 0 { BalanceState::Off } else { BalanceState::Waits };
             return Ok(None);
         };
+        if !self.is_told() {
+            return Ok(None);
+        }
         let is_giving = matches!(self.state, BalanceState::Gives(_));
         self.state = self.mdt.surplus(&policy, is_giving);
         let BalanceState::Gives(surplus) = self.state else { return Ok(None) };

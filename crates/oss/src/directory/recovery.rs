@@ -2,6 +2,7 @@
 //!
 //! No request waits for a lock yet, so entries in the cold store are read at once.
 //!
+//! 0. A device is flushed, so that nothing of an earlier process is on its way there.
 //! 1. The records of damaged groups of the device are made anew (`damaged_groups`). Volatile state
 //!    is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
 //! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared
@@ -137,6 +138,12 @@ impl DirectoryStore {
             takes_discards: false.into(),
         });
         store.check_label().await?;
+        if store.has_device() {
+            // Short overwrites of a process that died may be with the kernel still, and it may
+            // write their neighbours with them (`areas`): nothing is written before.
+            let flushed = store.device.flush(DEVICE_FILE).await;
+            flushed.map_err(|error| store.device_error("flushing what an earlier process wrote", &error))?;
+        }
         let unclean = store.meta(CLEAN_KEY)?.is_none();
         // Without host files there is nothing to sweep.
         store.swept.store(!unclean || store.has_device(), Ordering::Release);

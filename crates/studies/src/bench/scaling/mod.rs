@@ -4,10 +4,10 @@
 //!
 //! Tasks, directories and phases are those of virtual time: 64 tasks for each metadata server, in
 //! directories of four and in one directory that is striped over all. Numbers of servers are
-//! compared within some seconds, because a second of a virtual processor is not always the same work:
-//! all run on one file system, which has the servers of the largest number, phase by phase, forwards
-//! and backwards in turn in rounds. Growth is the median of what it is in each round. A phase is
-//! measured until its first task has ended.
+//! compared within some seconds, because a second of a virtual processor is not always the same
+//! work: all run on one file system, which has the servers of the largest number, phase by phase,
+//! forwards and backwards in turn in rounds. Growth is the median of what it is in each round. A
+//! phase is measured until its first task has ended.
 //!
 //! Downsides: clients have what processor time the servers leave. The report shows how much of its
 //! quota each server used: less than nearly all of it means that the clients were the limit. With
