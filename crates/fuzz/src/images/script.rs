@@ -106,6 +106,7 @@ impl Damage {
         Parts::block(Made::device_of(&self.parts, &place.file), &place.file, place.block).await
     }
 
+    /// Through the host's memory: it may be beside what the store has there.
     async fn write(&mut self, place: Place, data: Vec<u8>) {
         let device = Made::device_of(&self.parts, &place.file);
         let written = device.write_cached(&place.file, place.block * BLOCK_BYTES, vec![data.into()]).await;
@@ -198,7 +199,7 @@ impl Damage {
             let read = device.read(file, bytes.start, vec![0; (bytes.end - bytes.start) as usize]).await;
             let sum = crc_fast::crc32_iscsi(&read.expect("memory can be read").0);
             let sum = Bytes::copy_from_slice(&sum.to_le_bytes());
-            device.write(file, *at, vec![sum]).await.expect("memory has room");
+            device.write_cached(file, *at, vec![sum]).await.expect("memory has room");
             self.touched.insert(Place { file: file.clone(), block: at / BLOCK_BYTES });
         }
     }
