@@ -134,9 +134,10 @@ impl Default for Parameters {
             open_locks: true,
             // Lustre's.
             lock_timeout: Duration::from_secs(20),
+            // As long as a client waits for a server.
+            mdt_silence: Duration::from_secs(100),
             // Several hundred times the interval between two requests for one path on a busy host.
             // The kernel tries once more.
-            mdt_silence: Duration::from_secs(100),
             removal_grace: Duration::from_secs(1),
             splits_directories: true,
             // Twice Lustre's: directories that only programs make so large, mostly. With several
