@@ -316,8 +316,8 @@ pub(crate) fn refused(command: &str, operand: &OsStr, error: &CallError) -> Fail
     let message = match errno {
         libc::EEXIST => format!("lfs {command}: dirstripe error on '{shown}': stripe already set"),
         libc::EOPNOTSUPP => format!(
-            "lfs {command}: dirstripe error on '{shown}': several stripes on one metadata target need all of these to be of \
-             this release ({errno})"
+            "lfs {command}: dirstripe error on '{shown}': a metadata target is of a release that does not know such \
+             stripes: update all of them ({errno})"
         ),
         libc::ENOENT => format!("lfs {command}: cannot resolve path '{shown}': {} ({errno})", strerror(errno)),
         _ => format!("lfs {command}: dirstripe error on '{shown}': {}", strerror(errno)),

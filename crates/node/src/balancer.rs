@@ -20,8 +20,8 @@ use super::{
 
 /// How often it is looked whether it is time for another pass.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two passes, in intervals at which metadata targets tell their space: each has told what
-/// it has since the last pass.
+/// Between two passes, in intervals at which metadata targets tell their space. (Whether all have
+/// told it since the last moves is up to the planner.)
 const INTERVALS: u32 = 2;
 
 /// What was done since the start, and what is going on.
