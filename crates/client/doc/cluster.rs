@@ -18,7 +18,7 @@ async fn mounted() -> std::sync::Arc<client::FileSystem> {
 
     use client::{FileSystem, MountOptions};
     use kv::{Config, MemoryCold};
-    use mds::{Mdt, MdtOptions};
+    use mds::{Mdt, MdtOptions, NewRoot};
     use oss::{Ost, OstDevices, OstOptions};
     use rpc::{
         Endpoint, Keyring, Principal, Role, Server, ServerOptions,
@@ -50,7 +50,7 @@ async fn mounted() -> std::sync::Arc<client::FileSystem> {
     let (device, cold, index) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()), MdtIndex(0));
     let (seams_of_mdt, root) = (seams(&network, 4), Credentials::root());
     let options = MdtOptions { store: Config::small(), ..MdtOptions::new("stria", index) };
-    let formatted = Mdt::format(&seams_of_mdt, device.clone(), cold.clone(), Config::small(), "stria", index, &root);
+    let formatted = Mdt::format(&seams_of_mdt, device.clone(), cold.clone(), Config::small(), "stria", index, &NewRoot::of(root));
     formatted.await.expect("an empty device");
     let mdt = Mdt::open(seams_of_mdt, device, cold, options).await.expect("a formatted device");
     mdt.update_map(&endpoints);

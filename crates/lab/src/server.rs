@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use kv::Store;
 use layout::FileSystemDefault;
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use mgs::{Mgs, Registrar, Watcher, registrar};
 use oss::{Engine, Ost, OstDevices, OstOptions, directory::device::DEVICE_FILE, tables_part::TablesPart};
 use rpc::{
@@ -200,7 +200,7 @@ async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings:
         Role::Mds(index) => {
             let (journal, cold, store) = (devices.journal.clone(), devices.cold.clone(), settings.store.clone());
             let owner = Credentials::root();
-            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(index), &owner).await;
+            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(index), &NewRoot::of(owner)).await;
             formatted.map_err(|error| error.to_string())
         }
         Role::Oss(_) => {

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use kv::{FjallCold, cold::fjall::FjallOptions};
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use rpc::{
     Call, Handler,
     message::{
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.import.timeout = Duration::from_secs(86_400);
     let config = options.store.clone();
     cores.block_on(async {
-        Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &Credentials::root()).await?;
+        Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &NewRoot::of(Credentials::root())).await?;
         let mdt = Mdt::open(seams.clone(), journal, cold, options).await?;
         // Files get no objects; one OST that nobody connects to is enough for their layouts.
         mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("127.0.0.1:9".into()), true)]);

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use kv::MemoryCold;
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use rpc::{
     Call, Clients, Handler, Parked, Role, SessionEvent,
     message::{
@@ -97,7 +97,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (device, cold) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()));
     let options = MdtOptions::new("stria", MdtIndex(0));
     let (config, root) = (options.store.clone(), Credentials::root());
-    Mdt::format(&seams, device.clone(), cold.clone(), config, "stria", MdtIndex(0), &root).await?;
+    Mdt::format(&seams, device.clone(), cold.clone(), config, "stria", MdtIndex(0), &NewRoot::of(root.clone())).await?;
     let mdt = Mdt::open(seams, device, cold, options).await?;
     mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("127.0.0.1:9".into()), true)]);
     mdt.served(Arc::new(Quiet));

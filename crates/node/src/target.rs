@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use kv::{FjallCold, Store, cold::fjall::FjallOptions};
-use mds::{Mdt, MdtOptions, ProcessId};
+use mds::{Mdt, MdtOptions, NewRoot, ProcessId};
 use mgs::Mgs;
 use oss::{
     Ost, OstDevices, OstOptions, Throughput,
@@ -29,7 +29,7 @@ use rt::{
     real::{Cores, Execution, IoThreads, LocalDirectory, SystemEntropy},
 };
 use rustix::process::{getegid, geteuid};
-use types::{Credentials, DeviceId, MdtIndex, OstIndex};
+use types::{Credentials, DeviceId, DirectoryDefault, MdtIndex, OstIndex};
 
 use super::{
     config::{Role, TargetConfig},
@@ -129,8 +129,9 @@ pub async fn format(cores: &Cores, target: &TargetConfig, storage: &Storage, fsn
             // The user who creates a file system must be able to use it: without root, no other
             // user could grant access.
             let owner = Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: None };
+            let root = NewRoot { owner, default: Some(DirectoryDefault::OF_NEW_ROOT) };
             let index = MdtIndex(target.index);
-            Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, index, &owner).await?;
+            Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, index, &root).await?;
         }
         Role::Ost => {
             let engine = storage.make(directory)?;

@@ -18,6 +18,7 @@ fn column(text: &str, line: &str, number: usize) -> u64 {
 fn up_takes_further_mdts() {
     let mut system = FileSystem::start(Transport::InProcess, 1);
     fs::write(system.root().join("old"), b"old").expect("write");
+    system.shell("mkdir $A/before && lfs getdirstripe -m $A/before").succeed();
     assert_eq!(system.shell("lfs mdts $A").succeed(), "MDTS:\n0: stria-MDT0000_UUID ACTIVE\n");
     system.unmount(0);
     system.set_mdts(3);
@@ -28,7 +29,7 @@ fn up_takes_further_mdts() {
     assert_eq!(system.shell("lfs check mds $A | wc -l").succeed(), "3\n");
     let inodes = system.shell("lfs df -i $A").succeed();
     let used: u64 = (0..3).map(|index| column(&inodes, &format!("MDT000{index}"), 2)).sum();
-    assert_eq!((used, column(&inodes, "filesystem_summary:", 2)), (2, 2), "the root and a file:\n{inodes}");
+    assert_eq!((used, column(&inodes, "filesystem_summary:", 2)), (3, 3), "the root, a directory and a file:\n{inodes}");
     assert_eq!(column(&system.shell("df -i $A").succeed(), &system.root().display().to_string(), 2), used);
     let of_locks =
         ["ldlm.namespaces.*.lru_size", "ldlm.namespaces.mdt-*_UUID.lock_count", "ldlm.namespaces.*-mdc.lock_count"];
@@ -40,6 +41,20 @@ fn up_takes_further_mdts() {
     system.ctl("set_param lod.stria-MDT0002-mdtlov.stripecount=2");
     fs::write(system.root().join("new"), b"new").expect("write");
     system.shell("sync -f $A/new").succeed();
+    // Without a word from anybody the upper directories are on all of them, also below one that was
+    // there before.
+    let show = |line: &str| system.shell(&format!("cd $A && {line}")).succeed().replace('\n', " ");
+    assert_eq!(show("mkdir a b c && lfs getdirstripe -m a b c | sort"), "0 1 2 ");
+    assert_eq!(show("mkdir before/a before/b before/c && lfs getdirstripe -m before/? | sort"), "0 1 2 ");
+    let default = |inherit_rr: u32| {
+        format!("lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: -1 lmv_max_inherit_rr: {inherit_rr} ")
+    };
+    assert_eq!(show("lfs getdirstripe -D . a"), [default(3), default(2)].concat());
+    // From the fourth level on they are where their names are.
+    show("mkdir -p a/2/3/x a/2/3/y a/2/3/z");
+    assert_eq!(show("lfs getdirstripe -m a/2/3/? | uniq"), show("lfs getdirstripe -m a/2/3"));
+    show("lfs setdirstripe -d . && mkdir here1 here2");
+    assert_eq!(show("lfs getdirstripe -m here1 here2"), "0 0 ");
     system.finish();
 }
 

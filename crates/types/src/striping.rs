@@ -216,6 +216,16 @@ impl DirectoryDefault {
     /// Most levels that can be given as a number, as in Lustre.
     pub const LEVELS_MAX: u8 = 250;
 
+    /// What the root of a new file system has, as in Lustre: the directories of the three upper
+    /// levels are on the MDTs in turn, those below them on the MDT of their name.
+    pub const OF_NEW_ROOT: Self = Self {
+        count: ShardCount::Exactly(1),
+        first: None,
+        hash: None,
+        levels: None,
+        spread_levels: Some(3),
+    };
+
     /// Whether it can be a default.
     pub fn is_possible(&self) -> bool {
         self.count.is_possible()

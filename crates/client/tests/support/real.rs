@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{FileSystem, MountOptions};
 use kv::{Config, MemoryCold};
 use layout::{FileSystemDefault, ResolvedCount};
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use oss::{Ost, OstDevices, OstOptions};
 use parking_lot::Mutex;
 use rpc::{
@@ -92,7 +92,7 @@ impl RealCluster {
             config,
             "stria",
             MdtIndex(0),
-            &Credentials::root(),
+            &NewRoot::of(Credentials::root()),
         )
         .await;
         formatted.expect("an empty device can be formatted");

@@ -19,7 +19,7 @@ use client::FileSystem;
 use fuse::{KernelCache, Mount, MountOptions, Unmounted};
 use kv::MemoryCold;
 use layout::{FileSystemDefault, ResolvedCount};
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use oss::{Ost, OstDevices, OstOptions};
 use rpc::{Endpoint, Server, ServerOptions, message::mgs::TargetRole};
 use rt::fault::FaultyTransport;
@@ -216,7 +216,7 @@ async fn start_mdt(seams: &Seams) -> Arc<Mdt> {
     options.store = kv::Config::small();
     options.parameters.default_layout =
         FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, automatic: false };
-    Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &Credentials::root())
+    Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &NewRoot::of(Credentials::root()))
         .await
         .unwrap();
     Mdt::open(seams.clone(), device, cold, options).await.unwrap()

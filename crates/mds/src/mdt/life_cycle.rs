@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rpc::{Endpoint, Import, Principal, Role};
 use rt::{BoxFuture, Device, ReadMostly, Seams};
 use tokio::sync::{Notify, watch};
-use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
+use types::{FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 use super::{
     Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker, silent_clients, splits,
@@ -16,14 +16,14 @@ use super::{
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
+    new_root::NewRoot,
     options::MdtOptions,
     statistics::Statistics,
     tables::{
         COUNTERS, INODES,
         counter::{self, Counters, Identity},
-        inode::{Inode, InodeData},
+        inode::Inode,
     },
-    transaction::creation::DIRECTORY_BYTES,
     volatile::Volatile,
 };
 
@@ -34,8 +34,7 @@ impl Mdt {
         Import::new(self.seams.clone(), &name, endpoint, self.principal.clone(), options, None)
     }
 
-    /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755,
-    /// of `owner`.
+    /// Makes an empty store the MDT `index` of `fsname`; MDT 0 gets the root directory.
     pub async fn format(
         seams: &Seams,
         device: Arc<dyn Device>,
@@ -43,10 +42,10 @@ impl Mdt {
         config: kv::Config,
         fsname: &str,
         index: MdtIndex,
-        owner: &Credentials,
+        root: &NewRoot,
     ) -> Result<(), OpenError> {
         let store = Store::open(seams.clone(), device, cold, config, &mut |_, _| {}).await?;
-        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index, owner).await;
+        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index, root).await;
         let closed = store.close().await;
         formatted?;
         Ok(closed?)
@@ -57,7 +56,7 @@ impl Mdt {
         now: Timestamp,
         fsname: &str,
         index: MdtIndex,
-        owner: &Credentials,
+        root: &NewRoot,
     ) -> Result<(), OpenError> {
         if let Some(value) = store.get(COUNTERS, counter::IDENTITY)? {
             let found = Identity::decode(&value)?;
@@ -70,7 +69,7 @@ impl Mdt {
         let counters = Counters { next_inode: InodeNumber::FIRST_FREE_COUNTER, inodes };
         batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
         if index == MdtIndex(0) {
-            batch.put(INODES, Inode::key(InodeNumber::ROOT), root_directory(now, owner).encode());
+            batch.put(INODES, Inode::key(InodeNumber::ROOT), root.inode(now).encode());
         }
         let lsn = store.apply(batch)?;
         Ok(store.durable(lsn).await?)
@@ -234,39 +233,4 @@ fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> 
         fsname: options.fsname.clone(),
         index: options.index,
     })
-}
-
-fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
-    Inode {
-        attributes: Attributes {
-            inode: InodeNumber::ROOT,
-            kind: FileKind::Directory,
-            mode: 0o755,
-            links: 2,
-            uid: owner.uid,
-            gid: owner.gid,
-            device: 0,
-            size: DIRECTORY_BYTES,
-            blocks: DIRECTORY_BYTES / 512,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            flags: 0,
-            project: 0,
-        },
-        version: 1,
-        size_known: true,
-        epoch: 0,
-        map_version: 0,
-        striping: Default::default(),
-        accounted: Accounted { time: now, ..Accounted::default() },
-        access_list: false,
-        default_list: false,
-        xattrs: false,
-        not_linkable: false,
-        directory_default: None,
-        first_link: None,
-        data: InodeData::Directory(None),
-    }
 }

@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 use gate::{Gate, Gated};
 use kv::MemoryCold;
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, NewRoot};
 use parking_lot::Mutex;
 use rpc::{
     Call, Endpoint, Handler, Role, SessionEvent,
@@ -127,7 +127,7 @@ impl Fixture {
             options.store.clone(),
             "test",
             MdtIndex(0),
-            &Credentials::root(),
+            &NewRoot::of(Credentials::root()),
         )
         .await
         .expect("an empty store is formatted");

@@ -69,6 +69,7 @@ fn start_with_mdts(options: &str, mdts: u16) -> FileSystem {
     let mut system = FileSystem::start_with_mdts(Transport::Tcp, 0, mdts);
     system.set_mount_options(options);
     system.add_clients(2);
+    system.without_spread();
     std::fs::set_permissions(system.root(), std::fs::Permissions::from_mode(0o755)).expect("own file system");
     system
 }

@@ -67,9 +67,18 @@ impl FileSystem {
     }
 
     /// As [`FileSystem::start`], with several MDTs; over TCP the first one is a process of its own,
-    /// and the others are with the OSTs.
+    /// and the others are with the OSTs. Directories are on the MDT of their name.
     pub fn start_with_mdts(transport: Transport, clients: usize, mdts: u16) -> Self {
-        Self::start_with(Place::new(), transport, clients, mdts)
+        let system = Self::start_with(Place::new(), transport, clients, mdts);
+        if clients > 0 {
+            system.without_spread();
+        }
+        system
+    }
+
+    /// New directories are on the MDT of their name: tests choose others.
+    pub fn without_spread(&self) {
+        self.shell("lfs setdirstripe -d $A").succeed();
     }
 
     fn start_with(place: Place, transport: Transport, clients: usize, mdts: u16) -> Self {
