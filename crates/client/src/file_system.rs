@@ -52,7 +52,7 @@ use crate::{
         target_table::{Connector, TargetTable},
         told_opens::depends_on_opens,
     },
-    upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache},
+    upper_cache::{LockSpan, SpanNumber, UpperCache},
 };
 
 /// `statahead_max`, unless another number is set: a page of as many names takes the MDT some 3 ms.
@@ -390,30 +390,6 @@ impl FileSystem {
     /// Sets the cache above this client: at most one, before it is given anything to keep.
     pub fn set_upper_cache(&self, cache: Weak<dyn UpperCache>) {
         self.client_state.above.set(cache);
-    }
-
-    /// What the upper cache may keep of an inode at this moment; `name`: the directory and name
-    /// through which it was found, if that is to be kept, too. `None`: nothing. To be asked after
-    /// the upper cache has noted that it may keep something.
-    pub fn keepable(&self, inode: InodeNumber, name: Option<(InodeNumber, &[u8])>) -> Option<Keepable> {
-        let target = self.targets.mdt_of(inode).ok()?;
-        let shown = std::iter::once((inode, name));
-        target.keepable(&*self.seams.clock, &self.client_state.opens, shown).pop()?
-    }
-
-    /// The same of names in one directory, in order, with the caches locked once for all of them.
-    pub fn keepable_in(&self, directory: InodeNumber, names: &[(&[u8], InodeNumber)]) -> Vec<Option<Keepable>> {
-        let mut keepable = Vec::with_capacity(names.len());
-        for of_mdt in names.chunk_by(|(_, one), (_, next)| one.mdt() == next.mdt()) {
-            let shown = of_mdt.iter().map(|(name, inode)| (*inode, Some((directory, *name))));
-            match self.targets.mdt_of(of_mdt[0].1) {
-                Ok(target) => {
-                    keepable.extend(target.keepable(&*self.seams.clock, &self.client_state.opens, shown));
-                }
-                Err(_) => keepable.extend(shown.map(|_| None)),
-            }
-        }
-        keepable
     }
 
     /// The span of an open directory's listing at this moment, if it may be served above this

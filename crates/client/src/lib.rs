@@ -44,6 +44,7 @@ mod entry_attributes;
 mod file_system;
 mod job_ids;
 mod join;
+mod keepable;
 mod locks;
 pub mod migration;
 mod name_places;

@@ -6,11 +6,13 @@
 //! If the upper cache registers something before it asks what it may keep
 //! ([`FileSystem::keepable`](crate::FileSystem::keepable)), it is told of every lock on it that
 //! ends later.
+//!
+//! A shard of a striped directory is unknown above: what ends there ends of the directory.
 
-use std::{sync::Weak, time::Duration};
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use parking_lot::RwLock;
-use rpc::message::lock::InodeBits;
+use parking_lot::{Mutex, RwLock};
+use rpc::message::lock::{InodeBits, inode_bit};
 use rt::BoxFuture;
 use types::{Attributes, InodeNumber};
 
@@ -48,6 +50,15 @@ pub struct Keepable {
     pub validity: Duration,
 }
 
+/// What the cache of one MDT knows of that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Known {
+    /// All.
+    All(Keepable),
+    /// Its attributes are those of a striped directory, without what its shards add.
+    WithoutShards(Keepable),
+}
+
 /// A time for which the listing of a directory (its names, and which directory is above it) has
 /// been covered by locks and has not changed. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,34 +75,61 @@ pub struct LockSpan {
 
 /// The upper cache, if there is one.
 #[derive(Default)]
-pub(crate) struct Above(RwLock<Option<Weak<dyn UpperCache>>>);
+pub(crate) struct Above {
+    cache: RwLock<Option<Weak<dyn UpperCache>>>,
+    /// The directories of shards whose attributes are part of what is kept above.
+    followed: Mutex<BTreeMap<InodeNumber, InodeNumber>>,
+}
 
 impl Above {
     pub fn set(&self, cache: Weak<dyn UpperCache>) {
-        *self.0.write() = Some(cache);
+        *self.cache.write() = Some(cache);
     }
 
     /// Whether there is one.
     pub fn is_there(&self) -> bool {
-        self.0.read().as_ref().is_some_and(|cache| cache.strong_count() > 0)
+        self.cache.read().as_ref().is_some_and(|cache| cache.strong_count() > 0)
+    }
+
+    /// The attributes of a directory that may be kept from now on depend on this shard, until its
+    /// are withdrawn.
+    pub fn follow(&self, shard: InodeNumber, directory: InodeNumber) {
+        self.followed.lock().insert(shard, directory);
+    }
+
+    /// What is known above of these parts of an inode; `None`: nothing.
+    fn known_as(&self, inode: InodeNumber, parts: InodeBits) -> Option<(InodeNumber, InodeBits)> {
+        if !inode.is_shard() {
+            return Some((inode, parts));
+        }
+        let attributes = parts & InodeBits(inode_bit::ATTRIBUTES);
+        let directory = self.followed.lock().get(&inode).copied();
+        directory.filter(|_| !attributes.is_empty()).map(|directory| (directory, attributes))
     }
 
     /// Completes when the cache above does not serve these parts of an inode; `None`: there is
     /// none.
     pub fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
-        let cache = self.0.read().as_ref()?.upgrade()?;
-        Some(cache.withdraw(inode, parts))
+        let cache = self.cache.read().as_ref()?.upgrade()?;
+        let (known, of_it) = self.known_as(inode, parts)?;
+        if known != inode {
+            // First: it may be followed again before that is withdrawn.
+            self.followed.lock().remove(&inode);
+        }
+        Some(cache.withdraw(known, of_it))
     }
 
     /// The same, for a lock that no client waits for.
     pub fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
-        let cache = self.0.read().as_ref()?.upgrade()?;
-        Some(cache.let_go(inode, parts))
+        let cache = self.cache.read().as_ref()?.upgrade()?;
+        // Still followed: the MDT may ask for the lock meanwhile.
+        let (known, of_it) = self.known_as(inode, parts)?;
+        Some(cache.let_go(known, of_it))
     }
 
     /// Completes when the cache above serves nothing; `None`: there is none.
     pub fn withdraw_all(&self) -> Option<BoxFuture<'static, ()>> {
-        let cache = self.0.read().as_ref()?.upgrade()?;
+        let cache = self.cache.read().as_ref()?.upgrade()?;
         Some(cache.withdraw_all())
     }
 }

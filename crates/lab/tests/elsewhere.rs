@@ -3,18 +3,19 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, NewNode, control};
 use common::{on, with_options};
 use lab::{
     cluster::{Cluster, ClusterOptions, client_host},
     drawn::settings,
-    server::Role,
+    server::{Role, Settings},
+    upper_cache::{UpperCopies, UpperPlan},
 };
 use rpc::message::{
     control::{ControlReply, ControlRequest},
-    mdt::{OpenFlags, open_flag},
+    mdt::{OpenFlags, RenameMode, open_flag},
 };
 use rt::BoxFuture;
 use types::{
@@ -128,6 +129,123 @@ fn where_a_name_on_another_mdt_leads_is_known_under_the_lock_on_the_names() {
             })
             .await?;
             assert_eq!(gone, Err(FsError::NotFound));
+            Ok(())
+        })
+    });
+}
+
+/// Two MDTs, two clients and a cache above each of these.
+fn with_caches_above<T: Send + 'static>(
+    seed: u64,
+    scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
+) -> T {
+    let plan = UpperPlan { slowest: Duration::from_millis(1) };
+    let settings = Settings { upper_cache: Some(plan), ..settings(seed) };
+    let options = ClusterOptions { mdts: 2, osts: 1, osts_per_server: 1, clients: 2, settings };
+    with_options(seed, options, scenario).unwrap_or_else(|reason| panic!("{reason}"))
+}
+
+fn cache_above(cluster: &Cluster, client: u16) -> Arc<UpperCopies> {
+    cluster.upper_caches().into_iter().find(|(number, _)| *number == client).expect("each client has one").1
+}
+
+/// What programs look up through the cache above a client.
+async fn look_above(
+    cluster: &Cluster,
+    client: u16,
+    directory: InodeNumber,
+    names: &'static [&'static str],
+) -> Result<Vec<InodeNumber>, String> {
+    let above = cache_above(cluster, client);
+    on(cluster, client, move |file_system| async move {
+        let mut found = Vec::new();
+        for name in names {
+            found.push(above.look(&file_system, (directory, name.as_bytes())).await?.inode);
+        }
+        FsResult::Ok(found)
+    })
+    .await
+}
+
+fn names_above(cluster: &Cluster, client: u16) -> Vec<(InodeNumber, String)> {
+    let names = cache_above(cluster, client).served().names;
+    names.into_iter().map(|(parent, name, _)| (parent, String::from_utf8(name).unwrap())).collect()
+}
+
+fn has_attributes_above(cluster: &Cluster, client: u16, inode: InodeNumber) -> bool {
+    cache_above(cluster, client).served().attributes.iter().any(|found| found.inode == inode)
+}
+
+/// The lock on the names of an inode covers them wherever they are.
+#[test]
+fn a_name_on_another_mdt_is_kept_above_until_it_changes() {
+    with_caches_above(1, |cluster| {
+        Box::pin(async move {
+            on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                set_default(&file_system, ON_1).await;
+                mkdir(&file_system, ROOT, "far").await
+            })
+            .await?;
+            let far = look_above(cluster, 0, ROOT, &["far"]).await?;
+            assert_eq!(far[0].mdt(), MdtIndex(1));
+            let kept = || names_above(cluster, 0).contains(&(ROOT, "far".to_owned()));
+            assert!(kept());
+            on(cluster, 1, |file_system: Arc<FileSystem>| async move {
+                make(&file_system, ROOT, "other", NodeKind::Fifo).await
+            })
+            .await?;
+            assert!(kept(), "another name of the directory");
+            on(cluster, 1, |file_system: Arc<FileSystem>| async move {
+                let names = [b"far", b"off"].map(|name| (ROOT, name.as_slice()));
+                file_system.rename(&Credentials::root(), names[0], names[1], RenameMode::Replace).await
+            })
+            .await?;
+            assert!(!kept());
+            assert_eq!(look_above(cluster, 0, ROOT, &["off"]).await?, far);
+            assert_eq!(names_above(cluster, 0).len(), 1);
+            on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                file_system.remove_directory(&Credentials::root(), ROOT, b"off").await
+            })
+            .await?;
+            assert_eq!(names_above(cluster, 0), [], "its own change");
+            Ok(())
+        })
+    });
+}
+
+/// Names of a striped directory are those of its shards, and so are its attributes.
+#[test]
+fn a_striped_directory_is_kept_above_until_a_shard_changes() {
+    with_caches_above(1, |cluster| {
+        Box::pin(async move {
+            const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+            let directory = on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                set_default(&file_system, STRIPED).await;
+                let directory = mkdir(&file_system, ROOT, "striped").await?.inode;
+                for name in NAMES {
+                    make(&file_system, directory, name, NodeKind::Fifo).await?;
+                }
+                FsResult::Ok(directory)
+            })
+            .await?;
+            look_above(cluster, 0, ROOT, &["striped"]).await?;
+            let found = look_above(cluster, 0, directory, &NAMES).await?;
+            assert!(found.iter().any(|file| file.mdt() != found[0].mdt()), "they are on both MDTs");
+            let kept = names_above(cluster, 0);
+            assert!(NAMES.iter().all(|name| kept.contains(&(directory, (*name).to_owned()))), "{kept:?}");
+            assert!(has_attributes_above(cluster, 0, directory));
+            // Of one shard each.
+            for name in NAMES {
+                on(cluster, 1, move |file_system: Arc<FileSystem>| async move {
+                    file_system.unlink(&Credentials::root(), directory, name.as_bytes()).await
+                })
+                .await?;
+                assert!(!names_above(cluster, 0).contains(&(directory, name.to_owned())));
+                assert!(!has_attributes_above(cluster, 0, directory), "its size and times are others");
+                let above = cache_above(cluster, 0);
+                on(cluster, 0, move |file_system| async move { above.stat(&file_system, directory).await }).await?;
+                assert!(has_attributes_above(cluster, 0, directory));
+            }
             Ok(())
         })
     });

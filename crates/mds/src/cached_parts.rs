@@ -5,6 +5,7 @@
 //! | in the batch | part |
 //! |---|---|
 //! | a name of a directory is put or removed | its `DIRECTORY`; `LOOKUP` of the inode to which the name led until then |
+//! | a name of an inode ends or becomes another one, as its own records say | `LOOKUP`: the name may be on another MDT |
 //! | an inode's record | `ATTRIBUTES`, if anything that clients see of them differs; `LAYOUT`; `XATTRS` |
 //! | its mode gets a set-id bit | also `XATTRS`: writers are told, to clear it |
 //! | its layout becomes one that the former cannot have grown to | also `OPEN` and `DATA`: readers with the former do not find the data |
@@ -29,7 +30,7 @@ use types::{
 };
 
 use crate::tables::{
-    DATA, ENTRIES, INODES, ORPHANS, XATTRS,
+    DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
     codec::inode_of_key,
     data::{self, DataKey},
     entry::EntryRecord,
@@ -64,7 +65,7 @@ impl CachedParts {
         let mut with_data = BTreeSet::new();
         for operation in operations {
             match operation.table() {
-                ENTRIES | INODES | XATTRS | ORPHANS => {
+                ENTRIES | INODES | LINKS | XATTRS | ORPHANS => {
                     last.insert((operation.table(), operation.key()), operation);
                 }
                 DATA => {
@@ -84,6 +85,7 @@ impl CachedParts {
             match table {
                 ENTRIES => parts.entry(key, stored(table, key)?.as_ref(), after),
                 XATTRS => parts.xattr(key),
+                LINKS => inode.filter(|_| after.is_none()).into_iter().for_each(|inode| parts.add(inode, LOOKUP)),
                 ORPHANS => parts.orphan(inode.filter(|_| after.is_some())),
                 _ => {
                     parts.removed.extend(inode.filter(|_| after.is_none()));
@@ -116,7 +118,7 @@ impl CachedParts {
         }
         self.add(directory, InodeBits(inode_bit::DIRECTORY));
         if let Some(before) = before {
-            self.add(before.inode, InodeBits(inode_bit::LOOKUP));
+            self.add(before.inode, LOOKUP);
         }
     }
 
@@ -126,6 +128,9 @@ impl CachedParts {
         match (before, after) {
             (Some(before), Some(after)) => {
                 self.add(number, difference(&before, &after));
+                if before.first_link.is_some() && before.first_link != after.first_link {
+                    self.add(number, LOOKUP);
+                }
                 if before.attributes.atime != after.attributes.atime {
                     self.accessed.insert(number);
                 }
@@ -170,6 +175,7 @@ impl CachedParts {
 }
 
 const ATTRIBUTES: InodeBits = InodeBits(inode_bit::ATTRIBUTES);
+const LOOKUP: InodeBits = InodeBits(inode_bit::LOOKUP);
 
 /// What differs besides the access time.
 fn difference(before: &Inode, after: &Inode) -> InodeBits {
@@ -212,7 +218,8 @@ mod tests {
     use super::*;
     use crate::tables::{
         entry::{NamedInode, Position},
-        inode::tests::sample,
+        inode::{Link, tests::sample},
+        link,
     };
 
     const DIRECTORY: InodeNumber = InodeNumber(2);
@@ -260,6 +267,24 @@ mod tests {
             inode.attributes.ctime.seconds += 1;
         });
         assert_eq!((bits(&both), both.accessed()), (inode_bit::ATTRIBUTES, vec![]));
+    }
+
+    #[test]
+    fn a_name_on_another_mdt_ends_with_the_record_of_the_inode() {
+        let before = sample(FileKind::Directory);
+        let after = |first_link: Option<Link>| {
+            let after = Inode { first_link, ..before.clone() };
+            bits(&changed(Some(before.encode().into()), put(&after)))
+        };
+        let link = |parent: u64, name: &[u8]| Some(Link { parent: InodeNumber(parent), name: name.to_vec() });
+        assert_eq!(after(before.first_link.clone()), 0);
+        assert_eq!((after(link(9, b"other")), after(None)), (inode_bit::LOOKUP, inode_bit::LOOKUP));
+        let unnamed = Inode { first_link: None, ..before.clone() };
+        assert_eq!(bits(&changed(Some(unnamed.encode().into()), put(&before))), 0, "it had no name");
+        let further = || Bytes::from(link::key(before.number(), &link(9, b"other").unwrap()));
+        let put = Operation::Put(LINKS, further(), link::value().into());
+        assert_eq!(bits(&changed(None, put)), 0, "one more name");
+        assert_eq!(bits(&changed(None, Operation::Delete(LINKS, further()))), inode_bit::LOOKUP);
     }
 
     #[test]

@@ -177,6 +177,11 @@ impl CachedInode {
         self.bits().0 & LISTING_BITS == LISTING_BITS
     }
 
+    /// A lock that covers these parts.
+    pub fn lock_on(&self, parts: InodeBits) -> Option<LockHandle> {
+        self.locks.iter().find(|lock| lock.bits & parts.0 == parts.0).map(|lock| lock.handle)
+    }
+
     /// What is covered by locks.
     pub fn bits(&self) -> InodeBits {
         InodeBits(self.locks.iter().fold(0, |bits, lock| bits | lock.bits))

@@ -204,6 +204,12 @@ impl InodeCache {
         self.handles.len() + names + self.listings.weight()
     }
 
+    /// Whether a listing may add names that lead to other MDTs: they stay as long as the lock on the
+    /// directory, and would drive out everything else.
+    pub(super) fn has_room_elsewhere(&self) -> bool {
+        self.names.by_directory_count() < self.locks_max / 4
+    }
+
     /// Gives up the least recently used inodes until no more than this is left.
     fn shrink(&mut self, locks_max: usize) -> Vec<Released> {
         let mut released = Vec::new();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use layout::{Backing, Layout};
 use rpc::message::{
     MdtReply, OstReply, ReplyExtension,
-    lock::inode_bit,
+    lock::{InodeBits, inode_bit},
     mdt::{DirectoryEntry, Entry, LayoutInfo},
 };
 use types::{FileKind, FsError, InodeNumber, LockHandle, ObjectId, mode};
@@ -274,10 +274,15 @@ impl Keeper<'_> {
     }
 
     fn keep_page(&mut self, directory: InodeNumber, cookie: u64, page: &[DirectoryEntry], is_end: bool) {
+        // Who asks for attributes asks for those of inodes on other MDTs next.
+        let wanted = self.question.wanted.map_or(InodeBits::NONE, |(_, bits)| bits);
+        let shows_attributes = wanted.meets(InodeBits(inode_bit::LOOKUP));
         for found in page {
             if let Some(entry) = &found.entry {
                 self.keep_name(directory, &found.name, found.inode);
                 self.keep_entry(entry, true);
+            } else if shows_attributes && found.inode.mdt() != directory.mdt() && self.cache.has_room_elsewhere() {
+                self.keep_elsewhere(directory, &found.name, found.inode);
             }
         }
         if self.covers(directory, LISTING_BITS)

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use layout::Layout;
-use rpc::message::mdt::DirectoryEntry;
+use rpc::message::{
+    lock::{InodeBits, inode_bit},
+    mdt::DirectoryEntry,
+};
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, ObjectId, Timestamp, access_time,
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, LockHandle, ObjectId, Timestamp, access_time,
     limits::NAME_BYTES_MAX,
     permission::{self, Decision},
 };
@@ -15,7 +18,7 @@ use types::{
 use crate::{entry_attributes::EntryAttributes, upper_cache::SpanNumber};
 
 use super::{
-    cached_inode::{Base, CachedAttributes},
+    cached_inode::{Base, CachedAttributes, CachedInode},
     inode_cache::InodeCache,
     listings::Listed,
     name_table::Name,
@@ -127,6 +130,25 @@ impl InodeCache {
     /// Whether a name is known to lead to this inode.
     pub fn leads(&self, parent: InodeNumber, name: &[u8], inode: InodeNumber) -> bool {
         self.names.find(parent, name) == Some(Name::Leads(inode)) && self.changes.name_stable(parent, name)
+    }
+
+    /// Whether a name is known to lead to this inode on another MDT.
+    pub fn leads_elsewhere(&self, parent: InodeNumber, name: &[u8], inode: InodeNumber) -> bool {
+        self.names.find_elsewhere(parent, name) == Some(inode) && self.changes.name_stable(parent, name)
+    }
+
+    /// A lock that is held and covers the names of an inode.
+    pub fn lock_on_names_of(&self, inode: InodeNumber) -> Option<LockHandle> {
+        self.inodes.get(&inode)?.lock_on(InodeBits(inode_bit::LOOKUP))
+    }
+
+    /// A name on another MDT led to this inode while this lock on its names was held: it does as
+    /// long as the lock is.
+    pub fn learn_name(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber, lock: LockHandle) {
+        let is_held = |cached: &CachedInode| cached.locks().any(|(handle, _)| handle == lock);
+        if self.inodes.get(&inode).is_some_and(is_held) && self.changes.name_stable(parent, name) {
+            self.names.lead(parent, name, inode);
+        }
     }
 
     /// The inode to which a name leads, if it is known.

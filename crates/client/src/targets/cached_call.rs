@@ -18,7 +18,7 @@ use crate::{
         connection::{TargetConnection, unexpected},
         late_closes::Carried,
     },
-    upper_cache::Keepable,
+    upper_cache::{Keepable, Known},
 };
 
 /// A request on its way. If it is dropped before it is answered, its outcome is not known.
@@ -237,28 +237,30 @@ impl TargetConnection {
     }
 
     /// See [`crate::FileSystem::keepable`]. Of several inodes, in order, at one moment.
-    pub fn keepable<'n>(
+    pub fn keepable(
         &self,
         clock: &dyn Clock,
         opens: &OpenTable,
-        mut shown: impl Iterator<Item = (InodeNumber, Option<(InodeNumber, &'n [u8])>)>,
-    ) -> Vec<Option<Keepable>> {
+        shown: &[(InodeNumber, Option<(InodeNumber, &[u8])>)],
+    ) -> Vec<Option<Known>> {
         if !self.is_active() {
-            return shown.map(|_| None).collect();
+            return vec![None; shown.len()];
         }
         let known = self.cache().serve_for(&self.import(), clock, |cache| {
-            let known = |(inode, name): (InodeNumber, Option<(InodeNumber, &[u8])>)| {
-                // Those of a striped directory depend on its shards, which have locks of their own.
-                let attributes = cache.attributes(inode, |inode| opens.is_written(inode));
-                let attributes = attributes.filter(|found| !cache.is_striped(found));
-                let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, inode));
-                let permissions = cache.permissions_of(inode);
-                (permissions.is_some() || name).then_some((attributes, permissions, name))
+            let known = |(inode, name): &(InodeNumber, Option<(InodeNumber, &[u8])>)| {
+                let attributes = cache.attributes(*inode, |inode| opens.is_written(inode));
+                let is_striped = attributes.is_some_and(|found| cache.is_striped(&found));
+                let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, *inode));
+                let permissions = cache.permissions_of(*inode);
+                (permissions.is_some() || name).then_some((attributes, is_striped, permissions, name))
             };
-            Some(shown.by_ref().map(known).collect::<Vec<_>>())
+            Some(shown.iter().map(known).collect::<Vec<_>>())
         });
-        let Some((known, validity)) = known else { return shown.map(|_| None).collect() };
-        let keepable = |(attributes, permissions, name)| Keepable { attributes, permissions, name, validity };
+        let Some((known, validity)) = known else { return vec![None; shown.len()] };
+        let keepable = |(attributes, is_striped, permissions, name)| {
+            let keepable = Keepable { attributes, permissions, name, validity };
+            if is_striped { Known::WithoutShards(keepable) } else { Known::All(keepable) }
+        };
         known.into_iter().map(|known| known.map(keepable)).collect()
     }
 

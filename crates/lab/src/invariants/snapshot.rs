@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use client::Served;
+use client::{FileSystem, Served};
 use layout::Location;
 use mds::{
     Mdt,
@@ -142,11 +142,17 @@ impl Snapshot {
 
     /// An MDT, and what clients serve from their caches of it.
     pub fn of_mdt(cluster: &Cluster, index: MdtIndex) -> Result<Snapshot, String> {
-        let served = cluster.file_systems().into_iter();
-        let served = served.filter_map(|(client, system)| Some((client_host(client), system.served(index)?)));
-        let above = cluster.upper_caches().into_iter();
-        let above = above.map(|(client, upper)| (format!("the cache above {}", client_host(client)), upper.served()));
-        let served: Vec<_> = served.chain(above).collect();
+        let systems = cluster.file_systems().into_iter();
+        let mdts = cluster.options().mdts;
+        let of_system = |(client, system): (u16, Arc<FileSystem>)| {
+            let mut served = system.served(index)?;
+            // Names here of inodes on other MDTs, which are known with these.
+            for of_other in (0..mdts).filter_map(|other| system.served(MdtIndex(other)).filter(|_| other != index.0)) {
+                served.names.extend(of_other.names.into_iter().filter(|(parent, ..)| parent.mdt() == index));
+            }
+            Some((client_host(client), served))
+        };
+        let served: Vec<_> = systems.filter_map(of_system).collect();
         let (role, roles) = (Role::Mds(index.0), cluster.roles().into_iter());
         let lost_power = roles.filter(|role| cluster.lost_power(*role)).collect();
         let look = |process| {

@@ -17,8 +17,8 @@ use std::{
 
 use types::MdtIndex;
 
-use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs, served::ServedIsTrue};
-use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
+use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs, served::ServedIsTrue, served_above};
+use crate::{ProcessId, Random, cluster::{Cluster, client_host}, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
@@ -68,13 +68,24 @@ fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
     if cluster.options().mdts > 1 {
         let checked = names_over_mdts::check(cluster);
         checked.map_err(|violation| format!("names over several MDTs do not fit their inodes: {violation}"))?;
-        return (0..cluster.options().mdts).try_for_each(|index| {
+        let of_mdt = |index| {
             let snapshot = Snapshot::of_mdt(cluster, MdtIndex(index))?;
-            check(&mut ServedIsTrue, &snapshot).map_err(|violation| format!("MDT {index}: {violation}"))
-        });
+            check(&mut ServedIsTrue, &snapshot).map_err(|violation| format!("MDT {index}: {violation}"))?;
+            Ok(snapshot)
+        };
+        let snapshots = (0..cluster.options().mdts).map(of_mdt).collect::<Result<Vec<_>, String>>()?;
+        return check_above(cluster, &snapshots);
     }
     let snapshot = Snapshot::of(cluster)?;
-    invariants.iter_mut().try_for_each(|invariant| check(&mut **invariant, &snapshot))
+    invariants.iter_mut().try_for_each(|invariant| check(&mut **invariant, &snapshot))?;
+    check_above(cluster, &[snapshot])
+}
+
+fn check_above(cluster: &Cluster, mdts: &[Snapshot]) -> Verdict {
+    let caches = cluster.upper_caches().into_iter();
+    let served: Vec<_> =
+        caches.map(|(client, cache)| (format!("the cache above {}", client_host(client)), cache.served())).collect();
+    served_above::check(&served, mdts).map_err(|violation| format!("what is served above clients: {violation}"))
 }
 
 fn check(invariant: &mut dyn Invariant, snapshot: &Snapshot) -> Verdict {

@@ -1,7 +1,7 @@
 //! The part of this MDT in operations that other MDTs decide, and what MDTs tell each other when
 //! they start (docs/decisions/0049-namespace-over-several-mdts.md). Each of these may be repeated.
 
-use lock::InodeBits;
+use lock::{InodeBits, inode_bit};
 use rpc::message::{
     MdtReply,
     mdt_peer::{
@@ -265,7 +265,9 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
     Ok(inodes)
 }
 
-/// From now on nothing of these inodes is shown or changed: no client keeps any of it.
+/// From now on nothing of these inodes is shown or changed: no client keeps any of it. But where a
+/// directory is found stays as it is if only names in it, or its copied attributes, change: kernels
+/// would drop what is mounted below it.
 fn promise(
     txn: &mut Transaction<'_>,
     operation: OperationId,
@@ -277,7 +279,12 @@ fn promise(
     }
     txn.release_space();
     txn.put(PREPARED, prepared::key(operation), prepared::encode(promise, &inodes));
-    inodes.iter().for_each(|inode| txn.withdraw(*inode, InodeBits::ALL));
+    let keeps_name = matches!(promise, Promise::MoveName | Promise::LeadNames | Promise::Attributes);
+    for (index, inode) in inodes.iter().enumerate() {
+        let is_directory = keeps_name && index == 0;
+        let kept = if is_directory { InodeBits(inode_bit::LOOKUP) } else { InodeBits::NONE };
+        txn.withdraw(*inode, InodeBits::ALL & !kept);
+    }
     txn.change_peers(PeerChange::Promise(operation, promise, inodes.clone()));
     Ok(inodes)
 }
