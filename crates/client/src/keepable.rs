@@ -60,9 +60,8 @@ impl FileSystem {
     /// name while the lock on the names of the inode is held.
     fn learn_name(&self, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
         let is_news = |lock| self.look(parent, |cache| cache.leads_elsewhere(parent, name, inode).then_some(lock));
-        let lock = self.look(inode, |cache| {
-            if cache.leads(parent, name, inode) { None } else { cache.lock_on_names_of(inode) }
-        });
+        let lock = self
+            .look(inode, |cache| if cache.leads(parent, name, inode) { None } else { cache.lock_on_names_of(inode) });
         if let Some(lock) = lock.and_then(is_news) {
             self.look(inode, |cache| Some(cache.learn_name(parent, name, inode, lock)));
         }

@@ -35,7 +35,7 @@ use crate::tables::{
     data::{self, DataKey},
     entry::EntryRecord,
     inode::{Inode, InodeData},
-    xattr,
+    link, xattr,
 };
 
 /// See the module documentation.
@@ -85,7 +85,7 @@ impl CachedParts {
             match table {
                 ENTRIES => parts.entry(key, stored(table, key)?.as_ref(), after),
                 XATTRS => parts.xattr(key),
-                LINKS => inode.filter(|_| after.is_none()).into_iter().for_each(|inode| parts.add(inode, LOOKUP)),
+                LINKS => parts.link(key, after),
                 ORPHANS => parts.orphan(inode.filter(|_| after.is_some())),
                 _ => {
                     parts.removed.extend(inode.filter(|_| after.is_none()));
@@ -144,6 +144,12 @@ impl CachedParts {
         let Ok((inode, name)) = xattr::decode_key(key) else { return };
         let is_list = name == ACCESS_NAME || name == DEFAULT_NAME;
         self.add(inode, InodeBits(inode_bit::XATTRS | if is_list { inode_bit::ATTRIBUTES } else { 0 }));
+    }
+
+    fn link(&mut self, key: &[u8], after: Option<&Bytes>) {
+        if let (Ok((inode, _)), None) = (link::decode_key(key), after) {
+            self.add(inode, LOOKUP);
+        }
     }
 
     fn orphan(&mut self, inode: Option<InodeNumber>) {
@@ -219,7 +225,6 @@ mod tests {
     use crate::tables::{
         entry::{NamedInode, Position},
         inode::{Link, tests::sample},
-        link,
     };
 
     const DIRECTORY: InodeNumber = InodeNumber(2);

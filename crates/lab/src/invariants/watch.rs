@@ -18,7 +18,12 @@ use std::{
 use types::MdtIndex;
 
 use super::{Invariant, Snapshot, all, cached_locks, names_over_mdts, scrubs, served::ServedIsTrue, served_above};
-use crate::{ProcessId, Random, cluster::{Cluster, client_host}, faults::spread, workload::Verdict};
+use crate::{
+    ProcessId, Random,
+    cluster::{Cluster, client_host},
+    faults::spread,
+    workload::Verdict,
+};
 
 /// Shortest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
