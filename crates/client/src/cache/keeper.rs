@@ -278,10 +278,11 @@ impl Keeper<'_> {
         let wanted = self.question.wanted.map_or(InodeBits::NONE, |(_, bits)| bits);
         let shows_attributes = wanted.meets(InodeBits(inode_bit::LOOKUP));
         for found in page {
+            let is_elsewhere = || found.inode.mdt() != directory.mdt() && found.name != b"..";
             if let Some(entry) = &found.entry {
                 self.keep_name(directory, &found.name, found.inode);
                 self.keep_entry(entry, true);
-            } else if shows_attributes && found.inode.mdt() != directory.mdt() && self.cache.has_room_elsewhere() {
+            } else if shows_attributes && is_elsewhere() && self.cache.has_room_elsewhere() {
                 self.keep_elsewhere(directory, &found.name, found.inode);
             }
         }
