@@ -6,6 +6,7 @@
 //! before it is reported.
 
 mod arguments;
+mod checkpoint;
 mod names;
 mod objects;
 mod progress;
@@ -36,6 +37,7 @@ use types::{Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted}
 
 use crate::{Node, NodeOptions, config, key_file, reachability::tell_while_any, signals, up};
 pub use arguments::FsckArgs;
+use checkpoint::Checkpoint;
 use objects::ObjectCheck;
 use progress::Progress;
 
@@ -164,11 +166,13 @@ struct JsonFinding<'a> {
 pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let cores = Cores::start_all()?;
     let options = options(arguments)?;
+    let mut checkpoint = Checkpoint::read(arguments)?;
     let node = cores.block_on(Node::start(cores.clone(), options))?;
     let (mut summary, mut progress) = (Summary::default(), Progress::new());
     let checked = cores.block_on(async {
-        let objects = check(&node, arguments, &mut summary, &mut progress).await?;
-        find_unreferenced(&node, &objects, arguments.repair, &mut summary).await
+        let objects = check(&node, arguments, &mut checkpoint, &mut summary, &mut progress).await?;
+        find_unreferenced(&node, &objects, arguments.repair, &mut summary).await?;
+        checkpoint.complete()
     });
     progress.end();
     let (fsname, kind) = (node.fsname().to_owned(), role(arguments).key());
@@ -329,15 +333,19 @@ async fn find_unreferenced(
 async fn check(
     node: &Node,
     arguments: &FsckArgs,
+    checkpoint: &mut Checkpoint,
     summary: &mut Summary,
     progress: &mut Progress,
 ) -> anyhow::Result<ObjectCheck> {
     progress.begin("connecting to all targets".to_owned(), None);
     let tell = progress.teller();
+    if let Some(done) = checkpoint.done() {
+        tell(&format!("stria: going on: not checked again is what was done before of {done}"));
+    }
     let (targets, _) = tell_while_any([&node.mgs_import], Targets::connect(node, role(arguments)), &tell).await;
     let targets = targets?;
     summary.deactivated.clone_from(&targets.deactivated);
-    let work = check_targets(&targets, &*node.seams().clock, arguments, summary, progress);
+    let work = check_targets(&targets, &*node.seams().clock, arguments, checkpoint, summary, progress);
     let (checked, _) = tell_while_any(targets.imports(), work, &tell).await;
     targets.close().await;
     checked
@@ -347,25 +355,41 @@ async fn check_targets(
     targets: &Targets,
     clock: &dyn Clock,
     arguments: &FsckArgs,
+    checkpoint: &mut Checkpoint,
     summary: &mut Summary,
     progress: &mut Progress,
 ) -> anyhow::Result<ObjectCheck> {
     let mut objects = ObjectCheck::default();
     for (role, mdt) in &targets.mdts {
-        progress.begin(format!("{role}: checking names"), None);
-        let findings = mdt.call(MdtRequest::Check(Credentials::root(), arguments.repair)).await?.reply;
-        let MdtReply::Findings(findings) = findings else { bail!("unexpected answer to Check") };
+        let findings = match checkpoint.namespace(*role) {
+            Some(findings) => findings,
+            None => {
+                progress.begin(format!("{role}: checking names"), None);
+                let reply = mdt.call(MdtRequest::Check(Credentials::root(), arguments.repair)).await?.reply;
+                let MdtReply::Findings(findings) = reply else { bail!("unexpected answer to Check") };
+                checkpoint.namespace_checked(*role, &findings)?;
+                findings
+            }
+        };
         summary.findings.extend(findings);
         progress.begin(format!("{role}: reading inodes"), None);
         scan(mdt, summary, &mut objects, progress).await?;
     }
     if targets.mdts.len() > 1 {
-        progress.begin("comparing names with directories on other MDTs".to_owned(), None);
-        summary.findings.extend(names::check(targets, clock).await?);
+        let findings = match checkpoint.names() {
+            Some(findings) => findings,
+            None => {
+                progress.begin("comparing names with inodes on other MDTs".to_owned(), None);
+                let findings = names::check(targets, clock, progress).await?;
+                checkpoint.names_checked(&findings)?;
+                findings
+            }
+        };
+        summary.findings.extend(findings);
     }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);
-        summary.objects += objects.read_target(targets, *role, arguments.data, summary, progress).await?;
+        summary.objects += objects.read_target(targets, *role, arguments.data, checkpoint, summary, progress).await?;
     }
     objects.judge(targets, clock, arguments.repair, summary, progress).await?;
     Ok(objects)

@@ -1,6 +1,14 @@
 //! Compares names with the inodes on other MDTs to which they lead: each MDT knows one side.
+//!
+//! There may be hundreds of millions of them, in different orders. So they are not kept: each name
+//! is counted in one of [`BUCKETS`] by a hash, up by the MDT that has it and down by the MDT of the
+//! inode. Buckets that are not balanced after that are read again, with what is in them.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use rpc::{
     Import,
@@ -15,30 +23,61 @@ use rpc::{
 use rt::Clock;
 use types::{Credentials, FsResult, MdtIndex};
 
-use super::Targets;
+use super::{Progress, Targets};
 
 /// Decisions reach other MDTs within moments; what is not the same on both sides after this time is
 /// wrong.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The first pause before both sides are read again; then twice as long each time.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a difference leaves to be read again is this part of all names.
+const BUCKETS: usize = 1 << 16;
 
-/// What both sides say, of MDTs that are in use.
+/// What both sides say, added up: two hashes of each name, with keys of this check.
+struct Balance {
+    keys: [RandomState; 2],
+    sums: Vec<[u64; 2]>,
+}
+
+impl Balance {
+    fn new() -> Self {
+        Self { keys: [RandomState::new(), RandomState::new()], sums: vec![[0; 2]; BUCKETS] }
+    }
+
+    fn hashes(&self, RemoteName { inode, parent, name, kind }: &RemoteName) -> [u64; 2] {
+        self.keys.each_ref().map(|key| key.hash_one((inode.0, parent.0, name, *kind as u8)))
+    }
+
+    fn bucket(&self, name: &RemoteName) -> usize {
+        self.hashes(name)[0] as usize % BUCKETS
+    }
+
+    /// A name; or an inode that has it.
+    fn add(&mut self, is_name: bool, name: &RemoteName) {
+        let (hashes, bucket) = (self.hashes(name), self.bucket(name));
+        for (sum, hash) in self.sums[bucket].iter_mut().zip(hashes) {
+            *sum = if is_name { sum.wrapping_add(hash) } else { sum.wrapping_sub(hash) };
+        }
+    }
+
+    /// The buckets in which the sides differ.
+    fn unbalanced(&self) -> BTreeSet<usize> {
+        let sums = self.sums.iter().enumerate();
+        sums.filter(|(_, sum)| **sum != [0; 2]).map(|(bucket, _)| bucket).collect()
+    }
+}
+
+/// What both sides say.
+#[derive(Default)]
 struct Sides {
     names: BTreeSet<RemoteName>,
     inodes: BTreeSet<RemoteName>,
 }
 
 impl Sides {
-    async fn read(targets: &Targets) -> FsResult<Self> {
-        let mut sides = Sides { names: BTreeSet::new(), inodes: BTreeSet::new() };
-        for (_, mdt) in &targets.mdts {
-            sides.names.extend(read(mdt, true).await?);
-            sides.inodes.extend(read(mdt, false).await?);
-        }
-        let is_used = |mdt: MdtIndex| targets.mdts.iter().any(|(role, _)| *role == TargetRole::Mdt(mdt));
-        let is_known = |name: &RemoteName| is_used(name.inode.mdt()) && is_used(name.parent.mdt());
-        sides.names.retain(is_known);
-        sides.inodes.retain(is_known);
-        Ok(sides)
+    fn add(&mut self, is_name: bool, name: RemoteName) {
+        let side = if is_name { &mut self.names } else { &mut self.inodes };
+        side.insert(name);
     }
 
     /// What one side says and the other does not; true: a name.
@@ -48,32 +87,63 @@ impl Sides {
     }
 }
 
-async fn read(mdt: &Import, of_names: bool) -> FsResult<Vec<RemoteName>> {
-    let (mut all, mut key) = (Vec::new(), None);
-    loop {
-        let request = MdtRequest::RemoteNames(Credentials::root(), RemoteNamesAfter { of_names, key });
-        let answer = match mdt.call(request).await?.reply {
-            MdtReply::RemoteNames(answer) => answer,
-            reply => return Err(unexpected(reply)),
-        };
-        all.extend(answer.found);
-        key = answer.next;
-        if key.is_none() {
-            return Ok(all);
+/// Reads both sides of all MDTs in use; true: a name.
+async fn read(targets: &Targets, progress: &mut Progress, mut visit: impl FnMut(bool, RemoteName)) -> FsResult<()> {
+    let is_used = |mdt: MdtIndex| targets.mdts.iter().any(|(role, _)| *role == TargetRole::Mdt(mdt));
+    for (_, mdt) in &targets.mdts {
+        for of_names in [true, false] {
+            let mut key = None;
+            loop {
+                let (found, next) = page(mdt, RemoteNamesAfter { of_names, key }).await?;
+                progress.advance(found.len() as u64);
+                let known = found.into_iter().filter(|name| is_used(name.inode.mdt()) && is_used(name.parent.mdt()));
+                known.for_each(|name| visit(of_names, name));
+                key = next;
+                if key.is_none() {
+                    break;
+                }
+            }
         }
+    }
+    Ok(())
+}
+
+async fn page(mdt: &Import, after: RemoteNamesAfter) -> FsResult<(Vec<RemoteName>, Option<Vec<u8>>)> {
+    match mdt.call(MdtRequest::RemoteNames(Credentials::root(), after)).await?.reply {
+        MdtReply::RemoteNames(answer) => Ok((answer.found, answer.next)),
+        reply => Err(unexpected(reply)),
     }
 }
 
 /// Names that lead to nothing on another MDT, and inodes whose name another MDT does not have.
-pub(super) async fn check(targets: &Targets, clock: &dyn Clock) -> FsResult<Vec<Finding>> {
-    let deadline = clock.now() + TIMEOUT;
-    let mut differences = Sides::read(targets).await?.differences();
-    while !differences.is_empty() && clock.now() < deadline {
-        rt::clock::sleep(clock, TIMEOUT / 10).await;
-        let now = Sides::read(targets).await?.differences();
-        differences.retain(|difference| now.contains(difference));
+pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Vec<Finding>> {
+    let mut balance = Balance::new();
+    read(targets, progress, |is_name, name| balance.add(is_name, &name)).await?;
+    let mut buckets = balance.unbalanced();
+    let (deadline, mut pause) = (clock.now() + TIMEOUT, PAUSE);
+    let mut differences: Option<BTreeSet<(bool, RemoteName)>> = None;
+    while !buckets.is_empty() {
+        let mut sides = Sides::default();
+        let add = |is_name, name| {
+            if buckets.contains(&balance.bucket(&name)) {
+                sides.add(is_name, name);
+            }
+        };
+        read(targets, progress, add).await?;
+        let now = sides.differences();
+        let left: BTreeSet<_> = match differences {
+            Some(before) => before.into_iter().filter(|difference| now.contains(difference)).collect(),
+            None => now,
+        };
+        buckets = left.iter().map(|(_, name)| balance.bucket(name)).collect();
+        differences = Some(left);
+        if clock.now() >= deadline {
+            break;
+        }
+        rt::clock::sleep(clock, pause).await;
+        pause *= 2;
     }
-    Ok(differences.into_iter().map(|(is_name, found)| finding(is_name, &found)).collect())
+    Ok(differences.unwrap_or_default().into_iter().map(|(is_name, found)| finding(is_name, &found)).collect())
 }
 
 fn finding(is_name: bool, RemoteName { inode, parent, name, .. }: &RemoteName) -> Finding {
@@ -108,8 +178,14 @@ mod tests {
             name: name.as_bytes().to_vec(),
             kind: FileKind::Directory,
         };
-        let (names, inodes) = ([name("a"), name("b")].into(), [name("b"), name("c")].into());
-        let found = Sides { names, inodes }.differences();
+        let (mut sides, mut balance) = (Sides::default(), Balance::new());
+        for (is_name, name) in [("a", true), ("b", true), ("b", false), ("c", false)].map(|(of, is)| (is, name(of))) {
+            balance.add(is_name, &name);
+            sides.add(is_name, name);
+        }
+        let expected = ["a", "c"].map(|of| balance.bucket(&name(of)));
+        assert_eq!(balance.unbalanced(), expected.into());
+        let found = sides.differences();
         let problems: Vec<String> = found.iter().map(|(is_name, found)| finding(*is_name, found).problem).collect();
         assert_eq!(problems.len(), 2);
         assert!(problems[0].contains("name 'c'") && problems[0].contains("on MDT0000 does not refer"), "{problems:?}");

@@ -16,7 +16,10 @@ use rpc::{
 use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
 
-use super::{PAGE, Progress, Summary, Targets};
+use super::{
+    PAGE, Progress, Summary, Targets,
+    checkpoint::{CheckedObjects, Checkpoint},
+};
 
 /// What files say, then what objects say, then the verdict.
 #[derive(Default)]
@@ -39,16 +42,21 @@ impl ObjectCheck {
     }
 
     /// Reads the list of a target's objects and looks for what holds them; with `verify` reads all
-    /// their data too.
+    /// their data too. What was checked before is not checked again.
     pub(super) async fn read_target(
         &mut self,
         targets: &Targets,
         role: TargetRole,
         verify: bool,
+        checkpoint: &mut Checkpoint,
         summary: &mut Summary,
         progress: &mut Progress,
-    ) -> FsResult<u64> {
+    ) -> anyhow::Result<u64> {
         let (mut after, mut count) = (None, 0);
+        let CheckedObjects { last: checked, findings } = checkpoint.objects(role);
+        summary.damaged_objects += findings.len() as u64;
+        summary.findings.extend(findings);
+        let is_new = |object: &ObjectId| checked.is_none_or(|checked| *object > checked);
         // Data on an MDT can be checked only by reading them.
         let mut checker = match role {
             TargetRole::Ost(ost) => Some(ost),
@@ -57,14 +65,15 @@ impl ObjectCheck {
         loop {
             let page = match targets.objects(role, OstRequest::ListObjects(after, PAGE)).await? {
                 OstReply::Objects(page) => page,
-                reply => return Err(unexpected(reply)),
+                reply => return Err(unexpected(reply).into()),
             };
-            let Some((last, _)) = page.last() else { return Ok(count) };
-            after = Some(*last);
+            let Some((last, _)) = page.last().copied() else { return Ok(count) };
+            after = Some(last);
             count += page.len() as u64;
             let mut damaged = BTreeMap::new();
-            if let Some(ost) = checker {
-                match check(targets, role, &page).await {
+            let new: Vec<_> = page.iter().map(|(object, _)| *object).filter(is_new).collect();
+            if let Some(ost) = checker.filter(|_| !new.is_empty()) {
+                match check(targets, role, new).await {
                     // No such request there, or no such answer: what else is to be looked at is
                     // known to all versions.
                     Err(FsError::Protocol(reason)) => {
@@ -78,6 +87,7 @@ impl ObjectCheck {
                 progress.advance(1);
                 self.objects.entry(object).or_default().push((role, attributes));
                 if verify
+                    && is_new(&object)
                     && !damaged.contains_key(&object)
                     && let Err(error) = targets.objects(role, OstRequest::Verify(object)).await
                 {
@@ -86,6 +96,10 @@ impl ObjectCheck {
             }
             summary.damaged_objects += damaged.len() as u64;
             let found = damaged.into_iter().map(|(object, problem)| finding(object.inode, problem, false));
+            let found: Vec<_> = found.collect();
+            if is_new(&last) {
+                checkpoint.objects_checked(role, last, &found)?;
+            }
             summary.findings.extend(found);
         }
     }
@@ -193,13 +207,8 @@ pub(super) fn knows_all_files(deactivated: &[TargetRole]) -> bool {
     !deactivated.iter().any(|role| matches!(role, TargetRole::Mdt(_)))
 }
 
-/// Those of a page of an OST's objects that are seen to be damaged without reading them.
-async fn check(
-    targets: &Targets,
-    role: TargetRole,
-    page: &[(ObjectId, ObjectAttributes)],
-) -> FsResult<BTreeMap<ObjectId, String>> {
-    let objects = page.iter().map(|(object, _)| *object).collect();
+/// Those of an OST's objects that are seen to be damaged without reading them.
+async fn check(targets: &Targets, role: TargetRole, objects: Vec<ObjectId>) -> FsResult<BTreeMap<ObjectId, String>> {
     match targets.objects(role, OstRequest::Check(objects)).await? {
         OstReply::Damage(found) => Ok(found.into_iter().collect()),
         reply => Err(unexpected(reply)),
@@ -435,7 +444,7 @@ mod tests {
                 let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)], deactivated: Vec::new() };
                 let mut summary = Summary::default();
                 let count = ObjectCheck::default()
-                    .read_target(&targets, role, verify, &mut summary, &mut Progress::new())
+                    .read_target(&targets, role, verify, &mut Checkpoint::default(), &mut summary, &mut Progress::new())
                     .await;
                 targets.close().await;
                 count.map(|count| (count, summary))
