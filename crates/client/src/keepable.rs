@@ -35,7 +35,7 @@ impl FileSystem {
         self.known(&[(inode, place)]).pop()?
     }
 
-    /// The same of names in one directory, in order, with the caches locked once for all of them.
+    /// The same of names in one directory, in order.
     pub fn keepable_in(&self, directory: InodeNumber, names: &[(&[u8], InodeNumber)]) -> Vec<Option<Keepable>> {
         let map = self.directory_maps.get(directory);
         let place = |name: &[u8]| map.as_ref().and_then(|map| map.shard_of(name)).unwrap_or(directory);
@@ -87,7 +87,7 @@ impl FileSystem {
         let (mut known, mut validity) = (Vec::with_capacity(shards.len()), Duration::MAX);
         for shard in shards {
             // First: what is withdrawn from now on is withdrawn of the directory.
-            self.client_state.above.follow(*shard, *master);
+            self.client_state.above.follow(*shard, *master, self.seams.clock.now());
             let opens = &self.client_state.opens;
             let target = self.targets.mdt_of(*shard).ok()?;
             let of_shard = |cache: &mut InodeCache| cache.attributes(*shard, |inode| opens.is_written(inode));

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
 use parking_lot::{Mutex, RwLock};
 use rpc::message::lock::{InodeBits, inode_bit};
-use rt::BoxFuture;
+use rt::{BoxFuture, Instant};
 use types::{Attributes, InodeNumber};
 
 /// A cache above this client (the kernel's, over a mount), which serves without asking.
@@ -73,12 +73,18 @@ pub struct LockSpan {
     pub validity: Duration,
 }
 
+/// Shards that are followed, from which on those are left out that were not for a long time.
+const FOLLOWED_MAX: usize = 65536;
+/// Nothing is kept above for so long.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The upper cache, if there is one.
 #[derive(Default)]
 pub(crate) struct Above {
     cache: RwLock<Option<Weak<dyn UpperCache>>>,
-    /// The directories of shards whose attributes are part of what is kept above.
-    followed: Mutex<BTreeMap<InodeNumber, InodeNumber>>,
+    /// The directories of shards whose attributes are part of what may be kept above, and when that
+    /// was last so.
+    followed: Mutex<BTreeMap<InodeNumber, (InodeNumber, Instant)>>,
 }
 
 impl Above {
@@ -91,10 +97,13 @@ impl Above {
         self.cache.read().as_ref().is_some_and(|cache| cache.strong_count() > 0)
     }
 
-    /// The attributes of a directory that may be kept from now on depend on this shard, until its
-    /// are withdrawn.
-    pub fn follow(&self, shard: InodeNumber, directory: InodeNumber) {
-        self.followed.lock().insert(shard, directory);
+    /// The attributes of a directory that may be kept from now on depend on this shard.
+    pub fn follow(&self, shard: InodeNumber, directory: InodeNumber, now: Instant) {
+        let mut followed = self.followed.lock();
+        followed.insert(shard, (directory, now));
+        if followed.len() > FOLLOWED_MAX {
+            followed.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
+        }
     }
 
     /// What is known above of these parts of an inode; `None`: nothing.
@@ -103,7 +112,7 @@ impl Above {
             return Some((inode, parts));
         }
         let attributes = parts & InodeBits(inode_bit::ATTRIBUTES);
-        let directory = self.followed.lock().get(&inode).copied();
+        let directory = self.followed.lock().get(&inode).map(|(directory, _)| *directory);
         directory.filter(|_| !attributes.is_empty()).map(|directory| (directory, attributes))
     }
 
@@ -112,17 +121,12 @@ impl Above {
     pub fn withdraw(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
         let cache = self.cache.read().as_ref()?.upgrade()?;
         let (known, of_it) = self.known_as(inode, parts)?;
-        if known != inode {
-            // First: it may be followed again before that is withdrawn.
-            self.followed.lock().remove(&inode);
-        }
         Some(cache.withdraw(known, of_it))
     }
 
     /// The same, for a lock that no client waits for.
     pub fn let_go(&self, inode: InodeNumber, parts: InodeBits) -> Option<BoxFuture<'static, ()>> {
         let cache = self.cache.read().as_ref()?.upgrade()?;
-        // Still followed: the MDT may ask for the lock meanwhile.
         let (known, of_it) = self.known_as(inode, parts)?;
         Some(cache.let_go(known, of_it))
     }

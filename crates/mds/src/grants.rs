@@ -62,15 +62,13 @@ pub(crate) fn with_reply(
     let mut granted = Vec::new();
     for (inode, bits) in possible {
         let stored = stored(inode);
-        // Names move without asking for what clients have of the shards, and with each batch.
-        let settled = if stored.is_some_and(|inode| inode.may_move) { bits & (LOOKUP | OPEN) } else { bits };
-        let bits = exact(volatile, client, inode, settled & wanted_bits);
+        let bits = exact(volatile, client, inode, settled(bits, stored) & wanted_bits);
         for bits in apart(stored.map(|inode| inode.kind), bits) {
             granted.extend(grant(volatile, client, inode, bits).map(|lock| told(lock, stored)));
         }
     }
     if let MdtReply::Directory(page, _) = reply {
-        in_page(volatile, client, wanted_bits, page);
+        in_page(volatile, client, wanted_bits, page, stored);
     }
     granted
 }
@@ -133,14 +131,27 @@ fn note_open(volatile: &Volatile, client: ClientId, granted: InodeBits) {
     }
 }
 
+/// Names move without asking for what clients have of the shards, and with each batch.
+fn settled(bits: InodeBits, stored: Option<Brief>) -> InodeBits {
+    if stored.is_some_and(|inode| inode.may_move) { bits & (LOOKUP | OPEN) } else { bits }
+}
+
 /// Grants the locks wanted on the inodes that a page shows.
-fn in_page(volatile: &Volatile, client: ClientId, wanted: InodeBits, page: &mut [DirectoryEntry]) {
+fn in_page(
+    volatile: &Volatile,
+    client: ClientId,
+    wanted: InodeBits,
+    page: &mut [DirectoryEntry],
+    stored: impl Fn(InodeNumber) -> Option<Brief>,
+) {
     if !wanted.meets(SHOWN) {
         return;
     }
     for found in page {
         let Some(entry) = &found.entry else { continue };
         let (inode, bits) = shown(entry);
+        let is_directory = entry.attributes.kind == FileKind::Directory;
+        let bits = settled(bits, if is_directory { stored(inode) } else { None });
         let bits = exact(volatile, client, inode, bits & wanted);
         for bits in apart(Some(entry.attributes.kind), bits) {
             match grant(volatile, client, inode, bits) {
@@ -284,11 +295,11 @@ mod tests {
         let mut volatile = Volatile::new(Timestamp::default(), 0, 10);
         volatile.cache = Mutex::new(CacheLocks::limited(LockHandle(1), LockLimits { per_client: 100, total: 1000 }));
         let mut pages = [page(0..60), page(60..160)];
-        pages.iter_mut().for_each(|page| in_page(&volatile, CLIENT, SHOWN, page));
+        pages.iter_mut().for_each(|page| in_page(&volatile, CLIENT, SHOWN, page, |_| None));
         let locked = pages.iter().flatten().filter(|found| !found.locks.is_empty()).count();
         assert_eq!((locked, volatile.cache.lock().locks_left(CLIENT)), (100, 0));
         assert_eq!(volatile.cache.lock().take_asked().len(), 16);
-        in_page(&volatile, CLIENT, SHOWN, &mut page(0..60));
+        in_page(&volatile, CLIENT, SHOWN, &mut page(0..60), |_| None);
         assert_eq!(volatile.cache.lock().take_asked().len(), 0, "it has them");
     }
 }

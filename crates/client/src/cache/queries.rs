@@ -22,6 +22,7 @@ use super::{
     inode_cache::InodeCache,
     listings::Listed,
     name_table::Name,
+    own_changes::Moment,
     statahead::Step,
 };
 
@@ -31,6 +32,13 @@ pub(super) const CLOCK_SECONDS: u64 = 12 * 60 * 60;
 
 /// Names of a directory, with attributes where they were asked for, and whether it ends after them.
 pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
+
+/// A lock that was held at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldAt {
+    lock: LockHandle,
+    moment: Moment,
+}
 
 impl InodeCache {
     /// What is known of an inode's permissions.
@@ -137,16 +145,19 @@ impl InodeCache {
         self.names.find_elsewhere(parent, name) == Some(inode) && self.changes.name_stable(parent, name)
     }
 
-    /// A lock that is held and covers the names of an inode.
-    pub fn lock_on_names_of(&self, inode: InodeNumber) -> Option<LockHandle> {
-        self.inodes.get(&inode)?.lock_on(InodeBits(inode_bit::LOOKUP))
+    /// A lock that is held and covers the names of an inode, at this moment.
+    pub fn lock_on_names_of(&self, inode: InodeNumber) -> Option<HeldAt> {
+        let lock = self.inodes.get(&inode)?.lock_on(InodeBits(inode_bit::LOOKUP))?;
+        Some(HeldAt { lock, moment: self.changes.next_question() })
     }
 
-    /// A name on another MDT led to this inode while this lock on its names was held: it does as
-    /// long as the lock is.
-    pub fn learn_name(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber, lock: LockHandle) {
-        let is_held = |cached: &CachedInode| cached.locks().any(|(handle, _)| handle == lock);
-        if self.inodes.get(&inode).is_some_and(is_held) && self.changes.name_stable(parent, name) {
+    /// After this moment, a name on another MDT led to this inode: it does as long as the lock is
+    /// held. The MDT of the inode does not ask this client for it where this client makes a change
+    /// that the same MDT decides; so not if it has asked there for anything since.
+    pub fn learn_name(&mut self, parent: InodeNumber, name: &[u8], inode: InodeNumber, held: HeldAt) {
+        let is_held = |cached: &CachedInode| cached.locks().any(|(handle, _)| handle == held.lock);
+        let has_asked = self.changes.next_question() != held.moment;
+        if !has_asked && self.inodes.get(&inode).is_some_and(is_held) && self.changes.name_stable(parent, name) {
             self.names.lead(parent, name, inode);
         }
     }

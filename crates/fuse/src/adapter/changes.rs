@@ -29,15 +29,7 @@ pub fn begin(adapter: &Adapter, node: u64, operation: &Operation<'_>) -> Option<
     }
     let change = adapter.kernel.begin_change(locked.into_iter().collect(), inodes.into_iter().collect())?;
     // Nothing reads them before the answer: their locks are held.
-    Some(change.of_listings(moved).of_removal(node, removed(operation)))
-}
-
-/// The name that a request removes.
-fn removed<'n>(operation: &Operation<'n>) -> Option<&'n [u8]> {
-    match *operation {
-        Operation::Unlink { name } | Operation::RemoveDirectory { name } => Some(name),
-        _ => None,
-    }
+    Some(change.of_listings(moved))
 }
 
 fn changed(node: u64, operation: &Operation<'_>, named: impl Fn(u64, &[u8]) -> Option<u64>) -> Changed {

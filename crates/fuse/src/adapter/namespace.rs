@@ -132,7 +132,6 @@ pub async fn unlink(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let unlink = |credentials| async move { call.file_system().unlink(&credentials, call.inode, name).await };
     call.certain(call.caller.run(unlink).await)?;
-    call.adapter.kernel.removed(call.inode.0, name);
     Ok(Answer::done())
 }
 
@@ -141,7 +140,6 @@ pub async fn remove_directory(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     let remove = |credentials| async move { call.file_system().remove_directory(&credentials, call.inode, name).await };
     call.certain(call.caller.run(remove).await)?;
-    call.adapter.kernel.removed(call.inode.0, name);
     Ok(Answer::done())
 }
 

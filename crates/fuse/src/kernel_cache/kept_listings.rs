@@ -100,15 +100,6 @@ impl Change {
         self
     }
 
-    /// It removes this name: the MDT of its inode may ask for the lock on it before.
-    pub fn of_removal(mut self, parent: u64, name: Option<&[u8]>) -> Self {
-        self.removed = name.map(|name| Arc::new(Name::new(parent, name)));
-        if let (Some(session), Some(name)) = (self.cache.session.get(), &self.removed) {
-            session.names.begin_removal(name);
-        }
-        self
-    }
-
     /// It makes a name in this directory, of which the kernel does not know. What is read of the
     /// listing before its end may be without the name, so the listing ends once more then: with
     /// [`Change::has_named`], or when this is dropped.

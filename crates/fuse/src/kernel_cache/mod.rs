@@ -28,7 +28,7 @@
 //! it changes, and until it is about to be answered no reply makes them valid. So no program on
 //! this host sees attributes from before a change that others may already have seen. Names that a
 //! change removes stay in the kernel until it is answered, because the kernel holds the directory's
-//! lock ([`KernelCache::removed`]). A change of names of which the kernel does not know drops its listing.
+//! lock. A change of names of which the kernel does not know drops its listing.
 //!
 //! Why no withdrawal waits for a lock of the kernel: [`names`]; the cases are in decision note
 //! 0031.
@@ -116,8 +116,6 @@ pub struct Change {
     listings: Parts,
     /// Directories in which it makes names of which the kernel does not know.
     named: Vec<u64>,
-    /// The name that it removes.
-    removed: Option<Arc<Name>>,
 }
 
 impl KernelCache {
@@ -328,15 +326,7 @@ impl KernelCache {
                 }
             }
         }
-        let (listings, named) = (Parts::default(), Vec::new());
-        Some(Change { cache: self.clone(), directories, inodes, listings, named, removed: None })
-    }
-
-    /// This mount has removed a name, and is about to answer.
-    pub fn removed(&self, parent: u64, name: &[u8]) {
-        if let Some(session) = self.session.get() {
-            session.names.removed(&Name::new(parent, name));
-        }
+        Some(Change { cache: self.clone(), directories, inodes, listings: Parts::default(), named: Vec::new() })
     }
 
     /// This mount has renamed something, and is about to answer.
@@ -352,15 +342,11 @@ impl KernelCache {
     /// answered with an error: the kernel would keep the names.
     pub fn is_uncertain(&self) {
         if let Some(session) = self.session.get() {
-            self.outdate_names(session);
+            session.notifications.epoch();
+            self.statistics.add(Count::Epochs);
             // Nothing waits for it.
             self.end_listings(session, &mut Parts::default());
         }
-    }
-
-    fn outdate_names(&self, session: &Session) {
-        session.notifications.epoch();
-        self.statistics.add(Count::Epochs);
     }
 }
 
@@ -372,7 +358,8 @@ impl KernelCache {
         let mut parts = Parts::default();
         let Some(session) = self.session.get() else { return parts.complete() };
         tracing::warn!("this process was stopped while it answered the kernel, which drops what it caches");
-        self.outdate_names(session);
+        session.notifications.epoch();
+        self.statistics.add(Count::Epochs);
         session.send(Job::Attributes(self.table.all(), parts.add()));
         self.end_listings(session, &mut parts);
         parts.complete()
@@ -470,9 +457,6 @@ impl Drop for Change {
         let Some(session) = cache.session.get() else { return };
         // Nothing waits for it: the caller is gone.
         self.end_named(session);
-        if self.removed.take().is_some_and(|name| session.names.end_removal(&name)) {
-            cache.outdate_names(session);
-        }
         self.directories.iter().for_each(|directory| session.names.end_change(*directory));
         self.inodes.iter().for_each(|inode| cache.table.end_change(*inode));
     }

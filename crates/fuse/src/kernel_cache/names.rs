@@ -6,8 +6,7 @@
 //!
 //! | when a name is withdrawn | |
 //! |---|---|
-//! | this mount is removing it | nothing yet: the kernel drops it when that succeeds, and all names are declared outdated before it is told that it did not |
-//! | another change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
+//! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
 //! | none is known | a thread tells the kernel to drop the name |
 //! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
 //! | and nothing happens for [`WITHDRAWAL_TIMEOUT`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
@@ -134,19 +133,10 @@ struct Threads {
     idle: usize,
 }
 
-/// A name that this mount is removing. The lock of its directory is held, so one change does.
-#[derive(Debug, Default)]
-struct Removing {
-    /// What the kernel has may be outdated.
-    is_withdrawn: bool,
-}
-
 #[derive(Debug, Default)]
 struct State {
     /// Directories with changes of this mount that are not answered, and how many.
     changing: HashMap<u64, usize>,
-    /// Names that such changes remove.
-    removing: HashMap<Arc<Name>, Removing>,
     /// Names in these directories that are to expire then.
     after_changes: HashMap<u64, BTreeMap<Box<[u8]>, Arc<Name>>>,
     withdrawals: HashMap<Key, Directory>,
@@ -209,10 +199,6 @@ impl Names {
         if kind == Kind::Name && state.changing.contains_key(&parent) {
             if invalidation == Invalidation::Expire {
                 state.after_changes.entry(parent).or_default().insert(name.bytes.clone(), name);
-            } else if let Some(removing) = state.removing.get_mut(&name) {
-                removing.is_withdrawn = true;
-                finished.tell();
-                return None;
             }
             return invalidation.hand_over(finished);
         }
@@ -314,24 +300,6 @@ impl Names {
         let directory = state.withdrawals.get_mut(&(parent, Kind::Name));
         let waiting = directory.into_iter().flat_map(Directory::all);
         waiting.filter_map(|waiting| waiting.invalidation.hand_over(waiting.finished.take()?)).collect()
-    }
-
-    /// A change that has begun removes this name. Its inode may be on another MDT, which asks for
-    /// its lock back for that.
-    pub fn begin_removal(&self, name: &Arc<Name>) {
-        self.state.lock().removing.insert(name.clone(), Removing::default());
-    }
-
-    /// It has done so, and is about to be answered: the kernel drops the name.
-    pub fn removed(&self, name: &Name) {
-        if let Some(removing) = self.state.lock().removing.get_mut(name) {
-            removing.is_withdrawn = false;
-        }
-    }
-
-    /// It is about to be answered. Whether the kernel would keep the name, which may be outdated.
-    pub fn end_removal(&self, name: &Name) -> bool {
-        self.state.lock().removing.remove(name).is_some_and(|removing| removing.is_withdrawn)
     }
 
     /// It is about to be answered. After the last one names expire that could not before.

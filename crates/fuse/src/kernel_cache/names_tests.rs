@@ -70,38 +70,6 @@ fn names_are_dropped_by_threads() {
     assert_eq!(&message[32..], b"x\0");
 }
 
-/// The MDT of the inode asks for the lock on its names while this mount removes one of them.
-#[test]
-fn a_name_that_is_being_removed_outdates_the_others_only_if_it_stays() {
-    let kernel = Kernel::new(false);
-    let name = Arc::new(Name::new(5, b"x"));
-    let withdraw = |bytes: &[u8]| kernel.withdraw(5, bytes, Invalidation::Drop, Instant::now());
-    let remove = || {
-        kernel.names.begin_change(5);
-        kernel.names.begin_removal(&name);
-    };
-    let end = || {
-        let stays = kernel.names.end_removal(&name);
-        kernel.names.end_change(5);
-        stays
-    };
-    remove();
-    assert!(!end(), "nobody asked for it");
-    remove();
-    let (mut withdrawn, refused) = withdraw(b"x");
-    assert!(refused.is_none() && is_done(&mut withdrawn));
-    kernel.names.removed(&name);
-    assert!(!end());
-    remove();
-    assert!(withdraw(b"y").1.is_some(), "another name");
-    assert!(withdraw(b"x").1.is_none());
-    assert!(end(), "it was not removed");
-    remove();
-    assert!(!end(), "once");
-    kernel.names.begin_change(5);
-    assert!(withdraw(b"x").1.is_some(), "a change that removes no name");
-}
-
 /// A name may come when a thread has just told the kernel of the last one of its directory.
 #[test]
 fn names_of_one_directory_come_at_any_moment() {

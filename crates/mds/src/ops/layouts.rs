@@ -7,6 +7,7 @@ use rpc::message::{
 };
 use types::{Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX, permission};
 
+use super::root_only::require_root;
 use crate::{
     opens::OpenFile,
     protection,
@@ -100,8 +101,17 @@ pub(crate) fn set_default(
     Ok(MdtReply::Done)
 }
 
+/// Root may say on which MDTs directories are, and who made the file system may of its root, which
+/// has a default from the start.
+pub(crate) fn require_default_setter(txn: &Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<()> {
+    if inode == InodeNumber::ROOT && txn.directory(inode)?.attributes.uid == who.uid {
+        return Ok(());
+    }
+    require_root(who)
+}
+
 /// Sets or removes what new directories in a directory get; those that there are stay as they are.
-/// Root asks. `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
+/// The caller may do so. `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
 pub(crate) fn set_directory_default(
     txn: &mut Transaction<'_>,
     inode: InodeNumber,

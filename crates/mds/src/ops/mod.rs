@@ -102,7 +102,7 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         }
         MdtRequest::SetDirectoryDefault(who, inode, default) => {
             copies::changeable(*inode)?;
-            root_only::require_root(who)?;
+            layouts::require_default_setter(txn, who, *inode)?;
             with_copies(txn, *inode, |txn| layouts::set_directory_default(txn, *inode, *default))
         }
         MdtRequest::SplitDirectory(who, request) => split::run(txn, who, request),

@@ -5,18 +5,21 @@
 //! checked was right at that moment, as is everything that a check of a file system in use says.
 //!
 //! Life cycle: read at the begin; written when a part is done, and every [`INTERVAL`] while objects
-//! are read; removed when the check is complete.
+//! are read; removed when a complete check has been reported. Only a file of the caller that nobody
+//! else may write to is believed. Downside: two checks with one file overwrite what the other notes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::Write as _,
+    io::{ErrorKind, Read as _, Write as _},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use rpc::message::{mdt::Finding, mgs::TargetRole};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use types::ObjectId;
 
@@ -45,8 +48,8 @@ struct Record {
     data: bool,
     /// By MDT.
     namespaces: BTreeMap<String, Vec<Finding>>,
-    /// Of names over several MDTs.
-    names: Option<Vec<Finding>>,
+    /// Of names over these MDTs.
+    names: Option<(BTreeSet<String>, Vec<Finding>)>,
     /// By target.
     objects: BTreeMap<String, CheckedObjects>,
 }
@@ -65,20 +68,16 @@ impl Checkpoint {
     pub fn read(arguments: &FsckArgs) -> anyhow::Result<Self> {
         let begun = Record {
             format: FORMAT,
-            source: arguments.source.to_string_lossy().into_owned(),
+            source: source_of(arguments),
             repair: arguments.repair,
             data: arguments.data,
             ..Record::default()
         };
         let Some(path) = &arguments.resume else { return Ok(Self { record: begun, ..Self::default() }) };
-        let record = match fs::read(path) {
-            Ok(text) => {
-                let read: Record = serde_json::from_slice(&text)
-                    .with_context(|| format!("{} is not of stria fsck; name another file", path.display()))?;
-                read.is_of(&begun).with_context(|| format!("{} cannot be gone on from", path.display()))?;
-                read
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => begun,
+        let record = match read_own(path) {
+            Ok(Some(text)) => Record::decode(&text, &begun)
+                .with_context(|| format!("{}: a check cannot go on from it", path.display()))?,
+            Ok(None) => begun,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         let mut checkpoint = Self { path: Some(path.clone()), record, written: None };
@@ -107,14 +106,15 @@ impl Checkpoint {
         self.write()
     }
 
-    /// What was found of names over several MDTs, if they were compared.
-    pub fn names(&self) -> Option<Vec<Finding>> {
-        self.record.names.clone()
+    /// What was found of names over these MDTs, if they were compared.
+    pub fn names(&self, mdts: &[TargetRole]) -> Option<Vec<Finding>> {
+        let (of, findings) = self.record.names.as_ref()?;
+        (*of == by_name(mdts)).then(|| findings.clone())
     }
 
-    /// Names over several MDTs were compared.
-    pub fn names_checked(&mut self, findings: &[Finding]) -> anyhow::Result<()> {
-        self.record.names = Some(findings.to_vec());
+    /// Names over these MDTs were compared.
+    pub fn names_checked(&mut self, mdts: &[TargetRole], findings: &[Finding]) -> anyhow::Result<()> {
+        self.record.names = Some((by_name(mdts), findings.to_vec()));
         self.write()
     }
 
@@ -134,10 +134,20 @@ impl Checkpoint {
         }
     }
 
-    /// The check is complete.
+    /// A part has come to its end.
+    pub fn write_all(&mut self) -> anyhow::Result<()> {
+        self.write()
+    }
+
+    /// A complete check has been reported.
     pub fn complete(&self) -> anyhow::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn write(&mut self) -> anyhow::Result<()> {
@@ -150,11 +160,24 @@ impl Checkpoint {
 }
 
 impl Record {
+    /// Of the same check as the one that begins.
+    fn decode(text: &[u8], begun: &Self) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let Head { format } = serde_json::from_slice(text).context("it is not of stria fsck: name another file")?;
+        if format != FORMAT {
+            bail!("it has format {format}, this release knows {FORMAT}: remove it, and the check begins anew");
+        }
+        let record: Self =
+            serde_json::from_slice(text).context("it is damaged: remove it, and the check begins anew")?;
+        record.is_of(begun)?;
+        Ok(record)
+    }
+
     /// Whether it is of a check of the same things.
     fn is_of(&self, begun: &Self) -> anyhow::Result<()> {
-        if self.format != FORMAT {
-            bail!("it has format {}, this release knows {FORMAT}: remove it, and the check begins anew", self.format);
-        }
         let of = |record: &Self| (record.source.clone(), record.repair, record.data);
         if of(self) != of(begun) {
             let options = [(self.repair, " --repair"), (self.data, " --data")];
@@ -168,19 +191,52 @@ impl Record {
     }
 }
 
-/// The file has this text from now on, or what it had before.
+fn by_name(targets: &[TargetRole]) -> BTreeSet<String> {
+    targets.iter().map(ToString::to_string).collect()
+}
+
+/// The same for each way to write a directory.
+fn source_of(arguments: &FsckArgs) -> String {
+    let path = Path::new(&arguments.source).canonicalize().ok();
+    path.map_or_else(|| arguments.source.to_string_lossy().into_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// What is in a file of the caller's; `None`: there is none.
+fn read_own(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+        bail!("it must be a file of your own that nobody else can write to");
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(Some(text))
+}
+
+/// The file has this text from now on, or what it had before. Nobody else can read it: it has
+/// names.
 fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let mut file = File::create(&temporary)?;
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".unfinished");
+    let temporary = path.with_file_name(name);
+    // What an earlier check left behind. No link of another user is followed.
+    let _ = fs::remove_file(&temporary);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(text)?;
     file.sync_data()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use types::{InodeNumber, MdtIndex, OstIndex};
 
     use super::*;
@@ -209,12 +265,18 @@ mod tests {
         first.objects_checked(OST, ObjectId::new(InodeNumber(10), 0), &[]).unwrap();
         let second = Checkpoint::read(&arguments(Some(path.clone()), true)).unwrap();
         assert_eq!(second.done().unwrap(), "MDT0001, objects of OST0002");
-        assert_eq!((second.namespace(MDT), second.names()), (Some(vec![finding(7)]), None));
+        assert_eq!((second.namespace(MDT), second.names(&[MDT])), (Some(vec![finding(7)]), None));
         let expected = CheckedObjects { last: Some(last), findings: vec![finding(8)] };
         assert_eq!(second.objects(OST), expected, "the last page was not written yet");
         let refused = Checkpoint::read(&arguments(Some(path.clone()), false)).unwrap_err();
         assert!(format!("{refused:#}").contains("`stria fsck --data mgs:/stria`"), "{refused:#}");
-        second.complete().unwrap();
+        let mut second = second;
+        second.names_checked(&[MDT], &[finding(1)]).unwrap();
+        let third = Checkpoint::read(&arguments(Some(path.clone()), true)).unwrap();
+        assert_eq!(third.names(&[MDT]), Some(vec![finding(1)]));
+        assert_eq!(third.names(&[MDT, TargetRole::Mdt(MdtIndex(2))]), None, "one that was not there");
+        third.complete().unwrap();
+        third.complete().unwrap();
         assert!(!path.exists());
     }
 
@@ -223,13 +285,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("notes");
         fs::write(&path, "mine").unwrap();
-        let refused = Checkpoint::read(&arguments(Some(path.clone()), false)).unwrap_err();
-        assert!(refused.to_string().contains("is not of stria fsck"), "{refused}");
+        let refused = || format!("{:#}", Checkpoint::read(&arguments(Some(path.clone()), false)).unwrap_err());
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        assert!(refused().contains("it is not of stria fsck"), "{}", refused());
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(refused().contains("nobody else can write"), "{}", refused());
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         let nowhere = place.path().join("none/state");
         assert!(Checkpoint::read(&arguments(Some(nowhere), false)).is_err());
         let mut none = Checkpoint::read(&arguments(None, false)).unwrap();
-        none.names_checked(&[]).unwrap();
+        none.names_checked(&[MDT], &[]).unwrap();
         none.complete().unwrap();
     }
 }

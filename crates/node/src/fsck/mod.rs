@@ -15,6 +15,7 @@ mod verdict;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -171,8 +172,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let (mut summary, mut progress) = (Summary::default(), Progress::new());
     let checked = cores.block_on(async {
         let objects = check(&node, arguments, &mut checkpoint, &mut summary, &mut progress).await?;
-        find_unreferenced(&node, &objects, arguments.repair, &mut summary).await?;
-        checkpoint.complete()
+        find_unreferenced(&node, &objects, arguments.repair, &mut summary).await
     });
     progress.end();
     let (fsname, kind) = (node.fsname().to_owned(), role(arguments).key());
@@ -181,6 +181,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     cores.shutdown();
     signals::end_by_closed_pipes();
     // What was found before the check failed is as true, and what was repaired is done.
+    let is_complete = checked.is_ok();
     let reported = if checked.is_ok() || summary.has_begun() || arguments.json {
         report(&summary, checked.is_ok(), arguments)
     } else {
@@ -188,6 +189,10 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     };
     checked.context("the check stopped early")?;
     stopped?;
+    std::io::stdout().flush()?;
+    if is_complete {
+        checkpoint.complete()?;
+    }
     reported
 }
 
@@ -376,12 +381,13 @@ async fn check_targets(
         scan(mdt, summary, &mut objects, progress).await?;
     }
     if targets.mdts.len() > 1 {
-        let findings = match checkpoint.names() {
+        let mdts: Vec<_> = targets.mdts.iter().map(|(role, _)| *role).collect();
+        let findings = match checkpoint.names(&mdts) {
             Some(findings) => findings,
             None => {
                 progress.begin("comparing names with inodes on other MDTs".to_owned(), None);
                 let findings = names::check(targets, clock, progress).await?;
-                checkpoint.names_checked(&findings)?;
+                checkpoint.names_checked(&mdts, &findings)?;
                 findings
             }
         };
@@ -390,6 +396,7 @@ async fn check_targets(
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);
         summary.objects += objects.read_target(targets, *role, arguments.data, checkpoint, summary, progress).await?;
+        checkpoint.write_all()?;
     }
     objects.judge(targets, clock, arguments.repair, summary, progress).await?;
     Ok(objects)

@@ -1,7 +1,7 @@
 //! Compares names with the inodes on other MDTs to which they lead: each MDT knows one side.
 //!
 //! There may be hundreds of millions of them, in different orders. So they are not kept: each name
-//! is counted in one of [`BUCKETS`] by a hash, up by the MDT that has it and down by the MDT of the
+//! is counted in one of [`BUCKETS`] sums by a hash, up by the MDT that has it and down by the MDT of the
 //! inode. Buckets that are not balanced after that are read again, with what is in them.
 
 use std::{
@@ -30,8 +30,11 @@ use super::{Progress, Targets};
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause before both sides are read again; then twice as long each time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a difference leaves to be read again is this part of all names.
-const BUCKETS: usize = 1 << 16;
+/// Memory for sums: 16 MiB.
+const BUCKETS: usize = 1 << 20;
+/// Buckets that differ by changes that were made meanwhile are counted again as long as there are
+/// more, and the next time fewer.
+const DOUBTFUL_MAX: usize = 1024;
 
 /// What both sides say, added up: two hashes of each name, with keys of this check.
 struct Balance {
@@ -58,6 +61,11 @@ impl Balance {
         for (sum, hash) in self.sums[bucket].iter_mut().zip(hashes) {
             *sum = if is_name { sum.wrapping_add(hash) } else { sum.wrapping_sub(hash) };
         }
+    }
+
+    /// Nothing is counted yet.
+    fn begin(&mut self) {
+        self.sums.fill([0; 2]);
     }
 
     /// The buckets in which the sides differ.
@@ -120,7 +128,18 @@ pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut P
     let mut balance = Balance::new();
     read(targets, progress, |is_name, name| balance.add(is_name, &name)).await?;
     let mut buckets = balance.unbalanced();
-    let (deadline, mut pause) = (clock.now() + TIMEOUT, PAUSE);
+    while buckets.len() > DOUBTFUL_MAX {
+        balance.begin();
+        read(targets, progress, |is_name, name| balance.add(is_name, &name)).await?;
+        let now = balance.unbalanced();
+        let left: BTreeSet<_> = buckets.intersection(&now).copied().collect();
+        let is_less = left.len() < buckets.len();
+        buckets = left;
+        if !is_less {
+            break;
+        }
+    }
+    let (mut deadline, mut pause) = (None, PAUSE);
     let mut differences: Option<BTreeSet<(bool, RemoteName)>> = None;
     while !buckets.is_empty() {
         let mut sides = Sides::default();
@@ -137,8 +156,11 @@ pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut P
         };
         buckets = left.iter().map(|(_, name)| balance.bucket(name)).collect();
         differences = Some(left);
-        if clock.now() >= deadline {
-            break;
+        // What both looks at a name show that are so far apart was not on its way.
+        match deadline {
+            None => deadline = Some(clock.now() + TIMEOUT),
+            Some(deadline) if clock.now() >= deadline => break,
+            Some(_) => {}
         }
         rt::clock::sleep(clock, pause).await;
         pause *= 2;

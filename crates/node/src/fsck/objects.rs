@@ -86,18 +86,21 @@ impl ObjectCheck {
             for (object, attributes) in page {
                 progress.advance(1);
                 self.objects.entry(object).or_default().push((role, attributes));
-                if verify
-                    && is_new(&object)
-                    && !damaged.contains_key(&object)
-                    && let Err(error) = targets.objects(role, OstRequest::Verify(object)).await
-                {
-                    damaged.insert(object, error.to_string());
+                if verify && is_new(&object) && !damaged.contains_key(&object) {
+                    match targets.objects(role, OstRequest::Verify(object)).await {
+                        Err(error) if is_damage(&error) => drop(damaged.insert(object, error.to_string())),
+                        // It was removed meanwhile.
+                        Ok(_) | Err(FsError::NotFound) => {}
+                        Err(error) => return Err(error.into()),
+                    }
                 }
             }
             summary.damaged_objects += damaged.len() as u64;
             let found = damaged.into_iter().map(|(object, problem)| finding(object.inode, problem, false));
             let found: Vec<_> = found.collect();
-            if is_new(&last) {
+            // What could not be asked is asked the next time.
+            let is_asked = checker.is_some() || matches!(role, TargetRole::Mdt(_));
+            if is_asked && is_new(&last) {
                 checkpoint.objects_checked(role, last, &found)?;
             }
             summary.findings.extend(found);
@@ -199,6 +202,12 @@ impl ObjectCheck {
         };
         Some(layout.objects().filter_map(size).max().unwrap_or(0))
     }
+}
+
+/// Whether data cannot be read because of what is on a disk, not because a target cannot be asked.
+fn is_damage(error: &FsError) -> bool {
+    use FsError::{Corrupt, CorruptOnMdt, Damaged, Device};
+    matches!(error, Corrupt { .. } | CorruptOnMdt { .. } | Damaged(_) | Device { .. })
 }
 
 /// Whether all files are known. Of those of a deactivated MDT nothing is, and they may have come
