@@ -85,7 +85,7 @@ fn segment(content: &Bytes, header: HeaderState, visit: &mut (dyn FnMut(Finding)
         _ => (None, 0, Lsn(0)),
     };
     let mut end = SEGMENT_HEADER_BYTES;
-    for (offset, record) in records(content, store) {
+    for (offset, record) in records(content, SEGMENT_HEADER_BYTES, store) {
         if !unknown(content, end, offset, visit) {
             return false;
         }
@@ -259,7 +259,7 @@ pub async fn replay(
         replay(lsn, &batch);
         Ok(())
     };
-    Ok(recover(device, store, checkpoint, &mut visit).await?.last)
+    Ok(recover(device, store, checkpoint, None, &mut visit).await?.last)
 }
 
 /// Bytes as digits, cut off when long.

@@ -47,6 +47,15 @@ impl Found {
     pub fn name(&self) -> String {
         segment_name(self.slot)
     }
+
+    /// See [`recover`].
+    fn is_prepared(&self, prepared_bytes: Option<u64>) -> bool {
+        match self.header {
+            HeaderState::Valid(_) => true,
+            HeaderState::Blank => prepared_bytes == Some(self.bytes),
+            HeaderState::UnknownVersion(_) | HeaderState::Invalid => false,
+        }
+    }
 }
 
 /// The result of a recovery, apart from the batches.
@@ -62,8 +71,8 @@ pub(crate) struct Recovered {
     pub sealed: VecDeque<Sealed>,
     /// Their slots, and how many bytes of each were read.
     pub contents: Vec<(u32, u64)>,
-    /// Segments without, and whether they have a header, which means that they were prepared in
-    /// full.
+    /// Segments without, and whether they were prepared in full: they have a header, or are of full
+    /// length where that tells.
     pub free: Vec<(u32, bool)>,
     /// Those of them whose header speaks of batches that were cut, and must be wiped before
     /// anything is written.
@@ -96,11 +105,13 @@ pub(crate) async fn read_range(device: &dyn Device, name: &str, offset: u64, byt
 /// What takes a recovered batch, or says what is wrong with it.
 pub(crate) type Replay<'a> = dyn FnMut(Lsn, Vec<LoggedOperation>) -> std::result::Result<(), &'static str> + Send + 'a;
 
-/// Reads the journal after `checkpoint`, hands every batch after it to `replay`, in order.
+/// Reads the journal after `checkpoint`, hands every batch after it to `replay`, in order. A segment
+/// that nothing was written to yet was prepared in full if it has `prepared_bytes`.
 pub(crate) async fn recover(
     device: &dyn Device,
     store: u64,
     checkpoint: Checkpoint,
+    prepared_bytes: Option<u64>,
     replay: &mut Replay<'_>,
 ) -> Result<Recovered> {
     let found = find_segments(device).await?;
@@ -113,6 +124,7 @@ pub(crate) async fn recover(
         expected: Lsn(checkpoint.lsn.0 + 1),
         sealed: VecDeque::new(),
         contents: Vec::new(),
+        after: Vec::new(),
         end: None,
     };
     // The segment to begin with: the last whose first batch is not after the one wanted.
@@ -132,7 +144,7 @@ pub(crate) async fn recover(
         free: found
             .iter()
             .filter(|found| !reader.sealed.iter().any(|sealed| sealed.slot == found.slot))
-            .map(|found| (found.slot, matches!(found.header, HeaderState::Valid(_))))
+            .map(|found| (found.slot, found.is_prepared(prepared_bytes)))
             .collect(),
         slots_end: found.iter().map(|found| found.slot + 1).max().unwrap_or(0),
         contents: reader.contents,
@@ -192,6 +204,9 @@ struct Reader<'a> {
     sealed: VecDeque<Sealed>,
     /// See [`Recovered`].
     contents: Vec<(u32, u64)>,
+    /// Segments that were read, and of the records after the end of each the one that says most of
+    /// what was flushed, with its offset.
+    after: Vec<(u32, Option<(u64, Record)>)>,
     /// Where the journal ended.
     end: Option<(String, u64)>,
 }
@@ -247,6 +262,8 @@ impl Reader<'_> {
             }
             offset += record.space();
         }
+        let newest = records(&content, offset, Some(self.store)).max_by_key(|(_, record)| record.flushed);
+        self.after.push((found.slot, newest));
         self.end = Some((found.name(), offset));
         Ok(())
     }
@@ -261,10 +278,14 @@ impl Reader<'_> {
     /// Looks for records that prove that the next batch had been flushed.
     async fn search_evidence(&self, suspects: impl Iterator<Item = &Found>) -> Result<()> {
         for found in suspects {
-            let content = read_range(self.device, &found.name(), 0, found.bytes).await?;
-            let Some((offset, record)) =
-                records(&content, Some(self.store)).find(|(_, record)| record.flushed >= self.expected)
-            else {
+            let newest = match self.after.iter().find(|(slot, _)| *slot == found.slot) {
+                Some((_, newest)) => *newest,
+                None => {
+                    let content = read_range(self.device, &found.name(), 0, found.bytes).await?;
+                    records(&content, SEGMENT_HEADER_BYTES, Some(self.store)).max_by_key(|(_, record)| record.flushed)
+                }
+            };
+            let Some((offset, record)) = newest.filter(|(_, record)| record.flushed >= self.expected) else {
                 continue;
             };
             let (file, at) = self.end.clone().unwrap_or((found.name(), 0));
@@ -280,9 +301,10 @@ impl Reader<'_> {
     }
 }
 
-/// All records of a store (of any, if `None`) in a segment's bytes, wherever they begin.
-pub(crate) fn records(content: &[u8], store: Option<u64>) -> impl Iterator<Item = (u64, Record)> {
-    let mut offset = SEGMENT_HEADER_BYTES as usize;
+/// All records of a store (of any, if `None`) in a segment's bytes from an offset on, wherever they
+/// begin.
+pub(crate) fn records(content: &[u8], from: u64, store: Option<u64>) -> impl Iterator<Item = (u64, Record)> {
+    let mut offset = from as usize;
     std::iter::from_fn(move || {
         while offset + RECORD_HEADER_BYTES <= content.len() {
             let at = offset;

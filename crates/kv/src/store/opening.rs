@@ -49,7 +49,9 @@ pub(super) async fn open(
     config.check()?;
     let (mut superblock, mut checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
     let mut tables = Tables::new();
-    let mut recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, operations| {
+    // Zeros are written to a file from its beginning on.
+    let prepared_bytes = config.zero_segments.then_some(superblock.segment_bytes);
+    let mut recovered = recover(&*device, superblock.store, checkpoint, prepared_bytes, &mut |lsn, operations| {
         let mut batch = Batch::default();
         for operation in operations {
             let operation = operation.resolve(|table, key| tables.changed(table, key))?;

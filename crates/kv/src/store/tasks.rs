@@ -212,7 +212,8 @@ impl Shared {
 }
 
 /// Reserves a segment's space, and writes zeros if a flush shall never have to change its metadata.
-/// What the segment held becomes invalid. A segment that does not fit is removed.
+/// What the segment held becomes invalid. A segment that does not fit is removed. Zeros are written
+/// from the beginning to the end, so that a new file has its length when it is prepared in full.
 pub(super) async fn prepare_segment(device: &dyn Device, slot: u32, segment_bytes: u64, zero: bool) -> Result<()> {
     let name = segment_name(slot);
     let prepared = reserve(device, &name, segment_bytes, zero).await;
@@ -224,7 +225,6 @@ pub(super) async fn prepare_segment(device: &dyn Device, slot: u32, segment_byte
 
 async fn reserve(device: &dyn Device, name: &str, segment_bytes: u64, zero: bool) -> Result<()> {
     device.allocate(name, 0, segment_bytes).await.map_err(|error| Error::device("allocate", name, error))?;
-    device.truncate(name, segment_bytes).await.map_err(|error| Error::device("size", name, error))?;
     if zero {
         let mut offset = 0;
         while offset < segment_bytes {
@@ -234,5 +234,6 @@ async fn reserve(device: &dyn Device, name: &str, segment_bytes: u64, zero: bool
             offset += count;
         }
     }
+    device.truncate(name, segment_bytes).await.map_err(|error| Error::device("size", name, error))?;
     device.flush(name).await.map_err(|error| Error::device("flush", name, error))
 }

@@ -3,7 +3,8 @@
 //! its journals are written again, in place, as a store does with its own journal: then the next
 //! sync covers them, or fails.
 //!
-//! Tables do not need this: fjall does not use a table whose sync failed.
+//! Tables do not need this: fjall does not use a table whose sync failed. Nor do journals that fjall
+//! makes when it is opened: nothing was written to them yet, and they are holes of 64 MiB.
 //!
 //! Downside: journals of up to 64 MiB are read and written at each opening. A host file system that
 //! never writes in place may have no space for it on a full device: then this is logged, and the
@@ -14,7 +15,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::{FileExt, MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::error::is_no_space;
@@ -39,16 +40,23 @@ pub(super) fn growth_bytes(directory: &Path) -> io::Result<u64> {
     Ok(JOURNAL_BYTES.saturating_sub(taken))
 }
 
-/// Writes the journals in an open database's directory again, and syncs them. Others may append
-/// meanwhile, and remove journals.
-pub(super) fn write_again(directory: &Path) -> io::Result<()> {
+/// Journals in the directory of a database that is to be opened; none if it is to be created.
+pub(super) fn found_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension() == Some(OsStr::new("jnl")));
+    Ok(paths)
+}
+
+/// Writes journals of an open database again, and syncs them. Others may append meanwhile, and
+/// remove journals.
+pub(super) fn write_again(journals: &[PathBuf]) -> io::Result<()> {
     let mut piece = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension() != Some(OsStr::new("jnl")) {
-            continue;
-        }
-        let file = match File::options().read(true).write(true).open(&path) {
+    for path in journals {
+        let file = match File::options().read(true).write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };

@@ -52,6 +52,7 @@ pub(super) struct Keyspaces {
 impl Keyspaces {
     /// Opens or creates it.
     pub fn open(directory: &Path, options: &FjallOptions) -> io::Result<Keyspaces> {
+        let journals = journals::found_in(directory)?;
         let database = Database::builder(directory)
             .cache_size(options.cache_bytes)
             .max_cached_files(Some(FILES_OPEN_MAX))
@@ -75,7 +76,7 @@ impl Keyspaces {
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
         // Only now: fjall has locked the directory.
-        journals::write_again(directory)?;
+        journals::write_again(&journals)?;
         Ok(Keyspaces { database, data, meta, table_bytes })
     }
 
