@@ -1,8 +1,6 @@
 //! Listings that the kernel keeps: two clients with a mount each, over one MDT. Needs root and
 //! `/dev/fuse`, and Linux 6.16.
 
-mod cluster;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, FileTimes, OpenOptions, Permissions},
@@ -19,11 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::Operation;
-use cluster::{
+use crate::cluster::{
     Client, Cluster,
     program::{self, Program},
 };
+use client::Operation;
 use fuse::KernelCacheCount;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, linkat, openat, seek};
 
@@ -380,7 +378,7 @@ fn names_copied_into_a_file_of_the_mount_hold_up_nobody() {
     let [a, b] = cluster.clients() else { panic!() };
     let names: Vec<String> = (0..500).map(|number| format!("{number:050}")).collect();
     make(a, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let program = Program::start("names_copied_into_a_file_of_the_mount_hold_up_nobody", &a.path(""));
+    let program = Program::start("kept_listings::names_copied_into_a_file_of_the_mount_hold_up_nobody", &a.path(""));
     let listed = a.path("listed");
     let begun = Instant::now();
     while !listed.exists() {

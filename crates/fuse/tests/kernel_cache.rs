@@ -1,8 +1,6 @@
 //! What the kernel caches of names and attributes: two clients with a mount each, over one MDT.
 //! Needs root and `/dev/fuse`, and Linux 6.16.
 
-mod cluster;
-
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
@@ -20,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::cluster::{Client, Cluster};
 use client::Operation;
-use cluster::{Client, Cluster};
 use fuse::KernelCacheCount;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

@@ -1,8 +1,6 @@
 //! What the kernel does about permissions on a mount: device files, special files, access lists,
 //! sticky directories, programs that may be executed but not read. Needs root and `/dev/fuse`.
 
-mod cluster;
-
 use std::{
     fs::{self, OpenOptions, Permissions},
     os::unix::{
@@ -13,7 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use rustix::fs::{CWD, FileType, Mode, OFlags, XattrFlags, makedev, mknodat};
 
 const NOBODY: u32 = 65534;

@@ -2,8 +2,6 @@
 //! over devices in memory, mounted on a directory. Needs root and `/dev/fuse`. The full test is
 //! pjdfstest; this one tests what the adapter itself decides.
 
-mod cluster;
-
 use std::{
     collections::BTreeSet,
     ffi::CString,
@@ -22,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::{Cluster, program};
+use crate::cluster::{Cluster, program};
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, XattrFlags};
 
@@ -166,7 +164,7 @@ fn mappings_read_and_write_files() {
         return map(&point.join("mapped"));
     }
     let cluster = Cluster::mounted();
-    program::Program::start("mappings_read_and_write_files", cluster.point()).succeed();
+    program::Program::start("posix::mappings_read_and_write_files", cluster.point()).succeed();
 }
 
 fn map(path: &Path) {
@@ -562,16 +560,16 @@ fn set_id_bits_do_not_survive_foreign_writes() {
 fn the_umask_is_applied_at_the_server() {
     let cluster = Cluster::mounted();
     let name = CString::new(cluster.path("masked").as_os_str().as_bytes()).unwrap();
-    // SAFETY: the mask belongs to the process; the directory of this test is its own, and others
-    // ask for 0o666 or less.
-    let file = unsafe {
-        let before = libc::umask(0o027);
+    // SAFETY: the name lives through the calls; from the first of them on the mask is this thread's
+    // own.
+    let masked = move || unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_FS), 0);
+        libc::umask(0o027);
         let file = libc::open(name.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o666);
-        libc::umask(before);
         assert!(file >= 0);
         libc::close(file)
     };
-    assert_eq!(file, 0);
+    assert_eq!(thread::spawn(masked).join().unwrap(), 0);
     assert_eq!(fs::metadata(cluster.path("masked")).unwrap().permissions().mode(), 0o100_640);
 }
 

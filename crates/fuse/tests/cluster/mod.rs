@@ -2,11 +2,8 @@
 //! Any number of clients mount it.
 
 mod free;
-#[allow(dead_code, reason = "few tests hold messages")]
 pub mod gates;
-#[allow(dead_code, reason = "few tests read the log")]
 pub mod log;
-#[allow(dead_code, reason = "few tests map files")]
 pub mod program;
 
 use std::{
@@ -56,13 +53,11 @@ pub struct Client {
 
 impl Cluster {
     /// Formats, starts and mounts.
-    #[allow(dead_code, reason = "some tests need a network")]
     pub fn mounted() -> Cluster {
         Self::mounted_with("")
     }
 
     /// As [`Cluster::mounted`], with mount options as mount(8) takes them.
-    #[allow(dead_code, reason = "some tests need a network")]
     pub fn mounted_with(mount_options: &str) -> Cluster {
         let mut cluster = Self::started();
         cluster.add_client(mount_options, None);
@@ -70,7 +65,6 @@ impl Cluster {
     }
 
     /// The same with two clients that come over a network, which can be broken.
-    #[allow(dead_code, reason = "few tests need a network")]
     pub fn pair_on_network() -> Cluster {
         let mut cluster = Self::started();
         let listening = cluster.cores.block_on(cluster.server.listen(&Address::from(SERVER)));
@@ -97,7 +91,6 @@ impl Cluster {
     }
 
     /// Mounts it once more, as another client.
-    #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
     pub fn with_another(mut self, mount_options: &str) -> Cluster {
         self.add_client(mount_options, None);
         self
@@ -125,37 +118,31 @@ impl Cluster {
     }
 
     /// What can hold messages between clients and targets.
-    #[allow(dead_code, reason = "few tests hold messages")]
     pub fn gates(&self) -> &Gates {
         &self.gates
     }
 
     /// Waits, on the thread of the test.
-    #[allow(dead_code, reason = "few tests wait for the mount itself")]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.cores.block_on(future)
     }
 
     /// The clients, in the order in which they mounted.
-    #[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
     pub fn clients(&self) -> &[Client] {
         &self.clients
     }
 
     /// The first mount point.
-    #[allow(dead_code, reason = "tests with several clients name the client")]
     pub fn point(&self) -> &Path {
         self.clients[0].point.path()
     }
 
     /// A path below it.
-    #[allow(dead_code, reason = "tests with several clients name the client")]
     pub fn path(&self, name: &str) -> PathBuf {
         self.point().join(name)
     }
 }
 
-#[allow(dead_code, reason = "not every test that uses the cluster has several clients")]
 impl Client {
     /// A path below the mount point.
     pub fn path(&self, name: &str) -> PathBuf {

@@ -335,8 +335,7 @@ impl FileSystem {
     /// Requests to the mounts must come as the kernel offers it at present: tests that are run once
     /// for each way must not fall back to the other one silently.
     pub fn expect_offered_transport(&self) {
-        let offered = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
-        let expected = if offered.starts_with('Y') { "io_uring" } else { "dev_fuse" };
+        let expected = if offers_ring() { "io_uring" } else { "dev_fuse" };
         for client in 0..self.clients.len() {
             assert_eq!(self.ctl_of_client(client, "get_param -n fuse.transport").trim(), expected, "client {client}");
         }
@@ -406,6 +405,11 @@ impl FileSystem {
         }
         text
     }
+}
+
+/// Whether the kernel offers FUSE over io_uring at present.
+pub fn offers_ring() -> bool {
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|offered| offered.starts_with('Y'))
 }
 
 /// The variable that names a mount point to a shell: `A` for `.../a`.

@@ -5,8 +5,6 @@
 //! Linux 6.16.
 
 mod cases;
-#[path = "../cluster/mod.rs"]
-mod cluster;
 
 use std::{
     fs::{self, File},
@@ -17,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cases::{CASES, Case, Then, make_tree};
-use cluster::{
+use crate::cluster::{
     Client, Cluster,
     gates::{Gate, Gates, Message},
     log::Log,
 };
+use cases::{CASES, Case, Then, make_tree};
 use fuse::KernelCacheCount;
 use rpc::message::{ClientRequest, MdtRequest, Request};
 use rustix::fs::{AtFlags, Mode, chmodat, unlinkat};
