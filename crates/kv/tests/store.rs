@@ -201,6 +201,28 @@ async fn the_journal_is_used_again_and_again() {
 /// Without anybody waiting, batches become durable within the commit interval and are checkpointed
 /// in time.
 #[tokio::test]
+async fn a_segment_that_was_prepared_in_vain_is_not_prepared_again() {
+    let mut host = Host::new();
+    host.config.zero_segments = true;
+    let store = host.open().await;
+    let lsn = store.apply(put(1, b"a", b"1")).unwrap();
+    store.durable(lsn).await.unwrap();
+    while store.statistics().segments_ready == 0 {
+        tokio::task::yield_now().await;
+    }
+    store.close().await.unwrap();
+    drop(store);
+    let store = host.open().await;
+    assert_eq!(store.statistics().segments_ready, 1, "no task of the store has run yet");
+    drop(store);
+    // Cut short by a loss of power: it was not prepared in full.
+    let blank = host.device.length("journal.1").await.unwrap().unwrap();
+    host.device.truncate("journal.1", blank - 4096).await.unwrap();
+    let store = host.open().await;
+    assert_eq!(store.statistics().segments_ready, 0);
+}
+
+#[tokio::test]
 async fn an_idle_store_flushes_and_checkpoints_by_itself() {
     let mut host = Host::new();
     host.config.commit_interval = std::time::Duration::from_millis(1);

@@ -105,6 +105,9 @@ async fn journals_are_written_again_whenever_fjall_is_opened() {
     };
     let rewritten = || journals().iter().all(|path| std::fs::metadata(path).unwrap().modified().unwrap() > long_ago);
     assert!(!journals().is_empty());
+    let taken =
+        |path: &std::path::PathBuf| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512;
+    assert!(journals().iter().map(taken).sum::<u64>() < 1 << 20, "a new one has what was written to it, no zeros");
     drop(cold);
     age();
     assert!(!rewritten());
