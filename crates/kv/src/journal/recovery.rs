@@ -105,8 +105,8 @@ pub(crate) async fn read_range(device: &dyn Device, name: &str, offset: u64, byt
 /// What takes a recovered batch, or says what is wrong with it.
 pub(crate) type Replay<'a> = dyn FnMut(Lsn, Vec<LoggedOperation>) -> std::result::Result<(), &'static str> + Send + 'a;
 
-/// Reads the journal after `checkpoint`, hands every batch after it to `replay`, in order. A segment
-/// that nothing was written to yet was prepared in full if it has `prepared_bytes`.
+/// Reads the journal after `checkpoint`, hands every batch after it to `replay`, in order. A
+/// segment that nothing was written to yet was prepared in full if it has `prepared_bytes`.
 pub(crate) async fn recover(
     device: &dyn Device,
     store: u64,

@@ -3,7 +3,7 @@
 //! its journals are written again, in place, as a store does with its own journal: then the next
 //! sync covers them, or fails.
 //!
-//! Tables do not need this: fjall does not use a table whose sync failed. Nor do journals that fjall
+//! Tables do not need this: fjall does not use a table whose sync failed. Nor do journals that it
 //! makes when it is opened: nothing was written to them yet, and they are holes of 64 MiB.
 //!
 //! Downside: journals of up to 64 MiB are read and written at each opening. A host file system that
