@@ -200,7 +200,8 @@ async fn format_one(role: Role, seams: &Seams, target: &TargetDevices, settings:
         Role::Mds(index) => {
             let (journal, cold, store) = (devices.journal.clone(), devices.cold.clone(), settings.store.clone());
             let owner = Credentials::root();
-            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(index), &NewRoot::of(owner)).await;
+            let formatted =
+                Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(index), &NewRoot::of(owner)).await;
             formatted.map_err(|error| error.to_string())
         }
         Role::Oss(_) => {

@@ -76,7 +76,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.import.timeout = Duration::from_secs(86_400);
     let config = options.store.clone();
     cores.block_on(async {
-        Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &NewRoot::of(Credentials::root())).await?;
+        Mdt::format(
+            &seams,
+            journal.clone(),
+            cold.clone(),
+            config,
+            "stria",
+            MdtIndex(0),
+            &NewRoot::of(Credentials::root()),
+        )
+        .await?;
         let mdt = Mdt::open(seams.clone(), journal, cold, options).await?;
         // Files get no objects; one OST that nobody connects to is enough for their layouts.
         mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("127.0.0.1:9".into()), true)]);

@@ -29,7 +29,11 @@ fn up_takes_further_mdts() {
     assert_eq!(system.shell("lfs check mds $A | wc -l").succeed(), "3\n");
     let inodes = system.shell("lfs df -i $A").succeed();
     let used: u64 = (0..3).map(|index| column(&inodes, &format!("MDT000{index}"), 2)).sum();
-    assert_eq!((used, column(&inodes, "filesystem_summary:", 2)), (3, 3), "the root, a directory and a file:\n{inodes}");
+    assert_eq!(
+        (used, column(&inodes, "filesystem_summary:", 2)),
+        (3, 3),
+        "the root, a directory and a file:\n{inodes}"
+    );
     assert_eq!(column(&system.shell("df -i $A").succeed(), &system.root().display().to_string(), 2), used);
     let of_locks =
         ["ldlm.namespaces.*.lru_size", "ldlm.namespaces.mdt-*_UUID.lock_count", "ldlm.namespaces.*-mdc.lock_count"];
@@ -47,7 +51,9 @@ fn up_takes_further_mdts() {
     assert_eq!(show("mkdir a b c && lfs getdirstripe -m a b c | sort"), "0 1 2 ");
     assert_eq!(show("mkdir before/a before/b before/c && lfs getdirstripe -m before/? | sort"), "0 1 2 ");
     let default = |inherit_rr: u32| {
-        format!("lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: -1 lmv_max_inherit_rr: {inherit_rr} ")
+        format!(
+            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: -1 lmv_max_inherit_rr: {inherit_rr} "
+        )
     };
     assert_eq!(show("lfs getdirstripe -D . a"), [default(3), default(2)].concat());
     // From the fourth level on they are where their names are.

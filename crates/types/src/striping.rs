@@ -218,13 +218,8 @@ impl DirectoryDefault {
 
     /// What the root of a new file system has, as in Lustre: the directories of the three upper
     /// levels are on the MDTs in turn, those below them on the MDT of their name.
-    pub const OF_NEW_ROOT: Self = Self {
-        count: ShardCount::Exactly(1),
-        first: None,
-        hash: None,
-        levels: None,
-        spread_levels: Some(3),
-    };
+    pub const OF_NEW_ROOT: Self =
+        Self { count: ShardCount::Exactly(1), first: None, hash: None, levels: None, spread_levels: Some(3) };
 
     /// Whether it can be a default.
     pub fn is_possible(&self) -> bool {

@@ -203,9 +203,17 @@ async fn start_mdt(seams: &Seams) -> Arc<Mdt> {
     options.store = kv::Config::small();
     options.parameters.default_layout =
         FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, automatic: false };
-    Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &NewRoot::of(Credentials::root()))
-        .await
-        .unwrap();
+    Mdt::format(
+        seams,
+        device.clone(),
+        cold.clone(),
+        kv::Config::small(),
+        FSNAME,
+        MdtIndex(0),
+        &NewRoot::of(Credentials::root()),
+    )
+    .await
+    .unwrap();
     Mdt::open(seams.clone(), device, cold, options).await.unwrap()
 }
 

@@ -148,7 +148,9 @@ impl Node {
         options.parameters.removal_grace = Duration::ZERO;
         let (journal, tables) = (Arc::new(device.clone()), Arc::new(cold.clone()));
         let (config, owner) = (options.store.clone(), Credentials::root());
-        Mdt::format(&seams, journal, tables, config, "test", index, &NewRoot::of(owner)).await.expect("an empty store is formatted");
+        Mdt::format(&seams, journal, tables, config, "test", index, &NewRoot::of(owner))
+            .await
+            .expect("an empty store is formatted");
         let process = Process::new(steps);
         let gate = Arc::new(Gate::default());
         let features = feature::ALL;
