@@ -23,7 +23,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use rpc::ImportState;
 use tokio::time::{Instant, sleep, timeout_at};
-use types::{FsError, FsResult, InodeNumber};
+use types::{FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::{call::Adapter, caller::Caller, fatal};
 use crate::kernel_cache::WaitingRequest;
@@ -118,21 +118,23 @@ impl Wait {
             tracing::debug!(thread, program, %inode, "a process has waited {seconds} s for a lock that another process holds");
             return;
         }
-        let awaited = describe(&self.adapter.file_system.awaited(self.trace));
+        let awaited = describe(&self.adapter.file_system.awaited(self.trace), &client::awaited_elsewhere(self.trace));
         tracing::warn!(operation, thread, program, %inode, "a process has waited {seconds} s for {awaited}");
     }
 }
 
-/// What a request waits for, in words.
-fn describe(awaited: &[(String, ImportState)]) -> String {
+/// What a request waits for, in words; `elsewhere`: which MDTs others need for it.
+fn describe(awaited: &[(String, ImportState)], elsewhere: &[MdtIndex]) -> String {
     let words = |(target, state): &(String, ImportState)| match state {
         ImportState::Full => format!("an answer from {target}"),
         ImportState::Recover => format!("the recovery of {target}"),
         _ => format!("a connection to {target}"),
     };
-    match awaited {
-        [] => "other users of the file, or a server in this process".to_owned(),
-        awaited => awaited.iter().map(words).collect::<Vec<_>>().join(", "),
+    let needed = |mdt: &MdtIndex| format!("{mdt}, which another metadata target needs for this");
+    match (awaited, elsewhere) {
+        ([], []) => "other users of the file, or a server in this process".to_owned(),
+        (awaited, []) => awaited.iter().map(words).collect::<Vec<_>>().join(", "),
+        (_, elsewhere) => elsewhere.iter().map(needed).collect::<Vec<_>>().join("; "),
     }
 }
 
@@ -144,8 +146,9 @@ mod tests {
     fn what_is_awaited_is_named() {
         let target = |name: &str, state| (name.to_owned(), state);
         let both = [target("s-MDT0000", ImportState::Full), target("s-OST0001", ImportState::Disconnected)];
-        assert_eq!(describe(&both), "an answer from s-MDT0000, a connection to s-OST0001");
-        assert_eq!(describe(&[target("s-MDT0000", ImportState::Recover)]), "the recovery of s-MDT0000");
-        assert!(describe(&[]).contains("other users"));
+        assert_eq!(describe(&both, &[]), "an answer from s-MDT0000, a connection to s-OST0001");
+        assert_eq!(describe(&[target("s-MDT0000", ImportState::Recover)], &[]), "the recovery of s-MDT0000");
+        assert_eq!(describe(&both, &[MdtIndex(2)]), "MDT0002, which another metadata target needs for this");
+        assert!(describe(&[], &[]).contains("other users"));
     }
 }

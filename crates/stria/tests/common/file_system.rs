@@ -19,7 +19,8 @@ pub enum Transport {
 /// OSTs of every file system here.
 pub const OSTS: u16 = 4;
 
-/// The daemons of a [`Transport::Tcp`] file system, in the order they start.
+/// The daemons of a [`Transport::Tcp`] file system, in the order they start; further MDTs that are
+/// processes of their own come after them.
 const SERVERS: [&str; 2] = ["mds", "oss"];
 
 /// A running file system.
@@ -31,6 +32,8 @@ pub struct FileSystem {
     /// MDTs and OSTs that `up` is started with.
     mdts: u16,
     osts: u16,
+    /// Over TCP: further MDTs are processes of their own, not with the OSTs.
+    mdts_apart: bool,
     /// Options of mounts over TCP, as after `-o`.
     mount_options: String,
     /// What daemons log, as in `STRIA_LOG`.
@@ -45,7 +48,7 @@ struct Client {
 
 struct Server {
     config: PathBuf,
-    name: &'static str,
+    name: String,
     port: Port,
     daemon: Option<Daemon>,
 }
@@ -79,6 +82,16 @@ impl FileSystem {
     /// New directories are on the MDT of their name: tests choose others.
     pub fn without_spread(&self) {
         self.shell("lfs setdirstripe -d $A").succeed();
+    }
+
+    /// As [`FileSystem::start_with_mdts`] over TCP, with each MDT in a process of its own:
+    /// [`FileSystem::server_of_mdt`].
+    pub fn start_with_mdts_apart(clients: usize, mdts: u16) -> Self {
+        let mut system = Self::not_started(Place::new(), Transport::Tcp, mdts);
+        system.mdts_apart = true;
+        system.start_first_time(&[]);
+        system.add_clients(clients);
+        system
     }
 
     fn start_with(place: Place, transport: Transport, clients: usize, mdts: u16) -> Self {
@@ -115,6 +128,7 @@ impl FileSystem {
             place,
             mdts,
             osts: OSTS,
+            mdts_apart: false,
             mount_options: "rw".to_owned(),
             log: None,
             finished: false,
@@ -134,6 +148,15 @@ impl FileSystem {
     /// From its next start on, `up` has that many MDTs.
     pub fn set_mdts(&mut self, mdts: u16) {
         self.mdts = mdts;
+    }
+
+    /// Adds an MDT, a process of its own, while all others run. Returns its index.
+    pub fn add_mdt(&mut self) -> u16 {
+        assert!(self.transport == Transport::Tcp, "up has all targets in one process");
+        let index = self.mdts;
+        self.mdts += 1;
+        self.add_server(&format!("mdt{index}"), &[]);
+        index
     }
 
     /// From its next start on, `up` has that many OSTs.
@@ -226,6 +249,12 @@ impl FileSystem {
     /// Process of a client.
     pub fn client_pid(&self, client: usize) -> u32 {
         self.clients[client].daemon.as_ref().expect("it is mounted").pid()
+    }
+
+    /// The server of an MDT, where each is a process of its own.
+    pub fn server_of_mdt(&self, mdt: u16) -> usize {
+        assert!(self.mdts_apart && mdt < self.mdts, "MDT {mdt} has a process");
+        if mdt == 0 { 0 } else { SERVERS.len() - 1 + usize::from(mdt) }
     }
 
     /// Kills a server (0: MGS and MDT, 1: OSTs); clients stay.
@@ -357,32 +386,36 @@ impl FileSystem {
 
     /// Formats and serves.
     fn start_first_time(&mut self, devices: &[&str]) {
-        for (number, name) in SERVERS.into_iter().enumerate() {
-            let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
-            let mgs = self.servers.first().map(|server| server.port.address());
-            let mut text = self.configuration(name, &port.address(), mgs.as_deref());
-            for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
-                if let Some(rest) = device.strip_prefix("alone") {
-                    let usual = self.place.data(&format!("ost{index}")).display().to_string();
-                    let path = rest.split(' ').next().and_then(|path| path.strip_prefix(':')).unwrap_or(&usual);
-                    text = text.replace(&format!("dir = \"{usual}\""), &format!("device = \"{path}\""));
-                }
+        let apart = (1..self.mdts).filter(|_| self.mdts_apart).map(|index| format!("mdt{index}"));
+        let names: Vec<String> = SERVERS.into_iter().map(str::to_owned).chain(apart).collect();
+        names.iter().for_each(|name| self.add_server(name, devices));
+    }
+
+    fn add_server(&mut self, name: &str, devices: &[&str]) {
+        let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
+        let mgs = self.servers.first().map(|server| server.port.address());
+        let mut text = self.configuration(name, &port.address(), mgs.as_deref());
+        for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
+            if let Some(rest) = device.strip_prefix("alone") {
+                let usual = self.place.data(&format!("ost{index}")).display().to_string();
+                let path = rest.split(' ').next().and_then(|path| path.strip_prefix(':')).unwrap_or(&usual);
+                text = text.replace(&format!("dir = \"{usual}\""), &format!("device = \"{path}\""));
             }
-            let osts: Vec<&str> = text.split_inclusive("[[target]]\n").collect();
-            for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
-                let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
-                std::fs::write(&config, one).expect("configuration");
-                let is_alone = device.starts_with("alone");
-                let options = device.split(' ').skip(usize::from(is_alone)).collect::<Vec<_>>();
-                let engine: &[&str] = if is_alone { &[] } else { &["--engine", "blocks"] };
-                Program(self.command()).arg("format").arg(&config).args(engine).args(options).succeed();
-            }
-            std::fs::write(&config, text).expect("configuration");
-            let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };
-            Program(self.command()).arg("format").arg(&config).args(options).succeed();
-            self.servers.push(Server { config, name, port, daemon: None });
-            self.start_server(number);
         }
+        let osts: Vec<&str> = text.split_inclusive("[[target]]\n").collect();
+        for (index, device) in devices.iter().enumerate().filter(|_| name == "oss") {
+            let one = format!("{}{}", osts[0], osts[index + 1].trim_end_matches("[[target]]\n"));
+            std::fs::write(&config, one).expect("configuration");
+            let is_alone = device.starts_with("alone");
+            let options = device.split(' ').skip(usize::from(is_alone)).collect::<Vec<_>>();
+            let engine: &[&str] = if is_alone { &[] } else { &["--engine", "blocks"] };
+            Program(self.command()).arg("format").arg(&config).args(engine).args(options).succeed();
+        }
+        std::fs::write(&config, text).expect("configuration");
+        let options: &[&str] = if devices.is_empty() { &[] } else { &["--missing-only"] };
+        Program(self.command()).arg("format").arg(&config).args(options).succeed();
+        self.servers.push(Server { config, name: name.to_owned(), port, daemon: None });
+        self.start_server(self.servers.len() - 1);
     }
 
     fn configuration(&self, name: &str, listen: &str, mgs: Option<&str>) -> String {
@@ -398,9 +431,13 @@ impl FileSystem {
         };
         match name {
             "mds" => ["mgs", "mdt"].into_iter().for_each(|role| target(role, 0)),
-            _ => {
-                (1..self.mdts).for_each(|index| target("mdt", index));
+            "oss" => {
+                (1..self.mdts).filter(|_| !self.mdts_apart).for_each(|index| target("mdt", index));
                 (0..OSTS).for_each(|index| target("ost", index));
+            }
+            _ => {
+                let index = name.strip_prefix("mdt").and_then(|index| index.parse().ok());
+                target("mdt", index.expect("the other servers are MDTs"));
             }
         }
         text
