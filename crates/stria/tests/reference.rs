@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 use common::{FileSystem, Transport, long};
 use lab::reference::{Generator, Local, Model, Operation, Outcome, Shape};
@@ -78,12 +78,15 @@ fn story(history: &[Operation], name: &str, found: &Outcome, expected: &Outcome)
     format!("\n{text}{name}: {}\nmodel: {}", short(found), short(expected))
 }
 
-/// Runs several seeds, each below a directory of its own on all mounts.
 fn run(transport: Transport, clients: usize, first: u64) {
+    compare_seeds(FileSystem::start(transport, clients), clients, first..first + if long() { 100 } else { 5 });
+}
+
+/// Runs several seeds, each below a directory of its own on all mounts.
+fn compare_seeds(system: FileSystem, clients: usize, seeds: Range<u64>) {
     // Files have the modes that operations ask for.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let system = FileSystem::start(transport, clients);
-    for seed in first..first + if long() { 100 } else { 5 } {
+    for seed in seeds {
         let name = format!("seed{seed}");
         std::fs::create_dir(system.root().join(&name)).expect("directory");
         let locals: Vec<Local> = (0..clients).map(|client| Local::new(system.path(client).join(&name))).collect();
@@ -105,4 +108,12 @@ fn operations_over_tcp() {
 #[test]
 fn operations_of_clients_that_take_turns() {
     run(Transport::Tcp, 2, 2000);
+}
+
+/// Names of each directory are on all MDTs.
+#[test]
+fn operations_of_clients_that_take_turns_in_striped_directories() {
+    let system = FileSystem::start_with_mdts(Transport::Tcp, 2, 4);
+    system.shell("lfs setdirstripe -D -c -1 -X -1 $A").succeed();
+    compare_seeds(system, 2, 3000..if long() { 3100 } else { 3002 });
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{FileSystem, Transport};
+use common::{FileSystem, TIMEOUT, Transport, wait_for};
 
 /// The number in a line of `lfs df -i` or `df`, by its column.
 fn column(text: &str, line: &str, number: usize) -> u64 {
@@ -280,5 +280,101 @@ fn large_and_striped_directories_move_to_one_mdt_or_several() {
     let read = reader.join().expect("the reader ends");
     assert_eq!((read.stdout.trim(), read.stderr.as_str()), ("300 text", ""));
     a("rm -r tree && ls");
+    system.finish();
+}
+
+/// An MDT that is added while others are in use is used at once, also by a mount that was there
+/// before; and eight are as good as two.
+#[test]
+fn an_eighth_mdt_is_added_under_mounts() {
+    const MDTS: u16 = 8;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 2, MDTS - 1);
+    system.shell("cd $A && lfs mkdir -c -1 seven && touch seven/{a..z} && ls -l $B/seven").succeed();
+    let refused = system.shell("lfs mkdir -c 8 $A/all").output();
+    assert!(refused.stderr.contains("8 stripes are not possible: 7 metadata targets in use"), "{refused:?}");
+    assert_eq!(system.add_mdt(), MDTS - 1);
+    let mdts = |mount: &str| system.shell(&format!("lfs mdts ${mount} | grep -c ACTIVE")).succeed();
+    for mount in ["A", "B"] {
+        wait_for("the mount knows the new MDT", TIMEOUT, || (mdts(mount) == "8\n").then_some(()));
+    }
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    let b = |line: &str| system.shell(&format!("cd $B && {line}")).succeed();
+    a("lfs mkdir -i 7 new && echo text > new/file && mkdir new/sub && lfs mkdir -c 8 all && lfs mkdir -c -1 -i 7 each");
+    a(
+        "cd all && for i in {1..100}; do echo $i > f$i; done && mkdir d{1..8} && for i in {1..50}; do mv f$i ../each/g$i; done",
+    );
+    assert_eq!(b("lfs getdirstripe -c all each seven; lfs getdirstripe -i new each").replace('\n', " "), "8 8 7 7 7 ");
+    assert_eq!(b("cat new/file all/f100 each/g1; ls all each | wc -l; stat -c %h all"), "text\n100\n1\n111\n10\n");
+    assert_eq!(b("lfs getstripe -m all/f* each/* | sort -n | uniq | tr '\\n' ' '"), "0 1 2 3 4 5 6 7 ");
+    assert_eq!(b("lfs df . | grep -c '\\[MDT:'; lfs df -i . | grep -c '\\[MDT:'"), "8\n8\n");
+    // What was there before moves to it, and back to all.
+    a("lfs migrate -m 7 seven && lfs getdirstripe -i seven && lfs migrate -m -1 seven || true");
+    b("mv new/sub all/ && mv seven/a new/ && mv all/d1 new/ && rm -r all each seven");
+    assert_eq!(a("ls new; ls"), "a\nd1\nfile\nnew\n");
+    system.finish();
+}
+
+/// Two of three MDTs are killed, and one of them is away for longer: what does not need that one
+/// goes on, the rest waits until it is back.
+#[test]
+fn one_of_two_mdts_that_were_killed_stays_away_longer() {
+    let mut system = FileSystem::start_with_mdts_apart(2, 3);
+    system
+        .shell("cd $A && for i in 0 1 2; do lfs mkdir -i $i d$i && mkdir d$i/sub && echo $i > d$i/file; done")
+        .succeed();
+    system.shell("cd $A && lfs mkdir -c -1 s && touch s/{a..z} && ls -lR $B").succeed();
+    let at_once = "mkdir NAME/new && mv NAME/new NAME/moved && cat NAME/file && ln NAME/file NAME/link && rm NAME/link";
+    // The first target has the root and the tree, and the management service is in its process.
+    for (killed, late, restarted) in [([1, 2], 1, 2), ([0, 1], 1, 0)] {
+        let servers = killed.map(|mdt| system.server_of_mdt(mdt));
+        servers.iter().for_each(|server| system.kill_server(*server));
+        system.start_server(system.server_of_mdt(restarted));
+        for mdt in (0..3).filter(|mdt| *mdt != late) {
+            let line = format!("cd $A && {} && rmdir $B/d{mdt}/moved", at_once.replace("NAME", &format!("d{mdt}")));
+            assert_eq!(system.shell(&line).succeed(), format!("{mdt}\n"), "{killed:?}, without {late}");
+        }
+        let begin = |line: &str| {
+            let program = system.shell(line);
+            std::thread::spawn(move || program.succeed())
+        };
+        let waits = [
+            begin(&format!("cat $B/d{late}/file")),
+            begin("ls $B/s | wc -l"),
+            begin(&format!("mv $A/d{restarted}/sub $A/d{late}/other && ls $A/d{late}")),
+        ];
+        // Since then, others have been answered.
+        system.shell(&format!("cd $B/d{restarted} && {} && rmdir moved", at_once.replace("NAME", "."))).succeed();
+        assert!(waits.iter().all(|wait| !wait.is_finished()), "they wait for MDT {late}");
+        system.start_server(system.server_of_mdt(late));
+        let answers = waits.map(|wait| wait.join().expect("no panic"));
+        assert_eq!(answers, [format!("{late}\n"), "26\n".to_owned(), "file\nother\nsub\n".to_owned()]);
+        system.shell(&format!("mv $B/d{late}/other $B/d{restarted}/sub")).succeed();
+    }
+    system.finish();
+}
+
+/// The time for which another MDT is waited for counts from the next moment on, also for what waits
+/// already.
+#[test]
+fn how_long_an_mdt_is_waited_for_is_set_while_processes_wait() {
+    const OTHER: usize = 1;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 1, 2);
+    let parameter = "mdt.stria-MDT0000.mdt_timeout";
+    system.ctl(&format!("set_param {parameter}=0"));
+    system.kill_server(OTHER);
+    let begin = |line: &str| {
+        let program = system.shell(line);
+        std::thread::spawn(move || program.output())
+    };
+    let waits = begin("lfs mkdir -i 1 $A/far");
+    system.shell("mkdir $A/here && mkdir $A/here/new && rmdir $A/here/new").succeed();
+    assert!(!waits.is_finished(), "it waits");
+    system.ctl(&format!("set_param {parameter}=1"));
+    let failed = waits.join().expect("no panic");
+    assert!(failed.status == libc::EIO && failed.stderr.contains("Input/output error"), "{failed:?}");
+    system.ctl(&format!("set_param {parameter}=0"));
+    let waits = begin("lfs mkdir -i 1 $A/far && lfs getdirstripe -i $A/far");
+    system.start_server(OTHER);
+    assert_eq!(waits.join().expect("no panic").stdout, "1\n");
     system.finish();
 }

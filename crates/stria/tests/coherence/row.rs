@@ -76,12 +76,6 @@ impl Row {
         self
     }
 
-    /// Whether it is promised where names of one directory are on several MDTs: files without a
-    /// name get one on their own MDT only (docs/semantics.md).
-    pub fn works_over_mdts(&self) -> bool {
-        !self.name.starts_with("O_TMPFILE")
-    }
-
     /// Whether the row is about these users.
     pub fn is_for(&self, changer: User, looker: User) -> bool {
         match self.users {

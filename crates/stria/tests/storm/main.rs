@@ -8,7 +8,10 @@ mod common;
 
 mod accidents;
 mod at_once;
+mod owned;
 mod registers;
+mod renames;
+mod tokens;
 mod turns;
 
 use std::{path::PathBuf, time::Duration};

@@ -24,7 +24,7 @@ const ACCIDENTS_MIN: u64 = 2;
 /// Operations of the others while mounts are dead, and between two accidents.
 const OPERATIONS_BETWEEN: u64 = 40;
 /// Pause before a mount that is not back yet is looked through again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[test]
 fn mounts_that_take_turns_agree_with_the_model() {
@@ -206,14 +206,19 @@ impl Turns {
 fn apply(local: &Local, operation: &Operation) -> Outcome {
     let found = local.apply(operation);
     let Operation::Rename { from, to, .. } = operation else { return found };
-    let text = std::io::Error::from_raw_os_error(libc::ESTALE).to_string();
-    if !matches!(&found, Outcome::Failed(FsError::Device { detail, .. }) if *detail == text) {
+    if !is_stale(&found) {
         return found;
     }
     for path in [from, to] {
         local.apply(&Operation::Stat { path: path.clone() });
     }
     local.apply(operation)
+}
+
+/// ESTALE.
+pub fn is_stale(outcome: &Outcome) -> bool {
+    let text = std::io::Error::from_raw_os_error(libc::ESTALE).to_string();
+    matches!(outcome, Outcome::Failed(FsError::Device { detail, .. }) if *detail == text)
 }
 
 fn short(outcome: &Outcome) -> String {
