@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use mds::Parameters;
 use parking_lot::Mutex;
 use rpc::{
     Import, ImportOptions, Question, Recovery,
@@ -203,6 +204,37 @@ async fn an_mdt_that_is_silent_for_too_long_is_unreachable() {
     assert!(matches!(&removal, Err(FsError::Unreachable { target, .. }) if target.contains("MDT0001")), "{removal:?}");
     cluster.start(&[1]).await;
     in_time("it is back", async { while cluster.0[0].remove(ROOT, "remote", true).await.is_err() {} }).await;
+    assert_eq!(in_time("all ends", cluster.at_rest()).await, []);
+}
+
+/// 0: it is waited for as long as it takes. What counts is the value at the moment, also for
+/// requests that wait already.
+#[tokio::test]
+async fn the_silence_that_is_waited_for_changes_while_requests_wait() {
+    let mut cluster = Cluster::with_timeout(2, MOMENT).await;
+    cluster.0[0].make_directory(ROOT, "remote", 1).await.unwrap();
+    cluster.at_rest().await;
+    let mdt = cluster.0[0].mdt.clone();
+    let wait_for = |silence| mdt.set_parameters(Parameters { mdt_silence: silence, ..mdt.parameters() });
+    let begin = |cluster: &Cluster| {
+        let import = cluster.0[0].import.clone();
+        tokio::spawn(async move { call(&import, remove(ROOT, "remote", true)).await })
+    };
+    wait_for(Duration::ZERO);
+    cluster.0[1].crash().await;
+    let patient = begin(&cluster);
+    // Others end after a third of this.
+    tokio::time::sleep(MOMENT * 3).await;
+    assert!(!patient.is_finished(), "it waits");
+    wait_for(MOMENT);
+    let failed = in_time("it fails", patient).await.unwrap();
+    assert!(matches!(&failed, Err(FsError::Unreachable { target, .. }) if target.contains("MDT0001")), "{failed:?}");
+    wait_for(Duration::ZERO);
+    let patient = begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!patient.is_finished(), "it waits");
+    cluster.start(&[1]).await;
+    assert_eq!(in_time("it is done", patient).await.unwrap(), Ok(MdtReply::Done));
     assert_eq!(in_time("all ends", cluster.at_rest()).await, []);
 }
 
