@@ -9,12 +9,16 @@
 //!
 //! mknod makes a file without objects and without opening it; create opens and closes it too.
 //! readdir lists whole directories, every worker its own; its operations are names.
+//!
+//! Files are renamed to names of the same stripe of their directory first, then to names of another
+//! one, if it has several, then to another directory, which is on another MDT if there are several.
+//! These files are made and removed for this: a name whose inode is elsewhere costs more to remove.
 
 use std::{fmt::Write, io};
 
 use anyhow::ensure;
 use clap::{Args, builder::RangedU64ValueParser};
-use types::counted;
+use types::{NameHash, counted};
 
 use super::{
     measurement::{Measurement, Run},
@@ -95,6 +99,17 @@ impl MdsRate {
         path
     }
 
+    /// What `path` is renamed to in its directory: a name of the same stripe, or of another one.
+    fn renamed(self, path: &str, to_same_stripe: bool) -> String {
+        let stripe_of = |path: &str| {
+            let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+            NameHash::default().shard(name.as_bytes(), self.stripes.into())
+        };
+        let candidates = (0..).map(|number| format!("{path}.{number}"));
+        let fits = |new: &String| (stripe_of(new) == stripe_of(path)) == to_same_stripe;
+        candidates.into_iter().find(fits).expect("each stripe has some of the names")
+    }
+
     /// Runs all phases and removes everything again.
     pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
         run.target.make_directory(ROOT)?;
@@ -110,6 +125,7 @@ impl MdsRate {
         phases.files("unlink", |target, path| target.unlink(path))?;
         phases.files("create", |target, path| target.create(path)?.close())?;
         phases.files("unlink created", |target, path| target.unlink(path))?;
+        phases.renames()?;
         let results = phases.results;
         for directory in 0..self.directories {
             run.target.remove_directory(&Self::directory(directory))?;
@@ -156,6 +172,39 @@ impl Phases<'_, '_> {
         })
     }
 
+    /// Of files that are made for it, and removed again; neither of both is measured.
+    fn renames(&mut self) -> io::Result<()> {
+        let (of, run) = (self.of, self.run);
+        let all = |work: &(dyn Fn(&dyn BenchTarget, usize, usize) -> io::Result<()> + Sync)| {
+            workers::run(run.workers, |rank| (0..of.files).try_for_each(|file| work(run.client(rank), rank, file)))
+        };
+        all(&|target, rank, file| target.make_node(&of.path(rank, file)))?;
+        let beside = |rank, file| of.renamed(&of.path(rank, file), true);
+        let across = |rank, file| match of.stripes {
+            1 => beside(rank, file),
+            _ => of.renamed(&beside(rank, file), false),
+        };
+        let away = |rank, file| match of.directories {
+            1 => across(rank, file),
+            directories => format!("{}/file.{rank}.{file}", MdsRate::directory((rank + 1) % directories)),
+        };
+        let operations = (of.files * run.workers) as u64;
+        let mut rename =
+            |phase, from: &(dyn Fn(usize, usize) -> String + Sync), to: &(dyn Fn(usize, usize) -> String + Sync)| {
+                self.measure(phase, operations, |target, rank| {
+                    (0..of.files).try_for_each(|file| target.rename(&from(rank, file), &to(rank, file)))
+                })
+            };
+        rename("rename", &|rank, file| of.path(rank, file), &beside)?;
+        if of.stripes > 1 {
+            rename("rename to stripe", &beside, &across)?;
+        }
+        if of.directories > 1 {
+            rename("rename to directory", &across, &away)?;
+        }
+        all(&|target, rank, file| target.unlink(&away(rank, file))).map(drop)
+    }
+
     fn measure(
         &mut self,
         phase: &'static str,
@@ -192,8 +241,10 @@ mod tests {
             // Directory 0 has the names of two workers, each of whom lists them.
             let readdir = 2 * 10 + 5 + 5;
             let each = ["mknod", "lookup", "stat", "setattr"].map(|phase| (phase, 20));
-            let rest = [("readdir", readdir), ("unlink", 20), ("create", 20), ("unlink created", 20)];
-            assert_eq!(counts, [&each[..], &rest].concat());
+            let rest = [("readdir", readdir), ("unlink", 20), ("create", 20), ("unlink created", 20), ("rename", 20)];
+            let to_stripe = [("rename to stripe", 20)];
+            let to_stripe = if stripes > 1 { &to_stripe[..] } else { &[] };
+            assert_eq!(counts, [&each[..], &rest, to_stripe, &[("rename to directory", 20)]].concat());
             assert!(results.iter().all(|result| result.rate() > 0.0));
             assert_eq!(run.client(1).list("").unwrap(), 0, "nothing is left");
         }

@@ -66,8 +66,9 @@ pub enum BenchCommand {
         on_mdt: Option<u64>,
     },
     /// Rates of single metadata operations over several metadata targets: mknod, lookup, stat,
-    /// setattr, readdir, unlink, and create with open and close. Directories are on the metadata
-    /// targets in turn. Each phase uses another client than the one before it, if there are several
+    /// setattr, readdir, unlink, create with open and close, and rename. Directories are on the
+    /// metadata targets in turn. Each phase uses another client than the one before it, if there
+    /// are several
     Mdsrate {
         /// Common options. `--workers`: in each directory.
         #[command(flatten)]

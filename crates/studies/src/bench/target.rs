@@ -16,7 +16,7 @@ use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use parking_lot::Mutex;
 use rpc::message::{
     control::{ControlReply, ControlRequest},
-    mdt::{OpenFlags, open_flag},
+    mdt::{OpenFlags, RenameMode, open_flag},
     mdt_peer::MakeDirectory,
 };
 use rt::real::Cores;
@@ -66,6 +66,8 @@ pub trait BenchTarget: Send + Sync {
     fn set_times(&self, path: &str) -> io::Result<()>;
     /// Lists a directory; the number of names, without `.` and `..`.
     fn list(&self, directory: &str) -> io::Result<usize>;
+    /// rename, to a name that is free
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// unlink
     fn unlink(&self, path: &str) -> io::Result<()>;
     /// rmdir
@@ -177,6 +179,10 @@ impl BenchTarget for PosixTarget {
 
     fn list(&self, directory: &str) -> io::Result<usize> {
         std::fs::read_dir(self.root.join(directory))?.try_fold(0, |names, name| name.map(|_| names + 1))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.root.join(from), self.root.join(to))
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
@@ -375,6 +381,12 @@ impl BenchTarget for NativeTarget {
             Ok(names)
         };
         self.cores.block_on(listed).map_err(io_error)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.split(from)?, self.split(to)?);
+        let renamed = self.file_system.rename(&self.credentials, from, to, RenameMode::Replace);
+        self.cores.block_on(renamed).map_err(io_error)
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
