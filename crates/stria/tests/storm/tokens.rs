@@ -63,10 +63,10 @@ impl Tokens {
             let there = self.pick(&to, &mut random).filter(|there| is_directory(there) == is_directory(&from));
             let free = to.join(from.file_name().expect("it has a name"));
             let outcome = match (random.below(10), there) {
-                // What is not empty is neither removed nor replaced.
+                // What is not empty is not removed. (Replacing it would give another name where it
+                // has just left.)
                 (0, Some(there)) if is_directory(&there) => rustix::fs::rmdir(&there),
-                (1, Some(there)) if is_directory(&there) && from != there => rustix::fs::rename(&from, &there),
-                (2 | 3, Some(there)) => rustix::fs::renameat_with(CWD, &from, CWD, &there, RenameFlags::EXCHANGE),
+                (1 | 2 | 3, Some(there)) => rustix::fs::renameat_with(CWD, &from, CWD, &there, RenameFlags::EXCHANGE),
                 _ => rustix::fs::renameat_with(CWD, &from, CWD, &free, RenameFlags::NOREPLACE),
             };
             match outcome {
