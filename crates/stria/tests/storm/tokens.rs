@@ -66,7 +66,7 @@ impl Tokens {
                 // What is not empty is not removed. (Replacing it would give another name where it
                 // has just left.)
                 (0, Some(there)) if is_directory(&there) => rustix::fs::rmdir(&there),
-                (1 | 2 | 3, Some(there)) => rustix::fs::renameat_with(CWD, &from, CWD, &there, RenameFlags::EXCHANGE),
+                (1..=3, Some(there)) => rustix::fs::renameat_with(CWD, &from, CWD, &there, RenameFlags::EXCHANGE),
                 _ => rustix::fs::renameat_with(CWD, &from, CWD, &free, RenameFlags::NOREPLACE),
             };
             match outcome {
