@@ -153,6 +153,16 @@ impl NodeProcessors {
         self.0.state.lock().used
     }
 
+    /// What this costs on them, while nobody else works.
+    pub fn cost(&self, kind: CpuKind, bytes: u64) -> Duration {
+        self.0.model.costs.of(kind, bytes)
+    }
+
+    /// Completes when a core has worked for so long, at whatever.
+    pub async fn occupy(&self, time: Duration) {
+        work(&self.0, time, |_| Duration::ZERO).await;
+    }
+
     /// Time that they were busy so far, all together.
     fn busy_time(&self) -> Duration {
         let ProcessorUse { worked, switching, .. } = self.used();
@@ -162,24 +172,34 @@ impl NodeProcessors {
 
 impl rt::Processors for NodeProcessors {
     fn spend(&self, kind: CpuKind, bytes: u64) -> BoxFuture<'static, ()> {
-        Box::pin(work(self.0.clone(), kind, bytes))
+        let shared = self.0.clone();
+        Box::pin(async move {
+            let more = |found: Found| {
+                let wake_up = if found.waited { Duration::ZERO } else { shared.model.costs.of_wake_up(kind, bytes) };
+                let others = if Costs::is_shared(kind) { found.others } else { 0 };
+                wake_up + shared.model.hand_over * others
+            };
+            work(&shared, shared.model.costs.of(kind, bytes), more).await;
+        })
     }
 }
 
-/// Works for what this costs, a slice at a time while others wait.
-async fn work(shared: Arc<Shared>, kind: CpuKind, bytes: u64) {
-    let model = &shared.model;
-    let mut left = model.costs.of(kind, bytes);
-    let (mut core, mut waited) = Shared::core(&shared).await;
-    if !waited {
-        left += model.costs.of_wake_up(kind, bytes);
-    }
-    if Costs::is_shared(kind) {
-        let others = shared.state.lock().busy.saturating_sub(1);
-        left += model.hand_over * others;
-    }
+/// What a task finds when it gets a core.
+struct Found {
+    /// The core worked for another task just before.
+    waited: bool,
+    /// Other cores that work.
+    others: u32,
+}
+
+/// Works for so long, and for what more it takes as things are, a slice at a time while others
+/// wait.
+async fn work(shared: &Arc<Shared>, time: Duration, more: impl FnOnce(Found) -> Duration) {
+    let (mut core, mut waited) = Shared::core(shared).await;
+    let others = shared.state.lock().busy.saturating_sub(1);
+    let mut left = time + more(Found { waited, others });
     loop {
-        let worked = left.min(model.slice);
+        let worked = left.min(shared.model.slice);
         let switching = if waited { shared.note_switch() } else { Duration::ZERO };
         let end: Instant = shared.simulation.now() + switching + worked;
         shared.simulation.sleep_until(end).await;
@@ -191,7 +211,7 @@ async fn work(shared: Arc<Shared>, kind: CpuKind, bytes: u64) {
         waited = !shared.state.lock().waiting.is_empty();
         if waited {
             drop(core);
-            (core, _) = Shared::core(&shared).await;
+            (core, _) = Shared::core(shared).await;
         }
     }
 }

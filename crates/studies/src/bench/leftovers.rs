@@ -243,7 +243,7 @@ impl Drop for Server {
 
 /// From now on the first signal that asks this process to stop removes everything and ends it, a
 /// second one ends it at once.
-fn clean_up_on_signals() -> io::Result<()> {
+pub fn clean_up_on_signals() -> io::Result<()> {
     static WATCHED: OnceLock<()> = OnceLock::new();
     if WATCHED.set(()).is_err() {
         return Ok(());

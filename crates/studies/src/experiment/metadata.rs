@@ -22,7 +22,7 @@ use crate::{
         study::show_findings,
     },
     figure::{self, BarSeries, write_curves},
-    model::costs::MEASURED,
+    model::costs::{MEASURED, NAMESPACE_LOCK},
     study::e5::{
         Amount, Cell, DIRECTORIES, FILES, MANY_SERVERS, MDT_DIRECTORIES, MDTS, MOUNTS, NODES, Outcome, PHASES, SERVERS,
         STRIPED_FILES, cells,
@@ -52,10 +52,10 @@ pub struct MetadataArgs {
     /// Largest number of metadata servers
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     servers_max: u16,
-    /// Let a metadata target use all cores of its server at once. As shipped, it executes one
-    /// operation at a time, since one mutex guards its namespace
+    /// Let a metadata target execute changes on all cores of its server at once. As shipped, it
+    /// executes reads beside each other and each change alone, since a lock guards its namespace
     #[arg(long)]
-    without_mutex: bool,
+    without_lock: bool,
     /// Seed from which interleavings are derived
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -90,7 +90,7 @@ impl MetadataArgs {
     }
 
     fn hardware(&self) -> Hardware {
-        Hardware { costs: MEASURED, one_at_a_time: !self.without_mutex }
+        Hardware { costs: MEASURED, namespace_lock: (!self.without_lock).then_some(NAMESPACE_LOCK) }
     }
 
     fn wants(&self, cell: Cell) -> bool {
@@ -99,8 +99,8 @@ impl MetadataArgs {
     }
 
     fn conditions(&self) -> Conditions {
-        let Self { scale, striped_scale, task_files, mounts, seed, without_mutex, .. } = *self;
-        Conditions { study: "e5", scale, striped_scale, task_files, mounts, one_at_a_time: !without_mutex, seed }
+        let Self { scale, striped_scale, task_files, mounts, seed, without_lock, .. } = *self;
+        Conditions { study: "e5", scale, striped_scale, task_files, mounts, namespace_lock: !without_lock, seed }
     }
 }
 

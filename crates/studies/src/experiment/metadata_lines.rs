@@ -18,7 +18,7 @@ pub(super) struct Conditions {
     pub(super) striped_scale: u64,
     pub(super) task_files: u64,
     pub(super) mounts: u16,
-    pub(super) one_at_a_time: bool,
+    pub(super) namespace_lock: bool,
     pub(super) seed: u64,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     const CONDITIONS: Conditions =
-        Conditions { study: "e5", scale: 1, striped_scale: 1, task_files: 1, mounts: 1, one_at_a_time: true, seed: 1 };
+        Conditions { study: "e5", scale: 1, striped_scale: 1, task_files: 1, mounts: 1, namespace_lock: true, seed: 1 };
 
     #[test]
     fn a_resumed_run_knows_whole_cells_of_the_same_conditions_and_no_others() {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use lab::processors::{Cost, Costs, ProcessorModel};
 
+use super::namespace_lock::LockCosts;
+
 /// The table of E5: what StriaFS costs on the machine on which it is developed, as `stria bench
 /// calibrate` printed it there, rounded; before reads and writes of objects, and wake-ups of cores,
 /// were measured apart: so the former have the same cost, and the latter are a part of each frame.
@@ -68,6 +70,16 @@ pub const APART: Costs = Costs([
     // journal_append
     Cost { each_ns: 1_150, byte_ps: 630 },
 ]);
+
+/// The lock of an MDT's namespace: what `stria bench mdt` shows with two workers and one on the same
+/// machine (docs/experiments.md, "One metadata target"). Look-ups and stats take 0.5 us longer
+/// beside each other. Between two changes, creations and removals alike, pass 12.6 us instead of
+/// 11.0, and they take 20.5 us of processor time instead of 11.
+pub const NAMESPACE_LOCK: LockCosts = LockCosts {
+    beside: Duration::from_nanos(470),
+    handed_over: Duration::from_nanos(1_600),
+    waited: Duration::from_nanos(7_900),
+};
 
 /// A node with so many cores.
 pub fn node(cores: u32, costs: Costs) -> ProcessorModel {

@@ -5,6 +5,7 @@ pub mod block_cache;
 pub mod costs;
 pub mod links;
 pub mod machines;
+pub mod namespace_lock;
 pub mod raid;
 pub mod rotating;
 pub mod spindle;
@@ -22,7 +23,7 @@ use rt::{Cpu, Device};
 use block_cache::{BlockCache, ServerMemory};
 use links::{LinkModel, Links};
 pub use machines::Machines;
-use machines::OneAtATime;
+use namespace_lock::NamespaceLock;
 use raid::{Raid, RaidModel, RaidStatistics};
 use spindle::{Spindle, SpindleModel};
 
@@ -133,9 +134,9 @@ impl Hardware for ModelledHardware {
             None => new(),
         };
         self.nodes.lock().insert(host.to_owned(), node.clone());
-        match machines.mdts_one_at_a_time && host.starts_with("mds") {
-            true => Cpu::on(Arc::new(OneAtATime::on(Arc::new(node)))),
-            false => Cpu::on(Arc::new(node)),
+        match machines.namespace_lock {
+            Some(costs) if host.starts_with("mds") => Cpu::on(Arc::new(NamespaceLock::on(node, costs))),
+            _ => Cpu::on(Arc::new(node)),
         }
     }
 }
