@@ -158,9 +158,10 @@ impl NodeProcessors {
         self.0.model.costs.of(kind, bytes)
     }
 
-    /// Completes when a core has worked for so long, at whatever.
-    pub async fn occupy(&self, time: Duration) {
-        work(&self.0, time, |_| Duration::ZERO).await;
+    /// Completes when a core has worked for so long, at whatever; how long is decided when it
+    /// begins.
+    pub async fn occupy(&self, time: impl FnOnce() -> Duration) {
+        work(&self.0, |_| time()).await;
     }
 
     /// Time that they were busy so far, all together.
@@ -179,7 +180,8 @@ impl rt::Processors for NodeProcessors {
                 let others = if Costs::is_shared(kind) { found.others } else { 0 };
                 wake_up + shared.model.hand_over * others
             };
-            work(&shared, shared.model.costs.of(kind, bytes), more).await;
+            let cost = shared.model.costs.of(kind, bytes);
+            work(&shared, |found| cost + more(found)).await;
         })
     }
 }
@@ -192,12 +194,11 @@ struct Found {
     others: u32,
 }
 
-/// Works for so long, and for what more it takes as things are, a slice at a time while others
-/// wait.
-async fn work(shared: &Arc<Shared>, time: Duration, more: impl FnOnce(Found) -> Duration) {
+/// Works for as long as it takes as things are found, a slice at a time while others wait.
+async fn work(shared: &Arc<Shared>, time: impl FnOnce(Found) -> Duration) {
     let (mut core, mut waited) = Shared::core(shared).await;
     let others = shared.state.lock().busy.saturating_sub(1);
-    let mut left = time + more(Found { waited, others });
+    let mut left = time(Found { waited, others });
     loop {
         let worked = left.min(shared.model.slice);
         let switching = if waited { shared.note_switch() } else { Duration::ZERO };

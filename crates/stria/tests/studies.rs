@@ -56,6 +56,31 @@ fn metadata_operations_run_over_several_mdts_and_mounts() {
     assert!(refused.status != 0 && refused.stderr.contains("more need --mdts 3"), "{refused:?}");
 }
 
+/// Workers that are processes do the same, on a directory, on mounts and as native clients; those
+/// that fail end all.
+#[test]
+fn metadata_operations_run_in_processes() {
+    let place = Place::new();
+    let history = place.data("history.jsonl");
+    let load = "--processes --mdts 2 --clients 2 --directories 2 --workers 1,2 --files 10 --repeat 1 --osts 1";
+    let lines =
+        bench(&place, &format!("mdsrate {load} --systems local,mount,tcp-native --history {}", history.display()));
+    assert_eq!(lines.len(), 2 * 3 * 8, "numbers of workers, systems and phases");
+    for (number, line) in lines.iter().enumerate() {
+        let workers = if number < 3 * 8 { 2 } else { 4 };
+        let each = if line["phase"] == "readdir" { workers / 2 * 10 } else { 10 };
+        assert_eq!((&line["operations"], &line["workers"]), (&(workers * each).into(), &workers.into()), "{line}");
+        assert!(line["seconds"].as_f64() > Some(0.0) && line["cpu_seconds"].as_f64() > Some(0.0), "{line}");
+    }
+    let directory = place.data("bench");
+    assert_eq!(std::fs::read_dir(&directory).expect("the directory").count(), 0, "cleaned up");
+    let failing = program(env!("CARGO_BIN_EXE_stria"))
+        .args(["bench", "mdsrate", "--processes", "--systems", "native", "--workers", "2", "--dir"])
+        .arg(&directory)
+        .output();
+    assert!(failing.status != 0 && failing.stderr.contains("use tcp-native"), "{failing:?}");
+}
+
 fn rate(line: &serde_json::Value) -> f64 {
     let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
     number("bytes") / f64::from(1 << 20) / number("seconds")

@@ -3,7 +3,7 @@
 //!
 //! Directories are on the MDTs in turn; each may be striped over several. Workers are spread over
 //! directories and clients in turn, so a directory has workers on several clients, as MPI ranks
-//! would be. Each phase lets another client use a worker's names than the phase before it did, if
+//! would be; they are threads, or processes ([`super::ranks`]). Each phase lets another client use a worker's names than the phase before it did, if
 //! there are several: so what an operation costs is seen, and not what a client has cached. With
 //! one client, `lookup` and `stat` show what its caches hold.
 //!
@@ -21,9 +21,9 @@ use clap::{Args, builder::RangedU64ValueParser};
 use types::{NameHash, counted};
 
 use super::{
-    measurement::{Measurement, Run},
+    measurement::Measurement,
     target::BenchTarget,
-    workers,
+    team::{Spent, Team},
 };
 use crate::directory_places::in_turn;
 
@@ -56,9 +56,13 @@ pub struct LoadOptions {
     #[arg(long, default_value_t = 1, value_name = "N")]
     stripes: u16,
     /// Number of clients, among which workers are shared out: native ones, or mounts, each a
-    /// process of its own
+    /// process of its own. Workers that are processes have a native client each
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
+    /// Run workers as processes instead of threads. Under mpirun, each of its processes is a worker
+    /// also without this option; with it, as many as --workers says
+    #[arg(long)]
+    pub processes: bool,
     /// Number of files per worker
     #[arg(long, default_value_t = 1000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
     files: usize,
@@ -110,13 +114,16 @@ impl MdsRate {
         candidates.into_iter().find(fits).expect("each stripe has some of the names")
     }
 
-    /// Runs all phases and removes everything again.
-    pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
-        run.target.make_directory(ROOT)?;
-        for directory in 0..self.directories {
-            run.target.make_directory_at(&Self::directory(directory), &in_turn(directory, self.mdts, self.stripes))?;
+    /// Runs all phases and removes everything again. What was measured, where results are kept.
+    pub fn run(self, team: &dyn Team) -> io::Result<Vec<Measurement>> {
+        let target = team.run().map(|run| run.target);
+        if let Some(target) = target {
+            target.make_directory(ROOT)?;
+            for directory in 0..self.directories {
+                target.make_directory_at(&Self::directory(directory), &in_turn(directory, self.mdts, self.stripes))?;
+            }
         }
-        let mut phases = Phases { of: self, run, done: 0, results: Vec::new() };
+        let mut phases = Phases { of: self, team, done: 0, results: Vec::new() };
         phases.files("mknod", |target, path| target.make_node(path))?;
         phases.files("lookup", |target, path| target.lookup(path))?;
         phases.files("stat", |target, path| target.stat(path).map(drop))?;
@@ -127,31 +134,31 @@ impl MdsRate {
         phases.files("unlink created", |target, path| target.unlink(path))?;
         phases.renames()?;
         let results = phases.results;
-        for directory in 0..self.directories {
-            run.target.remove_directory(&Self::directory(directory))?;
+        if let Some(target) = target {
+            (0..self.directories).try_for_each(|number| target.remove_directory(&Self::directory(number)))?;
+            target.remove_directory(ROOT)?;
         }
-        run.target.remove_directory(ROOT)?;
         Ok(results)
     }
 }
 
 /// Phases of a run, one after the other.
-struct Phases<'r, 's> {
+struct Phases<'t> {
     of: MdsRate,
-    run: &'r Run<'s>,
+    team: &'t dyn Team,
     /// Phases so far: the next one uses the clients after those of the last one.
     done: usize,
     results: Vec<Measurement>,
 }
 
-impl Phases<'_, '_> {
+impl Phases<'_> {
     /// Every worker does this to all of its files.
     fn files(
         &mut self,
         phase: &'static str,
         operation: impl Fn(&dyn BenchTarget, &str) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
-        let (of, workers) = (self.of, self.run.workers);
+        let (of, workers) = (self.of, self.team.workers());
         self.measure(phase, (of.files * workers) as u64, |target, rank| {
             (0..of.files).try_for_each(|file| operation(target, &of.path(rank, file)))
         })
@@ -159,7 +166,7 @@ impl Phases<'_, '_> {
 
     /// Every worker lists its directory.
     fn listings(&mut self) -> io::Result<()> {
-        let (of, workers) = (self.of, self.run.workers);
+        let (of, workers) = (self.of, self.team.workers());
         let names_in =
             |directory: usize| of.files * (0..workers).filter(|rank| rank % of.directories == directory).count();
         let names = (0..workers).map(|rank| names_in(rank % of.directories) as u64).sum();
@@ -174,9 +181,9 @@ impl Phases<'_, '_> {
 
     /// Of files that are made for it, and removed again; neither of both is measured.
     fn renames(&mut self) -> io::Result<()> {
-        let (of, run) = (self.of, self.run);
+        let (of, team) = (self.of, self.team);
         let all = |work: &(dyn Fn(&dyn BenchTarget, usize, usize) -> io::Result<()> + Sync)| {
-            workers::run(run.workers, |rank| (0..of.files).try_for_each(|file| work(run.client(rank), rank, file)))
+            team.work(0, &|target, rank| (0..of.files).try_for_each(|file| work(target, rank, file)))
         };
         all(&|target, rank, file| target.make_node(&of.path(rank, file)))?;
         let beside = |rank, file| of.renamed(&of.path(rank, file), true);
@@ -188,7 +195,7 @@ impl Phases<'_, '_> {
             1 => across(rank, file),
             directories => format!("{}/file.{rank}.{file}", MdsRate::directory((rank + 1) % directories)),
         };
-        let operations = (of.files * run.workers) as u64;
+        let operations = (of.files * team.workers()) as u64;
         let mut rename =
             |phase, from: &(dyn Fn(usize, usize) -> String + Sync), to: &(dyn Fn(usize, usize) -> String + Sync)| {
                 self.measure(phase, operations, |target, rank| {
@@ -211,11 +218,10 @@ impl Phases<'_, '_> {
         operations: u64,
         work: impl Fn(&dyn BenchTarget, usize) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
-        let (run, shift) = (self.run, self.done);
+        let Spent { wall, cpu } = self.team.work(self.done, &work)?;
         self.done += 1;
-        let cpu = run.cpu();
-        let wall = workers::run(run.workers, |rank| work(run.client(rank + shift), rank))?;
-        self.results.push(run.measurement(self.of.name(), phase, operations, 0, wall, cpu));
+        let (of, team) = (self.of, self.team);
+        self.results.extend(team.run().map(|run| run.measured(of.name(), phase, operations, 0, (wall, cpu))));
         Ok(())
     }
 }
@@ -223,7 +229,11 @@ impl Phases<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::systems::{Size, System, SystemKind};
+    use crate::bench::{
+        measurement::Run,
+        systems::{Size, System, SystemKind},
+        team::Threads,
+    };
 
     /// Every phase does what it counts, by every client, on striped directories and others, and
     /// leaves nothing.
@@ -236,7 +246,7 @@ mod tests {
             let system = System::start_sized(kind, place.path().join("system"), size).unwrap();
             let run = Run { target: &*system.target, workers: 4, system: &system, fdatasync_per_second: 1.0 };
             let load = MdsRate { files: 5, directories: 3, stripes, mdts };
-            let results = load.run(&run).unwrap();
+            let results = load.run(&Threads(&run)).unwrap();
             let counts: Vec<(&str, u64)> = results.iter().map(|result| (result.phase, result.operations)).collect();
             // Directory 0 has the names of two workers, each of whom lists them.
             let readdir = 2 * 10 + 5 + 5;

@@ -97,6 +97,18 @@ impl Run<'_> {
         wall: Duration,
         cpu_before: Duration,
     ) -> Measurement {
+        self.measured(bench, phase, operations, bytes, (wall, self.cpu().saturating_sub(cpu_before)))
+    }
+
+    /// A result that took this time, and this processor time.
+    pub fn measured(
+        &self,
+        bench: &'static str,
+        phase: &'static str,
+        operations: u64,
+        bytes: u64,
+        (wall, cpu): (Duration, Duration),
+    ) -> Measurement {
         Measurement {
             bench,
             phase,
@@ -105,7 +117,7 @@ impl Run<'_> {
             operations,
             bytes,
             seconds: wall.as_secs_f64(),
-            cpu_seconds: self.cpu().saturating_sub(cpu_before).as_secs_f64(),
+            cpu_seconds: cpu.as_secs_f64(),
             fdatasync_per_second: self.fdatasync_per_second,
             written_bytes: None,
         }

@@ -24,6 +24,7 @@ mod objects;
 mod processor_quota;
 mod queues;
 mod random;
+pub mod ranks;
 mod records;
 pub mod report;
 mod results;
@@ -31,6 +32,7 @@ pub mod scaling;
 pub mod study;
 pub mod systems;
 mod target;
+mod team;
 pub mod threads;
 pub mod tree;
 pub mod workers;
@@ -68,7 +70,9 @@ pub enum BenchCommand {
     /// Rates of single metadata operations over several metadata targets: mknod, lookup, stat,
     /// setattr, readdir, unlink, create with open and close, and rename. Directories are on the
     /// metadata targets in turn. Each phase uses another client than the one before it, if there
-    /// are several
+    /// are several. Under mpirun its processes are the workers, and the first one starts the file
+    /// systems on its host and shows the results; on several hosts, name a directory that all have
+    /// mounted: --systems local --dir DIR
     Mdsrate {
         /// Common options. `--workers`: in each directory.
         #[command(flatten)]
@@ -211,7 +215,10 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Mdtest { common, files, on_mdt } => {
             Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
         }
-        BenchCommand::Mdsrate { common, load } => Session::new(common)?.mdsrate(&load)?.finish(),
+        BenchCommand::Mdsrate { common, load } => match ranks::mdsrate(&common, &load)? {
+            true => Ok(()),
+            false => Session::new(common)?.mdsrate(&load)?.finish(),
+        },
         BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
             true => {
                 anyhow::ensure!(place.at.is_none(), "--at can only be used with --segments");
@@ -274,7 +281,7 @@ impl Session {
         let load = options.load()?;
         self.size = Size { mdts: options.mdts, clients: options.clients, ..self.size };
         self.common.workers.iter_mut().for_each(|workers| *workers *= load.directories);
-        self.interleave(&|run| load.run(run), false)?;
+        self.interleave(&|run| load.run(&team::Threads(run)), false)?;
         Ok(self)
     }
 

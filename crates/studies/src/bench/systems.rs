@@ -9,15 +9,15 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rt::{Address, real::Cores};
+use rt::real::Cores;
 
 use super::{
     leftovers::Server,
+    ranks::{Access, connect},
     target::{BenchTarget, NativeTarget, PosixTarget},
     workers,
 };
 use node::{Node, NodeOptions, key_file};
-use rpc::auth::KeyKind;
 
 /// Forms of a file system under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -75,6 +75,8 @@ pub struct System {
     pub others: Vec<Box<dyn BenchTarget>>,
     /// Directory to give to programs, where there is one.
     pub directory: Option<PathBuf>,
+    /// How other processes use it: a client each. None: they cannot.
+    pub(super) access: Vec<Access>,
     children: Vec<Server>,
     node: Option<(Node, Cores)>,
     place: PathBuf,
@@ -132,13 +134,11 @@ impl System {
             }
             SystemKind::TcpNative => {
                 let (server, address) = serve(&place, size, "127.0.0.1:0", |_| Ok(()))?;
-                let cores = Cores::start_all()?;
-                let keys =
-                    key_file::read(&place.join("mgs0").join(key_file::CLIENT_KEY_FILE), "stria", KeyKind::Client)?;
-                let address = Address::from(address.as_str()).into();
-                let options = NodeOptions::client(&address, "stria", rpc::Role::Client, keys);
-                let node = cores.block_on(Node::start(cores.clone(), options))?;
-                Self::native(kind, (node, cores), vec![server], (place, size.clients))
+                let key = place.join("mgs0").join(key_file::CLIENT_KEY_FILE);
+                let node = connect(&address, &key)?;
+                let mut system = Self::native(kind, node, vec![server], (place, size.clients))?;
+                system.access = vec![Access::Server { address, key }];
+                Ok(system)
             }
         }
     }
@@ -157,7 +157,9 @@ impl System {
         let mut targets = directories.iter().map(target);
         let first = targets.next().expect("a system has a client");
         let others = targets.collect();
-        Self { kind, target: first, others, directory: directories.into_iter().next(), children, node: None, place }
+        let (directory, access) =
+            (directories.first().cloned(), directories.into_iter().map(Access::Directory).collect());
+        Self { kind, target: first, others, directory, access, children, node: None, place }
     }
 
     /// Clients of a process with these cores.
@@ -173,7 +175,16 @@ impl System {
         };
         let target = client()?;
         let others = (1..clients).map(|_| client()).collect::<anyhow::Result<_>>()?;
-        Ok(Self { kind, target, others, directory: None, children, node: Some((node, cores)), place })
+        Ok(Self {
+            kind,
+            target,
+            others,
+            directory: None,
+            access: Vec::new(),
+            children,
+            node: Some((node, cores)),
+            place,
+        })
     }
 
     /// Processor time used so far by this process and all servers and clients of the system.

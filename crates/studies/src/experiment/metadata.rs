@@ -169,7 +169,7 @@ fn draw(directory: &Path, rates: &Rates) -> anyhow::Result<()> {
         (SERVERS.map(|servers| format!("{servers}x6")), SERVERS.map(|servers| Cell::separate(servers, 6, 128)));
     curves("e5-six.svg", "E5: MDS with 6 MDTs each, 128 directories", &groups, &cells)?;
     let title = "E5: 64 tasks for each MDS, part of linear growth";
-    draw_linear(&directory.join("e5-linear.svg"), title, rates, &MANY_SERVERS)
+    draw_linear(&directory.join("e5-linear.svg"), title, rates, &MANY_SERVERS, 1)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! ```text
 //!   this process: native clients --- TCP --- MGS and OST (not limited)
 //!                                       \--- MDS 0: MDT0 (cgroup)    MDS 1: MDT1 (cgroup)    ...
+//!                        with two each:    MDS 0: MDT0, MDT1          MDS 1: MDT2, MDT3       ...
 //! ```
 //!
 //! Life cycle: clients end before the servers, a server before its control group, and the directory
@@ -49,13 +50,14 @@ pub struct Cluster {
     pub cores: Cores,
     node: Option<Node>,
     mds: Vec<Mds>,
+    mdts: u16,
     _others: Server,
     _place: Place,
 }
 
 impl Cluster {
-    /// Starts so many metadata servers, with an MDT each, and clients.
-    pub fn start(parent: Option<&Path>, servers: u16, clients: u16) -> anyhow::Result<Self> {
+    /// Starts so many metadata servers, with so many MDTs each, and clients.
+    pub fn start(parent: Option<&Path>, (servers, each): (u16, u16), clients: u16) -> anyhow::Result<Self> {
         let place = Place::new("stria-bench-", parent)?;
         let head = format!(
             "fsname = {FSNAME:?}\nlisten = \"127.0.0.1:0\"\nmemory_mib = {MEMORY_MIB}\nrun_dir = {:?}\n",
@@ -72,7 +74,8 @@ impl Cluster {
         for index in 0..servers {
             // A host with less than one processor has one core.
             let own = format!("mgs = {address:?}\ncores = 1\nkey = {:?}\n", key(key_file::SERVER_KEY_FILE));
-            let config = format!("{head}{own}{}", target("mdt", index));
+            let targets: String = (index * each..(index + 1) * each).map(|mdt| target("mdt", mdt)).collect();
+            let config = format!("{head}{own}{targets}");
             let path = place.path().join(format!("mds{index}.toml"));
             let (server, _) = systems::serve_configured(&path, &config, |_| Ok(()))?;
             let quota = ProcessorQuota::named(&format!("mds{index}")).context("cannot make a control group")?;
@@ -83,29 +86,30 @@ impl Cluster {
         let options = NodeOptions::client(&Address::from(address.as_str()).into(), FSNAME, rpc::Role::Client, keys);
         let cores = Cores::start_all()?;
         let node = cores.block_on(Node::start(cores.clone(), options))?;
-        let mut cluster = Self { clients: Vec::new(), cores, node: Some(node), mds, _others: others, _place: place };
+        let (none, mdts) = (Vec::new(), servers * each);
+        let mut cluster = Self { clients: none, cores, node: Some(node), mds, mdts, _others: others, _place: place };
         for _ in 0..clients {
             let node = cluster.node.as_ref().context("the cluster is running")?;
             let client = cluster.cores.block_on(node.mount_client())?;
             cluster.clients.push(client);
         }
-        cluster.wait_until_known(servers)?;
+        cluster.wait_until_known()?;
         Ok(cluster)
     }
 
-    fn wait_until_known(&self, servers: u16) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        let known = |client: &Arc<FileSystem>| (0..servers).all(|mdt| client.cached_locks(MdtIndex(mdt)).is_ok());
+    fn wait_until_known(&self) -> anyhow::Result<()> {
+        let (mdts, begun) = (self.mdts, Instant::now());
+        let known = |client: &Arc<FileSystem>| (0..mdts).all(|mdt| client.cached_locks(MdtIndex(mdt)).is_ok());
         while !self.clients.iter().all(known) {
-            ensure!(begun.elapsed() < KNOWN_WITHIN, "clients do not know all of {servers} metadata targets");
+            ensure!(begun.elapsed() < KNOWN_WITHIN, "clients do not know all of {mdts} metadata targets");
             std::thread::sleep(POLL);
         }
         Ok(())
     }
 
-    /// Metadata servers.
-    pub fn servers(&self) -> u16 {
-        self.mds.len() as u16
+    /// Metadata targets of all servers.
+    pub fn mdts(&self) -> u16 {
+        self.mdts
     }
 
     /// Processor time of each metadata server from now on, in hundredths of a processor; `None`: no

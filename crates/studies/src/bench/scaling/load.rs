@@ -202,7 +202,7 @@ fn measure(
 
 /// As benchmarks of Lustre do between phases: otherwise a stat would be no request.
 fn give_locks_back(cluster: &Cluster) -> anyhow::Result<()> {
-    let (mdts, begun) = (cluster.servers(), Instant::now());
+    let (mdts, begun) = (cluster.mdts(), Instant::now());
     cluster.clients.iter().try_for_each(|client| task::give_locks_back(client, mdts))?;
     while cluster.clients.iter().any(|client| task::has_locks(client, mdts)) {
         ensure!(begun.elapsed() < RETURNED_WITHIN, "clients keep locks");

@@ -7,7 +7,8 @@
 //! compared within some seconds, because a second of a virtual processor is not always the same
 //! work: all run on one file system, which has the servers of the largest number, phase by phase,
 //! forwards and backwards in turn in rounds. Growth is the median of what it is in each round. A
-//! phase is measured until its first task has ended.
+//! phase is measured until its first task has ended. Servers with other numbers of MDTs are other
+//! file systems, one after the other in each round.
 //!
 //! Downsides: clients have what processor time the servers leave. The report shows how much of its
 //! quota each server used: less than nearly all of it means that the clients were the limit. With
@@ -17,12 +18,16 @@ mod cluster;
 mod load;
 mod report;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use anyhow::{Context, ensure};
 use clap::Args;
 use host::progress;
 use serde::Serialize;
+use types::counted;
 
 pub use self::report::{add_row, draw_linear, table};
 use self::{cluster::Cluster, load::Amount};
@@ -38,6 +43,10 @@ pub struct ScalingOptions {
     /// Numbers of metadata servers, separated by commas; growth counts from the least
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     servers: Vec<u16>,
+    /// Numbers of metadata targets of each server, separated by commas. They share its processor
+    /// time
+    #[arg(long, value_delimiter = ',', default_values_t = [1], value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    mdts: Vec<u16>,
     /// Hundredths of a processor that each metadata server gets; the kernel gives no less than 10
     #[arg(long, default_value_t = 12, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     percent: u32,
@@ -79,12 +88,10 @@ struct Line<'a> {
 /// Runs `stria study metadata-scaling live`.
 pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "this study makes control groups: run it as root");
-    let mut servers = options.servers.clone();
-    servers.sort_unstable();
-    servers.dedup();
+    let (servers, mdts) = (in_order(&options.servers), in_order(&options.mdts));
     let mut json = JsonLines::new(options.json.as_deref())?;
     figure::prepare(options.figures.as_deref())?;
-    println!("{}", report::introduction(options, &servers));
+    println!("{}", report::introduction(options, &servers, &mdts));
     let ScalingOptions { percent, clients, task_files, .. } = *options;
     let mut results = Results::new();
     for round in 1..=options.repeat {
@@ -93,10 +100,12 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
         if round % 2 == 0 {
             order.reverse();
         }
-        for load in [growing_separate as fn(u16) -> Cell, growing_striped] {
-            let cells: Vec<Cell> = order.iter().copied().map(load).collect();
+        let loads = [growing_separate as fn(u16) -> Cell, growing_striped];
+        for (each, load) in mdts.iter().flat_map(|each| loads.map(|load| (*each, load))) {
+            let cells: Vec<Cell> = order.iter().map(|servers| load(*servers).with_mdts(each)).collect();
             let name = cells.first().map(|cell| cell.load.name()).unwrap_or_default();
-            progress::show(format_args!("round {round} of {}, {name}", options.repeat));
+            let of = options.repeat;
+            progress::show(format_args!("round {round} of {of}, {}, {name}", counted_mdts(each)));
             for (cell, outcome) in measure(options, &cells)? {
                 json.add(&Line { study: "e5 live", percent, clients, task_files, round, outcome: &outcome })?;
                 results.entry((cell, outcome.phase)).or_default().push(outcome);
@@ -104,14 +113,25 @@ pub fn run(options: &ScalingOptions) -> anyhow::Result<()> {
         }
     }
     progress::done();
-    print!("{}", report::shown(&results, &servers));
-    options.figures.as_deref().map_or(Ok(()), |directory| report::draw(directory, &results, &servers))
+    print!("{}", report::shown(&results, &servers, &mdts));
+    options.figures.as_deref().map_or(Ok(()), |directory| report::draw(directory, &results, &servers, &mdts))
+}
+
+/// Numbers in order, each once.
+fn in_order(numbers: &[u16]) -> Vec<u16> {
+    numbers.iter().copied().collect::<BTreeSet<u16>>().into_iter().collect()
+}
+
+/// How many MDTs each server has.
+fn counted_mdts(each: u16) -> String {
+    format!("{} each", counted(each, "MDT"))
 }
 
 /// Cells on a new file system, which has the servers of the largest.
 fn measure(options: &ScalingOptions, cells: &[Cell]) -> anyhow::Result<Vec<(Cell, Outcome)>> {
-    let servers = cells.iter().map(|cell| cell.servers).max().unwrap_or(1);
-    let cluster = Cluster::start(options.dir.as_deref(), servers, options.clients)
+    let most = |number: fn(&Cell) -> u16| cells.iter().map(number).max().unwrap_or(1);
+    let (servers, mdts) = (most(|cell| cell.servers), most(|cell| cell.mdts));
+    let cluster = Cluster::start(options.dir.as_deref(), (servers, mdts), options.clients)
         .with_context(|| format!("cannot start {servers} metadata servers"))?;
     load::run(&cluster, cells, Amount { task_files: options.task_files, percent: options.percent })
 }

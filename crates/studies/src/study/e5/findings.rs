@@ -228,28 +228,36 @@ fn goal(rates: &Rates, phase: &'static str, cell: fn(u16) -> Cell, part: f64) ->
     (finding, servers.into_iter().map(cell).collect())
 }
 
-/// The goal of a run on one host, with these numbers of MDS, the least first.
-pub fn live_findings(rates: &Rates, servers: &[u16]) -> Vec<Finding> {
-    let of_load = |cell| PHASES.map(|phase| scales(rates, phase, cell, servers, LINEAR_LIVE));
-    let separate = of_load(growing_separate as fn(u16) -> Cell);
-    separate.into_iter().chain(of_load(growing_striped)).collect()
+/// The goal of a run on one host, with these numbers of MDS, the least first, and so many MDTs of
+/// each.
+pub fn live_findings(rates: &Rates, servers: &[u16], mdts: u16) -> Vec<Finding> {
+    let of_load = |cell: fn(u16) -> Cell| {
+        PHASES.map(|phase| scales(rates, phase, |servers| cell(servers).with_mdts(mdts), servers, LINEAR_LIVE))
+    };
+    of_load(growing_separate).into_iter().chain(of_load(growing_striped)).collect()
 }
 
 /// Whether so much of linear is reached with each of these numbers of MDS, from the first of them.
-fn scales(rates: &Rates, phase: &'static str, cell: fn(u16) -> Cell, servers: &[u16], part: f64) -> Finding {
+fn scales(rates: &Rates, phase: &'static str, cell: impl Fn(u16) -> Cell, servers: &[u16], part: f64) -> Finding {
     let [first, others @ ..] = servers else { return Finding::default() };
     let parts: Vec<f64> = others.iter().map(|to| rates.of_linear((cell(*first), cell(*to)), phase)).collect();
     let names: Vec<String> = others.iter().map(u16::to_string).collect();
     Finding {
         sentence: format!(
-            "{phase}: in {} at least {:.0}% of linear from {first} to {} MDS (goal of StriaFS)",
+            "{phase}: in {} at least {:.0}% of linear from {first} to {} MDS{} (goal of StriaFS)",
             cell(*first).load.name(),
             part * 100.0,
-            servers[servers.len() - 1]
+            servers[servers.len() - 1],
+            of_mdts(cell(*first).mdts)
         ),
         holds: least(&parts) >= part,
         results: format!("{} with {}", percent(&parts), names.join(", ")),
     }
+}
+
+/// Said of MDS with more than one MDT.
+fn of_mdts(mdts: u16) -> String {
+    if mdts > 1 { format!(" with {mdts} MDTs each") } else { String::new() }
 }
 
 fn open_question(rates: &Rates, phase: &'static str) -> (Finding, Vec<Cell>) {

@@ -141,6 +141,11 @@ impl Cell {
         Self { servers, mdts, load: Load::Striped { tasks } }
     }
 
+    /// The same with so many MDTs of each MDS.
+    pub fn with_mdts(self, mdts: u16) -> Self {
+        Self { mdts, ..self }
+    }
+
     /// All MDTs.
     pub fn mdts_in_all(self) -> u16 {
         self.servers * self.mdts
