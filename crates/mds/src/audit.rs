@@ -3,7 +3,7 @@
 //! the check that an administrator runs ([`crate::ops::check`]), nothing must be left of what it
 //! removed, and the opens must be consistent.
 //!
-//! Downside: each commit costs the reads that check its records, under the namespace's mutex; and
+//! Downside: each commit costs the reads that check its records, under the namespace's lock; and
 //! damage that the tables had before counts as a violation. So the audit is off by default.
 
 use std::collections::BTreeSet;

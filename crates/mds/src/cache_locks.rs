@@ -1,7 +1,7 @@
 //! The locks under which clients cache names and attributes, as this MDT keeps them: the table, the
 //! changes that wait for locks to come back, and the locks that are still to be asked for.
 //!
-//! Decisions are made here, under the namespace's mutex; the callbacks are made without it
+//! Decisions are made here, under the namespace's lock; the callbacks are made without it
 //! (`mdt/lock_callbacks.rs`).
 //!
 //! Life cycle: volatile; after a restart no client has a lock, unless it claims it again. Handles
@@ -27,7 +27,7 @@ use crate::{
     lock_deadlines::LockDeadlines,
 };
 
-/// Locks of a client that is gone, removed without releasing the namespace's mutex: about a
+/// Locks of a client that is gone, removed without releasing the namespace's lock: about a
 /// millisecond. A client may have a million.
 pub(crate) const LOCKS_PER_STEP: usize = 1024;
 

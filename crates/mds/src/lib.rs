@@ -4,7 +4,7 @@
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
 //! - `known_size`: when the MDT knows a file's size; `protection`: what no user may do (who may do
 //!   what is decided by [`types::permission`]). Pure.
-//! - `namespace`: tables and volatile state, to be held in one mutex.
+//! - `namespace`: tables and volatile state, under one lock: many readers or one change.
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
 //!   tests.
 //! - `data`: bytes of files that are stored on this MDT.
@@ -18,7 +18,7 @@
 //! reply, so that a repetition has no second effect even after a crash; no reply shows anything
 //! that a killed process could forget.
 //!
-//! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need
+//! Downside: one lock for changes and one journal per MDT: more changes than one core can do need
 //! more MDTs.
 
 mod audit;

@@ -4,7 +4,7 @@
 //!
 //! Shown are inodes on whose attributes the client has the lock, whose attributes are known
 //! exactly, and which the reply does not show. To be called together with the operation, under the
-//! namespace's mutex. Costs nothing while no client has a lock.
+//! namespace's lock. Costs nothing while no client has a lock.
 //!
 //! Of names that were made, removed or lead elsewhere it is told the positions, so that it need not
 //! read again a directory whose names it knows.

@@ -2,7 +2,7 @@
 //!
 //! An operation that changes what others have cached ends its attempt ([`Attempt::Blocked`]). Their
 //! locks are asked back (module [`super::lock_callbacks`]), and the request waits here: without the
-//! namespace's mutex, and not as one of its service's threads. What ends the wait is a cancel,
+//! namespace's lock, and not as one of its service's threads. What ends the wait is a cancel,
 //! which has slots and a service of its own, a new connection of the holder, or the end of its
 //! session.
 //!

@@ -1,5 +1,5 @@
 //! Requests for data: checksums and copies, which take time, are made outside of the namespace's
-//! mutex; the data, the attributes of the object and the reply for a repetition are one batch.
+//! lock; the data, the attributes of the object and the reply for a repetition are one batch.
 //!
 //! Downside: the bytes go through the journal and into the tables. They are written twice, and take
 //! memory that the namespace needs. So only the beginnings of files belong here

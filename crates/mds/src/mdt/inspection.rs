@@ -3,7 +3,7 @@
 //!
 //! Nothing is kept in memory for having been read.
 //!
-//! Downside: a table is read at once, under the namespace's mutex.
+//! Downside: a table is read at once, under the namespace's lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@
 //! served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
 //! is equivalent to a crash.
 //!
-//! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
+//! Invariants: the namespace's lock is never held across an await; an answer is sent only when
 //! everything it shows has been written to the kernel.
 
 pub(crate) mod balance;
@@ -235,7 +235,7 @@ impl Mdt {
         clock::timeout_at(&*self.seams.clock, deadline, stopped).await.is_none()
     }
 
-    /// Time and caller of one operation. To be taken under the namespace's mutex, so that what is
+    /// Time and caller of one operation. To be taken under the namespace's lock, so that what is
     /// done later has no earlier time, however long it waited before.
     pub(crate) fn context(&self, client: ClientId) -> Context {
         Context {
@@ -290,7 +290,7 @@ impl Mdt {
 
     /// Runs an operation on the namespace, with room for its batch if it has `data_bytes`. It ends
     /// an attempt when it needs what is not in memory, which is then loaded, or when clients cache
-    /// what it changes, which are then asked to give their locks back; both without the mutex. Then
+    /// what it changes, which are then asked to give their locks back; both without the lock. Then
     /// it is tried again. `waiter`: the request whose operation it is.
     pub(crate) async fn load_and_run<T>(
         &self,

@@ -2,7 +2,7 @@
 //! own changes; changes are collected and become visible together at commit, or not at all. So an
 //! operation that fails leaves nothing behind.
 //!
-//! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex,
+//! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's lock,
 //! runs the operation, seals it (module [`versions`]), and commits if it succeeded. Volatile state
 //! that a success changes ([`Transaction::open_at_commit`]) changes at commit; direct changes of
 //! `volatile` by an operation persist whatever happens to the batch (a close closes).

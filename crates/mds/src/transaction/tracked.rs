@@ -1,12 +1,12 @@
-//! Load first, then lock: an attempt of an operation under the namespace's mutex never waits for
-//! the cold store. An entry that is not in memory ends the attempt; it is loaded without the mutex
+//! Load first, then lock: an attempt of an operation under the namespace's lock never waits for
+//! the cold store. An entry that is not in memory ends the attempt; it is loaded without the lock
 //! ([`kv::Loading`]), and the operation is tried again
 //! ([docs/decisions/0015](../../../../docs/decisions/0015-load-first.md)).
 //!
 //! An attempt can be given up as long as it has changed nothing that would persist: batches,
 //! counters and opens are created at commit, but the volatile state is changed directly. So an
 //! attempt that takes the volatile state for a change ([`Tracked`]) is not given up any more:
-//! entries that it misses from then on are read under the mutex.
+//! entries that it misses from then on are read under the lock.
 //!
 //! Requests that only read are executed beside each other ([`Tracked::beside`]): the volatile state
 //! is shared then, and none of them takes it for a change. That they have no reason to is known
