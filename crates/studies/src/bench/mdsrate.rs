@@ -3,9 +3,10 @@
 //!
 //! Directories are on the MDTs in turn; each may be striped over several. Workers are spread over
 //! directories and clients in turn, so a directory has workers on several clients, as MPI ranks
-//! would be; they are threads, or processes ([`super::ranks`]). Each phase lets another client use a worker's names than the phase before it did, if
-//! there are several: so what an operation costs is seen, and not what a client has cached. With
-//! one client, `lookup` and `stat` show what its caches hold.
+//! would be; they are threads, or processes ([`super::ranks`]). Each phase lets another client use
+//! a worker's names than the phase before it did, if there are several: so what an operation costs
+//! is seen, and not what a client has cached. With one client, `lookup` and `stat` show what its
+//! caches hold.
 //!
 //! mknod makes a file without objects and without opening it; create opens and closes it too.
 //! readdir lists whole directories, every worker its own; its operations are names.

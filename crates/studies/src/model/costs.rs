@@ -71,8 +71,8 @@ pub const APART: Costs = Costs([
     Cost { each_ns: 1_150, byte_ps: 630 },
 ]);
 
-/// The lock of an MDT's namespace: what `stria bench mdt` shows with two workers and one on the same
-/// machine (docs/experiments.md, "One metadata target"). Look-ups and stats take 0.5 us longer
+/// The lock of an MDT's namespace: what `stria bench mdt` shows with two workers and one on the
+/// same machine (docs/experiments.md, "One metadata target"). Look-ups and stats take 0.5 us longer
 /// beside each other. Between two changes, creations and removals alike, pass 12.6 us instead of
 /// 11.0, and they take 20.5 us of processor time instead of 11.
 pub const NAMESPACE_LOCK: LockCosts = LockCosts {

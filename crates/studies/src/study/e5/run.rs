@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(outcomes.iter().map(|outcome| outcome.phase).collect::<Vec<_>>(), PHASES);
         for outcome in outcomes {
             assert_eq!(outcome.operations, 32 * 25);
-            // Stats fill the cores of an MDS, and one that has a queue loses time in changes of tasks.
+            // Stats fill the cores of an MDS, and one that has a queue changes tasks.
             let part = if outcome.phase == "stat" { 0.4 } else { 0.6 };
             assert!(outcome.server_use_min > outcome.server_use * part, "{outcome:?}");
         }
