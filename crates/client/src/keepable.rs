@@ -23,7 +23,7 @@ use crate::{
     FileSystem,
     cache::inode_cache::InodeCache,
     directory_maps::merged,
-    upper_cache::{Keepable, Known},
+    upper_cache::{Keepable, Known, Place},
 };
 
 impl FileSystem {
@@ -45,7 +45,7 @@ impl FileSystem {
     }
 
     /// The same of inodes of one MDT, with the places of their names.
-    fn known(&self, shown: &[(InodeNumber, Option<(InodeNumber, &[u8])>)]) -> Vec<Option<Keepable>> {
+    fn known(&self, shown: &[Place<'_>]) -> Vec<Option<Keepable>> {
         for (inode, place) in shown {
             if let Some((parent, name)) = place.filter(|(parent, _)| parent.mdt() != inode.mdt()) {
                 self.learn_name(parent, name, *inode);
@@ -63,7 +63,10 @@ impl FileSystem {
         let lock = self
             .look(inode, |cache| if cache.leads(parent, name, inode) { None } else { cache.lock_on_names_of(inode) });
         if let Some(lock) = lock.and_then(is_news) {
-            self.look(inode, |cache| Some(cache.learn_name(parent, name, inode, lock)));
+            self.look(inode, |cache| {
+                cache.learn_name(parent, name, inode, lock);
+                Some(())
+            });
         }
     }
 

@@ -50,6 +50,10 @@ pub struct Keepable {
     pub validity: Duration,
 }
 
+/// An inode, and the directory or shard and the name through which it was found, if that is to be
+/// kept, too.
+pub(crate) type Place<'n> = (InodeNumber, Option<(InodeNumber, &'n [u8])>);
+
 /// What the cache of one MDT knows of that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Known {

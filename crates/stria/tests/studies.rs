@@ -46,7 +46,7 @@ fn metadata_operations_run_over_several_mdts_and_mounts() {
     let load = "--mdts 2 --clients 2 --stripes 0 --directories 3 --workers 2 --files 10 --repeat 1 --osts 1";
     let systems = "--systems local,mount,tcp-mount,tcp-native";
     let lines = bench(&place, &format!("mdsrate {load} {systems} --history {}", history.display()));
-    assert_eq!(lines.len(), 4 * 8, "systems and phases");
+    assert_eq!(lines.len(), 4 * 11, "systems and phases");
     for line in lines {
         let operations = if line["phase"] == "readdir" { 6 * 20 } else { 6 * 10 };
         assert_eq!((&line["operations"], &line["workers"]), (&operations.into(), &6.into()), "{line}");
@@ -65,9 +65,9 @@ fn metadata_operations_run_in_processes() {
     let load = "--processes --mdts 2 --clients 2 --directories 2 --workers 1,2 --files 10 --repeat 1 --osts 1";
     let lines =
         bench(&place, &format!("mdsrate {load} --systems local,mount,tcp-native --history {}", history.display()));
-    assert_eq!(lines.len(), 2 * 3 * 8, "numbers of workers, systems and phases");
+    assert_eq!(lines.len(), 2 * 3 * 10, "numbers of workers, systems and phases");
     for (number, line) in lines.iter().enumerate() {
-        let workers = if number < 3 * 8 { 2 } else { 4 };
+        let workers = if number < 3 * 10 { 2 } else { 4 };
         let each = if line["phase"] == "readdir" { workers / 2 * 10 } else { 10 };
         assert_eq!((&line["operations"], &line["workers"]), (&(workers * each).into(), &workers.into()), "{line}");
         assert!(line["seconds"].as_f64() > Some(0.0) && line["cpu_seconds"].as_f64() > Some(0.0), "{line}");

@@ -18,7 +18,7 @@ use crate::{
         connection::{TargetConnection, unexpected},
         late_closes::Carried,
     },
-    upper_cache::{Keepable, Known},
+    upper_cache::{Keepable, Known, Place},
 };
 
 /// A request on its way. If it is dropped before it is answered, its outcome is not known.
@@ -241,13 +241,13 @@ impl TargetConnection {
         &self,
         clock: &dyn Clock,
         opens: &OpenTable,
-        shown: &[(InodeNumber, Option<(InodeNumber, &[u8])>)],
+        shown: &[Place<'_>],
     ) -> Vec<Option<Known>> {
         if !self.is_active() {
             return vec![None; shown.len()];
         }
         let known = self.cache().serve_for(&self.import(), clock, |cache| {
-            let known = |(inode, name): &(InodeNumber, Option<(InodeNumber, &[u8])>)| {
+            let known = |(inode, name): &Place<'_>| {
                 let attributes = cache.attributes(*inode, |inode| opens.is_written(inode));
                 let is_striped = attributes.is_some_and(|found| cache.is_striped(&found));
                 let name = name.is_some_and(|(parent, name)| cache.leads(parent, name, *inode));
