@@ -153,8 +153,7 @@ mod tests {
                 clock.sleep(Duration::from_nanos(1)).await;
             }
             clock.sleep(Duration::from_secs(1)).await;
-            let ends = ends.lock().clone();
-            ends
+            ends.lock().clone()
         });
         (ran.unwrap(), cores.used().worked.as_nanos() as u64)
     }
