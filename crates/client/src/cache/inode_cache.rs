@@ -204,8 +204,8 @@ impl InodeCache {
         self.handles.len() + names + self.listings.weight()
     }
 
-    /// Whether a listing may add names that lead to other MDTs: they stay as long as the lock on the
-    /// directory, and would drive out everything else.
+    /// Whether a listing may add names that lead to other MDTs: they stay as long as the lock on
+    /// the directory, and would drive out everything else.
     pub(super) fn has_room_elsewhere(&self) -> bool {
         self.names.by_directory_count() < self.locks_max / 4
     }

@@ -8,7 +8,7 @@ use rpc::{
     message::{ClientReply, ClientRequest, MdtReply, MdtRequest, OstReply, OstRequest, client::LockCompleted},
 };
 use rt::{BoxFuture, Clock, Seams};
-use types::{FsError, FsResult, InodeNumber, LockHandle};
+use types::{FsError, FsResult, LockHandle};
 
 use crate::{
     cache::inode_cache::{InodeCache, Pending},
@@ -237,12 +237,7 @@ impl TargetConnection {
     }
 
     /// See [`crate::FileSystem::keepable`]. Of several inodes, in order, at one moment.
-    pub fn keepable(
-        &self,
-        clock: &dyn Clock,
-        opens: &OpenTable,
-        shown: &[Place<'_>],
-    ) -> Vec<Option<Known>> {
+    pub fn keepable(&self, clock: &dyn Clock, opens: &OpenTable, shown: &[Place<'_>]) -> Vec<Option<Known>> {
         if !self.is_active() {
             return vec![None; shown.len()];
         }

@@ -14,9 +14,9 @@
 //! commit); what needs requests, as reading data back, is in [`crate::checkers`].
 //!
 //! A snapshot has one MDT. With several, [`names_over_mdts`] is checked instead, which compares
-//! them, and of each MDT what clients [serve](served) from their caches of it. What the caches above
-//! them serve is compared with all MDTs ([`served_above`]). [`scrubs`] needs no snapshot, and is
-//! checked in any case.
+//! them, and of each MDT what clients [serve](served) from their caches of it. What the caches
+//! above them serve is compared with all MDTs ([`served_above`]). [`scrubs`] needs no snapshot, and
+//! is checked in any case.
 //!
 //! One invariant is checked after every step, because a violation of it may last for a step only:
 //! [`cached_locks`].

@@ -111,7 +111,8 @@ pub(crate) fn require_default_setter(txn: &Transaction<'_>, who: &Credentials, i
 }
 
 /// Sets or removes what new directories in a directory get; those that there are stay as they are.
-/// The caller may do so. `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first one.
+/// The caller may do so. `NoDeviceOrAddress`: there are fewer MDTs than it says, or not the first
+/// one.
 pub(crate) fn set_directory_default(
     txn: &mut Transaction<'_>,
     inode: InodeNumber,

@@ -6,7 +6,8 @@
 //!
 //! Life cycle: read at the begin; written when a part is done, and every [`INTERVAL`] while objects
 //! are read; removed when a complete check has been reported. Only a file of the caller that nobody
-//! else may write to is believed. Downside: two checks with one file overwrite what the other notes.
+//! else may write to is believed. Downside: two checks with one file overwrite what the other
+//! notes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

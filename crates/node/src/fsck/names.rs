@@ -1,8 +1,8 @@
 //! Compares names with the inodes on other MDTs to which they lead: each MDT knows one side.
 //!
 //! There may be hundreds of millions of them, in different orders. So they are not kept: each name
-//! is counted in one of [`BUCKETS`] sums by a hash, up by the MDT that has it and down by the MDT of the
-//! inode. Buckets that are not balanced after that are read again, with what is in them.
+//! is counted in one of [`BUCKETS`] sums by a hash, up by the MDT that has it and down by the MDT
+//! of the inode. Buckets that are not balanced after that are read again, with what is in them.
 
 use std::{
     collections::BTreeSet,
