@@ -227,6 +227,8 @@ impl Target {
         cores.block_on(mdt.clone().session_event(begun));
         // Files can be made only where there are object storage targets. None is called.
         mdt.update_map(&[(OstIndex(0), Endpoint::Remote("127.0.0.1:1".into()), true)]);
+        // Nor are there other metadata targets, over which directories would be spread.
+        mdt.update_mdts(&[]);
         let files = (0..workers).map(|_| Mutex::default()).collect();
         let mut target = Self { mdt, cores, directories: Vec::new(), files };
         let mut session = Session::new(&target, 0);
