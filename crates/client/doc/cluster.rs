@@ -48,9 +48,9 @@ async fn mounted() -> std::sync::Arc<client::FileSystem> {
         endpoints.push((index, Endpoint::Local(Arc::clone(&server)), true));
     }
     let (device, cold, index) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()), MdtIndex(0));
-    let (seams_of_mdt, root) = (seams(&network, 4), Credentials::root());
+    let (seams_of_mdt, root) = (seams(&network, 4), NewRoot::of(Credentials::root()));
     let options = MdtOptions { store: Config::small(), ..MdtOptions::new("stria", index) };
-    let formatted = Mdt::format(&seams_of_mdt, device.clone(), cold.clone(), Config::small(), "stria", index, &NewRoot::of(root));
+    let formatted = Mdt::format(&seams_of_mdt, device.clone(), cold.clone(), Config::small(), "stria", index, &root);
     formatted.await.expect("an empty device");
     let mdt = Mdt::open(seams_of_mdt, device, cold, options).await.expect("a formatted device");
     mdt.update_map(&endpoints);
