@@ -135,11 +135,6 @@ impl Checkpoint {
         }
     }
 
-    /// A part has come to its end.
-    pub fn write_all(&mut self) -> anyhow::Result<()> {
-        self.write()
-    }
-
     /// A complete check has been reported.
     pub fn complete(&self) -> anyhow::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
@@ -151,7 +146,8 @@ impl Checkpoint {
         }
     }
 
-    fn write(&mut self) -> anyhow::Result<()> {
+    /// What was noted so far is in the file from now on.
+    pub fn write(&mut self) -> anyhow::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         replace(path, &serde_json::to_vec(&self.record)?)
             .with_context(|| format!("cannot write {}; name another file with --resume", path.display()))?;

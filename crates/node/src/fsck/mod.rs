@@ -396,7 +396,7 @@ async fn check_targets(
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);
         summary.objects += objects.read_target(targets, *role, arguments.data, checkpoint, summary, progress).await?;
-        checkpoint.write_all()?;
+        checkpoint.write()?;
     }
     objects.judge(targets, clock, arguments.repair, summary, progress).await?;
     Ok(objects)
