@@ -141,10 +141,12 @@ impl CachedInode {
         self.locks.iter().filter(move |lock| lock.since <= asked).map(|lock| lock.handle)
     }
 
-    /// A lock is not held any more: drops what was under it alone. Returns the bits that went.
-    pub fn revoke(&mut self, handle: LockHandle) -> InodeBits {
+    /// A lock is not held any more: drops what was under it alone. Returns the bits that went, and
+    /// since when it was held.
+    pub fn revoke(&mut self, handle: LockHandle) -> (InodeBits, Moment) {
         let before = self.bits().0;
-        self.locks.retain(|lock| lock.handle != handle);
+        let at = self.locks.iter().position(|lock| lock.handle == handle).expect("the lock is held");
+        let Held { since, .. } = self.locks.remove(at);
         let gone = before & !self.bits().0;
         if gone & LISTING_BITS != 0 {
             self.span = 0;
@@ -159,7 +161,7 @@ impl CachedInode {
         if gone & inode_bit::XATTRS != 0 {
             self.forget_xattrs();
         }
-        InodeBits(gone)
+        (InodeBits(gone), since)
     }
 
     /// All locks.

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! given up -> leaving (the cache above lets go) -> idle -> with the next request
-//!                                                   \----> urgent -> a request of its own
+//!     ^            |                                \----> urgent -> a request of its own
+//!     '------------' (an answer shows the inode again)
 //! ```
 //!
 //! A lock is urgent if the MDT asked for it, if no request has taken it along for a while, or if
-//! many have gathered. Without a cache above, no lock is ever leaving.
+//! many have gathered. Without a cache above, no lock is ever leaving ([`Leaving`]).
 //!
 //! Before a lock on the opens of an inode is given back, the MDT must be told of the opens that
 //! were made under it; before any lock on an inode is, of the accesses to it that were noted.
@@ -19,12 +20,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rpc::message::lock::{InodeBits, inode_bit};
 use types::{InodeNumber, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
 
+use super::{
+    inode_cache::ConnectionId,
+    leaving::{Leaving, Parting},
+    own_changes::Moment,
+};
+
 /// A lock that was given up, and what it was about: what is not covered by any lock any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub handle: LockHandle,
     pub inode: InodeNumber,
     pub parts: InodeBits,
+    /// Questions that were asked later were answered while it was held.
+    pub since: Moment,
 }
 
 /// What becomes of a lock that the MDT asks for.
@@ -39,9 +48,7 @@ pub(crate) enum Withdrawn {
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Cancels {
-    leaving: BTreeMap<LockHandle, (InodeNumber, InodeBits)>,
-    /// Those of which the cache above has not been told.
-    untold: BTreeSet<LockHandle>,
+    leaving: Leaving,
     /// Locks on opens that have not been sent, with their inodes.
     opens: BTreeMap<LockHandle, InodeNumber>,
     /// Locks on inodes to which accesses were noted, until the MDT was told of these.
@@ -59,16 +66,20 @@ pub(crate) struct Cancels {
 }
 
 impl Cancels {
-    /// Locks that this client gave up. `above`: there is a cache above, which must drop its copies
-    /// first.
-    pub fn released(&mut self, released: impl IntoIterator<Item = Released>, above: bool) {
-        for Released { handle, inode, parts } in released {
-            self.note_opens(handle, inode, parts);
-            if above && parts != InodeBits(0) {
-                self.leaving.insert(handle, (inode, parts));
-                self.untold.insert(handle);
+    /// Locks that this client gave up, held through this connection. `above`: there is a cache
+    /// above, which must drop its copies first.
+    pub fn released(
+        &mut self,
+        released: impl IntoIterator<Item = Released>,
+        connection: Option<ConnectionId>,
+        above: bool,
+    ) {
+        for gone in released {
+            self.note_opens(gone);
+            if above && gone.parts != InodeBits(0) {
+                self.leaving.begin(gone, connection);
             } else {
-                self.idle.push_back((self.round, handle));
+                self.idle.push_back((self.round, gone.handle));
             }
         }
         if self.idle.len() >= LOCKS_PER_MESSAGE_MAX {
@@ -76,7 +87,7 @@ impl Cancels {
         }
     }
 
-    fn note_opens(&mut self, handle: LockHandle, inode: InodeNumber, parts: InodeBits) {
+    fn note_opens(&mut self, Released { handle, inode, parts, .. }: Released) {
         if parts.0 & inode_bit::OPEN != 0 {
             self.opens.insert(handle, inode);
         }
@@ -112,14 +123,25 @@ impl Cancels {
         if !self.asked.insert(handle) {
             return Withdrawn::Already;
         }
-        if let Some(Released { inode, parts, .. }) = released {
-            self.note_opens(handle, inode, parts);
-            if above && parts != InodeBits(0) {
-                self.leaving.insert(handle, (inode, parts));
+        if let Some(released) = released {
+            self.note_opens(released);
+            if above && released.parts != InodeBits(0) {
+                // Not to be taken back, whatever its connection.
+                self.leaving.begin_told(released, None);
             }
         }
-        let leaving = self.leaving.get(&handle);
-        Withdrawn::Now(leaving.map(|(inode, parts)| Released { handle, inode: *inode, parts: *parts }))
+        Withdrawn::Now(self.leaving.get(handle))
+    }
+
+    /// An answer shows an inode, and was given through this connection: its locks that are leaving
+    /// and that the MDT has not asked for, which are held again.
+    pub fn take_back(&mut self, inode: InodeNumber, connection: ConnectionId) -> Vec<Released> {
+        let taken = self.leaving.take_back(inode, connection, &self.asked);
+        for Released { handle, .. } in &taken {
+            self.opens.remove(handle);
+            self.accessed.remove(handle);
+        }
+        taken
     }
 
     /// No lock waits for a request that takes it along.
@@ -129,16 +151,14 @@ impl Cancels {
 
     /// The MDT waits for a lock, under which nothing is served anywhere.
     pub fn asked_back(&mut self, handle: LockHandle) {
-        self.leaving.remove(&handle);
+        self.leaving.end(handle);
         self.urgent.push(handle);
     }
 
     /// The cache above has dropped its copies.
-    pub fn left(&mut self, handles: impl IntoIterator<Item = LockHandle>) {
-        for handle in handles {
-            if self.leaving.remove(&handle).is_some() {
-                self.idle.push_back((self.round, handle));
-            }
+    pub fn left(&mut self, parting: &Parting) {
+        if self.leaving.left(parting) {
+            self.idle.push_back((self.round, parting.released.handle));
         }
     }
 
@@ -205,7 +225,7 @@ impl Cancels {
     /// The next round of that task: the locks for which the cache above must be told to drop its
     /// copies. What has been idle for a whole round becomes urgent. `None`: there is nothing left,
     /// and the task ends.
-    pub fn next_round(&mut self) -> Option<Vec<Released>> {
+    pub fn next_round(&mut self) -> Option<Vec<Parting>> {
         self.is_gathering = self.has_idle();
         if !self.is_gathering {
             return None;
@@ -214,34 +234,34 @@ impl Cancels {
             self.urgent.push(handle);
         }
         self.round += 1;
-        let released = |(handle, (inode, parts)): (&LockHandle, &(InodeNumber, InodeBits))| Released {
-            handle: *handle,
-            inode: *inode,
-            parts: *parts,
-        };
-        let untold = std::mem::take(&mut self.untold);
-        let untold = untold.iter().filter_map(|handle| self.leaving.get_key_value(handle));
-        Some(untold.map(released).collect())
+        Some(self.leaving.take_untold())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use types::{ClientId, Generation};
+
     use super::*;
 
     fn lock(handle: u64, parts: u32) -> Released {
-        Released { handle: LockHandle(handle), inode: InodeNumber(7), parts: InodeBits(parts) }
+        Released {
+            handle: LockHandle(handle),
+            inode: InodeNumber(7),
+            parts: InodeBits(parts),
+            since: Moment::default(),
+        }
     }
 
     #[test]
     fn idle_locks_go_with_the_next_request_or_by_themselves_after_a_round() {
         let mut cancels = Cancels::default();
-        cancels.released([lock(1, 1), lock(2, 0)], false);
+        cancels.released([lock(1, 1), lock(2, 0)], None, false);
         assert!(cancels.begin_to_gather() && !cancels.begin_to_gather() && !cancels.begin_to_send());
         assert_eq!(cancels.take_along(|_| false), [LockHandle(1), LockHandle(2)]);
         assert_eq!(cancels.take_along(|_| false), []);
         assert_eq!(cancels.next_round(), None);
-        cancels.released([lock(3, 1)], false);
+        cancels.released([lock(3, 1)], None, false);
         assert!(cancels.begin_to_gather());
         assert_eq!(cancels.next_round(), Some(Vec::new()));
         assert!(!cancels.begin_to_send(), "a request may still come");
@@ -256,14 +276,15 @@ mod tests {
     #[test]
     fn the_cache_above_lets_go_first() {
         let mut cancels = Cancels::default();
-        cancels.released([lock(1, 1), lock(2, 1)], true);
+        cancels.released([lock(1, 1), lock(2, 1)], None, true);
         assert_eq!(cancels.take_along(|_| false), []);
         assert!(cancels.begin_to_gather());
-        assert_eq!(cancels.next_round(), Some(vec![lock(1, 1), lock(2, 1)]));
+        let told = cancels.next_round().unwrap_or_default();
+        assert_eq!(told.iter().map(|parting| parting.released).collect::<Vec<_>>(), [lock(1, 1), lock(2, 1)]);
         assert_eq!(cancels.withdrawn(LockHandle(2), None, true), Withdrawn::Now(Some(lock(2, 1))));
         assert_eq!(cancels.withdrawn(LockHandle(2), None, true), Withdrawn::Already, "a reminder");
         cancels.asked_back(LockHandle(2));
-        cancels.left([LockHandle(1), LockHandle(2)]);
+        told.iter().for_each(|parting| cancels.left(parting));
         assert_eq!(
             (cancels.take_along(|_| false), cancels.next_urgent()),
             (vec![LockHandle(1)], vec![(LockHandle(2), None)])
@@ -275,16 +296,37 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_is_leaving_is_taken_back_unless_the_mdt_asked_for_it() {
+        const PRESENT: ConnectionId = (ClientId(1), Generation(2));
+        const OTHER: ConnectionId = (ClientId(1), Generation(3));
+        let mut cancels = Cancels::default();
+        cancels.released([lock(1, 1), lock(2, 2)], Some(PRESENT), true);
+        assert_eq!(cancels.take_back(InodeNumber(8), PRESENT), [], "of another inode");
+        assert_eq!(cancels.take_back(InodeNumber(7), OTHER), [], "of another connection");
+        let first = cancels.next_round().unwrap_or_default();
+        cancels.withdrawn(LockHandle(2), None, true);
+        assert_eq!(cancels.take_back(InodeNumber(7), PRESENT), [lock(1, 1)]);
+        assert_eq!(cancels.take_back(InodeNumber(7), PRESENT), [], "it is held");
+        cancels.released([lock(1, 1)], Some(PRESENT), true);
+        first.iter().for_each(|parting| cancels.left(parting));
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(2)], "the other one has to leave once more");
+        let second = cancels.next_round().unwrap_or_default();
+        second.iter().for_each(|parting| cancels.left(parting));
+        assert_eq!(cancels.take_along(|_| false), [LockHandle(1)]);
+        assert_eq!(cancels.take_back(InodeNumber(7), PRESENT), [], "it is on its way");
+    }
+
+    #[test]
     fn locks_on_opens_go_alone_until_the_opens_are_told() {
         let mut cancels = Cancels::default();
-        cancels.released([lock(1, inode_bit::OPEN), lock(2, 1)], false);
+        cancels.released([lock(1, inode_bit::OPEN), lock(2, 1)], None, false);
         assert_eq!(cancels.take_along(|_| true), [LockHandle(2)]);
         cancels.hurry();
         assert_eq!(cancels.next_urgent(), [(LockHandle(1), Some(InodeNumber(7)))]);
         cancels.asked_back(LockHandle(1));
         assert_eq!(cancels.next_urgent(), [(LockHandle(1), Some(InodeNumber(7)))], "asked for meanwhile");
         cancels.sent(&[LockHandle(1)]);
-        cancels.released([lock(3, inode_bit::OPEN)], false);
+        cancels.released([lock(3, inode_bit::OPEN)], None, false);
         assert_eq!(cancels.take_along(|_| false), [LockHandle(3)]);
     }
 
@@ -292,7 +334,7 @@ mod tests {
     fn locks_under_which_accesses_were_noted_go_alone_until_these_are_told() {
         let mut cancels = Cancels::default();
         cancels.accessed(InodeNumber(7), LockHandle(1));
-        cancels.released([lock(1, 2), lock(2, 2)], false);
+        cancels.released([lock(1, 2), lock(2, 2)], None, false);
         assert_eq!(cancels.take_along(|_| false), [LockHandle(2)]);
         cancels.told_access(InodeNumber(8));
         assert!(cancels.is_accessed(LockHandle(1)));
@@ -306,7 +348,7 @@ mod tests {
     #[test]
     fn many_idle_locks_wait_for_nothing() {
         let mut cancels = Cancels::default();
-        cancels.released((0..LOCKS_PER_MESSAGE_MAX as u64).map(|handle| lock(handle, 1)), false);
+        cancels.released((0..LOCKS_PER_MESSAGE_MAX as u64).map(|handle| lock(handle, 1)), None, false);
         assert!(cancels.begin_to_send());
         assert_eq!(cancels.next_urgent().len(), LOCKS_PER_MESSAGE_MAX);
     }

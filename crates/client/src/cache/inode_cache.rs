@@ -22,7 +22,7 @@ use rpc::message::{
     mdt::Entry,
 };
 use rt::Instant;
-use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, Timestamp};
+use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, ObjectId, Timestamp};
 
 use self::claims::Claims;
 use super::{
@@ -84,6 +84,8 @@ pub(crate) struct Reply<'a> {
     pub connection: ConnectionId,
     /// All bytes of the object of a file on the MDT, verified.
     pub data: Option<&'a Bytes>,
+    /// Locks on inodes that it shows, which were given up and are held again.
+    pub taken_back: &'a [Released],
 }
 
 /// See the module documentation.
@@ -249,7 +251,7 @@ impl InodeCache {
     fn revoke(&mut self, handle: LockHandle) -> Option<Released> {
         let number = self.handles.remove(&handle)?;
         let inode = self.inodes.get_mut(&number).expect("a lock that is held is about an inode in the table");
-        let InodeBits(gone) = inode.revoke(handle);
+        let (parts @ InodeBits(gone), since) = inode.revoke(handle);
         if gone & inode_bit::LOOKUP != 0 {
             self.names.forget_leading_to(number);
         }
@@ -270,7 +272,7 @@ impl InodeCache {
             self.recency.remove(inode.used);
             self.inodes.remove(&number);
         }
-        Some(Released { handle, inode: number, parts: InodeBits(gone) })
+        Some(Released { handle, inode: number, parts, since })
     }
 
     /// A question that is about to be sent. `written`: whether this client has an inode open for
@@ -460,25 +462,18 @@ impl InodeCache {
             match resource {
                 _ if self.early.contains(handle) || self.handles.contains_key(&handle) => {}
                 Resource::Inode(number, bits) if self.locks_max > 0 => {
-                    let inode = self.inodes.entry(number).or_default();
-                    inode.grant(handle, bits, since, version);
-                    if inode.span == 0 && inode.covers_listing() {
-                        self.last_span += 1;
-                        inode.span = self.last_span;
-                    }
-                    self.recency.use_now(number, &mut inode.used);
                     self.grants = true;
-                    let former = self.handles.insert(handle, number);
-                    assert!(former.is_none(), "a lock is about one inode");
+                    self.hold(number, (handle, bits), since, version);
                     held.push(handle);
                 }
-                Resource::Inode(inode, _) => {
-                    released.push(Released { handle, inode, parts: InodeBits(0) });
-                }
-                Resource::Object(object, _) => {
-                    released.push(Released { handle, inode: object.inode, parts: InodeBits(0) });
+                Resource::Inode(inode, _) | Resource::Object(ObjectId { inode, .. }, _) => {
+                    released.push(Released { handle, inode, parts: InodeBits(0), since });
                 }
             }
+        }
+        for Released { handle, inode, parts, since } in reply.taken_back.iter().copied() {
+            // An answer may tell no version beside a lock that it does not grant.
+            self.hold(inode, (handle, parts), since, 0);
         }
         // Other changes did not concern what is cached under the locks: as long as a lock is held,
         // only this client changes what is under it.
@@ -489,6 +484,19 @@ impl InodeCache {
         }
         held.sort_unstable();
         held
+    }
+
+    /// A lock on an inode is held from now on.
+    fn hold(&mut self, number: InodeNumber, (handle, bits): (LockHandle, InodeBits), since: Moment, version: u64) {
+        let inode = self.inodes.entry(number).or_default();
+        inode.grant(handle, bits, since, version);
+        if inode.span == 0 && inode.covers_listing() {
+            self.last_span += 1;
+            inode.span = self.last_span;
+        }
+        self.recency.use_now(number, &mut inode.used);
+        let former = self.handles.insert(handle, number);
+        assert!(former.is_none(), "a lock is about one inode");
     }
 
     pub(super) fn used(&mut self, number: InodeNumber) {
@@ -529,6 +537,22 @@ fn granted_by<'a>(reply: &'a Reply<'_>) -> impl Iterator<Item = (LockHandle, Res
         found.locks.iter().map(|(handle, bits)| (*handle, Resource::Inode(found.inode, *bits), found.version))
     });
     reply.beside.granted.iter().map(|granted| (granted.handle, granted.resource, granted.version)).chain(of_page)
+}
+
+/// The inodes that a reply shows, but for those without a name: the MDT waits for their locks.
+pub(super) fn named_by(reply: &MdtReply) -> impl Iterator<Item = InodeNumber> {
+    let page = match reply {
+        MdtReply::Directory(page, _) => page.as_slice(),
+        _ => &[],
+    };
+    let single = match reply {
+        MdtReply::Entry(entry) => Some(entry),
+        MdtReply::Created(created) => Some(&created.entry),
+        MdtReply::Opened(opened) => Some(&opened.entry),
+        _ => None,
+    };
+    let shown = page.iter().filter_map(|found| found.entry.as_ref()).chain(single);
+    shown.filter(|entry| entry.attributes.links > 0).map(|entry| entry.attributes.inode)
 }
 
 /// The inode that a reply shows.

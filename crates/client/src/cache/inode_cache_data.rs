@@ -32,7 +32,8 @@ impl Client {
         let reply = MdtReply::Data(OstReply::Read(ReadDone { checksums: vec![1], size: data.len() as u64 }));
         let beside = ReplyExtension { granted: granted.to_vec(), ..ReplyExtension::default() };
         let data = Bytes::from_static(data);
-        let reply = Reply { reply: &reply, beside: &beside, connection: CONNECTION, data: Some(&data) };
+        let reply =
+            Reply { reply: &reply, beside: &beside, connection: CONNECTION, data: Some(&data), taken_back: &[] };
         self.0.answer(pending, Ok(reply));
     }
 

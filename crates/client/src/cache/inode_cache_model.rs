@@ -24,7 +24,11 @@ use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes
 
 use self::mdt::Mdt;
 use super::*;
-use crate::{cache::listings::Listed, entry_attributes::EntryAttributes, upper_cache::SpanNumber};
+use crate::{
+    cache::{leaving::Leaving, listings::Listed},
+    entry_attributes::EntryAttributes,
+    upper_cache::SpanNumber,
+};
 
 const ROOT: InodeNumber = InodeNumber(1);
 const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
@@ -60,6 +64,9 @@ struct World {
     withdrawn: BTreeSet<LockHandle>,
     /// On their way to the MDT.
     cancels: Vec<LockHandle>,
+    /// Not yet: some are taken back.
+    leaving: Leaving,
+    taken_back: usize,
     served: usize,
     listed: usize,
     /// Changes of a name by this client after which the listing was known.
@@ -97,6 +104,8 @@ impl World {
             callbacks: Vec::new(),
             withdrawn: BTreeSet::new(),
             cancels: Vec::new(),
+            leaving: Leaving::default(),
+            taken_back: 0,
             served: 0,
             listed: 0,
             followed: 0,
@@ -209,11 +218,20 @@ impl World {
             }
             8 | 9 => self.call_back(),
             10 => {
+                if self.below(16) == 0 {
+                    let left = self.leaving.take_untold();
+                    self.cancels.extend(left.iter().map(|parting| parting.released.handle));
+                    left.iter().for_each(|parting| assert!(self.leaving.left(parting), "none was taken back"));
+                }
                 let count = self.cancels.len();
                 if count > 0 {
                     let cancel = self.below(count);
                     self.mdt.locks.remove(&self.cancels.swap_remove(cancel));
                 }
+            }
+            _ if !self.is_busy && self.below(16) == 0 => {
+                let released = self.cache.give_up_all();
+                self.give_back(released);
             }
             _ => {}
         }
@@ -279,10 +297,18 @@ impl World {
         let at = answered[self.below(answered.len())];
         let InFlight { number, pending, answer, connection, .. } = self.requests.swap_remove(at);
         let (outcome, beside) = answer.expect("it was answered");
-        let reply = outcome.as_ref().map(|reply| Reply { reply, beside: &beside, connection, data: None });
+        let taken_back = outcome.as_ref().map_or(Vec::new(), |reply| self.take_back(reply, connection));
+        self.taken_back += taken_back.len();
+        let reply = outcome.as_ref().map(|reply| Reply {
+            reply,
+            beside: &beside,
+            connection,
+            data: None,
+            taken_back: &taken_back,
+        });
         let is_change = pending.is_change();
         let answer = self.cache.answer(pending, reply);
-        self.cancels.extend(answer.released.iter().map(|released| released.handle));
+        self.give_back(answer.released);
         for named in beside.names.iter().filter(|_| is_change && outcome.is_ok()) {
             let kept = self.cache.listings.all(named.directory, self.cache.epoch);
             self.followed += usize::from(kept.is_some());
@@ -296,6 +322,26 @@ impl World {
         }
     }
 
+    fn give_back(&mut self, released: Vec<Released>) {
+        for released in released {
+            if released.parts.is_empty() {
+                self.cancels.push(released.handle);
+            } else {
+                self.leaving.begin(released, self.cache.connection());
+            }
+        }
+    }
+
+    /// Of locks that were given up and that no callback has asked for.
+    fn take_back(&mut self, reply: &MdtReply, connection: ConnectionId) -> Vec<Released> {
+        match self.cache.connection() == Some(connection) {
+            true => {
+                named_by(reply).flat_map(|inode| self.leaving.take_back(inode, connection, &BTreeSet::new())).collect()
+            }
+            false => Vec::new(),
+        }
+    }
+
     fn call_back(&mut self) {
         let in_the_way = self.mdt.in_the_way();
         let new: Vec<_> = in_the_way.into_iter().filter(|handle| self.withdrawn.insert(*handle)).collect();
@@ -304,6 +350,7 @@ impl World {
             let at = self.below(self.callbacks.len());
             let handle = self.callbacks.swap_remove(at);
             self.cache.withdraw(handle);
+            self.leaving.end(handle);
             self.cancels.push(handle);
         }
     }
@@ -390,7 +437,7 @@ fn listings_follow_the_changes_of_a_busy_client() {
 fn what_is_served_is_what_the_mdt_would_answer() {
     const SEEDS: u64 = 1000;
     const STEPS: usize = 400;
-    let (mut served, mut listed, mut brought, mut spanned) = (0, 0, 0, 0);
+    let (mut served, mut listed, mut brought, mut spanned, mut taken_back) = (0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -400,7 +447,9 @@ fn what_is_served_is_what_the_mdt_would_answer() {
         listed += world.listed;
         brought += world.brought;
         spanned += world.spanned - world.spans.len();
+        taken_back += world.taken_back;
     }
+    assert!(taken_back > 1_000, "only {taken_back} locks were taken back");
     assert!(listed > 5_000, "only {listed} directories came from the cache");
     assert!(spanned > 5_000, "only {spanned} spans were seen again");
     assert!(brought > 1_000, "only {brought} directories were known after a change");

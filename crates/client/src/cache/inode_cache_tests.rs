@@ -85,7 +85,9 @@ impl Client {
     }
 
     fn told(&mut self, pending: Pending, reply: &MdtReply, beside: ReplyExtension) -> Vec<LockHandle> {
-        let answer = self.0.answer(pending, Ok(Reply { reply, beside: &beside, connection: CONNECTION, data: None }));
+        let answer = self
+            .0
+            .answer(pending, Ok(Reply { reply, beside: &beside, connection: CONNECTION, data: None, taken_back: &[] }));
         answer.released.into_iter().map(|released| released.handle).collect()
     }
 

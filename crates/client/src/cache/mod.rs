@@ -4,7 +4,7 @@
 //!
 //! `inode_cache` is the cache of one MDT, pure: what is known, and what may be served.
 //! `target_cache` connects it to the calls and callbacks of the MDT's connection; `cancels` has the
-//! locks that are being given back. `question` is the table of all requests: what each of them asks
+//! locks that are being given back, `leaving` those that may be taken back. `question` is the table of all requests: what each of them asks
 //! and changes, and which locks it wants.
 
 pub(crate) mod accesses;
@@ -14,6 +14,7 @@ mod compound_changes;
 mod early_cancels;
 pub(crate) mod inode_cache;
 mod keeper;
+pub(crate) mod leaving;
 pub(crate) mod listings;
 mod name_table;
 mod own_changes;

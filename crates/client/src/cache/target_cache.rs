@@ -253,15 +253,27 @@ impl TargetCache {
             cache.accesses.show(&mut answered.reply, &mut answered.extension);
         }
         let data = outcome.as_ref().ok().and_then(small_file);
+        let taken_back = outcome.as_ref().map_or(Vec::new(), |answered| self.take_back(&cache, import, answered));
         let reply = outcome.as_ref().map(|answered| Reply {
             reply: &answered.reply,
             beside: &answered.extension,
             connection: (import.client(), answered.connection),
             data,
+            taken_back: &taken_back,
         });
         let inode_cache::Answered { released, unnamed, has_doubts } = cache.answer(pending, reply);
         self.release(cache, released, above);
         (has_doubts, unnamed)
+    }
+
+    /// The locks on inodes which this answer shows that are not given back yet.
+    fn take_back(&self, cache: &InodeCache, import: &Import, answered: &Answered<MdtReply>) -> Vec<Released> {
+        let connection = (import.client(), answered.connection);
+        if cache.connection() != Some(connection) || cache.locks_max() == 0 {
+            return Vec::new();
+        }
+        let mut cancels = self.cancels.lock();
+        inode_cache::named_by(&answered.reply).flat_map(|inode| cancels.take_back(inode, connection)).collect()
     }
 
     /// Its outcome will not become known.
@@ -372,7 +384,7 @@ impl TargetCache {
             let mut cancels = self.cancels.lock();
             let accessed = released.iter().filter(|released| cache.accesses.has(released.inode));
             accessed.for_each(|released| cancels.accessed(released.inode, released.handle));
-            cancels.released(released, above);
+            cancels.released(released, cache.connection(), above);
         }
         drop(cache);
     }

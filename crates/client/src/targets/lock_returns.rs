@@ -18,7 +18,10 @@ use rt::{BoxFuture, Clock, Seams, clock};
 use types::{FsError, FsResult, InodeNumber, LockHandle, limits::VERSIONS_PER_CHANGE_MAX};
 
 use crate::{
-    cache::cancels::{Released, Withdrawn},
+    cache::{
+        cancels::{Released, Withdrawn},
+        leaving::Parting,
+    },
     join::join_all,
     targets::connection::TargetConnection,
 };
@@ -226,12 +229,13 @@ impl TargetConnection {
     }
 
     /// The cache above drops what is under each of these locks when it can.
-    async fn let_go(&self, leaving: Vec<Released>) {
-        let let_go = |Released { handle, inode, parts }: Released| async move {
+    async fn let_go(&self, leaving: Vec<Parting>) {
+        let let_go = |parting: Parting| async move {
+            let Released { inode, parts, .. } = parting.released;
             if let Some(gone) = self.above().let_go(inode, parts) {
                 gone.await;
             }
-            self.cache().cancels().left([handle]);
+            self.cache().cancels().left(&parting);
         };
         join_all(leaving.into_iter().map(let_go).collect()).await;
     }

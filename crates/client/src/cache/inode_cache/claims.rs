@@ -162,7 +162,7 @@ impl InodeCache {
             None => {
                 self.revoke(claim.handle);
                 self.forget_access(claim.inode, claim.handle);
-                granted.map(|handle| Released { handle, inode: claim.inode, parts: InodeBits(0) })
+                granted.map(|handle| Released { handle, inode: claim.inode, parts: InodeBits(0), since })
             }
         }
     }
