@@ -16,10 +16,12 @@ use lab::{
 use rpc::message::{
     control::{ControlReply, ControlRequest},
     mdt::{OpenFlags, RenameMode, open_flag},
+    mdt_peer::MakeDirectory,
 };
 use rt::BoxFuture;
 use types::{
-    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ShardCount,
+    Attributes, Credentials, DirectoryDefault, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, SetAttributes,
+    ShardCount, Stripes,
 };
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
@@ -323,4 +325,64 @@ fn a_sync_of_either_directory_makes_a_new_one_on_another_mdt_durable() {
         }
         assert!(lost > 0, "{default:?}: no seed loses the directory");
     }
+}
+
+/// A directory on one MDT.
+async fn make_on(
+    file_system: &FileSystem,
+    parent: InodeNumber,
+    name: &str,
+    (mdt, mode): (u16, u32),
+) -> FsResult<InodeNumber> {
+    let (mdt, stripes) = (MdtIndex(mdt), Stripes::default());
+    let make = MakeDirectory { parent, name: name.as_bytes().to_vec(), mode, umask: 0, mdt, stripes };
+    file_system.make_directory(&Credentials::root(), make).await
+}
+
+async fn set_mode(file_system: &FileSystem, inode: InodeNumber, mode: u32) -> FsResult<()> {
+    let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+    file_system.set_attributes(&Credentials::root(), inode, changes, None).await.map(drop)
+}
+
+/// A file that is named by its number needs a path whose directories the user may search, also
+/// those whose names or entries are on other MDTs.
+#[test]
+fn a_private_directory_protects_what_is_below_it_on_any_mdt() {
+    let bob = || Credentials { uid: 200, gid: 200, groups: Some(Vec::new()) };
+    with_two_mdts(1, move |cluster| {
+        Box::pin(async move {
+            on(cluster, 0, move |file_system: Arc<FileSystem>| async move {
+                let home = make_on(&file_system, ROOT, "home", (1, 0o777)).await?;
+                let alice = make_on(&file_system, home, "alice", (0, 0o700)).await?;
+                let open = make_on(&file_system, alice, "open", (1, 0o777)).await?;
+                let hers = make(&file_system, open, "hers", NodeKind::Regular).await?.inode;
+                let his = make(&file_system, home, "his", NodeKind::Regular).await?.inode;
+                for file in [hers, his] {
+                    assert_eq!(file.mdt(), MdtIndex(1));
+                    set_mode(&file_system, file, 0o666).await?;
+                }
+                let swap = async || {
+                    let his_version = file_system.data_version(&bob(), his, None).await?;
+                    let her_version = file_system.data_version(&Credentials::root(), hers, None).await?;
+                    file_system.swap_layouts(&bob(), (his, his_version, false), (hers, Some(her_version))).await
+                };
+                let path = vec![b"home/alice/open/hers".to_vec()];
+                assert_eq!(file_system.paths(&Credentials::root(), hers).await?, path);
+                for inode in [hers, open] {
+                    assert_eq!(file_system.paths(&bob(), inode).await, Err(FsError::AccessDenied));
+                }
+                assert_eq!(swap().await, Err(FsError::AccessDenied));
+                file_system.link(&Credentials::root(), hers, home, b"link").await?;
+                assert_eq!(file_system.paths(&bob(), hers).await?, [b"home/link".to_vec()], "and only that one");
+                file_system.unlink(&Credentials::root(), home, b"link").await?;
+                set_mode(&file_system, alice, 0o711).await?;
+                assert_eq!(file_system.paths(&bob(), hers).await?, path);
+                swap().await?;
+                set_mode(&file_system, ROOT, 0o700).await?;
+                assert_eq!(file_system.paths(&bob(), hers).await, Err(FsError::AccessDenied));
+                FsResult::Ok(())
+            })
+            .await
+        })
+    });
 }

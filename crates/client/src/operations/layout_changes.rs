@@ -108,6 +108,9 @@ impl FileSystem {
         if first == second || first.mdt() != second.mdt() {
             return Err(FsError::Invalid);
         }
+        // They are named by their numbers. Their MDT looks at those directories only that it has.
+        self.require_path(credentials, first).await?;
+        self.require_path(credentials, second).await?;
         let first_open = if opened { Some(self.only_open(first)?) } else { None };
         let second_open = if second_version.is_none() { Some(self.only_open(second)?) } else { None };
         let open = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(open, _)| open.clone());

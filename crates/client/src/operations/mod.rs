@@ -14,6 +14,7 @@ pub(crate) mod moving_names;
 mod namespace;
 pub(crate) mod open;
 mod open_unasked;
+mod paths;
 pub(crate) mod read;
 pub(crate) mod read_directory;
 pub(crate) mod seek;

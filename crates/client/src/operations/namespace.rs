@@ -29,8 +29,6 @@ use crate::{
 
 /// How often a name is looked up that leads to another MDT, where the inode is gone each time.
 pub(crate) const LOOKUPS: usize = 16;
-/// How often MDTs are asked for parts of paths.
-const PATHS_ASKED: usize = 4096;
 
 impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
@@ -495,49 +493,5 @@ impl FileSystem {
     pub async fn remove_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Removexattr);
         self.call(inode, MdtRequest::RemoveXattr(credentials.clone(), inode, name.to_vec())).await.and_then(done)
-    }
-
-    /// All paths of an inode, relative to the root, without a leading slash.
-    pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
-        for _ in 0..LOOKUPS {
-            if let Some(paths) = self.paths_now(credentials, inode).await? {
-                return Ok(paths);
-            }
-        }
-        Err(FsError::Stale)
-    }
-
-    /// The same, unless a shard ends on the way, since names are in its directory from then on, or
-    /// a directory on the way moves.
-    async fn paths_now(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Option<Vec<Vec<u8>>>> {
-        let mut paths = Vec::new();
-        // Directories on the way whose name is on another MDT, and what comes below them.
-        let mut below: Vec<(InodeNumber, Option<Vec<u8>>)> = vec![(inode, None)];
-        for _ in 0..PATHS_ASKED {
-            let Some((at, rest)) = below.pop() else { break };
-            let joined = |path: Vec<u8>| match &rest {
-                // Of a shard of a striped directory.
-                Some(rest) if path.is_empty() => rest.clone(),
-                Some(rest) => [path, Vec::clone(rest)].join(&b'/'),
-                None => path,
-            };
-            let answered = match self.call(at, MdtRequest::InodePaths(credentials.clone(), at)).await {
-                Err(FsError::Stale) if at.is_shard() || at != inode => return Ok(None),
-                answered => answered?,
-            };
-            match answered.reply {
-                MdtReply::Paths(found) => paths.extend(found.into_iter().map(joined)),
-                MdtReply::PathsBelow(found) => {
-                    for (top, path) in found {
-                        match top {
-                            InodeNumber::ROOT => paths.push(joined(path)),
-                            top => below.push((top, Some(joined(path)))),
-                        }
-                    }
-                }
-                reply => return Err(unexpected(reply)),
-            }
-        }
-        if below.is_empty() { Ok(Some(paths)) } else { Err(FsError::NameTooLong) }
     }
 }
