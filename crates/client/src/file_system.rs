@@ -46,7 +46,7 @@ use crate::{
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
-        awaited_mdts::{Pauses, awaited_mdt},
+        awaited_mdts::{AwaitedMdts, Pauses, awaited_mdt},
         connection::{TargetConnection, stale_if_evicted, target_name},
         named_mdts::named_mdts,
         target_table::{Connector, TargetTable},
@@ -71,6 +71,7 @@ pub struct FileSystem {
     pub(crate) statistics: Statistics,
     pub(crate) directory_maps: DirectoryMaps,
     pub(crate) names_elsewhere: NamesElsewhere,
+    awaited_mdts: AwaitedMdts,
     job_ids: JobIds,
     fsname: String,
     pub(crate) unasked_opens_max: usize,
@@ -114,6 +115,7 @@ impl FileSystem {
             statistics: Statistics::default(),
             directory_maps: DirectoryMaps::default(),
             names_elsewhere: NamesElsewhere::default(),
+            awaited_mdts: AwaitedMdts::default(),
             job_ids: JobIds::default(),
             fsname: first.fsname.clone(),
             unasked_opens_max,
@@ -200,6 +202,16 @@ impl FileSystem {
         let imports = self.targets.all().into_iter().map(|target| target.import());
         let awaited = imports.filter(|import| import.is_awaited(trace));
         awaited.map(|import| (import.target().to_owned(), import.state())).collect()
+    }
+
+    /// MDTs that other MDTs need for work with this trace id, and that it waits for.
+    pub fn awaited_elsewhere(&self, trace: u64) -> Vec<MdtIndex> {
+        self.awaited_mdts.of_trace(trace)
+    }
+
+    /// Waits before a request is sent again that depends on this MDT.
+    pub(crate) async fn pause(&self, pauses: &mut Pauses, mdt: MdtIndex) {
+        pauses.pause(&self.awaited_mdts, &*self.seams.clock, mdt).await;
     }
 
     /// Which job requests belong to.
@@ -482,7 +494,7 @@ impl FileSystem {
                 continue;
             }
             match awaited_mdt(&outcome) {
-                Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
+                Some(mdt) => self.pause(&mut pauses, mdt).await,
                 None => return outcome,
             }
         }
@@ -520,7 +532,7 @@ impl FileSystem {
         loop {
             let outcome = self.ask_target(&self.targets.mdt(mdt)?, request.clone().into()).await;
             match awaited_mdt(&outcome) {
-                Some(mdt) => pauses.pause(&*self.seams.clock, mdt).await,
+                Some(mdt) => self.pause(&mut pauses, mdt).await,
                 None => return outcome.map_err(stale_if_evicted),
             }
         }

@@ -74,5 +74,4 @@ pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, NewFile, NewNode, ReadData, SeekTarget, WriteOptions,
 };
 pub use statistics::{Count, Operation, StataheadStatistics, Statistics};
-pub use targets::awaited_mdts::awaited_elsewhere;
 pub use upper_cache::{Keepable, LockSpan, SpanNumber, UpperCache};

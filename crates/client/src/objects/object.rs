@@ -203,7 +203,7 @@ impl FileSystem {
             };
             outcome = answered.and_then(&take);
             if let Some(mdt) = awaited_mdt(&outcome) {
-                pauses.pause(&*self.seams.clock, mdt).await;
+                self.pause(&mut pauses, mdt).await;
                 attempts -= 1;
             }
             match &outcome {

@@ -44,7 +44,7 @@ impl FileSystem {
         }
         turns.count = turns.count.saturating_add(1);
         if turns.count > TURNS {
-            turns.pauses.pause(&*self.seams.clock, map.master.mdt()).await;
+            self.pause(&mut turns.pauses, map.master.mdt()).await;
         }
         Ok(true)
     }

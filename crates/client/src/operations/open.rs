@@ -340,7 +340,7 @@ impl FileSystem {
                 continue;
             }
             if let Some(mdt) = awaited_mdt(&outcome) {
-                interruption.ends(pauses.pause(&*self.seams.clock, mdt)).await?;
+                interruption.ends(self.pause(&mut pauses, mdt)).await?;
                 continue;
             }
             let answered = outcome?;

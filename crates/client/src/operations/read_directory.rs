@@ -122,7 +122,7 @@ impl FileSystem {
             match awaited {
                 Back::All => {}
                 Back::Await(shard) => {
-                    pauses.pause(&*self.seams.clock, shard.mdt()).await;
+                    self.pause(&mut pauses, shard.mdt()).await;
                     continue;
                 }
                 Back::ShardsFirst => {

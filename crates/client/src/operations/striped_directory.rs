@@ -257,7 +257,7 @@ impl FileSystem {
                         listing.lock().begin(None, cookie, 0)?;
                         return Ok(None);
                     }
-                    pauses.pause(&*self.seams.clock, shard.mdt()).await;
+                    self.pause(&mut pauses, shard.mdt()).await;
                     continue;
                 }
                 NamesMove::ToShards(_) => None,

@@ -7,7 +7,7 @@
 //!
 //! [`FsError::AwaitsMdt`]: types::FsError::AwaitsMdt
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rt::{Clock, clock, trace};
@@ -18,33 +18,38 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Requests that wait so at this moment, in this process, by trace id: how many for each MDT. No
+/// Requests of a mount that wait so at this moment, by trace id: how many for each MDT. No
 /// connection waits for an answer meanwhile, so nothing else knows for what they wait.
-static WAITING: Mutex<BTreeMap<(u64, MdtIndex), usize>> = Mutex::new(BTreeMap::new());
+#[derive(Clone, Default)]
+pub(crate) struct AwaitedMdts(Arc<Mutex<BTreeMap<(u64, MdtIndex), usize>>>);
 
-/// The MDTs on which work with this trace id depends at other MDTs, and which it waits for.
-pub fn awaited_elsewhere(trace: u64) -> Vec<MdtIndex> {
-    let of_trace = (trace, MdtIndex(0))..=(trace, MdtIndex(u16::MAX));
-    WAITING.lock().range(of_trace).map(|((_, mdt), _)| *mdt).collect()
+impl AwaitedMdts {
+    /// Those that work with this trace id waits for.
+    pub fn of_trace(&self, trace: u64) -> Vec<MdtIndex> {
+        let of_trace = (trace, MdtIndex(0))..=(trace, MdtIndex(u16::MAX));
+        self.0.lock().range(of_trace).map(|((_, mdt), _)| *mdt).collect()
+    }
+
+    fn begin(&self, trace: u64, mdt: MdtIndex) -> Waits {
+        *self.0.lock().entry((trace, mdt)).or_default() += 1;
+        Waits { trace, mdt, all: self.clone() }
+    }
 }
 
-/// One request in [`WAITING`], until it is dropped.
-struct Waits(u64, MdtIndex);
-
-impl Waits {
-    fn begin(trace: u64, mdt: MdtIndex) -> Self {
-        *WAITING.lock().entry((trace, mdt)).or_default() += 1;
-        Self(trace, mdt)
-    }
+/// One request in [`AwaitedMdts`], until it is dropped.
+struct Waits {
+    trace: u64,
+    mdt: MdtIndex,
+    all: AwaitedMdts,
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        let mut waiting = WAITING.lock();
-        if let Some(count) = waiting.get_mut(&(self.0, self.1)) {
+        let mut all = self.all.0.lock();
+        if let Some(count) = all.get_mut(&(self.trace, self.mdt)) {
             *count -= 1;
             if *count == 0 {
-                waiting.remove(&(self.0, self.1));
+                all.remove(&(self.trace, self.mdt));
             }
         }
     }
@@ -64,10 +69,10 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Waits before the next copy.
-    pub async fn pause(&mut self, clock: &dyn Clock, mdt: MdtIndex) {
-        if self.waits.as_ref().is_none_or(|waits| waits.1 != mdt) {
-            self.waits = Some(Waits::begin(trace::current(), mdt));
+    /// Waits before the next copy. As long as there are these pauses, it is among `all`.
+    pub async fn pause(&mut self, all: &AwaitedMdts, clock: &dyn Clock, mdt: MdtIndex) {
+        if self.waits.as_ref().is_none_or(|waits| waits.mdt != mdt) {
+            self.waits = Some(all.begin(trace::current(), mdt));
         }
         let pause = self.next();
         if pause < PAUSE_MAX && self.next == PAUSE_MAX {
@@ -112,13 +117,14 @@ mod tests {
 
     #[test]
     fn waits_are_known_by_trace_until_they_end() {
-        let trace = 77;
-        let [one, again, other] = [1, 1, 2].map(|mdt| Waits::begin(trace, MdtIndex(mdt)));
-        assert_eq!(awaited_elsewhere(trace), [MdtIndex(1), MdtIndex(2)]);
-        assert_eq!(awaited_elsewhere(trace + 1), []);
+        let (trace, all) = (77, AwaitedMdts::default());
+        let [one, again, other] = [1, 1, 2].map(|mdt| all.begin(trace, MdtIndex(mdt)));
+        assert_eq!(all.of_trace(trace), [MdtIndex(1), MdtIndex(2)]);
+        assert_eq!(all.of_trace(trace + 1), []);
+        assert_eq!(AwaitedMdts::default().of_trace(trace), [], "another mount of the same process");
         drop((one, other));
-        assert_eq!(awaited_elsewhere(trace), [MdtIndex(1)]);
+        assert_eq!(all.of_trace(trace), [MdtIndex(1)]);
         drop(again);
-        assert_eq!(awaited_elsewhere(trace), []);
+        assert_eq!(all.of_trace(trace), []);
     }
 }

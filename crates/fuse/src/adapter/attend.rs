@@ -118,7 +118,8 @@ impl Wait {
             tracing::debug!(thread, program, %inode, "a process has waited {seconds} s for a lock that another process holds");
             return;
         }
-        let awaited = describe(&self.adapter.file_system.awaited(self.trace), &client::awaited_elsewhere(self.trace));
+        let file_system = &self.adapter.file_system;
+        let awaited = describe(&file_system.awaited(self.trace), &file_system.awaited_elsewhere(self.trace));
         tracing::warn!(operation, thread, program, %inode, "a process has waited {seconds} s for {awaited}");
     }
 }
