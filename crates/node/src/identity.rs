@@ -8,7 +8,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     config::{Role, TargetConfig},
+    durable_file,
     key_file::{CLIENT_KEY_FILE, SERVER_KEY_FILE},
     one_device,
 };
@@ -146,8 +147,9 @@ impl Identity {
         // Another process may have made a target of it before the lock was taken.
         Self::check_vacant(directory)?;
         let begin = || -> io::Result<()> {
-            File::create(directory.join(UNFINISHED_NAME))?.sync_all()?;
-            File::open(directory)?.sync_all()?;
+            let mark = directory.join(UNFINISHED_NAME);
+            File::create(&mark)?.sync_all()?;
+            durable_file::sync_name(&mark)?;
             for part in PARTS.map(|part| directory.join(part)) {
                 let removed = if part.is_dir() { std::fs::remove_dir_all(part) } else { std::fs::remove_file(part) };
                 match removed {
@@ -196,11 +198,7 @@ impl Identity {
             // The directory may be another user's already: no link of that one is followed.
             let mut options = File::options();
             options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
-            let mut file = options.open(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &path)?;
-            File::open(directory)?.sync_all()
+            durable_file::replace(&path, (&temporary, options.open(&temporary)?), text.as_bytes())
         };
         write().map_err(io_error(&path))
     }

@@ -18,6 +18,8 @@ use rpc::{Key, Keyring, auth::KeyKind};
 use rustix::process::geteuid;
 use types::{FsError, Refusal};
 
+use crate::durable_file;
+
 /// File of the server key in a target's directory.
 pub const SERVER_KEY_FILE: &str = "server.key";
 /// File of the client key in the directory of the management service.
@@ -217,7 +219,7 @@ pub fn write(path: &Path, fsname: &str, kind: KeyKind, key: &Key) -> Result<(), 
         )?;
         writeln!(file, "{} {fsname} {}", tag(kind), key.to_text())?;
         file.sync_all()?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        durable_file::sync_name(path)
     };
     write().map_err(|source| KeyFileError::Io { path: path.to_owned(), source })
 }

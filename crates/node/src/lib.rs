@@ -13,6 +13,7 @@ mod connection_parameters;
 mod control;
 pub mod ctl;
 mod daemon;
+mod durable_file;
 pub mod format;
 pub mod fsck;
 mod holders;

@@ -14,6 +14,8 @@ use oss::{Engine, device_label::DeviceLabel, directory::device::DEVICE_FILE, sup
 use rustix::fs::{FallocateFlags, fallocate};
 use types::limits::BLOCK_BYTES;
 
+use crate::durable_file;
+
 /// Bytes of the largest device.
 const DEVICE_BYTES_MAX: u64 = 1 << 58;
 /// Where a device has what tells its use: the labels of partition tables, file systems, volumes and
@@ -167,10 +169,7 @@ pub(super) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     }
     has_space?;
     file.sync_all()?;
-    // Its name, too, is there after power loss.
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
-    Ok(())
+    Ok(durable_file::sync_name(path)?)
 }
 
 /// Bytes of a device that nothing uses and that holds nothing, as far as can be seen. `force`: what

@@ -12,7 +12,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, Read as _},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use types::ObjectId;
 
 use super::FsckArgs;
+use crate::durable_file;
 
 /// Between two records of objects that were read.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -222,12 +223,8 @@ fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_file_name(name);
     // What an earlier check left behind. No link of another user is followed.
     let _ = fs::remove_file(&temporary);
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(text)?;
-    file.sync_data()?;
-    fs::rename(&temporary, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    durable_file::replace(path, (&temporary, file), text)
 }
 
 #[cfg(test)]
