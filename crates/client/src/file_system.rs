@@ -34,7 +34,7 @@ use crate::{
         inode_cache::{ConnectionId, InodeCache},
         served::{Served, ServedLock},
     },
-    cancellation::finish::Abandoned,
+    cancellation::{finish::Abandoned, interruption::Interruption},
     client_state::ClientState,
     directory_maps::DirectoryMaps,
     job_ids::JobIds,
@@ -444,7 +444,7 @@ impl FileSystem {
         inode: InodeNumber,
         question: impl Into<Question<'a, MdtRequest>>,
     ) -> FsResult<Answered<MdtReply>> {
-        match self.targets.has_several_mdts() || self.directory_maps.is_used() {
+        match self.may_be_striped() {
             true => self.call_placed(inode, question.into(), &mut NamePlaces::default()).await,
             false => {
                 let outcome = self.call_once(inode, question.into()).await;
@@ -464,7 +464,21 @@ impl FileSystem {
         places: &'a mut NamePlaces,
     ) -> BoxFuture<'a, FsResult<Answered<MdtReply>>> {
         // Rare, and would make every call's future larger.
-        Box::pin(self.call_repeatedly(inode, question, places))
+        Box::pin(self.call_repeatedly(inode, question, places, None))
+    }
+
+    /// As [`FileSystem::call`]; a wait for another MDT ends with `Interrupted` when that is raised.
+    pub(crate) async fn call_unless<'a>(
+        &'a self,
+        inode: InodeNumber,
+        question: Question<'a, MdtRequest>,
+        interruption: &'a Interruption,
+    ) -> FsResult<Answered<MdtReply>> {
+        if !self.targets.has_several_mdts() {
+            return self.call(inode, question).await;
+        }
+        let places = &mut NamePlaces::default();
+        Box::pin(self.call_repeatedly(inode, question, places, Some(interruption))).await.map_err(stale_if_evicted)
     }
 
     async fn call_repeatedly(
@@ -472,6 +486,7 @@ impl FileSystem {
         inode: InodeNumber,
         mut question: Question<'_, MdtRequest>,
         places: &mut NamePlaces,
+        interruption: Option<&Interruption>,
     ) -> FsResult<Answered<MdtReply>> {
         let (mut pauses, mut turns) = (Pauses::default(), Turns::default());
         loop {
@@ -494,7 +509,13 @@ impl FileSystem {
                 continue;
             }
             match awaited_mdt(&outcome) {
-                Some(mdt) => self.pause(&mut pauses, mdt).await,
+                Some(mdt) => {
+                    let pause = self.pause(&mut pauses, mdt);
+                    match interruption {
+                        Some(interruption) => interruption.ends(pause).await?,
+                        None => pause.await,
+                    }
+                }
                 None => return outcome,
             }
         }

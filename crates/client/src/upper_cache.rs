@@ -77,18 +77,39 @@ pub struct LockSpan {
     pub validity: Duration,
 }
 
-/// Shards that are followed, from which on those are left out that were not for a long time.
-const FOLLOWED_MAX: usize = 65536;
 /// Nothing is kept above for so long.
-const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
+const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+
+/// The directories of shards whose attributes are part of what may be kept above.
+#[derive(Default)]
+struct Followed {
+    /// Those that were so since this moment, at least.
+    recent: BTreeMap<InodeNumber, InodeNumber>,
+    since: Option<Instant>,
+    /// The others, until it is over.
+    former: BTreeMap<InodeNumber, InodeNumber>,
+}
+
+impl Followed {
+    fn note(&mut self, shard: InodeNumber, directory: InodeNumber, now: Instant) {
+        let since = self.since.get_or_insert(now);
+        if now.since(*since) >= FORGOTTEN {
+            *since = now;
+            self.former = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(shard, directory);
+    }
+
+    fn get(&self, shard: InodeNumber) -> Option<InodeNumber> {
+        self.recent.get(&shard).or_else(|| self.former.get(&shard)).copied()
+    }
+}
 
 /// The upper cache, if there is one.
 #[derive(Default)]
 pub(crate) struct Above {
     cache: RwLock<Option<Weak<dyn UpperCache>>>,
-    /// The directories of shards whose attributes are part of what may be kept above, and when that
-    /// was last so.
-    followed: Mutex<BTreeMap<InodeNumber, (InodeNumber, Instant)>>,
+    followed: Mutex<Followed>,
 }
 
 impl Above {
@@ -103,11 +124,7 @@ impl Above {
 
     /// The attributes of a directory that may be kept from now on depend on this shard.
     pub fn follow(&self, shard: InodeNumber, directory: InodeNumber, now: Instant) {
-        let mut followed = self.followed.lock();
-        followed.insert(shard, (directory, now));
-        if followed.len() > FOLLOWED_MAX {
-            followed.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
-        }
+        self.followed.lock().note(shard, directory, now);
     }
 
     /// What is known above of these parts of an inode; `None`: nothing.
@@ -116,7 +133,7 @@ impl Above {
             return Some((inode, parts));
         }
         let attributes = parts & InodeBits(inode_bit::ATTRIBUTES);
-        let directory = self.followed.lock().get(&inode).map(|(directory, _)| *directory);
+        let directory = self.followed.lock().get(inode);
         directory.filter(|_| !attributes.is_empty()).map(|directory| (directory, attributes))
     }
 
@@ -139,5 +156,25 @@ impl Above {
     pub fn withdraw_all(&self) -> Option<BoxFuture<'static, ()>> {
         let cache = self.cache.read().as_ref()?.upgrade()?;
         Some(cache.withdraw_all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_followed_for_long_enough_and_not_for_ever() {
+        let hour = |hours: u64| Instant(hours * FORGOTTEN.as_nanos() as u64);
+        let shard = |number: u64| InodeNumber(100 + number);
+        let mut followed = Followed::default();
+        for hours in 0..5 {
+            followed.note(shard(hours), InodeNumber(hours), hour(hours));
+            let known: Vec<u64> = (0..5).filter(|number| followed.get(shard(*number)).is_some()).collect();
+            let expected: Vec<u64> = (hours.saturating_sub(1)..=hours).collect();
+            assert_eq!(known, expected, "after {hours} hours");
+        }
+        followed.note(shard(4), InodeNumber(7), hour(4));
+        assert_eq!(followed.get(shard(4)), Some(InodeNumber(7)));
     }
 }

@@ -78,6 +78,15 @@ fn directories_on_several_mdts_are_like_others() {
     assert_eq!(show("find . -type f | wc -l; find . -type d | wc -l; stat -c %h . d1"), "10\n8\n6\n4\n");
     assert_eq!(show("cd d1/sub && pwd -P && cd ../back && pwd -P").lines().count(), 2);
     assert_eq!(show("lfs fid2path . $(lfs path2fid d1/sub/x)"), show("realpath d1/sub/x"));
+    // Nobody sees the names below a directory that is private, wherever it is.
+    show("lfs mkdir -i 1 -o 700 d2/private && lfs mkdir -i 3 d2/private/in && touch d2/private/in/file");
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let of_file = format!("{nobody} lfs fid2path . $(lfs path2fid d2/private/in/file)");
+    let refused = system.shell(&format!("cd $A && {of_file}")).output();
+    assert!(refused.status == libc::EACCES && refused.stdout.is_empty(), "{refused:?}");
+    show("chmod 711 d2/private");
+    assert_eq!(show(&of_file), show("realpath d2/private/in/file"));
+    show("rm -r d2/private");
     // A rename on another target, and between them.
     show("mv d2/a d2/renamed; mv d2/renamed d3/; mv d1/sub d2/; cp -r d3 copy");
     let before = show("stat -c %i d3 d3/b");

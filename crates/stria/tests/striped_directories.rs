@@ -34,6 +34,10 @@ fn names_of_a_striped_directory_are_the_same_on_two_mounts() {
         b("lfs getdirstripe -i s two listed; lfs getdirstripe -H s two").replace('\n', " "),
         "0 3 2 fnv_1a_64 crush "
     );
+    assert_eq!(
+        b("lfs find . -T 2; lfs find . -H crush; lfs find . -T 1; lfs find two --printf '%Lh\\n'"),
+        "./two\n./two\n.\n./plain\ncrush\n"
+    );
     assert_eq!(b("lfs getdirstripe listed | awk 'NR > 2 {print $1}'").replace('\n', " "), "2 0 1 ");
     // The first requests of several processes, before either mount knows the map.
     a("for i in $(seq 8); do mkdir s/first.$i & done; wait");
@@ -44,6 +48,13 @@ fn names_of_a_striped_directory_are_the_same_on_two_mounts() {
     assert_eq!(b(all), "105\n107\n7\n100\n");
     assert_eq!(b("lfs getstripe -m s/f* | sort -u | wc -l; cat s/f* | sort -n | tail -1"), "4\n100\n");
     // Renames within the directory, between parts and over other names; out of it and into it.
+    // `..` of a directory whose name is in a stripe, on the same metadata target and on another one.
+    a("mkdir s/near && lfs mkdir -i 1 s/far1 && lfs mkdir -i 2 s/far2");
+    for mount in [&a as &dyn Fn(&str) -> String, &b] {
+        let above = mount("for d in s/near s/far?; do ls -ai $d; done | awk '$2 == \"..\" {print $1}' | sort -u");
+        assert_eq!(above, mount("stat -c %i s"));
+    }
+    a("rmdir s/near s/far?");
     let before = b("stat -c %i s/f1 s/d1");
     a("cd s && for i in $(seq 100); do mv f$i g$i; done; mv d1 e1");
     assert_eq!(a("stat -c %i s/g1 s/e1"), before);

@@ -69,7 +69,10 @@ impl Keeper<'_> {
                 let has_names = created.entry.map_version == 0;
                 if created.created && created.entry.attributes.kind == FileKind::Directory && has_names {
                     self.keep_complete(created.entry.attributes.inode);
-                    self.keep_empty(created.entry.attributes.inode, *parent);
+                    // Which directory has the shard is not known here.
+                    if !parent.is_shard() {
+                        self.keep_empty(created.entry.attributes.inode, *parent);
+                    }
                 }
             }
             (Asked::Opened(flags), MdtReply::Opened(opened)) => {

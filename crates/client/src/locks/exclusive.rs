@@ -178,7 +178,8 @@ impl FileSystem {
             let listening = target.repetitions().listen(Some(inode));
             let request = MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone());
             let (given_up, mut late_outcome) = (self.given_up(inode), None);
-            let answered = self.call(inode, Question::with_late_outcome(request, &mut late_outcome)).await;
+            let question = Question::with_late_outcome(request, &mut late_outcome);
+            let answered = self.call_unless(inode, question, interruption).await;
             let answer = match (given_up, late_outcome, answered) {
                 (_, _, Ok(answered)) => Ok(answered.reply),
                 (Ok(given_up), Some(late_outcome), Err(error)) => {

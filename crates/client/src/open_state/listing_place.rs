@@ -67,6 +67,11 @@ impl ListingPlace {
         }
     }
 
+    /// Whether nothing was asked for.
+    pub fn is_new(&self) -> bool {
+        self.phases.is_empty()
+    }
+
     /// What comes after this cookie. A page may have been lost on its way, and what it showed.
     pub fn next(&mut self, cookie: u64) -> Next {
         let Some(phase) = self.phases.last_mut() else { return Next::Directory(cookie) };

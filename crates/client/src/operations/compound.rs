@@ -50,6 +50,7 @@ impl FileSystem {
         let this = self.clone();
         finish(&self.seams.spawn, move |abandoned| async move {
             this.begin(at, &abandoned).await?;
+            let interruption = Interruption::default().or_abandoned(abandoned);
             let before = this.before_open(at)?;
             let given_up = this.given_up(at)?;
             let mut late_outcome = None;
@@ -59,7 +60,7 @@ impl FileSystem {
                 let request = MdtRequest::Compound(compound.clone());
                 let late_outcome = Some(&mut late_outcome);
                 let question = Question { late_outcome, ..Question::with_bulk(request, data.clone()) };
-                match this.ask_until_ready(at, question, &Interruption::default()).await {
+                match this.ask_until_ready(at, question, &interruption).await {
                     Err(FsError::Transfer) if attempts < ATTEMPTS => {}
                     answered => break answered,
                 }

@@ -186,7 +186,9 @@ impl FileSystem {
         match self.ask_open(parent, MdtRequest::Create(credentials.clone(), create)).await? {
             MdtReply::Created(created) => {
                 // A directory may be striped by the default of the one above.
-                self.note_striped(&created.entry).await?;
+                if let Err(error) = self.note_striped(&created.entry).await {
+                    tracing::debug!(%error, "the stripes of a new directory are asked for when they are needed");
+                }
                 self.complete(&created.entry).await
             }
             // On other MDTs, by that default.

@@ -184,6 +184,7 @@ impl FileSystem {
         let this = self.clone();
         finish(&self.seams.spawn, move |abandoned| async move {
             this.begin(parent, &abandoned).await?;
+            let interruption = interruption.or_abandoned(abandoned);
             let before = this.before_open(parent)?;
             let given_up = this.given_up(parent)?;
             let mut late_outcome = None;
@@ -238,6 +239,7 @@ impl FileSystem {
         let (this, credentials) = (self.clone(), credentials.clone());
         finish(&self.seams.spawn, move |abandoned| async move {
             this.begin(inode, &abandoned).await?;
+            let interruption = interruption.or_abandoned(abandoned);
             let turn = match flags.has(open_flag::TRUNCATE) {
                 true => Some(this.take_turn(inode, &interruption).await?),
                 false => None,

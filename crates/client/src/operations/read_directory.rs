@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{DirectoryEntry, Entry, MovingNames, ReadDirectory, ReturningNames, open_flag},
+    mdt::{COOKIE_PARENT, DirectoryEntry, Entry, MovingNames, ReadDirectory, ReturningNames, open_flag},
 };
-use types::{Attributes, FileKind, FsError, FsResult, InodeNumber};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber};
 
 use crate::{
     DirectoryItem, DirectoryPage, EntryAttributes, FileSystem, LockSpan, OpenFile,
@@ -71,7 +71,12 @@ impl FileSystem {
             return Err(FsError::NotDirectory);
         }
         directory.open.check()?;
-        let known = self.directory_maps.get(directory.inode());
+        let is_resumed = cookie > COOKIE_PARENT && directory.listing.lock().is_new();
+        let known = match is_resumed && self.may_be_striped() {
+            // The cookie is of a listing through another open, as NFS servers continue one.
+            true => self.directory_map(directory.inode()).await?,
+            false => self.directory_maps.get(directory.inode()),
+        };
         directory.listing.lock().ask(cookie, known);
         loop {
             let next = directory.listing.lock().next(cookie);
@@ -100,7 +105,8 @@ impl FileSystem {
     ) -> FsResult<Option<DirectoryPage>> {
         let (inode, mut pauses) = (directory.inode(), Pauses::default());
         loop {
-            let (page, names_move) = match self.read_part(directory, inode, (after, entries_max), attributes).await {
+            let (mut page, names_move) = match self.read_part(directory, inode, (after, entries_max), attributes).await
+            {
                 Err(FsError::CrossDevice) => {
                     self.go_on_in_shards(directory, cookie, u64::MAX).await?;
                     return Ok(None);
@@ -141,6 +147,10 @@ impl FileSystem {
                 let needed = directory.listing.lock().gone().max(place);
                 self.go_on_in_shards(directory, cookie, needed).await?;
                 return Ok(None);
+            }
+            for item in page.items.iter_mut().filter(|item| item.name == b".." && item.inode.is_shard()) {
+                // An MDT does not know of which directory a shard on another one is.
+                item.inode = self.lookup(&Credentials::root(), inode, b"..").await?.inode;
             }
             let last = page.items.last().map_or(after, |last| last.cookie);
             let mut listing = directory.listing.lock();

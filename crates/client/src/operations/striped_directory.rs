@@ -79,6 +79,11 @@ impl FileSystem {
         }
     }
 
+    /// Whether there may be striped directories.
+    pub(crate) fn may_be_striped(&self) -> bool {
+        self.targets.has_several_mdts() || self.directory_maps.is_used()
+    }
+
     /// The map of a directory; `None`: it is not striped. Asks for it if it is not known.
     pub(crate) async fn directory_map(&self, directory: InodeNumber) -> FsResult<Option<Arc<DirectoryMap>>> {
         if let Some(map) = self.directory_maps.get(directory) {

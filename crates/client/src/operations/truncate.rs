@@ -80,6 +80,7 @@ impl FileSystem {
         let (this, credentials, file) = (self.clone(), credentials.clone(), file.cloned());
         finish(&self.seams.spawn, move |abandoned| async move {
             this.begin(inode, &abandoned).await?;
+            let interruption = interruption.or_abandoned(abandoned);
             // Held until the end: the close of this open comes after.
             let _file = file;
             this.truncate_locked(&credentials, begin, size, &interruption).await

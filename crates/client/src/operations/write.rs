@@ -76,7 +76,7 @@ impl FileSystem {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |abandoned| async move {
                 this.begin(file.inode(), &abandoned).await?;
-                this.append(&file, data, options).await
+                this.append(&file, data, options, &Interruption::default().or_abandoned(abandoned)).await
             })
             .await?
         } else {
@@ -170,11 +170,17 @@ impl FileSystem {
     }
 
     /// Appends: under the exclusive data lock, at the end of the file as of then.
-    async fn append(self: &Arc<Self>, file: &Arc<OpenFile>, data: Bytes, options: WriteOptions) -> FsResult<usize> {
+    async fn append(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        data: Bytes,
+        options: WriteOptions,
+        interruption: &Interruption,
+    ) -> FsResult<usize> {
         let open = &file.open;
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened; nothing depends on the writing user.
-        let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin, &Interruption::default()).await?;
+        let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin, interruption).await?;
         let outcome = match self.end_of_file(open, &granted).await {
             Ok(end) => self.write_at(file, end, data, options, Some(&section)).await,
             Err(error) => Err(error),

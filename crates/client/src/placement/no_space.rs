@@ -174,8 +174,11 @@ impl FileSystem {
             Some(section) => self.place_or_leave_out(file, &refusals, search, section).await,
             None => {
                 let (this, file, search) = (self.clone(), file.clone(), search.clone());
-                finish(&self.seams.spawn, move |_| async move { this.place_alone(&file, &refusals, &search).await })
-                    .await
+                finish(&self.seams.spawn, move |abandoned| async move {
+                    let interruption = Interruption::default().or_abandoned(abandoned);
+                    this.place_alone(&file, &refusals, &search, &interruption).await
+                })
+                .await
             }
         };
         moved.unwrap_or_else(|error| {
@@ -185,7 +188,13 @@ impl FileSystem {
     }
 
     /// Takes the exclusive data lock, if that is not in vain.
-    async fn place_alone(&self, file: &OpenFile, refusals: &Refusals, search: &Search) -> FsResult<bool> {
+    async fn place_alone(
+        &self,
+        file: &OpenFile,
+        refusals: &Refusals,
+        search: &Search,
+        interruption: &Interruption,
+    ) -> FsResult<bool> {
         let layout = self.layout_of(&file.open).await?;
         let position = refusals.first().and_then(|first| layout.position_at(first.offset));
         let possible = position.is_some_and(|position| extension::may_leave_out(&layout, position))
@@ -195,7 +204,7 @@ impl FileSystem {
         }
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened.
-        let (section, _) = self.begin_exclusive(&Credentials::root(), &begin, &Interruption::default()).await?;
+        let (section, _) = self.begin_exclusive(&Credentials::root(), &begin, interruption).await?;
         let moved = self.place_or_leave_out(file, refusals, search, &section).await;
         self.end_exclusive(section, None).await;
         moved

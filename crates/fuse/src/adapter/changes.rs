@@ -96,9 +96,16 @@ pub fn begin_control(adapter: &Adapter, node: u64, request: &ControlRequest) -> 
     adapter.kernel.begin_change(Vec::new(), inodes.into_iter().collect())
 }
 
-/// The directory in which a control request makes a name, of which the kernel does not know.
+/// The directory in which a control request makes a name, of which the kernel does not know, or
+/// gives one another inode.
 pub fn named_by_control(node: u64, request: &ControlRequest) -> Option<u64> {
-    matches!(request, ControlRequest::CreateWithLayout { .. }).then_some(node)
+    let names = matches!(
+        request,
+        ControlRequest::CreateWithLayout { .. }
+            | ControlRequest::MakeDirectory { .. }
+            | ControlRequest::MoveInode(Subject::Name(_), _)
+    );
+    names.then_some(node)
 }
 
 #[cfg(test)]

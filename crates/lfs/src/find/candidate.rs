@@ -12,7 +12,7 @@ use layout::{
     text::{self, Row},
 };
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
-use types::InodeNumber;
+use types::{DirectoryMap, InodeNumber};
 
 use crate::channel::{self, Errno};
 
@@ -25,12 +25,24 @@ pub struct Described {
     pub rows: Vec<Row>,
     /// Whether it is shown as components.
     pub composite: bool,
+    /// The stripes of a striped directory.
+    pub map: Option<Box<DirectoryMap>>,
 }
 
 impl Described {
     /// The component that counts where one does: the last with objects.
     pub fn chosen(&self) -> Option<&Row> {
         self.rows.iter().rfind(|row| row.instantiated).or(self.rows.first())
+    }
+
+    /// Stripes of a directory; one that is not striped counts as one.
+    pub fn stripes(&self) -> u64 {
+        self.map.as_ref().map_or(1, |map| map.shards.len() as u64)
+    }
+
+    /// How names are spread over the stripes.
+    pub fn hash(&self) -> &'static str {
+        self.map.as_ref().map_or("none", |map| map.hash.name())
     }
 }
 
@@ -88,13 +100,13 @@ impl<'a> Candidate<'a> {
             }
         };
         match reply {
-            ControlReply::Layout { inode, layout, own_default, .. } => {
+            ControlReply::Layout { inode, layout, own_default, map, .. } => {
                 let composite = match (&layout, &own_default) {
                     (Some(layout), _) => layout.form == Form::Composite,
                     (None, default) => matches!(default, Some(LayoutSpec::Composite(_))),
                 };
                 let rows = layout.as_ref().map(text::rows).or(own_default.as_ref().map(rows_of_default));
-                Ok(Described { inode, rows: rows.unwrap_or_default(), composite })
+                Ok(Described { inode, rows: rows.unwrap_or_default(), composite, map })
             }
             ControlReply::Error(error) => Err(Errno(host::errno::of(&error).0)),
             _ => Err(Errno(libc::EPROTO)),

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, ffi::CString, os::unix::fs::MetadataExt, path::Path};
 
 use host::accounts;
 use layout::text::{Pattern, Row};
-use types::{OstIndex, size as units};
+use types::{InodeNumber, OstIndex, size as units};
 
 use super::{
     candidate::{Candidate, Described},
@@ -298,7 +298,8 @@ impl Test {
         if self.needs_layout() {
             // Only files and directories have layouts.
             if !['f', 'd'].contains(&candidate.kind()) {
-                return Ok(false);
+                let mdt = InodeNumber(candidate.metadata.ino()).mdt();
+                return Ok(matches!(self, Test::Mdt(indices) if indices.contains(&mdt.0)));
             }
             let described = candidate.described()?;
             return Ok(self.matches_layout(candidate, described));
@@ -338,8 +339,8 @@ impl Test {
             Test::FirstOst(osts) => any(&|row| row.first_ost().is_some_and(|ost| osts.contains(&ost))),
             Test::AnyOst(osts) => any(&|row| row.objects.iter().any(|(_, ost)| osts.contains(ost))),
             Test::Mdt(indices) => indices.contains(&described.inode.mdt().0),
-            Test::MdtCount(wanted) => candidate.kind() == 'd' && wanted.matches(1),
-            Test::MdtHash(hash) => candidate.kind() == 'd' && hash == "none",
+            Test::MdtCount(wanted) => candidate.kind() == 'd' && wanted.matches(described.stripes()),
+            Test::MdtHash(hash) => candidate.kind() == 'd' && hash == described.hash(),
             Test::Layout(kinds) => any(&|row| kinds.iter().any(|kind| kind.is_of(row))),
             Test::Pool(pool) if pool.is_empty() => !rows.is_empty() && rows.iter().all(|row| row.pool.is_none()),
             Test::Pool(pool) => any(&|row| row.pool.as_ref() == Some(pool)),

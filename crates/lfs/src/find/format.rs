@@ -183,7 +183,7 @@ fn layout_field(letter: char, described: &Described) -> String {
         'o' => described.rows.iter().map(osts).collect(),
         'p' => described.rows.iter().find_map(|row| row.pool.clone()).unwrap_or_default(),
         'P' => "0".to_owned(),
-        'h' => "none".to_owned(),
+        'h' => described.hash().to_owned(),
         'a' => "-".to_owned(),
         _ => "---".to_owned(),
     }
