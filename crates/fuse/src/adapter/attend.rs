@@ -65,7 +65,8 @@ impl Wait {
     async fn until_killed(&self) {
         let mut registration = self.adapter.pending.register(self.unique);
         let (opcode, thread) = (self.opcode, self.caller.thread);
-        let request = WaitingRequest { opcode, node: self.inode.0, thread };
+        let since = std::time::Instant::now();
+        let request = WaitingRequest { opcode, node: self.inode.0, thread, since };
         let _entry = self.adapter.kernel.waiting().enter(self.unique, request);
         let long = Instant::now() + LONG;
         let mut told = false;

@@ -141,7 +141,7 @@ impl KernelCache {
             return;
         }
         let (jobs, receiver) = mpsc::channel();
-        let names = Names::new(notifications.clone(), self.statistics.clone());
+        let names = Names::new(notifications.clone(), self.waiting.clone(), self.statistics.clone());
         let (table, waiting, statistics) = (self.table.clone(), self.waiting.clone(), self.statistics.clone());
         let teller = Teller::new(notifications.clone(), table, names.clone(), waiting, statistics);
         let thread = std::thread::Builder::new().name("fuse attributes".to_owned());

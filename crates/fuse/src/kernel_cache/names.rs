@@ -7,6 +7,7 @@
 //! | when a name is withdrawn | |
 //! |---|---|
 //! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
+//! | a look-up in it, or a reader of it, has waited for [`LONG_LOOK`] | it holds the lock, perhaps as long as a target is down: the thread waits, or whatever comes later would queue behind it in the kernel |
 //! | none is known | a thread tells the kernel to drop the name |
 //! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
 //! | and nothing happens for [`WITHDRAWAL_TIMEOUT`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
@@ -32,6 +33,7 @@ use rt::real::use_all_processors;
 use super::{
     statistics::{Count, Statistics},
     table::Name,
+    waiting::Waiting,
     withdrawal::Finished,
 };
 use crate::session::Notifications;
@@ -42,6 +44,10 @@ pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(1);
 const NAMES_MAX: usize = 256;
 /// Threads for listings at most. Those beyond wait, and are given up like those with a thread.
 const LISTINGS_MAX: usize = 64;
+/// A request that has waited for so long for names or attributes may wait for a target that is down.
+const LONG_LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at whether it still waits.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// A thread without work for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -177,13 +183,14 @@ pub struct Names {
     names_work: Condvar,
     listings_work: Condvar,
     notifications: Notifications,
+    waiting: Arc<Waiting>,
     statistics: Arc<Statistics>,
 }
 
 impl Names {
-    pub fn new(notifications: Notifications, statistics: Arc<Statistics>) -> Arc<Self> {
+    pub fn new(notifications: Notifications, waiting: Arc<Waiting>, statistics: Arc<Statistics>) -> Arc<Self> {
         let (names_work, listings_work) = (Condvar::new(), Condvar::new());
-        Arc::new(Self { state: Mutex::default(), names_work, listings_work, notifications, statistics })
+        Arc::new(Self { state: Mutex::default(), names_work, listings_work, notifications, waiting, statistics })
     }
 
     /// Withdraws a name. If all names are to be declared outdated for that, gives `finished` back.
@@ -259,7 +266,9 @@ impl Names {
                     continue;
                 };
                 drop(state);
-                self.tell(&name, invalidation);
+                if kind == Kind::Listing || self.waits_for_lookups(key, invalidation) {
+                    self.tell(&name, invalidation);
+                }
                 state = self.state.lock();
                 let directory = state.withdrawals.get_mut(&key).expect("a thread works for it");
                 if let Some(Withdrawal { finished: Some(finished), .. }) = directory.running.take() {
@@ -280,6 +289,22 @@ impl Names {
             }
         }
         state.threads(kind).count -= 1;
+    }
+
+    /// Waits while a request that has waited for long may hold the lock of the directory. False if
+    /// the name need not be withdrawn any more: all were declared outdated.
+    fn waits_for_lookups(&self, key: Key, invalidation: Invalidation) -> bool {
+        while self.waiting.holds_directory(key.0).is_some_and(|since| since.elapsed() >= LONG_LOOK) {
+            let state = self.state.lock();
+            let running = state.withdrawals.get(&key).and_then(|directory| directory.running.as_ref());
+            let is_over = running.is_none_or(|running| running.finished.is_none());
+            if state.has_ended || is_over && invalidation == Invalidation::Drop {
+                return false;
+            }
+            drop(state);
+            std::thread::sleep(LOOK_PAUSE);
+        }
+        true
     }
 
     fn tell(&self, name: &Name, invalidation: Invalidation) {

@@ -10,7 +10,9 @@ use std::{
 use rt::BoxFuture;
 
 use super::*;
+use crate::kernel_cache::waiting::WaitingRequest;
 use crate::kernel_cache::withdrawal::Parts;
+use crate::protocol::Opcode;
 use crate::protocol::notify::MINOR_OF_EPOCHS;
 use crate::session::device::Device;
 
@@ -20,6 +22,7 @@ fn is_done(future: &mut BoxFuture<'static, ()>) -> bool {
 
 struct Kernel {
     names: Arc<Names>,
+    waiting: Arc<Waiting>,
     _device: Arc<Device>,
     reader: PipeReader,
     filled: usize,
@@ -34,7 +37,9 @@ impl Kernel {
         writer.write_all(&vec![0; filled]).unwrap();
         let device = Arc::new(Device::from_descriptor(OwnedFd::from(writer)));
         let notifications = Notifications::new(&device, MINOR_OF_EPOCHS);
-        Self { names: Names::new(notifications, Arc::default()), _device: device, reader, filled }
+        let waiting = Arc::<Waiting>::default();
+        let names = Names::new(notifications, waiting.clone(), Arc::default());
+        Self { names, waiting, _device: device, reader, filled }
     }
 
     fn withdraw(
@@ -68,6 +73,43 @@ fn names_are_dropped_by_threads() {
     let mut message = [0; 16 + 16 + 2];
     kernel.reader.read_exact(&mut message).unwrap();
     assert_eq!(&message[32..], b"x\0");
+}
+
+/// A look-up that waits for a target that is down holds the lock for as long.
+#[test]
+fn nothing_queues_behind_a_look_up_that_has_waited_for_long() {
+    let mut kernel = Kernel::new(false);
+    let long_ago = Instant::now() - LONG_LOOK;
+    let request = WaitingRequest { opcode: Opcode::Lookup, node: 5, thread: 0, since: long_ago };
+    let entry = kernel.waiting.enter(1, request);
+    let since = Instant::now() - WITHDRAWAL_TIMEOUT;
+    let (mut expired, _) = kernel.withdraw(5, b"expires", Invalidation::Expire, Instant::now());
+    let (mut dropped, _) = kernel.withdraw(5, b"dropped", Invalidation::Drop, since);
+    let (mut other, _) = kernel.withdraw(6, b"other", Invalidation::Drop, Instant::now());
+    while !is_done(&mut other) {
+        thread::yield_now();
+    }
+    assert!(!is_done(&mut expired) && !is_done(&mut dropped));
+    // All names are outdated instead.
+    let overdue = kernel.names.overdue(Instant::now());
+    assert_eq!(overdue.names.iter().map(|name| &*name.bytes).collect::<Vec<_>>(), [b"dropped"]);
+    overdue.finished.into_iter().for_each(Finished::tell);
+    assert!(is_done(&mut dropped) && !is_done(&mut expired));
+    drop(entry);
+    kernel.go_on();
+    assert!(is_done(&mut expired));
+    let told = |kernel: &mut Kernel, name: &[u8]| {
+        let mut message = vec![0; 16 + 16 + name.len() + 1];
+        kernel.reader.read_exact(&mut message).unwrap();
+        assert_eq!(&message[32..32 + name.len()], name);
+    };
+    told(&mut kernel, b"other");
+    told(&mut kernel, b"expires");
+    told(&mut kernel, b"dropped");
+    let (mut last, _) = kernel.withdraw(5, b"last", Invalidation::Drop, Instant::now());
+    kernel.go_on();
+    assert!(is_done(&mut last));
+    told(&mut kernel, b"last");
 }
 
 /// A name may come when a thread has just told the kernel of the last one of its directory.

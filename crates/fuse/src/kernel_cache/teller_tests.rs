@@ -55,7 +55,7 @@ fn logged(work: impl FnOnce()) -> String {
 
 fn teller(device: &Arc<Device>) -> Teller {
     let notifications = Notifications::new(device, MINOR_OF_EPOCHS);
-    let names = Names::new(notifications.clone(), Arc::default());
+    let names = Names::new(notifications.clone(), Arc::default(), Arc::default());
     Teller::new(notifications, Arc::default(), names, Arc::default(), Arc::default())
 }
 
@@ -76,7 +76,7 @@ fn has_words(line: &str, words: &[&str]) {
 /// A request of this thread about the inode, which is not answered.
 fn request(teller: &Teller, opcode: Opcode) -> (impl Drop + use<>, String) {
     let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-    let entry = teller.waiting.enter(1, WaitingRequest { opcode, node: NODE, thread });
+    let entry = teller.waiting.enter(1, WaitingRequest { opcode, node: NODE, thread, since: Instant::now() });
     let program = fs::read_to_string("/proc/thread-self/comm").unwrap();
     (entry, format!("{} of {} (thread {thread})", opcode.label(), program.trim()))
 }

@@ -1,6 +1,6 @@
 //! Requests that are not answered yet, to find out what delays a withdrawal.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, fs, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ pub struct WaitingRequest {
     pub opcode: Opcode,
     pub node: u64,
     pub thread: u32,
+    pub since: Instant,
 }
 
 /// Requests that had to wait, by the kernel's number.
@@ -30,6 +31,16 @@ impl Waiting {
     pub fn enter(self: &Arc<Self>, unique: u64, request: WaitingRequest) -> WaitingEntry {
         self.0.lock().insert(unique, request);
         WaitingEntry { waiting: self.clone(), unique }
+    }
+
+    /// Since when the lock of a directory may have been held by a request that waits, if it may be:
+    /// Linux holds it while it looks a name up and while it reads the names.
+    pub fn holds_directory(&self, node: u64) -> Option<Instant> {
+        let holds = |request: &&WaitingRequest| {
+            let opcode = matches!(request.opcode, Opcode::Lookup | Opcode::ReadDirectory | Opcode::ReadDirectoryPlus);
+            opcode && request.node == node
+        };
+        self.0.lock().values().filter(holds).map(|request| request.since).min()
     }
 
     /// The requests about an inode, in words.
