@@ -384,7 +384,7 @@ async fn a_request_that_waits_for_its_own_client_does_not_keep_its_next_connecti
 }
 
 /// Requests of MDTs that were executed.
-fn executed(node: &Node) -> u64 {
+pub fn executed(node: &Node) -> u64 {
     let counts = node.mdt.statistics().read();
     counts.iter().find(|(name, _)| *name == "session").map_or(0, |(_, count)| *count)
 }

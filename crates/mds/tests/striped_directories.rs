@@ -1,7 +1,7 @@
 //! Directories whose names are in shards on several MDTs: made and removed in one decision, and
 //! used as a client does, which knows their maps.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rpc::message::{
     MdtReply, MdtRequest,
@@ -11,7 +11,7 @@ use rpc::message::{
 };
 use types::{
     Credentials, DirectoryDefault, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind,
-    SetAttributes, ShardCount, Stripes,
+    SetAttributes, ShardCount, SplitMix64, Stripes,
 };
 
 use super::{
@@ -22,19 +22,28 @@ use super::{
         user,
     },
     directory_defaults::client_with,
+    remote_directories::executed,
     split_directories::split,
 };
 
 fn make_striped(name: &str, mdt: u16, mdts: &[u16]) -> MdtRequest {
+    make_hashed(name, mdt, mdts, NameHash::Fnv1a64)
+}
+
+fn make_hashed(name: &str, mdt: u16, mdts: &[u16], hash: NameHash) -> MdtRequest {
     let mdts = mdts.iter().map(|mdt| MdtIndex(*mdt)).collect();
-    let stripes = Stripes { hash: NameHash::Fnv1a64, mdts };
+    let stripes = Stripes { hash, mdts };
     let (name, mdt) = (name.as_bytes().to_vec(), MdtIndex(mdt));
     MdtRequest::MakeDirectory(root(), MakeDirectory { parent: ROOT, name, mode: 0o755, umask: 0, mdt, stripes })
 }
 
 /// A striped directory in the root.
 async fn striped(cluster: &Cluster, name: &str, mdt: u16, mdts: &[u16]) -> DirectoryMap {
-    let made = created(cluster.0[0].call(make_striped(name, mdt, mdts)).await.unwrap());
+    hashed(cluster, name, mdt, mdts, NameHash::Fnv1a64).await
+}
+
+async fn hashed(cluster: &Cluster, name: &str, mdt: u16, mdts: &[u16], hash: NameHash) -> DirectoryMap {
+    let made = created(cluster.0[0].call(make_hashed(name, mdt, mdts, hash)).await.unwrap());
     let master = made.entry.attributes.inode;
     assert_eq!((master.mdt(), made.entry.map_version), (MdtIndex(mdt), 1));
     map_of(cluster, master).await
@@ -310,6 +319,74 @@ async fn names_move_between_shards_and_no_directory_into_itself() {
     assert_eq!(above, Err(FsError::NotEmpty));
     in_time("all ends", cluster.at_rest()).await;
     cluster.end().await;
+}
+
+/// Files that are written under each kind of temporary name.
+const WRITTEN: usize = 64;
+
+/// As mkstemp(3) draws it.
+fn drawn(random: &mut SplitMix64, count: usize) -> String {
+    const ALL: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    (0..count).map(|_| char::from(ALL[(random.next_u64() % ALL.len() as u64) as usize])).collect()
+}
+
+/// Files are written under temporary names and get their final ones, in a directory over 4 MDTs.
+/// Returns how many of these renames concern two MDTs, by kind of name, and how many requests MDTs
+/// send each other for all.
+async fn temporary_names(hash: NameHash) -> ([usize; 4], u64) {
+    let cluster = Cluster::new(4).await;
+    let map = hashed(&cluster, "striped", 0, &[0, 1, 2, 3], hash).await;
+    in_time("all is carried out", cluster.at_rest()).await;
+    let between = || cluster.0.iter().map(executed).sum::<u64>();
+    let (mut random, mut found, before, mut mdts) = (SplitMix64(7), [0; 4], between(), BTreeSet::new());
+    for number in 0..WRITTEN {
+        let kinds = [
+            format!(".f{number}.tmp"),
+            format!(".f{number}.{}", drawn(&mut random, 6)),
+            format!("f{number}.{}", drawn(&mut random, 8)),
+            format!("f{number}.{}", drawn(&mut random, 6)),
+        ];
+        for (temporary, found) in kinds.iter().zip(&mut found) {
+            let file = create(&cluster, &map, temporary, NodeKind::Regular).await.unwrap();
+            let name = format!("f{number}");
+            let ((from, old), (to, new)) = (place(&map, temporary), place(&map, &name));
+            let renamed = cluster.0[to].call(rename((old, temporary), (new, &name), true)).await;
+            assert_eq!(renamed, Ok(MdtReply::Done), "{hash:?}: {temporary}");
+            assert_eq!(cluster.0[to].lookup(new, &name).await, Ok(file));
+            *found += usize::from(from != to);
+            mdts.insert(to);
+        }
+    }
+    assert_eq!(mdts.len(), 4, "{hash:?}: the files are on all MDTs");
+    in_time("all ends", cluster.at_rest()).await;
+    let requests = between() - before;
+    cluster.end().await;
+    (found, requests)
+}
+
+/// With `crush` and `crush2` they are on the MDT of the final name. Of the suffixes that mkstemp(3)
+/// draws, some look as if they had a meaning, and are not taken for temporary: long ones hardly
+/// ever.
+#[tokio::test]
+async fn a_file_that_is_written_under_a_temporary_name_stays_on_its_mdt() {
+    for hash in [NameHash::Crush, NameHash::Crush2] {
+        let ([with_tmp, of_rsync, long, short], requests) = temporary_names(hash).await;
+        assert_eq!((with_tmp, long), (0, 0), "{hash:?}");
+        assert!(of_rsync <= WRITTEN / 32 && short <= WRITTEN / 10, "{hash:?}: {of_rsync}, {short}");
+        // A part, a decision and its end at most.
+        assert!(requests <= 4 * (of_rsync + short) as u64, "{hash:?}: {requests} for {of_rsync} and {short}");
+    }
+}
+
+/// The others say nothing of that: most of the names are on another MDT, and each rename has a part
+/// there.
+#[tokio::test]
+async fn other_hashes_put_temporary_names_anywhere() {
+    for hash in [NameHash::Fnv1a64, NameHash::AllCharacters] {
+        let (found, requests) = temporary_names(hash).await;
+        assert!(found.iter().all(|moved| (WRITTEN / 2..=WRITTEN).contains(moved)), "{hash:?}: {found:?}");
+        assert!(requests >= found.iter().sum::<usize>() as u64, "{hash:?}: {requests} for {found:?}");
+    }
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ pub enum NameHash {
     /// A consistent hash of the name; temporary and backup names are hashed as the names that they
     /// are for.
     Crush,
-    /// The same; what only might be a temporary name is not taken for one.
+    /// The same; a number is not taken for the random part of a temporary name.
     Crush2,
 }
 
@@ -75,8 +75,8 @@ impl NameHash {
         let index = match self {
             NameHash::Fnv1a64 => fnv_1a(name) % count,
             NameHash::AllCharacters => name.iter().map(|byte| u64::from(*byte)).sum::<u64>() % count,
-            NameHash::Crush => jump(fnv_1a(final_name(name, false)), count),
-            NameHash::Crush2 => jump(fnv_1a(final_name(name, true)), count),
+            NameHash::Crush => jump(fnv_1a(final_name(name, is_suffix_of_crush)), count),
+            NameHash::Crush2 => jump(fnv_1a(final_name(name, is_suffix_of_crush2)), count),
         };
         usize::try_from(index).unwrap_or(0)
     }
@@ -97,40 +97,66 @@ fn jump(mut key: u64, count: u64) -> u64 {
     index
 }
 
-/// The name that a program will give to what it writes under a temporary or backup name, as Lustre
-/// tells (`lu_name_is_temp_file`): `.NAME.XXXXXX` of rsync, `.NAME.tmp`, `NAME.XXXXXXXX`, `NAME~`,
-/// `NAME.bak`, `NAME.sav`, `NAME.orig`. `strict`: `X` are as mkstemp(3) draws them.
-fn final_name(name: &[u8], strict: bool) -> &[u8] {
+/// The name that a program will give to what it writes under a temporary or backup name. As Lustre
+/// tells these (`lu_name_is_temp_file`, `lu_name_is_backup_file`): `.NAME.XXXXXX` of rsync,
+/// `NAME.XXXXXXXX`, `NAME~`, `NAME.bak`, `NAME.sav`, `NAME.orig`. Besides `.NAME.tmp`, and
+/// `NAME.XXXXXX` of mkstemp(3) and mktemp(1).
+fn final_name(name: &[u8], is_suffix: fn(&[u8]) -> bool) -> &[u8] {
     if let Some(rest) = name.strip_prefix(b".") {
         if let Some(found) = rest.strip_suffix(b".tmp").filter(|found| !found.is_empty()) {
             return found;
         }
-        if let Some(found) = without_random(rest, 6, strict) {
+        if let Some(found) = without_suffix(rest, 6, is_suffix) {
             return found;
         }
     }
-    if let Some(found) = without_random(name, 8, strict) {
+    if let Some(found) = without_suffix(name, 8, is_suffix).or_else(|| without_suffix(name, 6, is_drawn)) {
         return found;
     }
-    for suffix in [&b"~"[..], b".bak", b".sav", b".orig"] {
-        if let Some(found) = name.strip_suffix(suffix).filter(|found| !found.is_empty()) {
+    for suffix in [".bak", ".sav", ".orig"] {
+        if let Some((found, last)) = name.split_at_checked(name.len().saturating_sub(suffix.len()))
+            && last.eq_ignore_ascii_case(suffix.as_bytes())
+            && !found.is_empty()
+        {
             return found;
         }
     }
-    name
+    name.strip_suffix(b"~").filter(|found| found.last().is_some_and(|last| *last != b'.')).unwrap_or(name)
 }
 
-fn without_random(name: &[u8], count: usize, strict: bool) -> Option<&[u8]> {
-    let (before, random) = name.split_at_checked(name.len().checked_sub(count)?)?;
+/// What is before a dot and a suffix of so many letters and digits, if it may be a random one.
+fn without_suffix(name: &[u8], count: usize, is_suffix: fn(&[u8]) -> bool) -> Option<&[u8]> {
+    let (before, suffix) = name.split_at_checked(name.len().checked_sub(count)?)?;
     let found = before.strip_suffix(b".").filter(|found| !found.is_empty())?;
-    let is = |of: fn(&u8) -> bool| random.iter().filter(|byte| of(byte)).count();
-    let (digits, lower, upper) = (is(u8::is_ascii_digit), is(u8::is_ascii_lowercase), is(u8::is_ascii_uppercase));
-    if digits + lower + upper != count {
-        return None;
-    }
-    // Of one kind only, it is more likely a suffix with a meaning, as a date.
-    let is_plain = digits == count || lower == count || upper == count;
-    (!strict || !is_plain).then_some(found)
+    (suffix.iter().all(u8::is_ascii_alphanumeric) && is_suffix(suffix)).then_some(found)
+}
+
+fn has_one_case(suffix: &[u8]) -> bool {
+    suffix.iter().all(u8::is_ascii_lowercase) || suffix.iter().all(u8::is_ascii_uppercase)
+}
+
+/// Whether all but one of these are digits, or all.
+fn is_number(suffix: &[u8]) -> bool {
+    suffix.iter().filter(|byte| !byte.is_ascii_digit()).count() <= 1
+}
+
+/// Whether Lustre's `crush` takes a suffix for a random one. Lustre's meant to except numbers, as
+/// of dates and versions, and excepts those that do not begin with a digit. (It takes other
+/// characters than letters and digits, too: these are no temporary names here.)
+fn is_suffix_of_crush(suffix: &[u8]) -> bool {
+    !has_one_case(suffix) && !(is_number(suffix) && !suffix[0].is_ascii_digit())
+}
+
+/// The same of `crush2`, which is there to except the right ones.
+fn is_suffix_of_crush2(suffix: &[u8]) -> bool {
+    !has_one_case(suffix) && !(is_number(suffix) && suffix[0].is_ascii_digit())
+}
+
+/// Whether a short suffix is as mkstemp(3) draws most: with letters of both cases. Lustre takes
+/// none of these for random. Hashes and numbers of files have one case, and files that differ in
+/// that alone have to be spread.
+fn is_drawn(suffix: &[u8]) -> bool {
+    suffix.iter().any(u8::is_ascii_lowercase) && suffix.iter().any(u8::is_ascii_uppercase)
 }
 
 /// The shards of a striped directory.
@@ -344,23 +370,38 @@ mod tests {
 
     #[test]
     fn temporary_names_are_where_their_final_names_are() {
-        let of = |name: &'static str, strict| String::from_utf8_lossy(final_name(name.as_bytes(), strict));
+        let of = |name: &'static str| {
+            [is_suffix_of_crush as fn(&[u8]) -> bool, is_suffix_of_crush2]
+                .map(|is_suffix| String::from_utf8_lossy(final_name(name.as_bytes(), is_suffix)))
+        };
         for (name, expected) in [
             (".file.Ab3dE7", "file"),
             (".f.tmp", "f"),
+            ("file.Ab3dE7", "file"),
             ("file.Ab3dE7Xy", "file"),
+            ("file.3fa9c1d2", "file"),
             ("file~", "file"),
             ("file.bak", "file"),
+            ("file.ORIG", "file"),
             ("file.c", "file.c"),
+            ("file.config", "file.config"),
+            ("file.template", "file.template"),
+            ("file.3fa9c1", "file.3fa9c1"),
+            ("file.2026-b", "file.2026-b"),
             (".tmp", ".tmp"),
             ("..tmp", "..tmp"),
+            (".Ab3dE7", ".Ab3dE7"),
             ("~", "~"),
+            ("file.~", "file.~"),
+            (".bak", ".bak"),
             (".file.Ab-dE7", ".file.Ab-dE7"),
             ("", ""),
         ] {
-            assert_eq!([of(name, false), of(name, true)], [expected, expected], "{name}");
+            assert_eq!(of(name), [expected, expected], "{name}");
         }
-        assert_eq!([of("log.20261128", false), of("log.20261128", true)], ["log", "log.20261128"]);
+        assert_eq!(of("log.20261128"), ["log", "log.20261128"]);
+        assert_eq!(of("log.2026112b"), ["log", "log.2026112b"]);
+        assert_eq!(of("log.v2026112"), ["log.v2026112", "log"]);
     }
 
     #[test]
