@@ -402,6 +402,28 @@ async fn users_make_directories_by_the_default_and_do_not_set_it() {
     cluster.end().await;
 }
 
+/// The default of the root belongs to the user who owns it; other users, and what it owns below,
+/// are as everywhere.
+#[tokio::test]
+async fn who_owns_the_root_sets_its_default() {
+    let cluster = Cluster::new(2).await;
+    let user = |uid| Credentials { uid, gid: uid, groups: Some(Vec::new()) };
+    let own = types::SetAttributes { uid: Some(7), gid: Some(7), ..Default::default() };
+    cluster.0[0].call(MdtRequest::SetAttributes(root(), ROOT, own)).await.unwrap();
+    for default in [Some(ALL), None, Some(DirectoryDefault::OF_NEW_ROOT)] {
+        for other in [8, 1] {
+            assert_eq!(set_as(&cluster, user(other), ROOT, default).await, Err(FsError::NotPermitted), "{other}");
+        }
+        assert_eq!(set_as(&cluster, user(7), ROOT, default).await, Ok(MdtReply::Done), "{default:?}");
+        assert_eq!(default_of(&cluster, ROOT).await, default);
+    }
+    let below = mkdir(&cluster, ROOT, "below", user(7)).await.unwrap();
+    assert_eq!(set_as(&cluster, user(7), below, Some(ALL)).await, Err(FsError::NotPermitted));
+    set(&cluster, ROOT, None).await.expect("root may");
+    in_time("all ends", cluster.at_rest()).await;
+    cluster.end().await;
+}
+
 /// Requests of a client that lies, and of one that asks for more than there is.
 #[tokio::test]
 async fn impossible_defaults_are_refused() {

@@ -520,10 +520,19 @@ fn programs_make_striped_directories_by_the_default_of_the_root() {
         ("lfs setdirstripe -D -c 2 /tmp", libc::ENOTTY, "on '/tmp'"),
         ("setpriv --reuid=5001 --clear-groups lfs setdirstripe -D -c 2 l", libc::EPERM, "Operation not permitted"),
         ("setpriv --reuid=5001 --clear-groups lfs setdirstripe -d l", libc::EPERM, "Operation not permitted"),
+        ("setpriv --reuid=5001 --clear-groups lfs setdirstripe -d .", libc::EPERM, "Operation not permitted"),
     ] {
         let refused = system.shell(&format!("cd $A && {line}")).output();
         assert!(refused.status == status && refused.stderr.contains(said), "{line}: {refused:?}");
     }
+    // Who made the file system owns its root, and may set the default there.
+    let owner = "chown 5001 . && setpriv --reuid=5001 --clear-groups lfs setdirstripe";
+    a(&format!("{owner} -D -c 2 ."));
+    assert_eq!(b("lfs getdirstripe -D -c ."), "2\n");
+    let refused = system.shell("cd $A && setpriv --reuid=5002 --clear-groups lfs setdirstripe -d .").output();
+    assert!(refused.status == libc::EPERM && refused.stderr.contains("not permitted"), "{refused:?}");
+    a(&format!("{owner} -d . && chown 0 ."));
+    assert_eq!(b("lfs getdirstripe -D ."), line(1, -1));
     // Users make such directories, where they may write.
     a("chmod 777 l");
     let line =
