@@ -108,9 +108,13 @@ impl Network {
 
     /// Cuts all traffic between two hosts, in both directions.
     pub fn cut(&self, one: &str, other: &str) {
-        let mut state = self.state.lock();
-        state.cut.insert((one.into(), other.into()));
-        state.cut.insert((other.into(), one.into()));
+        self.cut_way(one, other);
+        self.cut_way(other, one);
+    }
+
+    /// Cuts what one host sends to another; what that one sends arrives.
+    pub fn cut_way(&self, from: &str, to: &str) {
+        self.state.lock().cut.insert((from.into(), to.into()));
     }
 
     /// Heals all cuts. Hosts without power stay down.

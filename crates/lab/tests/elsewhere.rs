@@ -136,6 +136,94 @@ fn where_a_name_on_another_mdt_leads_is_known_under_the_lock_on_the_names() {
     });
 }
 
+/// How a client changes a name that it has just looked up.
+#[derive(Clone, Copy, Debug)]
+enum OwnChange {
+    Renames,
+    Replaces,
+    Exchanges,
+    Removes,
+}
+
+impl OwnChange {
+    /// Of `far`, which is on another MDT than its name; `near` is another directory. Where the
+    /// directory is now, if it is anywhere.
+    async fn make(self, file_system: &FileSystem) -> FsResult<Option<&'static str>> {
+        let (root, far, near) = (Credentials::root(), (ROOT, &b"far"[..]), (ROOT, &b"near"[..]));
+        let rename = async |to, mode| file_system.rename(&root, far, to, mode).await;
+        match self {
+            OwnChange::Renames => rename((ROOT, b"off"), RenameMode::Replace).await.map(|()| Some("off")),
+            OwnChange::Replaces => rename(near, RenameMode::Replace).await.map(|()| Some("near")),
+            OwnChange::Exchanges => rename(near, RenameMode::Exchange).await.map(|()| Some("near")),
+            OwnChange::Removes => file_system.remove_directory(&root, ROOT, b"far").await.map(|()| None),
+        }
+    }
+}
+
+/// A client has the answer to a look-up, and has asked whether a cache above it may keep the name
+/// (`asks`), or is going to. Then it changes the name itself. From the moment at which others see
+/// that, which is before the client knows, the name may not be kept.
+fn changed_before_it_was_given(change: OwnChange, asks: bool) {
+    with_two_mdts(1, move |cluster| {
+        Box::pin(async move {
+            let far = on(cluster, 0, move |file_system: Arc<FileSystem>| async move {
+                set_default(&file_system, ON_1).await;
+                mkdir(&file_system, ROOT, "near").await?;
+                mkdir(&file_system, ROOT, "far").await?;
+                let far = look_up(&file_system, "far").await?;
+                let may_keep = || file_system.keepable(far, Some((ROOT, b"far"))).is_some_and(|found| found.name);
+                assert!(!asks || may_keep());
+                FsResult::Ok(far)
+            })
+            .await?;
+            // MDT 0 decides, and its answers do not arrive.
+            cluster.network().cut_way(&Role::Mds(0).host(), &client_host(0));
+            let (file_system, _) = cluster.file_system(0).ok_or("the client is not mounted")?;
+            let may_keep = |name: &str| {
+                let kept = file_system.keepable(far, Some((ROOT, name.as_bytes())));
+                kept.is_some_and(|found| found.name)
+            };
+            let changing = {
+                let file_system = file_system.clone();
+                cluster.begin_on_client(0, async move { change.make(&file_system).await })
+            };
+            let mut changing = Box::pin(changing);
+            assert!(cluster.within(Duration::from_millis(500), changing.as_mut()).await.is_none());
+            let seen = on(cluster, 1, |file_system: Arc<FileSystem>| async move {
+                FsResult::Ok(look_up(&file_system, "far").await)
+            });
+            assert_ne!(seen.await?, Ok(far), "{change:?}");
+            assert!(!may_keep("far"), "{change:?}, {asks}: it was changed");
+            cluster.network().heal();
+            let now = changing.await.ok_or("the client died")?.map_err(|error| error.to_string())?;
+            assert!(!may_keep("far"), "{change:?}, {asks}: it is another one");
+            // What is found afterwards is right.
+            on(cluster, 0, move |file_system: Arc<FileSystem>| async move {
+                let found = look_up(&file_system, "far").await;
+                assert!(found != Ok(far) && found.is_ok() == matches!(change, OwnChange::Exchanges), "{found:?}");
+                if let Some(now) = now {
+                    assert_eq!(look_up(&file_system, now).await, Ok(far));
+                    let kept = file_system.keepable(far, Some((ROOT, now.as_bytes())));
+                    assert!(kept.is_some_and(|found| found.name), "{change:?}: as any name that was found");
+                    let kept = file_system.keepable(far, Some((ROOT, b"far")));
+                    assert!(!kept.is_some_and(|found| found.name), "{change:?}: the lock is held again");
+                }
+                FsResult::Ok(())
+            })
+            .await
+        })
+    });
+}
+
+#[test]
+fn a_name_on_another_mdt_is_not_given_after_an_own_change_of_it() {
+    for change in [OwnChange::Renames, OwnChange::Replaces, OwnChange::Exchanges, OwnChange::Removes] {
+        for asks in [false, true] {
+            changed_before_it_was_given(change, asks);
+        }
+    }
+}
+
 /// Two MDTs, two clients and a cache above each of these.
 fn with_caches_above<T: Send + 'static>(
     seed: u64,

@@ -570,7 +570,7 @@ mod own_names;
 
 #[cfg(test)]
 #[path = "inode_cache_tests.rs"]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 #[path = "inode_cache_model.rs"]

@@ -11,13 +11,13 @@ use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes
 
 use super::*;
 
-const ROOT: InodeNumber = InodeNumber(1);
+pub(crate) const ROOT: InodeNumber = InodeNumber(1);
 const FILE: InodeNumber = InodeNumber(7);
 const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
 const CONNECTION: ConnectionId = (ClientId(1), Generation(1));
-const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
+pub(crate) const SHOWN: u32 = inode_bit::LOOKUP | inode_bit::ATTRIBUTES | inode_bit::XATTRS;
 
-fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
+pub(crate) fn entry(inode: InodeNumber, kind: FileKind, size: u64) -> Entry {
     let attributes = Attributes { mode: 0o755, links: 1, size, ..Attributes::zeroed(inode, kind) };
     Entry { accounted: NOW, ..Entry::of(attributes) }
 }
@@ -34,16 +34,16 @@ fn nobody() -> Credentials {
     Credentials { uid: 1000, gid: 1000, groups: Some(Vec::new()) }
 }
 
-fn granted(handle: u64, inode: InodeNumber, bits: u32) -> Granted {
+pub(crate) fn granted(handle: u64, inode: InodeNumber, bits: u32) -> Granted {
     let resource = Resource::Inode(inode, InodeBits(bits));
     Granted { handle: LockHandle(handle), resource, mode: CacheMode::Read, version: 0 }
 }
 
-fn look_up(name: &str) -> MdtRequest {
+pub(crate) fn look_up(name: &str) -> MdtRequest {
     MdtRequest::Lookup(Credentials::root(), Lookup { parent: ROOT, name: name.into() })
 }
 
-fn unlink(name: &str) -> MdtRequest {
+pub(crate) fn unlink(name: &str) -> MdtRequest {
     MdtRequest::Unlink(Credentials::root(), Unlink { parent: ROOT, name: name.into(), directory: false })
 }
 
@@ -57,7 +57,7 @@ fn set_attributes() -> MdtRequest {
 }
 
 /// A cache and the steps of its questions.
-struct Client(InodeCache);
+pub(crate) struct Client(pub InodeCache);
 
 impl Client {
     /// Knows the directory and, under its name, the file.
@@ -70,13 +70,13 @@ impl Client {
         client
     }
 
-    fn cold() -> Self {
+    pub(crate) fn cold() -> Self {
         let mut cache = InodeCache::default();
         cache.connect(Some(CONNECTION));
         Self(cache)
     }
 
-    fn ask(&mut self, request: &MdtRequest) -> Pending {
+    pub(crate) fn ask(&mut self, request: &MdtRequest) -> Pending {
         self.0.ask(request, NOW, |_| false)
     }
 
@@ -91,7 +91,7 @@ impl Client {
         answer.released.into_iter().map(|released| released.handle).collect()
     }
 
-    fn asks(&mut self, request: &MdtRequest, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
+    pub(crate) fn asks(&mut self, request: &MdtRequest, reply: &MdtReply, granted: &[Granted]) -> Vec<LockHandle> {
         let pending = self.ask(request);
         self.answered(pending, reply, granted)
     }
