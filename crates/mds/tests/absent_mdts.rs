@@ -42,9 +42,14 @@ pub struct Keeps {
 impl Keeps {
     /// A client of an MDT that has the lock on the attributes of an inode there.
     pub async fn attributes_of(node: &Node, inode: InodeNumber) -> (Arc<Self>, Import) {
+        Self::parts_of(node, inode, inode_bit::ATTRIBUTES).await
+    }
+
+    /// The same with the lock on other parts.
+    pub async fn parts_of(node: &Node, inode: InodeNumber, bits: u32) -> (Arc<Self>, Import) {
         let keeps = Arc::new(Self::default());
         let holder = node.connect_with(20, import_options(), keeps.clone());
-        let resource = Resource::Inode(inode, InodeBits(inode_bit::ATTRIBUTES));
+        let resource = Resource::Inode(inode, InodeBits(bits));
         let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
         let stat = Question { wanted, ..Question::from(MdtRequest::GetAttributes(inode)) };
         let answered = holder.call(stat).await.unwrap();
@@ -57,6 +62,11 @@ impl Keeps {
     pub async fn is_asked(&self) {
         let mut asked = self.asked.subscribe();
         in_time("the lock is asked back", asked.wait_for(|asked| *asked)).await.unwrap();
+    }
+
+    /// Whether it was asked for its lock.
+    pub fn was_asked(&self) -> bool {
+        *self.asked.borrow()
     }
 
     /// It gives its lock back.

@@ -7,6 +7,7 @@ use rpc::{
     checksum::checksums,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest,
+        lock::inode_bit,
         mdt::{Close, Create, Entry, Open, OpenFlags, OpenId, RenameMode, SetXattr, XattrMode},
         ost::{Read, Write},
         session::feature,
@@ -18,7 +19,7 @@ use types::{
 };
 
 use super::{
-    absent_mdts::in_time,
+    absent_mdts::{Keeps, in_time},
     common::{
         READ, ROOT, WRITE, create_request, created, root,
         several::{Node, call, make_directory, rename},
@@ -97,6 +98,34 @@ async fn an_inode_moves_with_all_its_names_and_attributes() {
     tree.node(parents[1]).remove(parents[1], "file", false).await.unwrap();
     assert_eq!(in_time("all ends", tree.cluster.at_rest()).await.len(), 2, "the directories");
     assert_eq!(tree.links(former).await, Err(FsError::Stale));
+    tree.cluster.end().await;
+}
+
+/// Where the directory is that has its name does not change: kernels would drop what is mounted
+/// below that. The names in it do.
+#[tokio::test]
+async fn the_directory_of_an_inode_that_moves_is_found_where_it_was() {
+    let tree = Tree::new(2).await;
+    let parent = tree.on(1);
+    let (file, directory) = (tree.file(1, "file").await, tree.directory(parent, "sub", 1).await);
+    let (keeps, holder) = Keeps::parts_of(tree.node(parent), parent, inode_bit::LOOKUP).await;
+    for inode in [file, directory] {
+        take(&tree.cluster.0[0], inode).await.unwrap();
+    }
+    in_time("all ends", tree.cluster.at_rest()).await;
+    assert!(!keeps.was_asked());
+    keeps.give_back(&holder).await;
+    // What changes is asked back.
+    let (file, directory) = (tree.file(1, "another").await, tree.directory(parent, "another sub", 1).await);
+    for (of, bits, moved) in [(parent, inode_bit::DIRECTORY, file), (directory, inode_bit::LOOKUP, directory)] {
+        let (keeps, holder) = Keeps::parts_of(tree.node(of), of, bits).await;
+        let gives_back = async {
+            keeps.is_asked().await;
+            keeps.give_back(&holder).await;
+        };
+        let (moved, ()) = tokio::join!(take(&tree.cluster.0[0], moved), gives_back);
+        moved.unwrap();
+    }
     tree.cluster.end().await;
 }
 

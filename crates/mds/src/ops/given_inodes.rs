@@ -35,18 +35,27 @@ use crate::{
 /// Estimate of what a name, an attribute or a block of data takes besides its bytes.
 const HEAD_BYTES: usize = 32;
 
-/// Whether an inode can be given away. Returns what is locked for that, the inode first.
-pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: bool) -> FsResult<Vec<InodeNumber>> {
+/// What is locked of an inode that is given away.
+pub(super) struct Locked {
+    /// The inode first.
+    pub inodes: Vec<InodeNumber>,
+    /// Of these, the directories that have its names.
+    pub parents: Vec<InodeNumber>,
+}
+
+/// Whether an inode can be given away. Returns what is locked for that.
+pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: bool) -> FsResult<Locked> {
     let inode = txn.inode(number)?;
     check_movable(txn, &inode, may_be_striped)?;
-    let mut locked = vec![number];
+    let (mut locked, mut parents) = (vec![number], Vec::new());
     for Link { parent, name } in links_here(txn, &inode)? {
         txn.directory(parent)?;
         if !leads_to(txn, parent, &name, number)? {
             return Err(FsError::Stale);
         }
-        locked.push(parent);
+        parents.push(parent);
     }
+    locked.extend_from_slice(&parents);
     for child in children_here(txn, &inode)?.into_iter().map(|(child, _)| child) {
         match txn.inode(child) {
             Ok(_) => locked.push(child),
@@ -58,7 +67,7 @@ pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: 
     locked[1..].sort();
     locked.dedup();
     let bytes = bytes_of(&given(txn, number)?);
-    if bytes > GIVEN_BYTES_MAX { Err(FsError::TooBig) } else { Ok(locked) }
+    if bytes > GIVEN_BYTES_MAX { Err(FsError::TooBig) } else { Ok(Locked { inodes: locked, parents }) }
 }
 
 fn check_movable(txn: &Transaction<'_>, inode: &Inode, may_be_striped: bool) -> FsResult<()> {

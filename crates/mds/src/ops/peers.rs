@@ -80,8 +80,8 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
         }
         Part::GiveInode(inode) | Part::GiveStriped(inode) => {
             let may_be_striped = matches!(request.part, Part::GiveStriped(_));
-            let inodes = given_inodes::check(txn, *inode, may_be_striped)?;
-            promise(txn, operation, Promise::Give, inodes)?
+            let locked = given_inodes::check(txn, *inode, may_be_striped)?;
+            promise_but(txn, operation, Promise::Give, (locked.inodes, &locked.parents))?
         }
         Part::LeadNames(part) => {
             given_inodes::check_names(txn, part)?;
@@ -265,24 +265,34 @@ fn check_name(txn: &Transaction<'_>, part: &MoveName) -> FsResult<Vec<InodeNumbe
     Ok(inodes)
 }
 
-/// From now on nothing of these inodes is shown or changed: no client keeps any of it. But where a
-/// directory is found stays as it is if only names in it, or its copied attributes, change: kernels
-/// would drop what is mounted below it.
+/// From now on nothing of these inodes is shown or changed: no client keeps any of it. But where
+/// the first one is found stays as it is if only names in it, or its copied attributes, change.
 fn promise(
     txn: &mut Transaction<'_>,
     operation: OperationId,
     promise: Promise,
     inodes: Vec<InodeNumber>,
 ) -> FsResult<Vec<InodeNumber>> {
+    let keeps_name = matches!(promise, Promise::MoveName | Promise::LeadNames | Promise::Attributes);
+    let found = inodes.first().copied().filter(|_| keeps_name);
+    promise_but(txn, operation, promise, (inodes, found.as_slice()))
+}
+
+/// The same; `found`: those of them that are found where they were, whatever becomes of the
+/// operation. Kernels would drop what is mounted below them.
+fn promise_but(
+    txn: &mut Transaction<'_>,
+    operation: OperationId,
+    promise: Promise,
+    (inodes, found): (Vec<InodeNumber>, &[InodeNumber]),
+) -> FsResult<Vec<InodeNumber>> {
     if txn.volatile.peers.promised_to(operation.coordinator).count() >= PREPARED_PER_MDT_MAX {
         return Err(FsError::Busy);
     }
     txn.release_space();
     txn.put(PREPARED, prepared::key(operation), prepared::encode(promise, &inodes));
-    let keeps_name = matches!(promise, Promise::MoveName | Promise::LeadNames | Promise::Attributes);
-    for (index, inode) in inodes.iter().enumerate() {
-        let is_directory = keeps_name && index == 0;
-        let kept = if is_directory { InodeBits(inode_bit::LOOKUP) } else { InodeBits::NONE };
+    for inode in &inodes {
+        let kept = if found.contains(inode) { InodeBits(inode_bit::LOOKUP) } else { InodeBits::NONE };
         txn.withdraw(*inode, InodeBits::ALL & !kept);
     }
     txn.change_peers(PeerChange::Promise(operation, promise, inodes.clone()));
