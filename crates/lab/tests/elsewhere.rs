@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use client::{FileSystem, NewNode, control};
 use common::{on, with_options};
@@ -36,6 +36,8 @@ const ON_1: DirectoryDefault = DirectoryDefault {
 };
 /// Their names are on all MDTs, from MDT 1 on.
 const STRIPED: DirectoryDefault = DirectoryDefault { count: ShardCount::All, ..ON_1 };
+/// From the MDT of the name on.
+const STRIPED_HERE: DirectoryDefault = DirectoryDefault { first: None, ..STRIPED };
 
 fn with_two_mdts<T: Send + 'static>(
     seed: u64,
@@ -46,8 +48,12 @@ fn with_two_mdts<T: Send + 'static>(
 }
 
 async fn set_default(file_system: &FileSystem, default: DirectoryDefault) {
+    set_default_of(file_system, ROOT, default).await;
+}
+
+async fn set_default_of(file_system: &FileSystem, directory: InodeNumber, default: DirectoryDefault) {
     let request = ControlRequest::SetDirectoryDefault(Some(default));
-    let reply = control::execute(file_system, &Credentials::root(), (ROOT, None), request).await;
+    let reply = control::execute(file_system, &Credentials::root(), (directory, None), request).await;
     assert_eq!(reply, ControlReply::Done);
 }
 
@@ -221,6 +227,59 @@ fn a_name_on_another_mdt_is_not_given_after_an_own_change_of_it() {
         for asks in [false, true] {
             changed_before_it_was_given(change, asks);
         }
+    }
+}
+
+/// New directories go to the MDTs in turn, and the MDT that has their names starts again while the
+/// management server is down, which knows the others.
+#[test]
+fn new_directories_are_on_the_mdt_of_their_name_while_there_is_no_map() {
+    for mdts in [1, 2] {
+        let options = ClusterOptions { mdts, osts: 1, osts_per_server: 1, clients: 1, settings: settings(1) };
+        let outcome = with_options(1, options, move |cluster| {
+            Box::pin(async move {
+                on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                    let striped = mkdir(&file_system, ROOT, "striped").await?.inode;
+                    set_default_of(&file_system, striped, STRIPED_HERE).await;
+                    set_default(&file_system, DirectoryDefault::OF_NEW_ROOT).await;
+                    FsResult::Ok(())
+                })
+                .await?;
+                cluster.kill_server(Role::Mgs);
+                cluster.kill_server(Role::Mds(0));
+                cluster.start_server(Role::Mds(0));
+                let making = on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                    for number in 0..4 {
+                        let made = mkdir(&file_system, ROOT, &format!("without{number}")).await?;
+                        assert_eq!(made.inode.mdt(), MdtIndex(0));
+                        make(&file_system, made.inode, "inside", NodeKind::Fifo).await?;
+                    }
+                    FsResult::Ok(())
+                });
+                let mut making = Box::pin(making);
+                let made = cluster.within(Duration::from_secs(30), making.as_mut()).await;
+                made.ok_or("the directories are not made")??;
+                // With stripes on all of them, it waits until they are known.
+                let striped = on(cluster, 0, |file_system: Arc<FileSystem>| async move {
+                    let below = look_up(&file_system, "striped").await?;
+                    mkdir(&file_system, below, "waits").await
+                });
+                let mut striped = Box::pin(striped);
+                assert!(cluster.within(Duration::from_secs(30), striped.as_mut()).await.is_none());
+                cluster.ready().await?;
+                striped.await?;
+                on(cluster, 0, move |file_system: Arc<FileSystem>| async move {
+                    let mut used = BTreeSet::new();
+                    for number in 0..4 {
+                        used.insert(mkdir(&file_system, ROOT, &format!("with{number}")).await?.inode.mdt());
+                    }
+                    assert_eq!(used.len(), usize::from(mdts), "in turn again");
+                    FsResult::Ok(())
+                })
+                .await
+            })
+        });
+        outcome.unwrap_or_else(|reason| panic!("{mdts}: {reason}"));
     }
 }
 

@@ -171,6 +171,8 @@ pub(crate) struct Peers {
     is_early: bool,
     /// The other MDTs in use, in order; `None`: they are not known yet.
     in_use: Option<Vec<MdtIndex>>,
+    /// What may be on any MDT does not wait for them.
+    is_late: bool,
     /// MDTs that may have decided what this one has not heard of.
     unheard: BTreeSet<MdtIndex>,
     /// The newest start of each MDT that is known.
@@ -235,6 +237,17 @@ impl Peers {
         let place = all.partition_point(|mdt| *mdt < me);
         all.insert(place, me);
         Some(all)
+    }
+
+    /// The map does not come: what may be on any MDT is on this one, until it does.
+    pub fn map_is_late(&mut self) {
+        self.is_late = true;
+        self.progress.notify_waiters();
+    }
+
+    /// Whether that has happened.
+    pub fn is_map_late(&self) -> bool {
+        self.is_late && self.in_use.is_none()
     }
 
     /// An MDT is out of use: it is not waited for.

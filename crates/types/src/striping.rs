@@ -285,6 +285,11 @@ impl DirectoryDefault {
         self.first.is_none() && self.spread_levels != Some(0)
     }
 
+    /// Whether a new directory is on one MDT, whichever that is.
+    pub fn may_be_anywhere(&self) -> bool {
+        self.is_spread() && self.count == ShardCount::Exactly(1)
+    }
+
     /// Where a new directory is; `first`: the first MDT by this default; `there`: the MDTs in use,
     /// in order. If fewer are left than the default says, all of them; if the first is out of use,
     /// from the next one on.
@@ -433,6 +438,8 @@ mod tests {
         let one = DirectoryDefault { count: Exactly(1), spread_levels: Some(1), ..endless };
         let below = one.inherited().expect("endless");
         assert_eq!([one, below, two].map(|default| default.is_spread()), [true, false, false]);
+        let striped = DirectoryDefault { count: Exactly(2), ..one };
+        assert_eq!([one, below, striped].map(|default| default.may_be_anywhere()), [true, false, false]);
         assert_eq!(mdts(below), (2, Vec::new()));
         let impossible = [
             DirectoryDefault { count: ShardCount::Exactly(0), ..all },

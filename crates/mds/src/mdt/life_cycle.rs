@@ -11,7 +11,8 @@ use tokio::sync::{Notify, watch};
 use types::{FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 use super::{
-    Mdt, lock_deadlines, notices, ost_proxy::OstProxy, recovery, removed, revoker::Revoker, silent_clients, splits,
+    Mdt, lock_deadlines, notices, ost_proxy::OstProxy, peers, recovery, removed, revoker::Revoker, silent_clients,
+    splits,
 };
 use crate::{
     error::{OpenError, store_error},
@@ -136,6 +137,7 @@ impl Mdt {
         mdt.spawn("mdt_lock_deadlines", lock_deadlines::run(mdt.clone()));
         mdt.spawn("mdt_removed", removed::run(mdt.clone()));
         mdt.spawn("mdt_splits", splits::run(mdt.clone()));
+        mdt.spawn("mdt_first_map", peers::end_first_wait(mdt.clone()));
         Ok(mdt)
     }
 

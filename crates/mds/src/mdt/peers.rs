@@ -32,6 +32,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// all its slots sends hundreds per second besides those that wait.
 pub(super) const PEER_WAIT: Duration = Duration::from_millis(100);
 
+/// How long after a start new directories that may be on any MDT wait for the first map. The
+/// management server sends it within moments, unless it is down.
+const FIRST_MAP_WAIT: Duration = Duration::from_secs(2);
+
 /// Another MDT: where it is, and whether it is in use.
 pub(super) type OtherMdt = (MdtIndex, Endpoint, bool);
 
@@ -64,6 +68,16 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             // The sender lives in the MDT.
             _ = maps.changed() => {}
+        }
+    }
+}
+
+/// Ends the wait for the first map where it is not needed.
+pub(super) async fn end_first_wait(mdt: Arc<Mdt>) {
+    if mdt.pause(FIRST_MAP_WAIT).await {
+        mdt.namespace().volatile.peers.map_is_late();
+        if !*mdt.mdts_known.borrow() {
+            tracing::warn!(target = %mdt.name(), "no cluster map yet: new directories are made here");
         }
     }
 }

@@ -61,10 +61,14 @@ impl Transaction<'_> {
 
     /// Where a new directory is made by the default of the one above; `None`: here, without
     /// stripes. That is also what clients get that would not find its names, or not itself: they
-    /// can make and use directories as before there was a default.
+    /// can make and use directories as before there was a default. And it is where a directory goes
+    /// that may be on any MDT, if it takes long until these are known.
     pub fn default_place(&self, directory: &Inode) -> FsResult<Option<DirectoryPlace>> {
         let Some(default) = directory.directory_default else { return Ok(None) };
         if !self.context.knows(feature::SEVERAL_MDTS | feature::STRIPED_DIRECTORIES) {
+            return Ok(None);
+        }
+        if default.may_be_anywhere() && self.volatile.peers.is_map_late() {
             return Ok(None);
         }
         let there = self.mdts_in_use()?;
