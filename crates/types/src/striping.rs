@@ -144,12 +144,14 @@ fn is_number(suffix: &[u8]) -> bool {
 /// of dates and versions, and excepts those that do not begin with a digit. (It takes other
 /// characters than letters and digits, too: these are no temporary names here.)
 fn is_suffix_of_crush(suffix: &[u8]) -> bool {
-    !has_one_case(suffix) && !(is_number(suffix) && !suffix[0].is_ascii_digit())
+    let is_excepted = is_number(suffix) && !suffix[0].is_ascii_digit();
+    !is_excepted && !has_one_case(suffix)
 }
 
 /// The same of `crush2`, which is there to except the right ones.
 fn is_suffix_of_crush2(suffix: &[u8]) -> bool {
-    !has_one_case(suffix) && !(is_number(suffix) && suffix[0].is_ascii_digit())
+    let is_excepted = is_number(suffix) && suffix[0].is_ascii_digit();
+    !is_excepted && !has_one_case(suffix)
 }
 
 /// Whether a short suffix is as mkstemp(3) draws most: with letters of both cases. Lustre takes
