@@ -62,6 +62,21 @@ async fn lookups_in_the_order_of_a_listing_need_few_requests() {
     assert_eq!(two.statistics().statahead.get(), (4, NAMES as u64 - 1, 0));
 }
 
+/// A cache above knows the names longer than the attributes.
+#[tokio::test]
+async fn attributes_in_the_order_of_a_listing_need_few_requests() {
+    let (_cluster, _one, two, names) = listed().await;
+    let before = requests(&two);
+    for item in &names {
+        let name = || Some((ROOT, item.name.clone()));
+        assert_eq!(two.get_attributes_named(item.inode, None, name).await.unwrap().inode, item.inode);
+    }
+    assert_eq!(requests(&two) - before, 5);
+    for item in &names {
+        two.get_attributes_named(item.inode, None, || unreachable!("they are known")).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_was_asked_for_ahead_is_as_coherent_as_what_was_asked_for() {
     let (_cluster, one, two, names) = listed().await;

@@ -99,17 +99,36 @@ impl FileSystem {
     /// Attributes of an inode; `Stale` if it was reached through an open file whose session is
     /// lost.
     pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
+        self.get_attributes_named(inode, file, || None).await
+    }
+
+    /// The same of an inode that a program has found by this directory and name: those of the names
+    /// that follow may be asked for with it.
+    pub async fn get_attributes_named(
+        &self,
+        inode: InodeNumber,
+        file: Option<&OpenFile>,
+        name: impl FnOnce() -> Option<(InodeNumber, Vec<u8>)>,
+    ) -> FsResult<Attributes> {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
-        let known = self.cached(inode, |cache, opens| {
-            let found = cache.attributes(inode, |inode| opens.is_written(inode))?;
-            Some((found, cache.is_striped(&found)))
-        });
-        if let Some(known) = known {
+        let known = || {
+            self.cached(inode, |cache, opens| {
+                let found = cache.attributes(inode, |inode| opens.is_written(inode))?;
+                Some((found, cache.is_striped(&found)))
+            })
+        };
+        if let Some(known) = known() {
             return self.with_shards(known).await;
         }
         if let Some(own) = self.own_attributes(inode) {
             return Ok(own);
+        }
+        if let Some((parent, name)) = name()
+            && self.look_ahead(self.directory_maps.place(parent, &name), &name).await?
+            && let Some(known) = known()
+        {
+            return self.with_shards(known).await;
         }
         let begun = self.changes_begun(inode);
         let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;

@@ -302,6 +302,12 @@ impl KernelCache {
         self.table.named(parent, name)
     }
 
+    /// A name by which the kernel knows an inode, with its directory.
+    pub fn name_of(&self, inode: InodeNumber) -> Option<(InodeNumber, Vec<u8>)> {
+        let name = self.table.name_of(inode.0)?;
+        Some((InodeNumber(name.parent), name.bytes.to_vec()))
+    }
+
     /// The directories of the names by which the kernel knows an inode.
     pub fn parents(&self, node: u64) -> Vec<u64> {
         self.table.parents(node)

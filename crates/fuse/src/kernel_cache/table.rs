@@ -289,6 +289,11 @@ impl Table {
         self.names.lock().get(&Name::new(parent, name)).copied()
     }
 
+    /// The last name by which the kernel came to know an inode.
+    pub fn name_of(&self, node: u64) -> Option<Arc<Name>> {
+        self.shard(node).lock().get(&node)?.names.last().map(|known| known.name.clone())
+    }
+
     /// The directories of the names by which the kernel knows an inode.
     pub fn parents(&self, node: u64) -> Vec<u64> {
         let shard = self.shard(node).lock();
