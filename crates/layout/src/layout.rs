@@ -33,6 +33,9 @@ use crate::{
     spec::{BackingSpec, ComponentSpec, StripeSpec},
 };
 
+/// More than a layout can give between two moments at which it is durable.
+const SLOTS_LOST_MAX: u64 = COMPONENTS_MAX as u64 * STRIPE_COUNT_MAX as u64;
+
 /// How the layout was requested, and how tools show it. Variants are only appended (wire format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
@@ -445,9 +448,19 @@ impl Layout {
     /// `era`: how often it lost power. Each loss begins a range of slots of its own; there are some
     /// 8,000.
     pub fn skip_lost_slots(&mut self, era: u64) {
-        const SLOTS_LOST_MAX: u64 = COMPONENTS_MAX as u64 * STRIPE_COUNT_MAX as u64;
         let first = u32::try_from(era.saturating_mul(SLOTS_LOST_MAX)).unwrap_or(u32::MAX);
         self.slots_next = self.slots_next.max(first);
+    }
+
+    /// The range in which the next slot is, see [`Layout::skip_lost_slots`]. It is beyond that of
+    /// the MDT's era if the file comes from an MDT that lost its power more often.
+    pub fn slot_range(&self) -> u64 {
+        u64::from(self.slots_next) / SLOTS_LOST_MAX
+    }
+
+    /// The first slot after all that components have.
+    pub fn slots_end(&self) -> u32 {
+        self.components.iter().map(|component| component.slots().end).max().unwrap_or(0)
     }
 
     /// Whether this is what `older` can have become by growth alone: objects were added, under

@@ -38,6 +38,21 @@ const HYSTERESIS: u64 = 4;
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 4096;
 
+/// A client makes or removes a name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamesChange {
+    /// The directory, or a shard.
+    pub directory: InodeNumber,
+    /// Of how many shards it is one; 1: it is a directory without any.
+    pub parts: u64,
+    /// The client.
+    pub client: ClientId,
+    /// When.
+    pub at: Instant,
+    /// The rate that makes a directory hot.
+    pub hot_per_second: u64,
+}
+
 /// Changes of a directory in a window.
 #[derive(Debug)]
 struct Count {
@@ -77,11 +92,11 @@ impl HotDirectories {
         self.due.pop_first()
     }
 
-    /// A client makes or removes a name in a directory, or in one of so many shards of one.
-    /// `per_second`: the rate that makes it hot.
-    pub fn changed(&mut self, directory: InodeNumber, parts: u64, client: ClientId, now: Instant, per_second: u64) {
-        if now.since(self.window) >= WINDOW {
-            self.end_window(now, per_second);
+    /// Counts a change.
+    pub fn changed(&mut self, change: NamesChange) {
+        let NamesChange { directory, parts, client, at, hot_per_second } = change;
+        if at.since(self.window) >= WINDOW {
+            self.end_window(at, hot_per_second);
         }
         self.all += 1;
         if self.counts.len() >= DIRECTORIES_MAX && !self.counts.contains_key(&directory) {
@@ -145,14 +160,18 @@ mod tests {
     const OTHER: InodeNumber = InodeNumber(8);
     const RATE: u64 = 20;
 
+    fn change(directory: InodeNumber, parts: u64, client: u64, at: Instant) -> NamesChange {
+        NamesChange { directory, parts, client: ClientId(client), at, hot_per_second: RATE }
+    }
+
     /// So many seconds in each of which clients make so many changes; in another directory, too.
     fn work(hot: &mut HotDirectories, now: &mut u64, seconds: u64, of_clients: &[u64], elsewhere: u64) {
         for _ in 0..seconds {
             let at = Instant(*now * 1_000_000_000);
             for (client, changes) in of_clients.iter().enumerate() {
-                (0..*changes).for_each(|_| hot.changed(DIRECTORY, 1, ClientId(client as u64), at, RATE));
+                (0..*changes).for_each(|_| hot.changed(change(DIRECTORY, 1, client as u64, at)));
             }
-            (0..elsewhere).for_each(|_| hot.changed(OTHER, 1, ClientId(9), at, RATE));
+            (0..elsewhere).for_each(|_| hot.changed(change(OTHER, 1, 9, at)));
             *now += 1;
         }
     }
@@ -204,7 +223,7 @@ mod tests {
         let in_shard = |hot: &mut HotDirectories, now: &mut u64, seconds: u64, changes: u64| {
             for _ in 0..seconds {
                 let at = Instant(*now * 1_000_000_000);
-                (0..changes).for_each(|_| hot.changed(shard, 5, ClientId(1), at, RATE));
+                (0..changes).for_each(|_| hot.changed(change(shard, 5, 1, at)));
                 *now += 1;
             }
         };
@@ -227,7 +246,8 @@ mod tests {
         let mut hot = HotDirectories::default();
         for second in 0..4 {
             for number in 0..2 * DIRECTORIES_MAX as u64 {
-                hot.changed(InodeNumber(number), 1, ClientId(1), Instant(second * 1_000_000_000), 1);
+                let change = change(InodeNumber(number), 1, 1, Instant(second * 1_000_000_000));
+                hot.changed(NamesChange { hot_per_second: 1, ..change });
             }
         }
         assert!(hot.counts.len() <= DIRECTORIES_MAX && hot.warm.len() <= DIRECTORIES_MAX && hot.rows.is_empty());

@@ -46,7 +46,7 @@ use layout::{Layout, Location};
 use rpc::message::mdt::SizeUpdate;
 use types::{DataChanges, DataTimes, SeenChanges, SeenProof, SetTime, Timestamp};
 
-use crate::tables::inode::Inode;
+use crate::tables::inode::{Inode, InodeData};
 
 /// A client begins to write.
 pub(crate) fn open_for_write(inode: &mut Inode, quiet: bool) -> u64 {
@@ -102,8 +102,22 @@ pub(crate) fn describe(epoch: u64) -> String {
 pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     let first = first_epoch(era);
     if inode.layout().is_some() && inode.epoch < first {
+        let before = inode.epoch / EPOCHS_PER_ERA;
+        if let InodeData::Regular(layout) = &mut inode.data {
+            skip_foreign_slots(layout, before, era);
+        }
         inode.size_known = false;
         inode.epoch = first + 1;
+    }
+}
+
+/// Slots that a growth can have given which was lost are not given again: [`Layout::skip_lost_slots`]
+/// sees to that when the layout grows, but for those in the ranges of another MDT, which had more
+/// eras. Such a layout stays as many ranges ahead of the era.
+fn skip_foreign_slots(layout: &mut Layout, before: u64, era: u64) {
+    let range = layout.slot_range();
+    if range > before {
+        layout.skip_lost_slots(range + era - before);
     }
 }
 

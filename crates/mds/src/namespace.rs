@@ -475,7 +475,7 @@ impl Namespace {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
         let Changes { operations, versions, names, counters, deferred_operations, .. } = changes;
         let Changes { open, mut early_opens, truncated, removed, releases, lengthened, .. } = changes;
-        let Changes { decisions, peers, .. } = changes;
+        let Changes { decisions, peers, changed_directories, .. } = changes;
         let mut batch = Batch { operations };
         for (ost, deferred_operation) in &deferred_operations {
             let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
@@ -511,6 +511,7 @@ impl Namespace {
             self.last = applied;
         }
         self.counters = counters;
+        changed_directories.into_iter().for_each(|change| self.volatile.hot.lock().changed(change));
         if let Some(inode) = lengthened {
             self.volatile.lengthened.insert(inode, self.last);
         }

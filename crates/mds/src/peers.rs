@@ -30,9 +30,14 @@ use crate::tables::prepared::Promise;
 /// Bits of a start's number that count the starts of one power-loss era.
 pub(crate) const COUNT_BITS: u32 = 32;
 
+/// The power-loss era of a start.
+pub(crate) fn era_of(start: u64) -> u64 {
+    start >> COUNT_BITS
+}
+
 /// Whether an MDT has lost power between two starts.
 pub(crate) fn has_lost_power(before: u64, after: u64) -> bool {
-    before >> COUNT_BITS != after >> COUNT_BITS
+    era_of(before) != era_of(after)
 }
 
 /// Something prepared for an operation: of another MDT; the tree also for one of this MDT.
@@ -84,6 +89,18 @@ pub(crate) fn essence(part: &Part) -> Part {
     part
 }
 
+/// Whether two parts differ only in what [`essence`] leaves out. Most that differ are of other
+/// inodes: of these nothing is copied.
+fn is_alike(one: &Part, other: &Part) -> bool {
+    let may_be = match (one, other) {
+        (Part::DropLink(one), Part::DropLink(other)) => one.inode == other.inode,
+        (Part::MoveLink(one), Part::MoveLink(other)) => one.inode == other.inode,
+        (Part::MoveName(one), Part::MoveName(other)) => one.name == other.name,
+        _ => false,
+    };
+    may_be && essence(one) == essence(other)
+}
+
 /// What another MDT answers that has prepared a part.
 #[derive(Clone, Debug)]
 pub(crate) enum PreparedPart {
@@ -109,7 +126,7 @@ pub(crate) struct PreparedOperation {
 impl PreparedOperation {
     /// Whether this is what was prepared.
     fn is_for(&self, peer: MdtIndex, part: &Part) -> bool {
-        self.peer == peer && essence(&self.part) == essence(part)
+        self.peer == peer && (self.part == *part || is_alike(&self.part, part))
     }
 
     /// Whether a later start of the other MDT does not know of it.

@@ -1,6 +1,9 @@
 //! Layouts that grow: instantiation, its repetition, and what a power loss takes away from it.
 
-use crate::common;
+use crate::{
+    check::{inode_of, put_inode},
+    common,
+};
 
 use std::collections::BTreeSet;
 
@@ -8,6 +11,7 @@ use common::*;
 use layout::{
     Backing, BackingSpec, ComponentId, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec,
 };
+use mds::tables::inode::InodeData;
 use rpc::{
     SessionEvent,
     message::{
@@ -313,4 +317,68 @@ async fn slots_that_nobody_claims_are_not_given_again() {
     let known = slots(&first);
     assert!(slots(&grown).difference(&known).all(|slot| !slots(&lost).contains(slot)), "{grown:?}");
     assert_eq!(fs.check(false).await, []);
+}
+
+/// Slots that an MDT has given which lost its power five times. The file is on another one now,
+/// which never did.
+const FOREIGN_SLOTS: u32 = 5 * 512_000;
+
+/// A file that came from there.
+async fn foreign_file(fs: &mut Fixture) -> (InodeNumber, Layout) {
+    let (open, inode, _) = grown_file(fs, "f", END_OF_FILE).await;
+    fs.close(ALICE, inode, open, None).await.unwrap();
+    fs.damage(|store, batch| {
+        let mut file = inode_of(store, inode);
+        let InodeData::Regular(layout) = &mut file.data else { panic!("a file") };
+        layout.slots_next += FOREIGN_SLOTS;
+        put_inode(batch, &file);
+    })
+    .await;
+    let first = layout(fs, inode).await;
+    (inode, first)
+}
+
+/// It has more to do with them than with its own, which begin anew with each loss of its power.
+#[tokio::test]
+async fn slots_after_those_of_another_mdt_are_not_given_again() {
+    let mut fs = Fixture::new().await;
+    let (inode, first) = foreign_file(&mut fs).await;
+    let slots = |layout: &Layout| layout.objects().map(|(slot, _)| slot).collect::<BTreeSet<u32>>();
+    let mut given = slots(&first);
+    for losses in 0..3 {
+        let (open, _) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
+        assert_eq!(layout(&fs, inode).await.components, first.components, "the growth was lost");
+        if losses == 1 {
+            // It is as durable as an open for writing makes it.
+            fs.commit().await;
+        }
+        let grown = slots(&grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap());
+        let new: BTreeSet<u32> = grown.difference(&slots(&first)).copied().collect();
+        assert!(!new.is_empty() && new.is_disjoint(&given), "{losses}: {new:?} of {given:?}");
+        given.extend(new);
+        fs.close(ALICE, inode, open, None).await.unwrap();
+        fs.lose_power().await;
+        fs.recover().await;
+    }
+}
+
+#[tokio::test]
+async fn growth_after_the_slots_of_another_mdt_is_taken_over_from_who_knows_it() {
+    let mut fs = Fixture::new().await;
+    let (inode, first) = foreign_file(&mut fs).await;
+    fs.begin(BOB).await;
+    let (open, _) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
+    let (other, _) = fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    fs.commit().await;
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.lose_power().await;
+    fs.reclaim(BOB, claim(inode, other, &first)).await.expect("it is as he knows it");
+    fs.reclaim(ALICE, claim(inode, open, &grown)).await.expect("hers has grown from it");
+    let found = layout(&fs, inode).await;
+    assert_eq!((&found.components, found.generation), (&grown.components, grown.generation));
+    let more = grow(&fs, BOB, inode, other, FIRST + 1).await.unwrap();
+    assert!(more.has_grown_from(&grown) && more.object_count() > grown.object_count());
+    fs.restart().await;
+    fs.reclaim(BOB, claim(inode, other, &more)).await.expect("nothing was lost");
+    fs.reclaim(ALICE, claim(inode, open, &grown)).await.expect("nor of what she knows");
 }

@@ -435,6 +435,21 @@ async fn a_new_start_ends_what_former_ones_have_not_decided() {
     assert_ne!(test.prepare(5, other).await.unwrap().inode, held);
 }
 
+/// It would say that it has lost no power.
+#[tokio::test]
+async fn a_start_that_has_no_number_yet_joins_nobody() {
+    let mut test = Coordinator::new().await;
+    test.cluster.0[1].crash().await;
+    test.cluster.0[1].start().await;
+    let caller = test.cluster.0[1].connect(5, Role::Mdt);
+    let join = Join { source: MdtIndex(3), start: test.start, promised: Vec::new() };
+    let mut joined = Box::pin(call(&caller, MdtRequest::Join(join)));
+    assert!(waits(&mut joined).await, "it does not know any other MDT");
+    test.cluster.update_map();
+    let Ok(MdtReply::Joined(joined)) = joined.await else { panic!() };
+    assert!(joined.start > 0);
+}
+
 /// A new directory, as another MDT would make it.
 fn directory(inode: InodeNumber, link: Link) -> Inode {
     Inode {

@@ -5,13 +5,16 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Lookup, OpenFlags, OpenId, ReadDirectory, Rename, RenameMode, SourceData, Unlink, open_flag},
+    mdt::{
+        Lookup, OpenFlags, OpenId, ReadDirectory, Rename, RenameMode, SetXattr, SourceData, Unlink, XattrMode,
+        open_flag,
+    },
     mdt_peer::MakeDirectory,
     session::feature,
 };
 use types::{
     Credentials, DirectoryDefault, DirectoryMap, FsError, FsResult, InodeNumber, MdtIndex, NameHash, NodeKind,
-    SetAttributes, ShardCount, SplitMix64, Stripes,
+    SetAttributes, ShardCount, SplitMix64, Stripes, access_list::ACCESS_NAME,
 };
 
 use super::{
@@ -248,6 +251,36 @@ async fn shards_have_the_permissions_of_their_directory() {
         assert_eq!(removed, Err(FsError::NotPermitted), "it is sticky");
     }
     cluster.end().await;
+}
+
+#[tokio::test]
+async fn what_shards_have_nothing_of_leaves_them_as_they_are() {
+    let cluster = Cluster::new(2).await;
+    let map = striped(&cluster, "striped", 0, &[0, 1]).await;
+    let shards = async || {
+        let mut shown = Vec::new();
+        for (mdt, shard) in map.shards.iter().enumerate() {
+            shown.push(in_time("stat", cluster.0[mdt].stat(*shard)).await.unwrap());
+        }
+        shown
+    };
+    let (zero, before) = (&cluster.0[0], shards().await);
+    let set = |name: &[u8], value: Vec<u8>| {
+        let set = SetXattr { inode: map.master, name: name.to_vec(), value, mode: XattrMode::Any };
+        MdtRequest::SetXattr(root(), set)
+    };
+    zero.call(set(b"user.a", b"1".to_vec())).await.unwrap();
+    zero.call(MdtRequest::RemoveXattr(root(), map.master, b"user.a".to_vec())).await.unwrap();
+    zero.call(MdtRequest::SetAttributes(root(), map.master, SetAttributes::default())).await.unwrap();
+    in_time("all ends", cluster.at_rest()).await;
+    assert_eq!(shards().await, before);
+    // Version 2: owner, group and others.
+    let entry =
+        |(tag, permissions): (u16, u16)| [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &[255; 4]].concat();
+    let entries = [(1, 7), (4, 0), (32, 0)].map(entry).concat();
+    zero.call(set(ACCESS_NAME, [&[2, 0, 0, 0], &entries[..]].concat())).await.unwrap();
+    in_time("all ends", cluster.at_rest()).await;
+    assert!(shards().await.iter().all(|shard| shard.attributes.mode & 0o777 == 0o700));
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! Files without a name (`O_TMPFILE`) that get their first one in a directory of another MDT.
 
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{self, Close, CreateUnnamed, OpenFlags, OpenId, open_flag},
+use rpc::{
+    Role,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{self, Close, CreateUnnamed, OpenFlags, OpenId, open_flag},
+        mdt_peer::{AddLink, OperationId, Part, Prepare},
+    },
 };
-use types::{FsError, FsResult, InodeNumber};
+use types::{FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::{
     absent_mdts::{FAULTS, Fault, happen, in_time},
@@ -130,4 +134,22 @@ async fn it_is_named_or_gone_whatever_happens_at_each_step() {
         }
         assert!(steps > 10, "a link takes some steps, not {steps}");
     }
+}
+
+/// It is closed while another MDT has in doubt whether it gets a name: that is no damage.
+#[tokio::test]
+async fn a_check_waits_for_its_name() {
+    let tree = Tree::new(2).await;
+    let file = unnamed(&tree, 0).await;
+    let (mdt, tool) = (tree.cluster.0[1].connect(5, Role::Mdt), tree.cluster.0[1].connect(6, Role::Tool));
+    let operation = OperationId { coordinator: MdtIndex(3), start: 1 << 40, number: 1 };
+    let part = Part::AddLink(AddLink { inode: file, parent: tree.on(0), name: b"name".to_vec() });
+    call(&mdt, MdtRequest::Prepare(Prepare { operation, part })).await.unwrap();
+    tree.cluster.0[1].call(close(file)).await.unwrap();
+    let check = async || in_time("a check", call(&tool, MdtRequest::Check(root(), false))).await;
+    assert_eq!(check().await, Ok(MdtReply::Findings(Vec::new())));
+    call(&mdt, MdtRequest::Abort(operation)).await.unwrap();
+    assert_eq!(tree.links(file).await, Err(FsError::Stale));
+    assert_eq!(check().await, Ok(MdtReply::Findings(Vec::new())));
+    tree.cluster.end().await;
 }

@@ -2,6 +2,8 @@
 //! an attempt that went as far as it could. What is prepared and not decided is given up in the
 //! end, and before the request waits for another operation at this MDT.
 
+use std::collections::BTreeSet;
+
 use rpc::message::mdt_peer::{Above, Ancestry, OperationId, Part};
 use types::{FsError, FsResult, MdtIndex};
 
@@ -55,7 +57,7 @@ impl Coordination {
 impl Mdt {
     /// Gives up what others have prepared, except these operations.
     pub(super) fn keep_of_others(&self, others: &mut Coordination, used: &[OperationId]) {
-        let found = &mut others.found;
+        let (found, used) = (&mut others.found, used.iter().collect::<BTreeSet<_>>());
         let (kept, unused) = std::mem::take(&mut found.prepared)
             .into_iter()
             .partition::<Vec<_>, _>(|prepared| used.contains(&prepared.operation));

@@ -427,6 +427,10 @@ impl Mdt {
                 self.namespace().volatile.refuse_lock(call.client, lock);
             }
             let reply = outcome?;
+            if reply == MdtReply::Waiting && matches!(request, MdtRequest::Decisions(_)) {
+                // The others are another batch.
+                continue;
+            }
             *told = news;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;

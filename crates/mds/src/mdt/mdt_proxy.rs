@@ -35,8 +35,8 @@ use crate::{
 
 /// Pause after something that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Bytes of decisions in one message after which no further one follows. They are carried out in
-/// one batch, and with more than some hundred names that would keep others waiting.
+/// Bytes of decisions in one message after which no further one follows: what they change, mostly
+/// in one batch, should keep nobody waiting.
 const DECISIONS_BYTES: usize = 16 << 10;
 
 const _: () = assert!(DECISIONS_BYTES + kv::VALUE_BYTES_MAX < BODY_BYTES_MAX, "the last decision fits the message");
@@ -69,6 +69,11 @@ struct Parcel {
     places: RangeInclusive<u64>,
 }
 
+/// Whether an error says only that one of the two MDTs is not there, or waits itself.
+fn is_absence(error: &FsError) -> bool {
+    matches!(error, FsError::Unreachable { .. } | FsError::Evicted | FsError::AwaitsMdt(_) | FsError::NoDevice)
+}
+
 impl MdtProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, peer: MdtIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
@@ -86,11 +91,12 @@ impl MdtProxy {
     }
 
     async fn run(self: Arc<Self>, mdt: Arc<Mdt>) {
-        let mut state = None;
+        let (mut state, mut warned) = (None, None);
         while !self.connection.ended() {
             let progress = mdt.namespace().volatile.peers.progress();
             match self.connection.unless_ended(self.step(&mdt, &mut state)).await {
-                None | Some(Ok(true)) => {}
+                None => {}
+                Some(Ok(true)) => warned = None,
                 Some(Ok(false)) => {
                     let awaits_decisions = matches!(&state, Some(State { joining: Joining::Answered(_), .. }));
                     let reason = async {
@@ -103,7 +109,12 @@ impl MdtProxy {
                     self.connection.unless_ended(reason).await;
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
+                    if is_absence(&error) || warned.as_ref() == Some(&error) {
+                        tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
+                    } else {
+                        tracing::warn!(target = %mdt.name(), peer = %self.mdt, %error, "another MDT does not take what it is told; all that this one decides for it waits, trying again");
+                        warned = Some(error);
+                    }
                     self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
                 }
             }

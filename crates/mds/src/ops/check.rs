@@ -179,6 +179,11 @@ fn leads_to(txn: &Transaction<'_>, named: &Link, inode: InodeNumber) -> FsResult
     Ok(txn.find_entry(named.parent, &named.name)?.is_some_and(|found| found.target.inode == inode))
 }
 
+/// Whether this name may be on its way to a directory or a shard whose names move.
+fn is_on_the_way(txn: &Transaction<'_>, named: &Link) -> FsResult<bool> {
+    Ok(txn.find_inode(named.parent)?.is_some_and(|directory| directory.names_move()))
+}
+
 fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
     match &inode.first_link {
         Some(named) => leads_to(txn, named, inode.number()),
@@ -213,14 +218,14 @@ fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
 }
 
 /// Names that lead to the inode; those that do not are forgotten. Names on other MDTs are believed:
-/// fsck compares them.
+/// fsck compares them; and those that may come from one, after the inode has heard of it.
 fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<u32> {
     let number = inode.number();
     let mut names = txn.further_links(number, usize::MAX)?;
     names.extend(inode.first_link.clone());
     let mut count = 0;
     for named in names {
-        if !txn.is_here(named.parent) || leads_to(txn, &named, number)? {
+        if !txn.is_here(named.parent) || leads_to(txn, &named, number)? || is_on_the_way(txn, &named)? {
             count += 1;
             continue;
         }
@@ -415,6 +420,8 @@ fn orphan_record(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8]
         Some(inode) if inode.attributes.links > 0 => "recorded as unlinked, but has a name",
         Some(_) if txn.is_open(number) || txn.volatile.removed.contains(number) => return Ok(()),
         Some(_) if !txn.volatile.recovery.ended => return Ok(()),
+        // It may get a name.
+        Some(_) if txn.volatile.peers.locked_by(number).is_some() => return Ok(()),
         Some(_) => "unlinked and not open, but not removed",
     };
     report.add(number, problem.to_owned(), report.repair);

@@ -12,6 +12,7 @@ use types::{
     access_list::{ACCESS_NAME, DEFAULT_NAME},
 };
 
+use super::layout_xattrs;
 use crate::{
     tables::{
         INODES,
@@ -87,6 +88,14 @@ pub(super) fn to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, times
         txn.decide(shard.mdt(), Decision { operation, inode: shard, part });
     }
     Ok(())
+}
+
+/// The same if this attribute was set or removed: of most of them shards have nothing.
+pub(super) fn attribute_to_shards(txn: &mut Transaction<'_>, directory: InodeNumber, name: &[u8]) -> FsResult<()> {
+    match LISTS.contains(&name) || layout_xattrs::is_layout(name) {
+        true => to_shards(txn, directory, Times::default()),
+        false => Ok(()),
+    }
 }
 
 /// The access lists of a directory.

@@ -140,7 +140,7 @@ pub(super) fn run(
 ) -> FsResult<MdtReply> {
     let here = from.iter_mut().map(|(_, entry)| entry).chain(&mut target);
     for NamedInode { inode, kind, .. } in here.map(|entry| &mut entry.target) {
-        *kind = kind_here(txn, *inode, *kind)?;
+        *kind = txn.kind_here(*inode, *kind)?;
     }
     let new_directory = to.as_ref().or(from.as_ref().map(|(from, _)| from)).expect("the new name is here");
     let same_directory = match (&from, &to) {
@@ -220,12 +220,6 @@ fn promise_shards(
         Some(_) => Err(FsError::Invalid),
         None => Ok(None),
     }
-}
-
-/// What an inode is: if it is here, not what its name says, which may be damaged.
-fn kind_here(txn: &Transaction<'_>, inode: InodeNumber, stated: FileKind) -> FsResult<FileKind> {
-    let here = if txn.is_here(inode) { txn.find_inode(inode)? } else { None };
-    Ok(here.map_or(stated, |inode| inode.kind()))
 }
 
 /// Whether the names in the directories that are here may change.
@@ -359,7 +353,7 @@ fn prepare_name(txn: &mut Transaction<'_>, wish: &Wish<'_>, parts: &mut Parts) -
         return Err(FsError::Invalid);
     }
     let directory = directory.filter(|directory| directory.inode == parent).ok_or(FsError::Invalid)?;
-    let kind = kind_here(txn, inode, kind)?;
+    let kind = txn.kind_here(inode, kind)?;
     let exchanged = target.filter(|_| wish.exchanges());
     let decided = DecidedPart::MoveName(MovedName { name, inode, kind, new: wish.new_link(), target: exchanged });
     parts.push((parent, operation, decided));

@@ -21,7 +21,7 @@ use types::{
 use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest, peers::follow_name};
 use crate::{
     known_size,
-    peers::has_lost_power,
+    peers::{era_of, has_lost_power},
     tables::{
         DATA, PREPARED,
         decision::LedNames,
@@ -47,7 +47,7 @@ pub(super) struct Locked {
 pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: bool) -> FsResult<Locked> {
     let inode = txn.inode(number)?;
     check_movable(txn, &inode, may_be_striped)?;
-    let (mut locked, mut parents) = (vec![number], Vec::new());
+    let mut parents = Vec::new();
     for Link { parent, name } in links_here(txn, &inode)? {
         txn.directory(parent)?;
         if !leads_to(txn, parent, &name, number)? {
@@ -55,19 +55,35 @@ pub(super) fn check(txn: &Transaction<'_>, number: InodeNumber, may_be_striped: 
         }
         parents.push(parent);
     }
-    locked.extend_from_slice(&parents);
-    for child in children_here(txn, &inode)?.into_iter().map(|(child, _)| child) {
-        match txn.inode(child) {
-            Ok(_) => locked.push(child),
+    let mut others = parents.clone();
+    let children: Vec<InodeNumber> = children_here(txn, &inode)?.into_iter().map(|(child, _)| child).collect();
+    txn.need_inodes(children.iter().copied())?;
+    for child in &children {
+        match txn.inode(*child) {
+            Ok(_) => others.push(*child),
             // A name that leads to nothing moves as it is.
             Err(FsError::Stale) => {}
             Err(error) => return Err(error),
         }
     }
-    locked[1..].sort();
-    locked.dedup();
-    let bytes = bytes_of(&given(txn, number)?);
-    if bytes > GIVEN_BYTES_MAX { Err(FsError::TooBig) } else { Ok(Locked { inodes: locked, parents }) }
+    check_following(txn, children.into_iter())?;
+    if bytes_of(&given(txn, number)?) > GIVEN_BYTES_MAX {
+        return Err(FsError::TooBig);
+    }
+    others.sort();
+    others.dedup();
+    // Only damage makes it its own parent.
+    others.retain(|other| *other != number);
+    Ok(Locked { inodes: [&[number], &others[..]].concat(), parents })
+}
+
+/// Inodes here that follow one which moves change in the same batch.
+pub(super) fn check_following(txn: &Transaction<'_>, children: impl Iterator<Item = InodeNumber>) -> FsResult<()> {
+    let mut bytes = 0;
+    for child in children {
+        bytes += txn.record_bytes(child)?;
+    }
+    if bytes > txn.context.following_bytes_max() { Err(FsError::TooBig) } else { Ok(()) }
 }
 
 fn check_movable(txn: &Transaction<'_>, inode: &Inode, may_be_striped: bool) -> FsResult<()> {
@@ -140,6 +156,10 @@ pub(super) fn given(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Give
         // It has to hold without the root directory.
         inode.data = InodeData::Directory(txn.stored_default(&inode)?);
     }
+    if let InodeData::Regular(layout) = &mut inode.data {
+        // Nothing tells the other MDT which slots a loss of power here concerns.
+        layout.skip_lost_slots(txn.context.era);
+    }
     let mut xattrs = Vec::new();
     for name in txn.xattr_names(number)? {
         xattrs.extend(txn.xattr(number, &name)?.map(|value| (name, value)));
@@ -208,7 +228,8 @@ pub(super) fn lead(txn: &mut Transaction<'_>, parent: InodeNumber, led: &LedName
 
 /// An inode that was promised stays after all, and the coordinator, which has started again, may
 /// have had it until a loss of power. What clients did with it there is lost, but not what they
-/// wrote to its objects: they are asked for its size.
+/// wrote to its objects: they are asked for its size. New ones get other slots than any that the
+/// coordinator can have given.
 pub(super) fn doubt(txn: &mut Transaction<'_>, operation: OperationId, start: u64) -> FsResult<()> {
     if !has_lost_power(operation.start, start) {
         return Ok(());
@@ -220,6 +241,9 @@ pub(super) fn doubt(txn: &mut Transaction<'_>, operation: OperationId, start: u6
         // No client has anything of it cached since it was promised.
         txn.must_not_wait();
         known_size::lose_writer(&mut inode);
+        if let InodeData::Regular(layout) = &mut inode.data {
+            layout.skip_lost_slots(1 + layout.slot_range().max(era_of(operation.start)));
+        }
         txn.put_inode(&inode);
     }
     Ok(())

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// A name of a directory is removed.
-pub(super) fn note_shrinkage(txn: &Transaction<'_>, directory: &Inode) {
+pub(super) fn note_shrinkage(txn: &mut Transaction<'_>, directory: &Inode) {
     split::note_change(txn, directory);
     let Striping::Shard(place) = &directory.striping else { return };
     let names = small_share(&txn.context.parameters, place.count);
@@ -158,7 +158,6 @@ pub(super) fn go_on(txn: &mut Transaction<'_>, found: Inode) -> FsResult<MdtRepl
 fn give(txn: &mut Transaction<'_>, mut shard: Inode, directory: InodeNumber) -> FsResult<MdtReply> {
     let number = shard.number();
     let Batch { names, place } = split::next_names(txn, number, txn.gone_from(number)?)?;
-    split::need_named(txn, &names)?;
     if !txn.is_here(directory) {
         split::has_room(txn, directory.mdt())?;
     }
@@ -191,11 +190,13 @@ pub(super) fn take_back(txn: &mut Transaction<'_>, directory: InodeNumber, retur
         tracing::error!(%directory, %shard, names = names.len(), "names come back to a directory that does not expect them; fsck finds their inodes");
         return Ok(());
     };
-    for named in names {
+    for mut named in names {
         if txn.find_entry(directory, &named.name)?.is_some() {
             tracing::error!(%directory, %shard, "a name that came back from a shard is there already; it stays as it is");
             continue;
         }
+        // What is said of another inode in the batch that changes it has to be true.
+        named.kind = txn.kind_here(named.inode, named.kind)?;
         if named.kind == FileKind::Directory {
             master.attributes.links = master.attributes.links.saturating_add(1);
         }

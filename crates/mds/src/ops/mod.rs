@@ -42,7 +42,7 @@ pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
 use rpc::message::{MdtReply, MdtRequest};
-use types::{FsError, FsResult, InodeNumber};
+use types::{FsError, FsResult, InodeNumber, SetAttributes};
 
 use crate::transaction::Transaction;
 
@@ -64,7 +64,9 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
         MdtRequest::SetAttributes(who, inode, changes) => {
             let reply = setattr::run(txn, who, copies::changeable(*inode)?, changes)?;
-            copies::to_shards(txn, *inode, copies::Times::set_by(changes))?;
+            if *changes != SetAttributes::default() {
+                copies::to_shards(txn, *inode, copies::Times::set_by(changes))?;
+            }
             Ok(reply)
         }
         MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
@@ -89,11 +91,15 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         MdtRequest::ListXattr(who, inode) => xattrs::list(txn, who, *inode),
         MdtRequest::SetXattr(who, set) => {
             copies::changeable(set.inode)?;
-            with_copies(txn, set.inode, |txn| xattrs::set(txn, who, set))
+            let reply = xattrs::set(txn, who, set)?;
+            copies::attribute_to_shards(txn, set.inode, &set.name)?;
+            Ok(reply)
         }
         MdtRequest::RemoveXattr(who, inode, name) => {
             copies::changeable(*inode)?;
-            with_copies(txn, *inode, |txn| xattrs::remove(txn, who, *inode, name))
+            let reply = xattrs::remove(txn, who, *inode, name)?;
+            copies::attribute_to_shards(txn, *inode, name)?;
+            Ok(reply)
         }
         MdtRequest::GetLayout(inode) => layouts::get(txn, *inode),
         MdtRequest::SetDefaultLayout(who, inode, spec) => {

@@ -22,7 +22,7 @@ use types::{
     limits::{FOLLOWING_MAX, GIVEN_NAMES_MAX},
 };
 
-use super::{peers::follow_name, root_only::require_root};
+use super::{given_inodes::check_following, peers::follow_name, root_only::require_root};
 use crate::{
     known_size,
     tables::{
@@ -179,7 +179,9 @@ fn follow_elsewhere<'a>(
 /// Inodes here that are named in a directory. Waits for those that are in doubt.
 fn children_here<'a>(txn: &Transaction<'_>, named: &'a [GivenName]) -> FsResult<Vec<&'a GivenName>> {
     let mut here = Vec::new();
-    for named in named.iter().filter(|named| txn.is_here(named.inode)) {
+    let is_here = |named: &&GivenName| txn.is_here(named.inode);
+    txn.need_inodes(named.iter().filter(is_here).map(|named| named.inode))?;
+    for named in named.iter().filter(is_here) {
         match txn.inode(named.inode) {
             Ok(_) => here.push(named),
             // A name that leads to nothing moves as it is.
@@ -187,6 +189,7 @@ fn children_here<'a>(txn: &Transaction<'_>, named: &'a [GivenName]) -> FsResult<
             Err(error) => return Err(error),
         }
     }
+    check_following(txn, here.iter().map(|named| named.inode))?;
     Ok(here)
 }
 
@@ -213,7 +216,9 @@ fn arrive(txn: &mut Transaction<'_>, former: &Inode, to: InodeNumber, given: &Gi
         txn.put(DATA, [&to.0.to_be_bytes()[..], key].concat(), value.clone());
     }
     for GivenName { name, inode, kind } in &given.names {
-        txn.insert_entry(to, NamedInode { name: name.clone(), inode: *inode, kind: *kind })?;
+        // What is said of another inode in the batch that changes it has to be true.
+        let kind = txn.kind_here(*inode, *kind)?;
+        txn.insert_entry(to, NamedInode { name: name.clone(), inode: *inode, kind })?;
     }
     txn.put_inode(&inode);
     Ok(())

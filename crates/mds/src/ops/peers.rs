@@ -170,7 +170,11 @@ fn check_copy(txn: &Transaction<'_>, part: CopyAttributes) -> FsResult<()> {
 }
 
 fn check_drop(txn: &Transaction<'_>, part: &DropLink) -> FsResult<()> {
-    let victim = txn.inode(part.inode)?;
+    let victim = match txn.inode(part.inode) {
+        // Damage, which fsck reports: it must not keep its directory from being removed.
+        Err(FsError::Stale) if part.inode.is_shard() => return Ok(()),
+        found => found?,
+    };
     txn.has_all_names(&victim)?;
     check_taking(txn, &part.who, &victim, (&part.parent, &part.name))?;
     match (part.directory, victim.is_directory()) {
@@ -332,12 +336,13 @@ fn applied(txn: &Transaction<'_>, mdt: MdtIndex) -> FsResult<u64> {
     txn.get(APPLIED, &applied::key(mdt))?.map_or(Ok(0), |value| applied::decode(&value))
 }
 
-/// Carries out those decisions that were not carried out before.
+/// Carries out those decisions that were not carried out before, as many of them as fit into one
+/// batch: `Waiting` if there are more. This MDT asks itself for those before it answers.
 pub(crate) fn apply(txn: &mut Transaction<'_>, request: &Decisions) -> FsResult<MdtReply> {
     // Clients gave back what they had of these inodes before it was prepared.
     txn.must_not_wait();
     let before = applied(txn, request.source)?;
-    let mut last = before;
+    let (mut last, mut reply) = (before, MdtReply::Done);
     for (sequence, record) in (request.first..).zip(&request.records) {
         if sequence <= last {
             continue;
@@ -345,6 +350,10 @@ pub(crate) fn apply(txn: &mut Transaction<'_>, request: &Decisions) -> FsResult<
         if last.checked_add(1) != Some(sequence) {
             tracing::error!(source = %request.source, sequence, last, "decisions of another MDT are missing");
             return Err(FsError::Invalid);
+        }
+        if last > before && txn.is_large() {
+            reply = MdtReply::Waiting;
+            break;
         }
         carry_out(txn, Decision::decode(record)?)?;
         last = sequence;
@@ -354,7 +363,7 @@ pub(crate) fn apply(txn: &mut Transaction<'_>, request: &Decisions) -> FsResult<
         txn.put(APPLIED, applied::key(request.source), applied::encode(last));
         txn.change_peers(PeerChange::Applied);
     }
-    Ok(MdtReply::Done)
+    Ok(reply)
 }
 
 fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
@@ -451,7 +460,7 @@ fn move_name(txn: &mut Transaction<'_>, directory: InodeNumber, moved: MovedName
     match target {
         // What is said of another inode in the batch that changes it has to be true.
         Some((target, kind)) => {
-            let kind = txn.find_inode(target)?.map_or(kind, |target| target.kind());
+            let kind = txn.kind_here(target, kind)?;
             txn.retarget_entry(directory, &found, target, kind)?;
         }
         None => txn.remove_entry(directory, &found)?,
@@ -470,6 +479,10 @@ fn move_name(txn: &mut Transaction<'_>, directory: InodeNumber, moved: MovedName
 
 /// Another MDT has started: what its former starts have not decided is not decided any more.
 pub(crate) fn join(txn: &mut Transaction<'_>, request: &Join) -> FsResult<MdtReply> {
+    if txn.volatile.peers.start() == 0 {
+        // Until then the answer would say that this MDT has lost no power.
+        return txn.wait_for_peer(txn.mdt);
+    }
     for operation in txn.volatile.peers.of_starts_before(request.source, request.start) {
         given_inodes::doubt(txn, operation, request.start)?;
         release(txn, operation)?;

@@ -206,12 +206,18 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
         tracing::warn!(%client, inode = %number, "rejected a reclaimed layout that the client cannot have received");
         return Ok(true);
     }
+    // Slots may have been skipped since.
+    let skipped = known.slots_next.max(told.slots_next);
     if told.generation <= known.generation {
-        return Ok(told == known || known.has_grown_from(told));
+        return Ok(Layout { slots_next: skipped, ..told.clone() } == *known || known.has_grown_from(told));
     }
-    let grown = told.has_grown_from(known);
+    let is_beyond = known.slot_range() > told.slot_range();
+    let grown = match is_beyond {
+        true => told.has_grown_from(&Layout { slots_next: known.slots_end(), ..known.clone() }),
+        false => told.has_grown_from(known),
+    };
     if grown {
-        *known = told.clone();
+        *known = Layout { slots_next: skipped, ..told.clone() };
     } else {
         // A change that removed something was lost. The state known here is valid; clients with
         // another state learn this.

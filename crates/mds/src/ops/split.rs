@@ -15,6 +15,7 @@ use types::{
 
 use super::{copies, merge, root_only::require_root};
 use crate::{
+    hot_directories::NamesChange,
     tables::{
         COUNTERS, counter,
         decision::{DecidedPart, Decision},
@@ -24,7 +25,7 @@ use crate::{
     transaction::{Context, Transaction, entries::FoundEntry},
 };
 
-/// Names that move with one batch: with their inodes it is one for any store.
+/// Names that move with one batch; fewer if their inodes have large records.
 const NAMES_PER_STEP: usize = 96;
 /// Of these, names that lead to other MDTs: each has to be prepared there.
 const REMOTE_PER_STEP: usize = 8;
@@ -63,7 +64,7 @@ fn is_as_asked(map: &DirectoryMap, SplitDirectory { stripes, .. }: &SplitDirecto
 }
 
 /// A name is made in a directory.
-pub(super) fn note_growth(txn: &Transaction<'_>, directory: &Inode) {
+pub(super) fn note_growth(txn: &mut Transaction<'_>, directory: &Inode) {
     let parameters = &txn.context.parameters;
     if parameters.splits_directories && may_split(directory) && txn.volatile.peers.has_others() {
         txn.volatile.growing.lock().made(directory.number(), parameters.split_names);
@@ -71,9 +72,10 @@ pub(super) fn note_growth(txn: &Transaction<'_>, directory: &Inode) {
     note_change(txn, directory);
 }
 
-/// A name is made or removed in a directory.
-pub(super) fn note_change(txn: &Transaction<'_>, directory: &Inode) {
-    let Context { parameters, client, now_ns, .. } = &txn.context;
+/// A name is made or removed in a directory; that counts once the batch exists, however many
+/// attempts it takes.
+pub(super) fn note_change(txn: &mut Transaction<'_>, directory: &Inode) {
+    let Context { parameters, client, now_ns, .. } = txn.context;
     let parts = match &directory.striping {
         Striping::None if may_split(directory) => 1,
         Striping::Shard(place) => u64::from(place.count),
@@ -81,7 +83,8 @@ pub(super) fn note_change(txn: &Transaction<'_>, directory: &Inode) {
     };
     let rate = parameters.hot_changes_per_second;
     if rate > 0 && parameters.splits_directories && txn.volatile.peers.has_others() {
-        txn.volatile.hot.lock().changed(directory.number(), parts, *client, Instant(*now_ns), rate);
+        let (directory, at) = (directory.number(), Instant(now_ns));
+        txn.names_change_in(NamesChange { directory, parts, client, at, hot_per_second: rate });
     }
 }
 
@@ -206,6 +209,10 @@ pub(super) fn next_names(txn: &Transaction<'_>, source: InodeNumber, moved: Posi
         names.push(found);
         Ok(true)
     })?;
+    let count = count_that_fits(txn, &names)?;
+    if let Some(found) = names.drain(count..).next() {
+        next = Some(found.position);
+    }
     let in_directory = |position: Position| if source.is_shard() { position.of_shard() } else { position };
     let last = names.last().map_or(Position(0), |found| in_directory(found.position));
     let place = match next.map(in_directory) {
@@ -221,7 +228,6 @@ pub(super) fn next_names(txn: &Transaction<'_>, source: InodeNumber, moved: Posi
 
 fn move_names(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap, batch: Batch) -> FsResult<()> {
     let (directory, Batch { names, place }) = (master.number(), batch);
-    need_named(txn, &names)?;
     for shard in map.shards.iter().filter(|shard| !txn.is_here(**shard)) {
         has_room(txn, shard.mdt())?;
     }
@@ -243,10 +249,18 @@ fn move_names(txn: &mut Transaction<'_>, mut master: Inode, map: DirectoryMap, b
     Ok(())
 }
 
-/// Inodes here to which names lead that move.
-pub(super) fn need_named(txn: &Transaction<'_>, names: &[FoundEntry]) -> FsResult<()> {
-    let here = names.iter().map(|found| found.target.inode).filter(|inode| txn.is_here(*inode));
-    txn.need_inodes(here.collect::<Vec<_>>().into_iter())
+/// How many of these names move with one batch, in which inodes here to which they lead change.
+fn count_that_fits(txn: &Transaction<'_>, names: &[FoundEntry]) -> FsResult<usize> {
+    let here = |found: &FoundEntry| Some(found.target.inode).filter(|inode| txn.is_here(*inode));
+    txn.need_inodes(names.iter().filter_map(here))?;
+    let mut bytes = 0;
+    for (count, found) in names.iter().enumerate() {
+        if bytes >= txn.context.large_bytes() && count > 0 {
+            return Ok(count);
+        }
+        bytes += here(found).map_or(Ok(0), |inode| txn.record_bytes(inode))?;
+    }
+    Ok(names.len())
 }
 
 /// A name is taken out of a directory or a shard, and what it leads to knows where it is then.
@@ -323,11 +337,13 @@ pub(super) fn add_names(
         tracing::error!(%shard, names = names.len(), "a shard is missing to which names have moved; fsck finds their inodes");
         return Ok(());
     };
-    for named in names {
+    for mut named in names {
         if txn.find_entry(shard, &named.name)?.is_some() {
             tracing::error!(%shard, "a name that came to a shard is there already; it stays as it is");
             continue;
         }
+        // What is said of another inode in the batch that changes it has to be true.
+        named.kind = txn.kind_here(named.inode, named.kind)?;
         if named.kind == FileKind::Directory {
             inode.attributes.links = inode.attributes.links.saturating_add(1);
         }

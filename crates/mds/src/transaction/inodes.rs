@@ -2,7 +2,7 @@
 
 use rpc::message::mdt::OpenId;
 use types::{
-    Credentials, FsError, FsResult, InodeNumber,
+    Credentials, FileKind, FsError, FsResult, InodeNumber,
     access_list::{ACCESS_NAME, AccessList},
     limits, permission,
 };
@@ -52,6 +52,12 @@ impl Transaction<'_> {
     /// Whether this MDT has an inode, if it exists.
     pub fn is_here(&self, number: InodeNumber) -> bool {
         number.mdt() == self.mdt
+    }
+
+    /// What an inode is: if it is here, not what its name says, which may be damaged.
+    pub fn kind_here(&self, number: InodeNumber, stated: FileKind) -> FsResult<FileKind> {
+        let here = if self.is_here(number) { self.find_inode(number)? } else { None };
+        Ok(here.map_or(stated, |inode| inode.kind()))
     }
 
     /// A directory.

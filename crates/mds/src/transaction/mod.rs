@@ -43,6 +43,7 @@ use versions::Versions;
 
 use crate::{
     error::store_error,
+    hot_directories::NamesChange,
     opens::{EarlyOpen, OpenFile, OpenKey},
     options::Parameters,
     peers::PeerChange,
@@ -53,6 +54,9 @@ use crate::{
 /// Changes from which on a transaction is large: with the data of one more file, it is still a
 /// batch for any store.
 const OPERATIONS_LARGE: usize = 1024;
+/// The same of bytes: a part of what one batch can move. With as much as follows an inode
+/// ([`Context::following_bytes_max`]), it is still a batch.
+const LARGE_PART: u64 = 16;
 
 /// Called with keys and values in order, until it returns false or an error.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>;
@@ -83,6 +87,16 @@ impl Context {
     /// Whether the caller understands all of these [`feature`](rpc::message::session::feature)s.
     pub fn knows(&self, features: u64) -> bool {
         self.features & features == features
+    }
+
+    /// Bytes of changes from which on a transaction is large.
+    pub fn large_bytes(&self) -> u64 {
+        self.moved_bytes_max / LARGE_PART
+    }
+
+    /// Most bytes of records of other inodes that change in the batch in which an inode moves.
+    pub fn following_bytes_max(&self) -> u64 {
+        self.moved_bytes_max - self.large_bytes()
     }
 
     /// The largest number of bytes that a new file gets on the MDT without an explicit request.
@@ -148,6 +162,8 @@ pub(crate) struct Changes {
     pub open: Option<(OpenKey, OpenFile)>,
     /// Opens that exist already, for the later steps of a compound.
     pub early_opens: Vec<EarlyOpen>,
+    /// Directories in which it makes or removes names, as far as that is counted.
+    pub changed_directories: Vec<NamesChange>,
     /// Inodes that lost their last name, kept until then.
     pub removed: Vec<(InodeNumber, Instant)>,
     /// The epoch that an open is given that truncates.
@@ -192,6 +208,7 @@ impl Changes {
             deferred_operations: Vec::new(),
             open: None,
             early_opens: Vec::new(),
+            changed_directories: Vec::new(),
             removed: Vec::new(),
             truncated: None,
             is_final: false,
@@ -312,7 +329,9 @@ impl<'n> Transaction<'n> {
 
     /// Whether it changes so much that what can go into another transaction should.
     pub fn is_large(&self) -> bool {
-        self.changes.operations.len() >= OPERATIONS_LARGE
+        let operations = &self.changes.operations;
+        let bytes = || operations.iter().map(|operation| operation.bytes() as u64).sum::<u64>();
+        operations.len() >= OPERATIONS_LARGE || bytes() >= self.context.large_bytes()
     }
 
     /// Fails if this open, of an inode or of a new one, would be one too many.
@@ -335,6 +354,11 @@ impl<'n> Transaction<'n> {
     pub fn remove_open(&mut self, key: OpenKey) -> Option<OpenFile> {
         self.changes.early_opens.retain(|early| early.key != key);
         self.volatile.remove_open(key)
+    }
+
+    /// This is counted once the batch is applied.
+    pub fn names_change_in(&mut self, change: NamesChange) {
+        self.changes.changed_directories.push(change);
     }
 
     /// The inode, which has no name any more, is kept for the grace once the batch is applied.
@@ -466,6 +490,11 @@ impl<'n> Transaction<'n> {
     /// As [`Transaction::need`], of inodes.
     pub fn need_inodes(&self, numbers: impl Iterator<Item = InodeNumber>) -> FsResult<()> {
         self.need(tables::INODES, numbers.map(Inode::key))
+    }
+
+    /// Bytes of an inode's record; 0 if there is none.
+    pub fn record_bytes(&self, number: InodeNumber) -> FsResult<u64> {
+        Ok(self.get(tables::INODES, &Inode::key(number))?.map_or(0, |record| record.len() as u64))
     }
 
     /// Visits keys as the store has them.

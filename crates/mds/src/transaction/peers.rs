@@ -111,9 +111,11 @@ impl Transaction<'_> {
         // Numbers are asked for in the same order each time, and each one is another.
         let is_number = matches!(part, Part::MakeDirectory | Part::MakeShard);
         let from = if is_number { self.numbers_taken } else { 0 };
-        match self.others.prepared.iter().skip(from).position(can_decide) {
-            Some(after) => {
-                let at = from + after;
+        let prepared = &self.others.prepared;
+        // Most attempts ask for all parts in the same order.
+        let next = Some(self.used.len()).filter(|next| !is_number && prepared.get(*next).is_some_and(can_decide));
+        match next.or_else(|| (from..prepared.len()).find(|at| can_decide(&prepared[*at]))) {
+            Some(at) => {
                 if is_number {
                     self.numbers_taken = at + 1;
                 }

@@ -16,6 +16,7 @@ pub(crate) struct Savepoint {
     counters: Counters,
     names: usize,
     deferred_operations: usize,
+    changed_directories: usize,
     removed: usize,
     releases: bool,
     lengthened: Option<InodeNumber>,
@@ -32,6 +33,7 @@ impl Transaction<'_> {
             deferred_operations,
             open,
             early_opens: _,
+            changed_directories,
             removed,
             truncated,
             is_final: _,
@@ -56,6 +58,7 @@ impl Transaction<'_> {
             counters: *counters,
             names: names.len(),
             deferred_operations: deferred_operations.len(),
+            changed_directories: changed_directories.len(),
             removed: removed.len(),
             releases: *releases,
             lengthened: *lengthened,
@@ -70,6 +73,7 @@ impl Transaction<'_> {
         changes.counters = savepoint.counters;
         changes.names.truncate(savepoint.names);
         changes.deferred_operations.truncate(savepoint.deferred_operations);
+        changes.changed_directories.truncate(savepoint.changed_directories);
         changes.removed.truncate(savepoint.removed);
         changes.releases = savepoint.releases;
         changes.lengthened = savepoint.lengthened;

@@ -12,7 +12,8 @@ JSON (--json): one object per line. A problem has inode, fid, problem, repaired;
 files of a stopped file system has file, problem, removed. The last line has summary (clean; no problems, but \
 unreferenced files or targets that could not be checked fully; not clean), complete, inodes, files, objects, \
 problems, repaired, damaged_objects, size_unknown, unreferenced, unchecked (targets that could not be checked \
-fully), deactivated (targets that were not asked) and uncompared (files with data on targets that were not asked).";
+fully), deactivated (targets that were not asked), uncompared (files with data on targets that were not asked) and \
+unjudged (objects that may belong to files of metadata targets which were added meanwhile).";
 
 /// Arguments of `stria fsck`.
 #[derive(Clone, Debug, Args)]

@@ -21,6 +21,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use fuse::MountSource;
+use mgs::watcher;
 use oss::directory::host_files::UnreferencedFile;
 use rpc::{
     Endpoint, Import, ImportOptions, Role,
@@ -70,6 +71,9 @@ pub struct Summary {
     pub deactivated: Vec<TargetRole>,
     /// Files that have data on targets which were not asked: their sizes cannot be compared.
     pub uncompared: u64,
+    /// Objects that belong to no file of the metadata targets that were read: since then there are
+    /// others, or it is not known whether there are.
+    pub unjudged: u64,
     /// Files of the targets of this process that belong to no object.
     pub unreferenced: Vec<Unreferenced>,
     /// What is wrong.
@@ -131,6 +135,7 @@ struct JsonSummary {
     unchecked: Vec<String>,
     deactivated: Vec<String>,
     uncompared: u64,
+    unjudged: u64,
 }
 
 impl JsonSummary {
@@ -150,6 +155,7 @@ impl JsonSummary {
             unchecked: summary.unchecked.iter().map(|(ost, _)| ost.to_string()).collect(),
             deactivated: summary.deactivated.iter().map(ToString::to_string).collect(),
             uncompared: summary.uncompared,
+            unjudged: summary.unjudged,
         }
     }
 }
@@ -250,6 +256,13 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
             "stria: warning: {role} is deactivated and was not checked; to check it, activate it first (stria ctl activate)"
         );
     }
+    if summary.unjudged > 0 {
+        eprintln!(
+            "stria: warning: metadata targets were added or changed while this check ran, or the MGS does not answer: \
+             {} may belong to files there and were not judged; check again",
+            counted(summary.unjudged, "object")
+        );
+    }
     let left = summary.problems_left();
     if !arguments.json {
         if summary.size_unknown > 0 {
@@ -317,7 +330,7 @@ async fn find_unreferenced(
 ) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
         for UnreferencedFile { file, object } in ost.target.unreferenced_files().await? {
-            if object.is_some() && !objects::knows_all_files(&summary.deactivated) {
+            if object.is_some() && (summary.unjudged > 0 || !objects::knows_all_files(&summary.deactivated)) {
                 continue;
             }
             let kind = match object {
@@ -433,8 +446,15 @@ async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsRe
     }
 }
 
+/// Whether a map has no other metadata targets than these, which are in use.
+fn has_no_others(map: &ClusterMap, mut known: impl FnMut(TargetRole) -> bool) -> bool {
+    let mut mdts = map.targets.iter().filter(|target| matches!(target.role, TargetRole::Mdt(_)));
+    mdts.all(|target| target.state == TargetState::Active && known(target.role))
+}
+
 /// Connections to all targets in use.
 struct Targets {
+    mgs: Import,
     mdts: Vec<(TargetRole, Import)>,
     osts: Vec<(TargetRole, Import)>,
     deactivated: Vec<TargetRole>,
@@ -458,7 +478,8 @@ impl Targets {
             map.targets.iter().filter(is_active).filter(wanted).map(import).collect()
         };
         let deactivated = map.targets.iter().filter(|target| !is_active(target)).map(|target| target.role);
-        Ok(Self { mdts: of(&map, true), osts: of(&map, false), deactivated: deactivated.collect() })
+        let mgs = node.mgs_import.clone();
+        Ok(Self { mgs, mdts: of(&map, true), osts: of(&map, false), deactivated: deactivated.collect() })
     }
 
     fn imports(&self) -> impl Iterator<Item = &Import> {
@@ -468,6 +489,13 @@ impl Targets {
     fn mdt_of(&self, inode: InodeNumber) -> FsResult<&Import> {
         let role = TargetRole::Mdt(inode.mdt());
         self.mdts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    }
+
+    /// Whether these are all MDTs there are now. To another one files may have moved, with their
+    /// objects.
+    async fn have_all_mdts(&self) -> bool {
+        let map = watcher::get_map(&self.mgs, 0).await;
+        map.is_ok_and(|map| has_no_others(&map, |role| self.mdts.iter().any(|(known, _)| *known == role)))
     }
 
     /// Whether all targets that have data of a file are connected.
@@ -515,5 +543,27 @@ impl Targets {
         for import in self.imports() {
             import.close().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::MdtIndex;
+
+    use super::*;
+
+    /// Files may have moved there since the others were read.
+    #[test]
+    fn an_mdt_that_was_added_or_taken_out_of_use_is_noticed() {
+        let target = |role, state| MapTarget { role, uuid: String::new(), addresses: Vec::new(), state };
+        let mdt = |index, state| target(TargetRole::Mdt(MdtIndex(index)), state);
+        let of = |targets: Vec<MapTarget>| ClusterMap { targets, ..ClusterMap::default() };
+        let known = |role| [0, 1].map(|index| TargetRole::Mdt(MdtIndex(index))).contains(&role);
+        let is_known = |targets| has_no_others(&of(targets), known);
+        let [zero, one] = [0, 1].map(|index| mdt(index, TargetState::Active));
+        let ost = target(TargetRole::Ost(OstIndex(7)), TargetState::Inactive);
+        assert!(is_known(vec![zero.clone(), one.clone(), ost]));
+        assert!(!is_known(vec![zero.clone(), one, mdt(2, TargetState::Active)]));
+        assert!(!is_known(vec![zero, mdt(1, TargetState::Inactive)]));
     }
 }

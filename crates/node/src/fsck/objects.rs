@@ -134,7 +134,11 @@ impl ObjectCheck {
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
         // An inode whose record does not decode may have them.
         let destroy = repair && summary.damaged == 0;
-        for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
+        let mut orphans = orphans(targets, clock, suspects.collect()).await?;
+        if !orphans.is_empty() && !targets.have_all_mdts().await {
+            summary.unjudged = std::mem::take(&mut orphans).len() as u64;
+        }
+        for Suspect { object, role, attributes } in orphans {
             if destroy {
                 targets.objects(role, OstRequest::Destroy(vec![object], None)).await?;
             }

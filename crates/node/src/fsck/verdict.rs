@@ -57,6 +57,9 @@ impl Summary {
         if self.uncompared > 0 {
             reservations.push(format!("sizes of {} not compared", counted(self.uncompared, "file")));
         }
+        if self.unjudged > 0 {
+            reservations.push(format!("{} not judged", counted(self.unjudged, "object")));
+        }
         let unreferenced = self.unreferenced.iter().filter(|file| !file.removed).count();
         if unreferenced > 0 {
             reservations.push(counted(unreferenced, "unreferenced file"));
@@ -99,6 +102,8 @@ mod tests {
             partly.verdict(true),
             "no problems; 2 deactivated targets not checked; sizes of 1 file not compared"
         );
+        let moved = Summary { unjudged: 2, ..Summary::default() };
+        assert_eq!(moved.verdict(true), "no problems; 2 objects not judged");
         let file = |removed| Unreferenced { path: "x".into(), kind: UnreferencedKind::Foreign, removed };
         let summary_of_files =
             Summary { unreferenced: vec![file(false), file(false), file(true)], ..Summary::default() };
