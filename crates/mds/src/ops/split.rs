@@ -27,6 +27,8 @@ use crate::{
 
 /// Names that move with one batch; fewer if their inodes have large records.
 const NAMES_PER_STEP: usize = 96;
+/// These records have at most a part of the bytes that one batch can move, and one more record.
+const STEP_PART: u64 = 4;
 /// Of these, names that lead to other MDTs: each has to be prepared there.
 const REMOTE_PER_STEP: usize = 8;
 /// Decisions on their way to an MDT from which on no more names are sent there.
@@ -255,7 +257,7 @@ fn count_that_fits(txn: &Transaction<'_>, names: &[FoundEntry]) -> FsResult<usiz
     txn.need_inodes(names.iter().filter_map(here))?;
     let mut bytes = 0;
     for (count, found) in names.iter().enumerate() {
-        if bytes >= txn.context.large_bytes() && count > 0 {
+        if bytes >= txn.context.moved_bytes_max / STEP_PART && count > 0 {
             return Ok(count);
         }
         bytes += here(found).map_or(Ok(0), |inode| txn.record_bytes(inode))?;
