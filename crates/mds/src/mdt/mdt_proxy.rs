@@ -35,6 +35,8 @@ use crate::{
 
 /// Pause after something that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// The same if the other MDT has only begun to start.
+const MOMENT: Duration = Duration::from_millis(20);
 /// Bytes of decisions in one message after which no further one follows: what they change, mostly
 /// in one batch, should keep nobody waiting.
 const DECISIONS_BYTES: usize = 16 << 10;
@@ -109,13 +111,14 @@ impl MdtProxy {
                     self.connection.unless_ended(reason).await;
                 }
                 Some(Err(error)) => {
+                    let pause = if matches!(error, FsError::AwaitsMdt(_)) { MOMENT } else { RETRY };
                     if is_absence(&error) || warned.as_ref() == Some(&error) {
                         tracing::debug!(target = %mdt.name(), peer = %self.mdt, %error, "cannot tell another MDT; trying again later");
                     } else {
                         tracing::warn!(target = %mdt.name(), peer = %self.mdt, %error, "another MDT does not take what it is told; all that this one decides for it waits, trying again");
                         warned = Some(error);
                     }
-                    self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+                    self.connection.unless_ended(clock::sleep(&*mdt.seams.clock, pause)).await;
                 }
             }
         }

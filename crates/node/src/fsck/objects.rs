@@ -454,7 +454,8 @@ mod tests {
                     options,
                     None,
                 );
-                let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)], deactivated: Vec::new() };
+                let osts = vec![(role, import.clone())];
+                let targets = Targets { mgs: import, mdts: Vec::new(), osts, deactivated: Vec::new() };
                 let mut summary = Summary::default();
                 let count = ObjectCheck::default()
                     .read_target(&targets, role, verify, &mut Checkpoint::default(), &mut summary, &mut Progress::new())
