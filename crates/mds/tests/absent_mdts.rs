@@ -42,13 +42,13 @@ pub struct Keeps {
 impl Keeps {
     /// A client of an MDT that has the lock on the attributes of an inode there.
     pub async fn attributes_of(node: &Node, inode: InodeNumber) -> (Arc<Self>, Import) {
-        Self::parts_of(node, inode, inode_bit::ATTRIBUTES).await
+        Self::parts_of((node, 20), inode, inode_bit::ATTRIBUTES).await
     }
 
-    /// The same with the lock on other parts.
-    pub async fn parts_of(node: &Node, inode: InodeNumber, bits: u32) -> (Arc<Self>, Import) {
+    /// The same with the lock on other parts, of a client with this number.
+    pub async fn parts_of((node, client): (&Node, u64), inode: InodeNumber, bits: u32) -> (Arc<Self>, Import) {
         let keeps = Arc::new(Self::default());
-        let holder = node.connect_with(20, import_options(), keeps.clone());
+        let holder = node.connect_with(client, import_options(), keeps.clone());
         let resource = Resource::Inode(inode, InodeBits(bits));
         let wanted = Some(Enqueue { resource, mode: CacheMode::Read, opportunistic: true });
         let stat = Question { wanted, ..Question::from(MdtRequest::GetAttributes(inode)) };

@@ -108,7 +108,7 @@ async fn the_directory_of_an_inode_that_moves_is_found_where_it_was() {
     let tree = Tree::new(2).await;
     let parent = tree.on(1);
     let (file, directory) = (tree.file(1, "file").await, tree.directory(parent, "sub", 1).await);
-    let (keeps, holder) = Keeps::parts_of(tree.node(parent), parent, inode_bit::LOOKUP).await;
+    let (keeps, holder) = Keeps::parts_of((tree.node(parent), 20), parent, inode_bit::LOOKUP).await;
     for inode in [file, directory] {
         take(&tree.cluster.0[0], inode).await.unwrap();
     }
@@ -117,8 +117,10 @@ async fn the_directory_of_an_inode_that_moves_is_found_where_it_was() {
     keeps.give_back(&holder).await;
     // What changes is asked back.
     let (file, directory) = (tree.file(1, "another").await, tree.directory(parent, "another sub", 1).await);
-    for (of, bits, moved) in [(parent, inode_bit::DIRECTORY, file), (directory, inode_bit::LOOKUP, directory)] {
-        let (keeps, holder) = Keeps::parts_of(tree.node(of), of, bits).await;
+    for (client, of, bits, moved) in
+        [(21, parent, inode_bit::DIRECTORY, file), (22, directory, inode_bit::LOOKUP, directory)]
+    {
+        let (keeps, holder) = Keeps::parts_of((tree.node(of), client), of, bits).await;
         let gives_back = async {
             keeps.is_asked().await;
             keeps.give_back(&holder).await;
