@@ -4,8 +4,10 @@
 //! of them. If the listing is known, attributes of the names that follow are asked for with one
 //! request instead, as a page of the directory, which brings a lock for each. Lustre does the same
 //! (`statahead`); as there, the order is that of the listing. Programs that sort the names first
-//! (shells, rsync) get smaller pages, less often: a page takes the MDT as long as a few lookups, so
-//! what is asked for in vain at most doubles the cost.
+//! (shells, rsync), or by the numbers of the inodes (du), get pages less often. These grow, too,
+//! until the listing was passed once: who has looked at many names looks at all of them, and every
+//! name is asked for in vain once at most. After that they stay small: a page of the first size
+//! takes the MDT as long as a few lookups, so what is asked for in vain at most doubles the cost.
 //!
 //! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
 //! to be true: a listing that has changed costs a few lookups.
@@ -79,6 +81,10 @@ struct Progress {
     in_order: u32,
     out_of_order: u32,
     window: u32,
+    /// The same for lookups in another order.
+    window_out_of_order: u32,
+    /// All that is listed was asked for, or known.
+    has_passed: bool,
 }
 
 impl Progress {
@@ -108,12 +114,18 @@ impl Progress {
         self.out_of_order = 0;
         if entries.range(self.next..).next().is_none() {
             // Locks on names before may have gone.
-            self.next = 0;
+            (self.next, self.has_passed) = (0, true);
             return Step { ahead: None, has_left_order };
         }
-        self.window = (self.window * 2).max(WINDOW_FIRST).min(names_max);
+        let window = match (self.in_order >= RUN, self.has_passed) {
+            (true, _) => &mut self.window,
+            (false, false) => &mut self.window_out_of_order,
+            (false, true) => &mut 0,
+        };
+        *window = (*window * 2).max(WINDOW_FIRST).min(names_max);
+        let window = *window as usize;
         let cookie = entries.range(..self.next).next_back().map_or(0, |(cookie, _)| *cookie);
-        let asked_for = entries.range(self.next..).take(self.window as usize);
+        let asked_for = entries.range(self.next..).take(window);
         let (count, last) = asked_for.fold((0, None), |(count, _), (cookie, _)| (count + 1, Some(*cookie)));
         self.next = last.map_or(self.next, |last: u64| last.saturating_add(1));
         Step { ahead: (count > 0).then_some(Ahead { cookie, count }), has_left_order }
@@ -200,13 +212,20 @@ mod tests {
     fn lookups_in_another_order_ask_for_less() {
         let mut walk = Walk::new(10_000);
         // Each of a few names, far apart.
-        let out_of_order = (0..40).map(|number| 50 + number * 200);
+        let out_of_order = (0..20).map(|number| 9950 - number * 200);
         out_of_order.for_each(|number| assert!(!walk.look(number).has_left_order));
-        assert_eq!((walk.lookups, walk.pages.len()), (40, 10));
-        assert!(walk.pages.iter().all(|page| page.count == WINDOW_FIRST));
-        // All of them, backwards: each page spares some lookups.
+        let counts: Vec<u32> = walk.pages.iter().map(|page| page.count).collect();
+        assert_eq!((walk.lookups, counts), (20, vec![32, 64, 128, 128, 128]));
+        // All of them, backwards: few lookups are left for each page.
         walk.look_at((3..10_003).rev());
-        assert!(walk.lookups < 10_000 / 7, "{}", walk.lookups);
+        let pages = walk.pages.len();
+        assert!(pages < 10_000 / 120 && walk.lookups < 10_000 / 25, "{pages} pages, {} lookups", walk.lookups);
+        // Whoever looks at some again after others have changed them, whatever that is good for.
+        let changed: Vec<u64> = (0..40).map(|number| 9950 - number * 200).collect();
+        walk.known.borrow_mut().retain(|number| !changed.contains(number));
+        walk.pages.clear();
+        walk.look_at(changed.into_iter());
+        assert!(walk.pages.iter().all(|page| page.count <= WINDOW_FIRST), "{:?}", walk.pages);
     }
 
     #[test]
