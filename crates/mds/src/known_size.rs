@@ -111,9 +111,9 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     }
 }
 
-/// Slots that a growth can have given which was lost are not given again: [`Layout::skip_lost_slots`]
-/// sees to that when the layout grows, but for those in the ranges of another MDT, which had more
-/// eras. Such a layout stays as many ranges ahead of the era.
+/// Slots that a growth can have given which was lost are not given again:
+/// [`Layout::skip_lost_slots`] sees to that when the layout grows, but not in the ranges of another
+/// MDT, which had more eras. Such a layout stays as many ranges ahead of the era.
 fn skip_foreign_slots(layout: &mut Layout, before: u64, era: u64) {
     let range = layout.slot_range();
     if range > before {
