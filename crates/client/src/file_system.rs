@@ -31,7 +31,8 @@ use types::{
 
 use crate::{
     cache::{
-        inode_cache::{ConnectionId, InodeCache},
+        connection_id::ConnectionId,
+        inode_cache::InodeCache,
         served::{Served, ServedLock},
     },
     cancellation::{finish::Abandoned, interruption::Interruption},

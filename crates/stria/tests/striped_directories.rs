@@ -47,8 +47,8 @@ fn names_of_a_striped_directory_are_the_same_on_two_mounts() {
     a("cd s && for i in $(seq 100); do echo $i > f$i; done; mkdir d1 d2 d3 d4 d5");
     assert_eq!(b(all), "105\n107\n7\n100\n");
     assert_eq!(b("lfs getstripe -m s/f* | sort -u | wc -l; cat s/f* | sort -n | tail -1"), "4\n100\n");
-    // Renames within the directory, between parts and over other names; out of it and into it.
-    // `..` of a directory whose name is in a stripe, on the same metadata target and on another one.
+    // Renames within the directory, between parts and over other names; out of it and into it. `..`
+    // of a directory whose name is in a stripe, on the same metadata target and on another one.
     a("mkdir s/near && lfs mkdir -i 1 s/far1 && lfs mkdir -i 2 s/far2");
     for mount in [&a as &dyn Fn(&str) -> String, &b] {
         let above = mount("for d in s/near s/far?; do ls -ai $d; done | awk '$2 == \"..\" {print $1}' | sort -u");

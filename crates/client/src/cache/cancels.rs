@@ -21,20 +21,10 @@ use rpc::message::lock::{InodeBits, inode_bit};
 use types::{InodeNumber, LockHandle, limits::LOCKS_PER_MESSAGE_MAX};
 
 use super::{
-    inode_cache::ConnectionId,
+    connection_id::ConnectionId,
     leaving::{Leaving, Parting},
-    own_changes::Moment,
+    released::Released,
 };
-
-/// A lock that was given up, and what it was about: what is not covered by any lock any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Released {
-    pub handle: LockHandle,
-    pub inode: InodeNumber,
-    pub parts: InodeBits,
-    /// Questions that were asked later were answered while it was held.
-    pub since: Moment,
-}
 
 /// What becomes of a lock that the MDT asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +233,7 @@ mod tests {
     use types::{ClientId, Generation};
 
     use super::*;
+    use crate::cache::own_changes::Moment;
 
     fn lock(handle: u64, parts: u32) -> Released {
         Released {

@@ -22,13 +22,13 @@ use rpc::message::{
     mdt::Entry,
 };
 use rt::Instant;
-use types::{ClientId, FsError, Generation, InodeNumber, LockHandle, ObjectId, Timestamp};
+use types::{ClientId, FsError, InodeNumber, LockHandle, ObjectId, Timestamp};
 
 use self::claims::Claims;
 use super::{
     accesses::Accesses,
     cached_inode::{CachedInode, Epoch, LISTING_BITS, Privileges},
-    cancels::Released,
+    connection_id::ConnectionId,
     early_cancels::EarlyCancels,
     keeper::Keeper,
     listings::{ENTRIES_PER_LOCK, Listings},
@@ -38,6 +38,7 @@ use super::{
     queries::is_access_fresh,
     question::{Asked, Question, Renamed, opened},
     recency::Recency,
+    released::Released,
     small_files::SmallFiles,
     statahead::Statahead,
     subject::Subject,
@@ -46,9 +47,6 @@ use super::{
 /// Locks, and names under those of directories, that are kept, unless another number is set: some
 /// 90 MiB.
 pub(crate) const LOCKS_MAX_DEFAULT: usize = 128 * 1024;
-
-/// A connection of an incarnation of this client.
-pub(crate) type ConnectionId = (ClientId, Generation);
 
 /// A question that was sent.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use rpc::message::{
         Create, Created, DirectoryEntry, Link, Lookup, OpenId, ReadDirectory, Rename, RenameMode, SourceData, Unlink,
     },
 };
-use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, SplitMix64};
+use types::{Attributes, Credentials, FileKind, FsResult, Generation, NodeKind, SetAttributes, SplitMix64};
 
 use self::mdt::Mdt;
 use super::*;

@@ -7,7 +7,7 @@ use rpc::message::{
         Access, Close, Create, Created, Link, Lookup, NotedAccess, Open, OpenFlags, OpenId, Opened, Unlink, open_flag,
     },
 };
-use types::{Attributes, Credentials, FileKind, FsResult, NodeKind, SetAttributes, permission};
+use types::{Attributes, Credentials, FileKind, FsResult, Generation, NodeKind, SetAttributes, permission};
 
 use super::*;
 

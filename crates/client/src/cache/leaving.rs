@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::{InodeNumber, LockHandle};
 
-use super::{cancels::Released, inode_cache::ConnectionId};
+use super::{connection_id::ConnectionId, released::Released};
 
 /// A lock for which the cache above is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

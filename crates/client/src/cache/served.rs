@@ -5,7 +5,7 @@ use bytes::Bytes;
 use rpc::message::lock::InodeBits;
 use types::{Attributes, ClientId, Generation, InodeNumber, LockHandle, ObjectId};
 
-use super::inode_cache::{ConnectionId, InodeCache};
+use super::{connection_id::ConnectionId, inode_cache::InodeCache};
 
 /// A lock under which a client serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

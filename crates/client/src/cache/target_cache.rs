@@ -26,8 +26,10 @@ use types::{ClientId, FsResult, InodeNumber, LockHandle, limits::SMALL_FILE_BYTE
 
 use super::{
     accesses::{Due, Order},
-    cancels::{Cancels, Released, Withdrawn},
-    inode_cache::{self, ConnectionId, InodeCache, Pending, Reply},
+    cancels::{Cancels, Withdrawn},
+    connection_id::ConnectionId,
+    inode_cache::{self, InodeCache, Pending, Reply},
+    released::Released,
 };
 use crate::open_state::open_table::OpenTable;
 

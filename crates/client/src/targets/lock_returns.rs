@@ -18,10 +18,7 @@ use rt::{BoxFuture, Clock, Seams, clock};
 use types::{FsError, FsResult, InodeNumber, LockHandle, limits::VERSIONS_PER_CHANGE_MAX};
 
 use crate::{
-    cache::{
-        cancels::{Released, Withdrawn},
-        leaving::Parting,
-    },
+    cache::{cancels::Withdrawn, leaving::Parting, released::Released},
     join::join_all,
     targets::connection::TargetConnection,
 };

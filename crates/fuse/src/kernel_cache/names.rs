@@ -44,7 +44,8 @@ pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(1);
 const NAMES_MAX: usize = 256;
 /// Threads for listings at most. Those beyond wait, and are given up like those with a thread.
 const LISTINGS_MAX: usize = 64;
-/// A request that has waited for so long for names or attributes may wait for a target that is down.
+/// A request that has waited for so long for names or attributes may wait for a target that is
+/// down.
 const LONG_LOOK: Duration = Duration::from_millis(20);
 /// Between two looks at whether it still waits.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);

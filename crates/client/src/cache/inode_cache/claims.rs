@@ -22,8 +22,10 @@ use rpc::message::{
 };
 use types::{ClientId, Generation, LockHandle};
 
-use super::{ConnectionId, InodeCache};
-use crate::cache::{cancels::Released, listings::Listings, name_table::NameTable, own_changes::Moment};
+use super::InodeCache;
+use crate::cache::{
+    connection_id::ConnectionId, listings::Listings, name_table::NameTable, own_changes::Moment, released::Released,
+};
 
 /// A claim on a new connection.
 #[derive(Debug)]

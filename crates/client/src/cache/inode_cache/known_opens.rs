@@ -9,7 +9,8 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, LockHandle, Timestamp, permission};
 
-use super::{ConnectionId, InodeCache};
+use super::InodeCache;
+use crate::cache::connection_id::ConnectionId;
 
 impl InodeCache {
     /// The connection whose locks are held.
