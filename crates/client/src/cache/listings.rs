@@ -188,6 +188,12 @@ impl Listings {
         self.complete(directory, epoch).map(|listing| &listing.entries)
     }
 
+    /// Names of a directory that were read from the beginning on, and whether these are all.
+    pub fn so_far(&self, directory: InodeNumber, epoch: Epoch) -> Option<(&Names, bool)> {
+        let listing = self.directories.get(&directory).filter(|listing| listing.epoch == epoch)?;
+        Some((&listing.entries, listing.is_complete))
+    }
+
     fn complete(&self, directory: InodeNumber, epoch: Epoch) -> Option<&Listing> {
         self.directories.get(&directory).filter(|listing| listing.is_complete && listing.epoch == epoch)
     }

@@ -305,7 +305,7 @@ impl InodeCache {
         if names.find(directory, name).and_then(Name::inode).is_some_and(is_known) {
             return None;
         }
-        Some(statahead.step(directory, listings.all(directory, *epoch)?, name, names_max, is_known))
+        Some(statahead.step(directory, listings.so_far(directory, *epoch)?, name, names_max, is_known))
     }
 }
 

@@ -27,6 +27,8 @@ const RUN: u32 = 2;
 const OUT_OF_ORDER_MAX: u32 = 4;
 /// Names that are asked for first; the number doubles as long as lookups are in order.
 const WINDOW_FIRST: u32 = 32;
+/// With pages of so many names, lookups in another order are many: each asks for the next one.
+const WINDOW_LARGE: u32 = 128;
 /// Entries that are passed over with the cache locked.
 const STEPS_MAX: usize = 4096;
 /// Directories in which programs look at names: with more, all begin again.
@@ -57,11 +59,12 @@ pub(crate) struct Statahead {
 }
 
 impl Statahead {
-    /// A name is looked up in a directory with these names. See [`Progress::step`].
+    /// A name is looked up in a directory with these names, perhaps all that it has. See
+    /// [`Progress::step`].
     pub fn step(
         &mut self,
         directory: InodeNumber,
-        entries: &Names,
+        listing: (&Names, bool),
         name: &[u8],
         names_max: u32,
         is_known: impl Fn(InodeNumber) -> bool,
@@ -69,7 +72,7 @@ impl Statahead {
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
             self.directories.clear();
         }
-        self.directories.entry(directory).or_default().step(entries, name, names_max, is_known)
+        self.directories.entry(directory).or_default().step(listing, name, names_max, is_known)
     }
 }
 
@@ -90,7 +93,13 @@ struct Progress {
 impl Progress {
     /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many
     /// names.
-    fn step(&mut self, entries: &Names, name: &[u8], names_max: u32, is_known: impl Fn(InodeNumber) -> bool) -> Step {
+    fn step(
+        &mut self,
+        (entries, is_complete): (&Names, bool),
+        name: &[u8],
+        names_max: u32,
+        is_known: impl Fn(InodeNumber) -> bool,
+    ) -> Step {
         let is_passed = |entry: &Listed| matches!(&*entry.name, b"." | b"..") || is_known(entry.inode);
         let rest = entries.range(self.next..).take(STEPS_MAX);
         if let Some((passed, _)) = rest.take_while(|(_, entry)| is_passed(entry)).last() {
@@ -108,13 +117,16 @@ impl Progress {
             (None, None) => (self.in_order, self.window, self.out_of_order) = (0, 0, self.out_of_order + 1),
         }
         let has_left_order = was_in_order && self.in_order == 0;
-        if self.in_order < RUN && self.out_of_order < OUT_OF_ORDER_MAX {
+        let patience = if self.window_out_of_order < WINDOW_LARGE { OUT_OF_ORDER_MAX } else { 1 };
+        if self.in_order < RUN && self.out_of_order < patience {
             return Step { ahead: None, has_left_order };
         }
         self.out_of_order = 0;
         if entries.range(self.next..).next().is_none() {
-            // Locks on names before may have gone.
-            (self.next, self.has_passed) = (0, true);
+            if is_complete {
+                // Locks on names before may have gone.
+                (self.next, self.has_passed, self.window_out_of_order) = (0, true, 0);
+            }
             return Step { ahead: None, has_left_order };
         }
         let window = match (self.in_order >= RUN, self.has_passed) {
@@ -146,6 +158,7 @@ mod tests {
     struct Walk {
         entries: Names,
         known: RefCell<BTreeSet<u64>>,
+        is_complete: bool,
         progress: Progress,
         lookups: usize,
         pages: Vec<Ahead>,
@@ -163,7 +176,14 @@ mod tests {
             let dots = [listed(".".to_owned(), 1), listed("..".to_owned(), 2)];
             let entries = dots.into_iter().chain((3..names + 3).map(|number| listed(format!("f{number}"), number)));
             let (known, progress) = (RefCell::default(), Progress::default());
-            Self { entries: entries.map(by_cookie).collect(), known, progress, lookups: 0, pages: Vec::new() }
+            Self {
+                entries: entries.map(by_cookie).collect(),
+                known,
+                is_complete: true,
+                progress,
+                lookups: 0,
+                pages: Vec::new(),
+            }
         }
 
         /// Looks at a name as the client does.
@@ -173,7 +193,7 @@ mod tests {
             }
             let name = format!("f{number}");
             let known = |inode: InodeNumber| self.known.borrow().contains(&inode.0);
-            let step = self.progress.step(&self.entries, name.as_bytes(), MAX, known);
+            let step = self.progress.step((&self.entries, self.is_complete), name.as_bytes(), MAX, known);
             if let Some(ahead) = step.ahead {
                 let after = self.entries.range(ahead.cookie + 1..).take(ahead.count as usize);
                 self.known.borrow_mut().extend(after.map(|(_, entry)| entry.inode.0));
@@ -215,17 +235,32 @@ mod tests {
         let out_of_order = (0..20).map(|number| 9950 - number * 200);
         out_of_order.for_each(|number| assert!(!walk.look(number).has_left_order));
         let counts: Vec<u32> = walk.pages.iter().map(|page| page.count).collect();
-        assert_eq!((walk.lookups, counts), (20, vec![32, 64, 128, 128, 128]));
+        assert_eq!((walk.lookups, &counts[..4]), (20, &[32, 64, 128, 128][..]));
+        assert_eq!(counts.len(), 3 + 8, "of twelve lookups each fourth asks for a page, then each");
         // All of them, backwards: few lookups are left for each page.
         walk.look_at((3..10_003).rev());
         let pages = walk.pages.len();
-        assert!(pages < 10_000 / 120 && walk.lookups < 10_000 / 25, "{pages} pages, {} lookups", walk.lookups);
+        assert!(pages < 10_000 / 120 && walk.lookups < 10_000 / 100, "{pages} pages, {} lookups", walk.lookups);
         // Whoever looks at some again after others have changed them, whatever that is good for.
         let changed: Vec<u64> = (0..40).map(|number| 9950 - number * 200).collect();
         walk.known.borrow_mut().retain(|number| !changed.contains(number));
         walk.pages.clear();
         walk.look_at(changed.into_iter());
         assert!(walk.pages.iter().all(|page| page.count <= WINDOW_FIRST), "{:?}", walk.pages);
+    }
+
+    /// A program reads a part of the names, and looks at these before it reads on.
+    #[test]
+    fn what_is_listed_so_far_is_asked_for_ahead() {
+        let mut walk = Walk::new(3000);
+        let all = walk.entries.clone();
+        for part in 0..3u64 {
+            walk.entries =
+                all.range(..(3 + (part + 1) * 1000) * 10).map(|(cookie, entry)| (*cookie, entry.clone())).collect();
+            walk.is_complete = part == 2;
+            walk.look_at((3 + part * 1000..3 + (part + 1) * 1000).rev());
+        }
+        assert!(walk.lookups < 60 && walk.pages.len() < 40, "{} lookups, {:?}", walk.lookups, walk.pages);
     }
 
     #[test]
@@ -252,7 +287,7 @@ mod tests {
     fn nothing_is_asked_for_if_that_is_switched_off() {
         let mut walk = Walk::new(10);
         let steps: Vec<Step> = (3..13u64)
-            .map(|number| walk.progress.step(&walk.entries, format!("f{number}").as_bytes(), 0, |_| false))
+            .map(|number| walk.progress.step((&walk.entries, true), format!("f{number}").as_bytes(), 0, |_| false))
             .collect();
         assert!(steps.iter().all(|step| step.ahead.is_none()));
     }

@@ -77,7 +77,7 @@ pub(super) async fn end_first_wait(mdt: Arc<Mdt>) {
     if mdt.pause(FIRST_MAP_WAIT).await {
         mdt.namespace().volatile.peers.map_is_late();
         if !*mdt.mdts_known.borrow() {
-            tracing::warn!(target = %mdt.name(), "no cluster map yet: new directories are made here");
+            tracing::info!(target = %mdt.name(), "no cluster map yet: new directories are made here");
         }
     }
 }
