@@ -183,11 +183,6 @@ impl Listings {
         Some(listing.after(cookie))
     }
 
-    /// All names of a directory, if they are known.
-    pub fn all(&self, directory: InodeNumber, epoch: Epoch) -> Option<&Names> {
-        self.complete(directory, epoch).map(|listing| &listing.entries)
-    }
-
     /// Names of a directory that were read from the beginning on, and whether these are all.
     pub fn so_far(&self, directory: InodeNumber, epoch: Epoch) -> Option<(&Names, bool)> {
         let listing = self.directories.get(&directory).filter(|listing| listing.epoch == epoch)?;
