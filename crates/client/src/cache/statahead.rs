@@ -241,7 +241,7 @@ mod tests {
         walk.look_at((3..10_003).rev());
         let pages = walk.pages.len();
         assert!(pages < 10_000 / 120 && walk.lookups < 10_000 / 100, "{pages} pages, {} lookups", walk.lookups);
-        // Whoever looks at some again after others have changed them, whatever that is good for.
+        // Some of them again, after others have changed these.
         let changed: Vec<u64> = (0..40).map(|number| 9950 - number * 200).collect();
         walk.known.borrow_mut().retain(|number| !changed.contains(number));
         walk.pages.clear();
