@@ -5,9 +5,9 @@
 //! request instead, as a page of the directory, which brings a lock for each. Lustre does the same
 //! (`statahead`); as there, the order is that of the listing. Programs that sort the names first
 //! (shells, rsync), or by the numbers of the inodes (du), get pages less often. These grow, too,
-//! until the listing was passed once: who has looked at many names looks at all of them, and every
-//! name is asked for in vain once at most. After that they stay small: a page of the first size
-//! takes the MDT as long as a few lookups, so what is asked for in vain at most doubles the cost.
+//! until all of the listing was asked for once: a program that has looked at many names probably
+//! looks at all of them. After that they stay small: a page of the first size takes the MDT as long
+//! as a few lookups, so what is asked for in vain at most doubles the cost.
 //!
 //! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
 //! to be true: a listing that has changed costs a few lookups.

@@ -47,7 +47,7 @@ pub async fn statx(call: Call, get: StatxIn) -> FsResult<Answer> {
 
 async fn attributes(call: &Call, flags: u32, handle: u64) -> FsResult<Attributes> {
     let file = if flags & get_flag::HANDLE != 0 { Some(call.adapter.handles.get(handle)?) } else { None };
-    let name = || if flags & get_flag::HANDLE == 0 { call.adapter.kernel.name_of(call.inode) } else { None };
+    let name = || if file.is_none() { call.adapter.kernel.name_of(call.inode) } else { None };
     let found = call.file_system().get_attributes_named(call.inode, file.as_deref(), name).await?;
     // Through an open file it tells nothing of the names that are listed.
     if file.is_none() {

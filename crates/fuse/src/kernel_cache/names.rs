@@ -7,7 +7,7 @@
 //! | when a name is withdrawn | |
 //! |---|---|
 //! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
-//! | a look-up in it, or a reader of it, has waited for [`LONG_LOOK`] | it holds the lock, perhaps as long as a target is down: the thread waits, or whatever comes later would queue behind it in the kernel |
+//! | a LOOKUP or READDIR in it has waited for [`LONG_LOOK`] | it holds the lock, perhaps as long as a target is down. The thread waits for it, because everything that comes later would queue behind the thread in the kernel |
 //! | none is known | a thread tells the kernel to drop the name |
 //! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
 //! | and nothing happens for [`WITHDRAWAL_TIMEOUT`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
@@ -292,10 +292,13 @@ impl Names {
         state.threads(kind).count -= 1;
     }
 
-    /// Waits while a request that has waited for long may hold the lock of the directory. False if
-    /// the name need not be withdrawn any more: all were declared outdated.
+    /// Waits while a request that has waited for long may hold the lock of the directory; not for
+    /// those that came later, or slow ones in turn would hold up the withdrawal. False if the name
+    /// need not be withdrawn any more: all were declared outdated.
     fn waits_for_lookups(&self, key: Key, invalidation: Invalidation) -> bool {
-        while self.waiting.holds_directory(key.0).is_some_and(|since| since.elapsed() >= LONG_LOOK) {
+        let began = Instant::now();
+        let is_held = |since: Instant| since < began && since.elapsed() >= LONG_LOOK;
+        while self.waiting.holds_directory(key.0).is_some_and(is_held) {
             let state = self.state.lock();
             let running = state.withdrawals.get(&key).and_then(|directory| directory.running.as_ref());
             let is_over = running.is_none_or(|running| running.finished.is_none());

@@ -11,7 +11,8 @@
 //!
 //! A swap allows the caller to read one file through the other, and writes to both: so it requires
 //! read and write permission on both, and, since a file is named by its number, a path whose
-//! directories the caller may search; an unnamed file must be open for the caller.
+//! directories the caller may search; an unnamed file must be open for the caller. Directories of
+//! the path that are on other MDTs are checked by the client before it asks.
 //!
 //! One open at a time holds writers off. Its owner waits for all clients that have the file open,
 //! so a client that is refused the same (`WouldBlock`) must not wait with the file open. A client
