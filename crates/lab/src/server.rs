@@ -322,6 +322,8 @@ fn mdt_options(settings: &Settings, index: MdtIndex) -> MdtOptions {
     options.keys = keys();
     options.parameters.default_layout = settings.layout;
     options.parameters.lock_timeout = settings.lock_timeout;
+    // Absent MDTs come back, however long a seed stops them: what needs one waits for it.
+    options.parameters.mdt_silence = Duration::ZERO;
     options.parameters.splits_directories = settings.split_names.is_some();
     options.parameters.split_names = settings.split_names.unwrap_or(options.parameters.split_names);
     // As often as is possible.

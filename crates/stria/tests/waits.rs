@@ -192,10 +192,10 @@ fn a_fatal_signal_ends_waits_for_a_dead_metadata_server() {
 fn a_fatal_signal_ends_waits_for_one_of_several_mdts() {
     let mut system = FileSystem::start_with_mdts_apart(1, 3);
     // Each process has a directory of its own: the kernel makes changes in one directory wait for
-    // each other.
+    // each other. What is not on another MDT by its options is on the first one.
     system
         .shell(
-            "cd $A && mkdir p{1..5} && touch p1/file p2/file && lfs mkdir -i 1 far && echo text > far/file && \
+            "cd $A && lfs setdirstripe -d . && mkdir p{1..5} && touch p1/file p2/file && lfs mkdir -i 1 far && echo text > far/file && \
              lfs mkdir -i 1 p3/gone && lfs mkdir -i 2 two && lfs mkdir -i 1 two/gone && lfs mkdir -c -1 s t && touch s/{a..z}",
         )
         .succeed();

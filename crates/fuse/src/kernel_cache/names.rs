@@ -7,7 +7,7 @@
 //! | when a name is withdrawn | |
 //! |---|---|
 //! | a change of the directory is not answered | all names are declared outdated: the lock is held, so no READDIRPLUS of this directory is in progress, which could escape that |
-//! | a LOOKUP or READDIR in it has waited for [`LONG_LOOK`] | it holds the lock, perhaps as long as a target is down. The thread waits for it, because everything that comes later would queue behind the thread in the kernel |
+//! | a LOOKUP or READDIR in it is not answered | it holds the lock, perhaps as long as a target is down. The thread waits for it, because everything that comes later would queue behind the thread in the kernel; but not for those that began after it and have waited for less than [`LONG_LOOK`], or many in turn would hold it up |
 //! | none is known | a thread tells the kernel to drop the name |
 //! | and a change arrives meanwhile | all names are declared outdated; the thread may return later |
 //! | and nothing happens for [`WITHDRAWAL_TIMEOUT`] | the same, with a line in the log: something holds the lock of which this side does not know. A READDIRPLUS that was answered before the withdrawal has had that long to be processed |
@@ -45,10 +45,10 @@ const NAMES_MAX: usize = 256;
 /// Threads for listings at most. Those beyond wait, and are given up like those with a thread.
 const LISTINGS_MAX: usize = 64;
 /// A request that has waited for so long for names or attributes may wait for a target that is
-/// down.
-const LONG_LOOK: Duration = Duration::from_millis(20);
-/// Between two looks at whether it still waits.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// down: on a busy host, those to other targets take a tenth of that.
+const LONG_LOOK: Duration = Duration::from_millis(250);
+/// First and longest pause between two looks at whether it still waits.
+const LOOK_PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 /// A thread without work for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -292,13 +292,14 @@ impl Names {
         state.threads(kind).count -= 1;
     }
 
-    /// Waits while a request that has waited for long may hold the lock of the directory; not for
-    /// those that came later, or slow ones in turn would hold up the withdrawal. False if the name
-    /// need not be withdrawn any more: all were declared outdated.
+    /// Waits while a request may hold the lock of the directory that was there before, or that has
+    /// waited for long. False if the name need not be withdrawn any more: all were declared
+    /// outdated.
     fn waits_for_lookups(&self, key: Key, invalidation: Invalidation) -> bool {
         let began = Instant::now();
-        let is_held = |since: Instant| since < began && since.elapsed() >= LONG_LOOK;
-        while self.waiting.holds_directory(key.0).is_some_and(is_held) {
+        let (mut pause, longest) = LOOK_PAUSES;
+        let is_awaited = |oldest: Instant| oldest <= began || oldest.elapsed() >= LONG_LOOK;
+        while self.waiting.holds_directory(key.0).is_some_and(is_awaited) {
             let state = self.state.lock();
             let running = state.withdrawals.get(&key).and_then(|directory| directory.running.as_ref());
             let is_over = running.is_none_or(|running| running.finished.is_none());
@@ -306,7 +307,8 @@ impl Names {
                 return false;
             }
             drop(state);
-            std::thread::sleep(LOOK_PAUSE);
+            std::thread::sleep(pause);
+            pause = longest.min(2 * pause);
         }
         true
     }
