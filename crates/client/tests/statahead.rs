@@ -8,7 +8,7 @@ use std::sync::Arc;
 use client::{DirectoryItem, FileSystem, NewNode};
 use rpc::message::mdt::{OpenFlags, RenameMode, open_flag};
 use support::{ROOT, real::RealCluster};
-use types::{Attributes, Credentials, FsError, NodeKind, SetAttributes};
+use types::{Attributes, Credentials, FsError, MdtIndex, NodeKind, SetAttributes};
 
 const NAMES: usize = 300;
 
@@ -74,6 +74,27 @@ async fn attributes_in_the_order_of_a_listing_need_few_requests() {
     assert_eq!(requests(&two) - before, 5);
     for item in &names {
         two.get_attributes_named(item.inode, None, || unreachable!("they are known")).await.unwrap();
+    }
+}
+
+/// As `du` looks at them, a part in another order and then the next one, with fewer locks than names:
+/// what was used goes before what was asked for ahead and waits.
+#[tokio::test]
+async fn looks_in_another_order_need_few_requests_though_locks_are_few() {
+    const PART: usize = 100;
+    let (_cluster, _one, two, _) = listed().await;
+    two.set_cached_locks_max(MdtIndex(0), 2 * PART).unwrap();
+    for walk in 0..3 {
+        let names = list(&two).await;
+        let before = requests(&two);
+        for part in names.chunks(PART) {
+            for number in 0..PART {
+                let item = &part[number * 37 % PART];
+                assert_eq!(look_up(&two, &item.name).await.unwrap().inode, item.inode);
+            }
+        }
+        let asked = requests(&two) - before;
+        assert!(asked < 70, "{asked} requests in walk {walk}");
     }
 }
 

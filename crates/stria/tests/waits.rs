@@ -192,10 +192,10 @@ fn a_fatal_signal_ends_waits_for_a_dead_metadata_server() {
 fn a_fatal_signal_ends_waits_for_one_of_several_mdts() {
     let mut system = FileSystem::start_with_mdts_apart(1, 3);
     // Each process has a directory of its own: the kernel makes changes in one directory wait for
-    // each other. What is not on another MDT by its options is on the first one.
+    // each other, and renames from one directory to another.
     system
         .shell(
-            "cd $A && lfs setdirstripe -d . && mkdir p{1..5} && touch p1/file p2/file && lfs mkdir -i 1 far && echo text > far/file && \
+            "cd $A && mkdir p{1..5} && touch p1/file p2/file && lfs mkdir -i 1 far && echo text > far/file && \
              lfs mkdir -i 1 p3/gone && lfs mkdir -i 2 two && lfs mkdir -i 1 two/gone && lfs mkdir -c -1 s t && touch s/{a..z}",
         )
         .succeed();
@@ -203,10 +203,10 @@ fn a_fatal_signal_ends_waits_for_one_of_several_mdts() {
     let at = |name: &str| root.join(name).display().to_string();
     let server = system.server_of_mdt(1);
     system.kill_server(server);
+    let renames = Waiting::start("mv", &[&at("p1/file"), &at("far/moved")]);
     let waiting = [
         Waiting::start("cat", &[&at("far/file")]),
         Waiting::start("ls", &[&at("s")]),
-        Waiting::start("mv", &[&at("p1/file"), &at("far/moved")]),
         Waiting::start("rmdir", &[&at("p3/gone")]),
         Waiting::start("rmdir", &[&at("two/gone")]),
         Waiting::start("chmod", &["700", &at("t")]),
@@ -215,12 +215,14 @@ fn a_fatal_signal_ends_waits_for_one_of_several_mdts() {
             &["-c", &format!("PATH={} exec lfs mkdir -c -1 {}", system.place().path_variable(), at("p4/new"))],
         ),
     ];
-    wait_until_told(&system, waiting.len());
+    wait_until_told(&system, 1 + waiting.len());
     let lines = told(&system);
     assert!(lines.iter().all(|line| line.contains("MDT0001")), "{lines:#?}");
     // Where the mount is connected to the MDT that it asks, it says so of the other one.
     assert!(lines.iter().any(|line| line.contains("which another metadata target needs")), "{lines:#?}");
-    system.shell("cd $A && touch p2/new && mv p2/new p5/ && mkdir p5/dir && mv p5/dir p2/ && ls -l p2 p5").succeed();
+    system.shell("cd $A && touch p2/new && mv p2/new p2/moved && mkdir p5/dir && ls -l p2 p5").succeed();
+    renames.dies_of(Signal::KILL);
+    system.shell("cd $A && mv p2/moved p5/ && mv p5/dir p2/ && ls -l p2 p5").succeed();
     for process in waiting {
         process.dies_of(Signal::KILL);
     }

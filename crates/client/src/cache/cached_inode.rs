@@ -14,7 +14,7 @@ use types::{
     permission::{self, Decision},
 };
 
-use super::{own_changes::Moment, question::is_public};
+use super::{own_changes::Moment, question::is_public, recency::Uses};
 
 /// Extended attributes of one inode that are kept, and the bytes of a value.
 const XATTRS_MAX: usize = 8;
@@ -117,8 +117,8 @@ pub(crate) struct CachedInode {
     xattr_names: [Option<Box<[Vec<u8>]>>; 2],
     /// What a write to the file has to clear: of a file that was opened for writing.
     pub privileges: Option<Privileges>,
-    /// When it was used last: see [`super::recency`].
-    pub used: u64,
+    /// See [`super::recency`].
+    pub uses: Uses,
 }
 
 impl CachedInode {

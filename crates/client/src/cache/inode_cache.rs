@@ -107,7 +107,7 @@ pub(crate) struct InodeCache {
     pub(super) accesses: Accesses,
     claims: Claims,
     early: EarlyCancels,
-    recency: Recency,
+    pub(super) recency: Recency,
     pub(super) epoch: Epoch,
     /// The last [`CachedInode::span`] that began.
     last_span: u64,
@@ -204,6 +204,12 @@ impl InodeCache {
         self.handles.len() + names + self.listings.weight()
     }
 
+    /// How much of the limit is left for inodes with their names, as long as listings and names of
+    /// nothing stay.
+    pub(super) fn room_for_inodes(&self) -> usize {
+        self.locks_max.saturating_sub(self.weight() - self.handles.len())
+    }
+
     /// Whether a listing may add names that lead to other MDTs: they stay as long as the lock on
     /// the directory, and would drive out everything else.
     pub(super) fn has_room_elsewhere(&self) -> bool {
@@ -267,7 +273,7 @@ impl InodeCache {
             self.small_files.forget(number);
         }
         if inode.bits() == InodeBits(0) {
-            self.recency.remove(inode.used);
+            self.recency.remove(inode.uses);
             self.inodes.remove(&number);
         }
         Some(Released { handle, inode: number, parts, since })
@@ -492,14 +498,14 @@ impl InodeCache {
             self.last_span += 1;
             inode.span = self.last_span;
         }
-        self.recency.use_now(number, &mut inode.used);
+        self.recency.use_now(number, &mut inode.uses);
         let former = self.handles.insert(handle, number);
         assert!(former.is_none(), "a lock is about one inode");
     }
 
     pub(super) fn used(&mut self, number: InodeNumber) {
         if let Some(inode) = self.inodes.get_mut(&number) {
-            self.recency.use_now(number, &mut inode.used);
+            self.recency.use_now(number, &mut inode.uses);
         }
     }
 }

@@ -310,8 +310,8 @@ impl World {
         let answer = self.cache.answer(pending, reply);
         self.give_back(answer.released);
         for named in beside.names.iter().filter(|_| is_change && outcome.is_ok()) {
-            let kept = self.cache.listings.so_far(named.directory, self.cache.epoch);
-            self.followed += usize::from(kept.is_some_and(|(_, is_complete)| is_complete));
+            let kept = self.cache.listings.page(named.directory, 0, 0, self.cache.epoch);
+            self.followed += usize::from(kept.is_some());
         }
         if is_change && outcome.is_ok() {
             let known = |inode: &&InodeNumber| self.cache.attributes(**inode, |_| false).is_some();

@@ -16,7 +16,7 @@ use rpc::message::{
 };
 use types::{FileKind, InodeNumber};
 
-use super::cached_inode::Epoch;
+use super::{cached_inode::Epoch, name_index::NameIndex};
 
 /// Entries that count as much as a lock, in memory. So does each listing.
 pub(super) const ENTRIES_PER_LOCK: usize = 8;
@@ -41,6 +41,7 @@ pub(crate) type Names = BTreeMap<u64, Listed>;
 struct Listing {
     epoch: Epoch,
     entries: Names,
+    index: NameIndex,
     is_complete: bool,
 }
 
@@ -51,7 +52,7 @@ impl Listing {
         let listed = |(name, inode, cookie): (&[u8], _, _)| {
             (cookie, Listed { name: name.into(), inode, kind: FileKind::Directory, cookie })
         };
-        Self { epoch, entries: dots.map(listed).into(), is_complete: true }
+        Self { epoch, entries: dots.map(listed).into(), index: NameIndex::default(), is_complete: true }
     }
 
     /// The last cookie that is known.
@@ -84,6 +85,7 @@ impl Listing {
         match (self.entries.entry(cookie), changed.target) {
             (Entry::Vacant(place), Some((inode, kind))) => {
                 let name = changed.name.clone().into_boxed_slice();
+                self.index.add(&name, cookie);
                 place.insert(Listed { name, inode, kind, cookie });
                 true
             }
@@ -122,7 +124,8 @@ impl Listings {
             self.forget(directory);
         }
         if cookie == 0 {
-            let new = Listing { epoch, entries: Names::new(), is_complete: false };
+            let (entries, index) = Default::default();
+            let new = Listing { epoch, entries, index, is_complete: false };
             self.directories.entry(directory).or_insert(new);
         }
         let Some(listing) = self.directories.get(&directory) else { return };
@@ -183,10 +186,10 @@ impl Listings {
         Some(listing.after(cookie))
     }
 
-    /// Names of a directory that were read from the beginning on, and whether these are all.
-    pub fn so_far(&self, directory: InodeNumber, epoch: Epoch) -> Option<(&Names, bool)> {
-        let listing = self.directories.get(&directory).filter(|listing| listing.epoch == epoch)?;
-        Some((&listing.entries, listing.is_complete))
+    /// Names of a directory that were read from the beginning on, and where they are.
+    pub fn so_far(&mut self, directory: InodeNumber, epoch: Epoch) -> Option<(&Names, &mut NameIndex)> {
+        let listing = self.directories.get_mut(&directory).filter(|listing| listing.epoch == epoch)?;
+        Some((&listing.entries, &mut listing.index))
     }
 
     fn complete(&self, directory: InodeNumber, epoch: Epoch) -> Option<&Listing> {

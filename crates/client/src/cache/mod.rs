@@ -17,6 +17,7 @@ pub(crate) mod inode_cache;
 mod keeper;
 pub(crate) mod leaving;
 pub(crate) mod listings;
+mod name_index;
 mod name_table;
 mod own_changes;
 mod own_versions;

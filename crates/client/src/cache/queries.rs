@@ -23,12 +23,16 @@ use super::{
     listings::Listed,
     name_table::Name,
     own_changes::Moment,
-    statahead::Step,
+    recency::{ONCE_PART, UseMoment},
+    statahead::{Looked, Step},
 };
 
 /// By how much the clocks of this host and of the MDT may differ, as far as access times are
 /// concerned: half of what makes them stale.
 pub(super) const CLOCK_SECONDS: u64 = 12 * 60 * 60;
+
+/// At most this part of the room is asked for ahead at once.
+const PAGES_MIN: usize = 4;
 
 /// Names of a directory, with attributes where they were asked for, and whether it ends after them.
 pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
@@ -297,7 +301,8 @@ impl InodeCache {
         if !self.changes.listing_stable(directory) {
             return None;
         }
-        let Self { inodes, names, listings, statahead, epoch, .. } = self;
+        let names_max = self.room_ahead(names_max);
+        let Self { inodes, names, listings, statahead, recency, epoch, .. } = self;
         let is_known = |inode: InodeNumber| {
             let known = inodes.get(&inode).and_then(|inode| inode.attributes.as_ref());
             known.is_some_and(|known| known.exact(*epoch).is_some())
@@ -305,7 +310,31 @@ impl InodeCache {
         if names.find(directory, name).and_then(Name::inode).is_some_and(is_known) {
             return None;
         }
-        Some(statahead.step(directory, listings.so_far(directory, *epoch)?, name, names_max, is_known))
+        let (entries, index) = listings.so_far(directory, *epoch)?;
+        let is_useful = recency.ahead_is_useful();
+        Some(statahead.step(directory, Looked { name, entries, index, names_max, is_useful, is_known }))
+    }
+
+    /// How many of `names_max` names may be asked for ahead; none, if as much as fits beside the
+    /// rest was asked for ahead and waits for its use: it would be driven out.
+    fn room_ahead(&self, names_max: u32) -> u32 {
+        let room = self.room_for_inodes() * (ONCE_PART - 1) / ONCE_PART;
+        let page = names_max.min(u32::try_from(room / PAGES_MIN).unwrap_or(u32::MAX));
+        if self.recency.ahead() + page as usize <= room { page } else { 0 }
+    }
+
+    /// A moment from which on locks may come with what was asked for ahead.
+    pub fn use_moment(&self) -> UseMoment {
+        self.recency.moment()
+    }
+
+    /// A page that was asked for ahead at a moment has come.
+    pub fn expect(&mut self, page: &[DirectoryEntry], since: UseMoment) {
+        for entry in page {
+            if let Some(inode) = self.inodes.get_mut(&entry.inode) {
+                self.recency.expect(entry.inode, &mut inode.uses, since);
+            }
+        }
     }
 }
 

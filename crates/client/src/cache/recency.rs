@@ -1,5 +1,10 @@
 //! The order in which inodes were used, roughly: an inode that is among the newest stays where it
 //! is, so that most uses cost nothing. Marks tell which uses were before a moment.
+//!
+//! What was asked for *ahead* of a program ([`super::statahead`]) waits for its first use, which is
+//! probably the only one: the program goes on to the next name, and the kernel keeps what it saw.
+//! So inodes that were used once after they had been asked for ahead are the first to go, beyond a
+//! part of all; those that wait would go first otherwise, since nobody used them for long.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,43 +16,127 @@ use types::InodeNumber;
 
 /// The newest part of all uses within which the order is not kept: one in so many.
 const NEWEST_PART: u64 = 8;
+/// The part of all inodes that may be kept although they were asked for ahead and were used.
+pub(super) const ONCE_PART: usize = 8;
+/// After so many inodes that were asked for ahead, those before count half.
+const LATELY: u32 = 4096;
 /// Marks within the age that is asked for, about.
 const MARKS: u32 = 16;
 
-/// See the module documentation. A use is a number, kept with the inode; 0: never.
+/// What is known of the uses of an inode, kept with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uses {
+    /// The number of the last one; 0: there is none.
+    last: u64,
+    stage: Stage,
+}
+
+/// A moment between two uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UseMoment(u64);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Used,
+    /// Asked for ahead, and not used.
+    Ahead,
+    /// Used once since then.
+    Once,
+}
+
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     now: u64,
     order: BTreeMap<u64, InodeNumber>,
+    /// Those that were used once after they had been asked for ahead.
+    once: BTreeMap<u64, InodeNumber>,
+    /// How many of `order` are asked for ahead, and not used.
+    ahead: usize,
+    /// Of those that were asked for ahead, how many were used lately, and how many went unused.
+    hits: u32,
+    misses: u32,
     /// Moments, each with the last use before it.
     marks: VecDeque<(Instant, u64)>,
 }
 
 impl Recency {
-    /// An inode is used; `used`: its number, which changes.
-    pub fn use_now(&mut self, inode: InodeNumber, used: &mut u64) {
-        let newest = self.order.len() as u64 / NEWEST_PART;
-        // The first use after a mark counts, or what is used all the time would seem to be old.
-        let marked = self.marks.back().map_or(0, |(_, last)| *last);
-        if *used > marked && self.now - *used < newest {
-            return;
+    /// An inode is used; `uses`: of it.
+    pub fn use_now(&mut self, inode: InodeNumber, uses: &mut Uses) {
+        let stage = match uses.stage {
+            Stage::Ahead => {
+                self.count(1, 0);
+                Stage::Once
+            }
+            Stage::Used | Stage::Once if self.is_new(uses) => return,
+            Stage::Used | Stage::Once => Stage::Used,
+        };
+        self.enter(inode, uses, stage);
+    }
+
+    /// An inode was asked for ahead; if its lock came after this moment, that was no use of it.
+    pub fn expect(&mut self, inode: InodeNumber, uses: &mut Uses, since: UseMoment) {
+        if uses.stage == Stage::Used && uses.last > since.0 {
+            self.enter(inode, uses, Stage::Ahead);
         }
-        let former = self.order.remove(used);
+    }
+
+    /// The present moment.
+    pub fn moment(&self) -> UseMoment {
+        UseMoment(self.now)
+    }
+
+    /// Whether it is among the newest, which need not move. The first use after a mark counts, or
+    /// what is used all the time would seem to be old.
+    fn is_new(&self, uses: &Uses) -> bool {
+        let order = if uses.stage == Stage::Once { &self.once } else { &self.order };
+        let marked = self.marks.back().map_or(0, |(_, last)| *last);
+        uses.last > marked && self.now - uses.last < order.len() as u64 / NEWEST_PART
+    }
+
+    fn enter(&mut self, inode: InodeNumber, uses: &mut Uses, stage: Stage) {
+        let former = self.take(uses);
         assert!(former.is_none_or(|former| former == inode), "a use is kept with its inode");
         self.now += 1;
-        *used = self.now;
-        assert!(self.order.insert(*used, inode).is_none(), "each use has a number of its own");
+        *uses = Uses { last: self.now, stage };
+        self.ahead += usize::from(stage == Stage::Ahead);
+        let order = if stage == Stage::Once { &mut self.once } else { &mut self.order };
+        assert!(order.insert(uses.last, inode).is_none(), "each use has a number of its own");
+    }
+
+    fn take(&mut self, uses: &Uses) -> Option<InodeNumber> {
+        self.ahead -= usize::from(uses.stage == Stage::Ahead);
+        let order = if uses.stage == Stage::Once { &mut self.once } else { &mut self.order };
+        order.remove(&uses.last)
+    }
+
+    fn count(&mut self, hits: u32, misses: u32) {
+        if self.hits + self.misses >= LATELY {
+            (self.hits, self.misses) = (self.hits / 2, self.misses / 2);
+        }
+        (self.hits, self.misses) = (self.hits + hits, self.misses + misses);
+    }
+
+    /// Whether most of what was asked for ahead, and is not waiting any more, was used.
+    pub fn ahead_is_useful(&self) -> bool {
+        self.misses <= self.hits
     }
 
     /// An inode is gone.
-    pub fn remove(&mut self, used: u64) {
-        let former = self.order.remove(&used);
-        assert!(used == 0 || former.is_some(), "an inode that was used is in the order");
+    pub fn remove(&mut self, uses: Uses) {
+        if uses.stage == Stage::Ahead {
+            self.count(0, 1);
+        }
+        let former = self.take(&uses);
+        assert!(uses.last == 0 || former.is_some(), "an inode that was used is in the order");
     }
 
-    /// The inode that was not used for the longest time.
+    /// The inode that goes first.
     pub fn oldest(&self) -> Option<InodeNumber> {
-        self.order.first_key_value().map(|(_, inode)| *inode)
+        let is_many = self.once.len() > (self.order.len() + self.once.len()) / ONCE_PART;
+        let (first, other) = if is_many { (&self.once, &self.order) } else { (&self.order, &self.once) };
+        first.first_key_value().or_else(|| other.first_key_value()).map(|(_, inode)| *inode)
     }
 
     /// The inode that was not used for the longest time, if that was longer than `age_max`.
@@ -56,7 +145,13 @@ impl Recency {
             self.marks.pop_front();
         }
         let (_, last) = self.marks.front().filter(|(moment, _)| now - *moment > age_max)?;
-        self.order.first_key_value().filter(|(used, _)| *used <= last).map(|(_, inode)| *inode)
+        let oldest = [&self.order, &self.once].into_iter().filter_map(BTreeMap::first_key_value).min();
+        oldest.filter(|(used, _)| *used <= last).map(|(_, inode)| *inode)
+    }
+
+    /// How many inodes were asked for ahead, and not used.
+    pub fn ahead(&self) -> usize {
+        self.ahead
     }
 
     /// Remembers which uses were before this moment, often enough for `age_max`.
@@ -68,12 +163,14 @@ impl Recency {
 
     /// All inodes, roughly in the order of their last use.
     pub fn newest_first(&self) -> impl Iterator<Item = InodeNumber> + '_ {
-        self.order.values().rev().copied()
+        self.order.values().rev().chain(self.once.values().rev()).copied()
     }
 
     /// All are gone.
     pub fn clear(&mut self) {
         self.order.clear();
+        self.once.clear();
+        self.ahead = 0;
     }
 }
 
@@ -82,8 +179,8 @@ mod tests {
     use super::*;
 
     /// Inodes 0 to 15, used in this order.
-    fn sixteen() -> (Recency, [u64; 16]) {
-        let (mut recency, mut used) = (Recency::default(), [0; 16]);
+    fn sixteen() -> (Recency, [Uses; 16]) {
+        let (mut recency, mut used) = (Recency::default(), [Uses::default(); 16]);
         for (inode, used) in used.iter_mut().enumerate() {
             recency.use_now(InodeNumber(inode as u64), used);
         }
@@ -128,5 +225,41 @@ mod tests {
         let before = used[15];
         recency.use_now(InodeNumber(15), &mut used[15]);
         assert_eq!(used[15], before);
+    }
+
+    #[test]
+    fn what_was_asked_for_ahead_waits_for_its_use_and_is_the_first_to_go_then() {
+        let (mut recency, mut used) = sixteen();
+        // Of a hundred that are asked for ahead, half are used.
+        let mut ahead = [Uses::default(); 100];
+        let before = recency.moment();
+        for (inode, uses) in ahead.iter_mut().enumerate() {
+            recency.use_now(InodeNumber(100 + inode as u64), uses);
+            recency.expect(InodeNumber(100 + inode as u64), uses, before);
+        }
+        assert_eq!((recency.ahead(), recency.oldest()), (100, Some(InodeNumber(0))));
+        for (inode, uses) in ahead.iter_mut().enumerate().take(50) {
+            recency.use_now(InodeNumber(100 + inode as u64), uses);
+        }
+        assert_eq!(recency.ahead(), 50);
+        // Those that were used go, but for an eighth of all; the last one of these is used again.
+        recency.use_now(InodeNumber(100), &mut ahead[0]);
+        for (inode, uses) in ahead.iter().enumerate().take(50).skip(1) {
+            let kept = recency.once.len() <= (recency.order.len() + recency.once.len()) / ONCE_PART;
+            assert_eq!(kept, inode > 40, "inode {inode}");
+            let oldest = if kept { 0 } else { 100 + inode as u64 };
+            assert_eq!(recency.oldest(), Some(InodeNumber(oldest)));
+            if kept {
+                break;
+            }
+            recency.remove(*uses);
+        }
+        // What was known before is not asked for, though it is shown.
+        recency.expect(InodeNumber(0), &mut used[0], before);
+        recency.expect(InodeNumber(149), &mut ahead[49], before);
+        assert_eq!(recency.ahead(), 50);
+        assert!(recency.newest_first().any(|inode| inode == InodeNumber(149)));
+        recency.clear();
+        assert_eq!((recency.ahead(), recency.oldest()), (0, None));
     }
 }

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use types::{InodeNumber, ObjectId, limits::SMALL_FILE_BYTES_MAX};
 
-use super::{cached_inode::Epoch, recency::Recency};
+use super::{
+    cached_inode::Epoch,
+    recency::{Recency, Uses},
+};
 
 /// Memory for data of small files, unless another size is set.
 pub(crate) const SMALL_FILES_BYTES_DEFAULT: u64 = 64 << 20;
@@ -25,7 +28,7 @@ struct SmallFile {
     object: ObjectId,
     data: Bytes,
     known_in: Epoch,
-    used: u64,
+    uses: Uses,
 }
 
 impl SmallFile {
@@ -65,13 +68,13 @@ impl SmallFiles {
     /// Keeps all bytes of an object.
     pub fn keep(&mut self, object: ObjectId, data: &[u8], known_in: Epoch) {
         self.forget(object.inode);
-        let file = SmallFile { object, data: Bytes::copy_from_slice(data), known_in, used: 0 };
+        let file = SmallFile { object, data: Bytes::copy_from_slice(data), known_in, uses: Uses::default() };
         if data.len() > SMALL_FILE_BYTES_MAX as usize || file.weight() > self.bytes_max {
             return;
         }
         self.bytes += file.weight();
         let file = self.files.entry(object.inode).or_insert(file);
-        self.recency.use_now(object.inode, &mut file.used);
+        self.recency.use_now(object.inode, &mut file.uses);
         self.shrink();
     }
 
@@ -86,7 +89,7 @@ impl SmallFiles {
     pub fn forget(&mut self, inode: InodeNumber) {
         if let Some(file) = self.files.remove(&inode) {
             self.bytes -= file.weight();
-            self.recency.remove(file.used);
+            self.recency.remove(file.uses);
         }
     }
 
@@ -109,7 +112,7 @@ impl SmallFiles {
         if known.object != object || known.known_in != epoch {
             return None;
         }
-        self.recency.use_now(object.inode, &mut known.used);
+        self.recency.use_now(object.inode, &mut known.uses);
         let size = known.data.len() as u64;
         let start = offset.min(size);
         let end = start.saturating_add(bytes).min(size);

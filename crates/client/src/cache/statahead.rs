@@ -4,10 +4,11 @@
 //! of them. If the listing is known, attributes of the names that follow are asked for with one
 //! request instead, as a page of the directory, which brings a lock for each. Lustre does the same
 //! (`statahead`); as there, the order is that of the listing. Programs that sort the names first
-//! (shells, rsync), or by the numbers of the inodes (du), get pages less often. These grow, too,
-//! until all of the listing was asked for once: a program that has looked at many names probably
-//! looks at all of them. After that they stay small: a page of the first size takes the MDT as long
-//! as a few lookups, so what is asked for in vain at most doubles the cost.
+//! (shells, rsync), or by the numbers of the inodes (du), get a page around a name in the listing
+//! instead: one that looks at many names probably looks at all of them, in the end. If what was
+//! asked for so is not used, or known already, pages stay small and rare: a page of the first size
+//! takes the MDT as long as a few lookups, so what is asked for in vain at most doubles the cost.
+//! If as much waits for its use as fits among the locks of the MDT, nothing more is asked for.
 //!
 //! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
 //! to be true: a listing that has changed costs a few lookups.
@@ -16,18 +17,22 @@ use std::collections::BTreeMap;
 
 use types::InodeNumber;
 
-use super::listings::{Listed, Names};
+use super::{
+    listings::{Listed, Names},
+    name_index::NameIndex,
+};
 
 /// Names by which a lookup may be ahead of the one that was expected: others are known, or were
 /// removed by a filter of the program.
 const NEAR: usize = 8;
 /// Lookups in order before anything is asked for ahead.
 const RUN: u32 = 2;
-/// Lookups in another order before a page of the first size is asked for.
+/// Lookups in another order before a page around one of them is asked for.
 const OUT_OF_ORDER_MAX: u32 = 4;
-/// Names that are asked for first; the number doubles as long as lookups are in order.
+/// Names that are asked for first; the number doubles as long as lookups are in order, or as pages
+/// are useful.
 const WINDOW_FIRST: u32 = 32;
-/// With pages of so many names, lookups in another order are many: each asks for the next one.
+/// With pages of so many names, lookups in another order are many: each asks for a page.
 const WINDOW_LARGE: u32 = 128;
 /// Entries that are passed over with the cache locked.
 const STEPS_MAX: usize = 4096;
@@ -58,89 +63,125 @@ pub(crate) struct Statahead {
     directories: BTreeMap<InodeNumber, Progress>,
 }
 
+/// What a step is decided by.
+pub(crate) struct Looked<'a, K> {
+    /// The name that is looked up. Its attributes are not known.
+    pub name: &'a [u8],
+    /// The names of its directory that are known, from the first one on.
+    pub entries: &'a Names,
+    pub index: &'a mut NameIndex,
+    /// Ask for at most so many names.
+    pub names_max: u32,
+    /// Whether what was asked for ahead lately was used.
+    pub is_useful: bool,
+    /// Whether the attributes of an inode are known.
+    pub is_known: K,
+}
+
+impl<K: Fn(InodeNumber) -> bool> Looked<'_, K> {
+    fn is_passed(&self, entry: &Listed) -> bool {
+        matches!(&*entry.name, b"." | b"..") || (self.is_known)(entry.inode)
+    }
+
+    /// So many names from a position on, and how many of them are not known.
+    fn page(&self, from: u64, window: u32) -> Option<(Ahead, u64, u32)> {
+        let page = self.entries.range(from..).take(window as usize);
+        let count = |(count, unknown, _): (u32, u32, u64), (cookie, entry): (&u64, &Listed)| {
+            (count + 1, unknown + u32::from(!self.is_passed(entry)), *cookie)
+        };
+        let (count, unknown, last) = page.fold((0, 0, 0), count);
+        let cookie = self.entries.range(..from).next_back().map_or(0, |(cookie, _)| *cookie);
+        (count > 0).then_some((Ahead { cookie, count }, last, unknown))
+    }
+
+    /// The first position of a page around the name: of what is not known, as much before it as after
+    /// it, or more where there is less on the other side.
+    fn around(&mut self, window: u32) -> Option<u64> {
+        let position = self.index.find(self.entries, self.name)?;
+        let after = self.entries.range(position..).take(window as usize / 2);
+        let after = after.take_while(|(_, entry)| !self.is_passed(entry)).count();
+        let before = self.entries.range(..position).rev().take(window as usize - after);
+        let first = before.take_while(|(_, entry)| !self.is_passed(entry)).last();
+        Some(first.map_or(position, |(cookie, _)| *cookie))
+    }
+}
+
 impl Statahead {
-    /// A name is looked up in a directory with these names, perhaps all that it has. See
-    /// [`Progress::step`].
-    pub fn step(
-        &mut self,
-        directory: InodeNumber,
-        listing: (&Names, bool),
-        name: &[u8],
-        names_max: u32,
-        is_known: impl Fn(InodeNumber) -> bool,
-    ) -> Step {
+    /// A name is looked up in a directory.
+    pub fn step<K: Fn(InodeNumber) -> bool>(&mut self, directory: InodeNumber, looked: Looked<'_, K>) -> Step {
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
             self.directories.clear();
         }
-        self.directories.entry(directory).or_default().step(listing, name, names_max, is_known)
+        self.directories.entry(directory).or_default().step(looked)
     }
 }
 
 /// How far a program has got in a listing.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The cookie from which on entries may be unknown.
+    /// The cookie from which on entries may be unknown, for lookups in order.
     next: u64,
     in_order: u32,
-    out_of_order: u32,
     window: u32,
     /// The same for lookups in another order.
+    out_of_order: u32,
     window_out_of_order: u32,
-    /// All that is listed was asked for, or known.
-    has_passed: bool,
 }
 
 impl Progress {
-    /// A name is looked up whose attributes are not known. `names_max`: ask for at most so many
-    /// names.
-    fn step(
-        &mut self,
-        (entries, is_complete): (&Names, bool),
-        name: &[u8],
-        names_max: u32,
-        is_known: impl Fn(InodeNumber) -> bool,
-    ) -> Step {
-        let is_passed = |entry: &Listed| matches!(&*entry.name, b"." | b"..") || is_known(entry.inode);
+    /// A name is looked up.
+    fn step<K: Fn(InodeNumber) -> bool>(&mut self, mut looked: Looked<'_, K>) -> Step {
+        let entries = looked.entries;
         let rest = entries.range(self.next..).take(STEPS_MAX);
-        if let Some((passed, _)) = rest.take_while(|(_, entry)| is_passed(entry)).last() {
+        if let Some((passed, _)) = rest.take_while(|(_, entry)| looked.is_passed(entry)).last() {
             self.next = passed.saturating_add(1);
         }
         let near = |from: u64| {
             let mut near = entries.range(from..).take(NEAR);
-            near.find(|(_, entry)| *entry.name == *name).map(|(cookie, _)| *cookie)
+            near.find(|(_, entry)| *entry.name == *looked.name).map(|(cookie, _)| *cookie)
         };
         let was_in_order = self.in_order >= RUN;
         match (near(self.next), near(0)) {
             (Some(found), _) => (self.next, self.in_order) = (found, self.in_order + 1),
             // From the beginning again.
             (None, Some(found)) => *self = Self { next: found, in_order: 1, ..Self::default() },
-            (None, None) => (self.in_order, self.window, self.out_of_order) = (0, 0, self.out_of_order + 1),
+            (None, None) => (self.in_order, self.window) = (0, 0),
         }
         let has_left_order = was_in_order && self.in_order == 0;
+        let ahead = match looked.names_max {
+            0 => None,
+            _ if self.in_order >= RUN => self.after(&looked),
+            _ => self.around(&mut looked),
+        };
+        Step { ahead, has_left_order }
+    }
+
+    /// The page that follows the last one.
+    fn after<K: Fn(InodeNumber) -> bool>(&mut self, looked: &Looked<'_, K>) -> Option<Ahead> {
+        self.window = (self.window * 2).max(WINDOW_FIRST).min(looked.names_max);
+        let (ahead, last, _) = looked.page(self.next, self.window)?;
+        self.next = last.saturating_add(1);
+        Some(ahead)
+    }
+
+    /// A page around the name.
+    fn around<K: Fn(InodeNumber) -> bool>(&mut self, looked: &mut Looked<'_, K>) -> Option<Ahead> {
+        if !looked.is_useful {
+            self.window_out_of_order = 0;
+        }
+        self.out_of_order += 1;
         let patience = if self.window_out_of_order < WINDOW_LARGE { OUT_OF_ORDER_MAX } else { 1 };
-        if self.in_order < RUN && self.out_of_order < patience {
-            return Step { ahead: None, has_left_order };
+        if self.out_of_order < patience {
+            return None;
         }
         self.out_of_order = 0;
-        if entries.range(self.next..).next().is_none() {
-            if is_complete {
-                // Locks on names before may have gone.
-                (self.next, self.has_passed, self.window_out_of_order) = (0, true, 0);
-            }
-            return Step { ahead: None, has_left_order };
+        self.window_out_of_order = (self.window_out_of_order * 2).max(WINDOW_FIRST).min(looked.names_max);
+        let first = looked.around(self.window_out_of_order)?;
+        let (ahead, _, unknown) = looked.page(first, self.window_out_of_order)?;
+        if 2 * unknown < ahead.count {
+            self.window_out_of_order = 0;
         }
-        let window = match (self.in_order >= RUN, self.has_passed) {
-            (true, _) => &mut self.window,
-            (false, false) => &mut self.window_out_of_order,
-            (false, true) => &mut 0,
-        };
-        *window = (*window * 2).max(WINDOW_FIRST).min(names_max);
-        let window = *window as usize;
-        let cookie = entries.range(..self.next).next_back().map_or(0, |(cookie, _)| *cookie);
-        let asked_for = entries.range(self.next..).take(window);
-        let (count, last) = asked_for.fold((0, None), |(count, _), (cookie, _)| (count + 1, Some(*cookie)));
-        self.next = last.map_or(self.next, |last: u64| last.saturating_add(1));
-        Step { ahead: (count > 0).then_some(Ahead { cookie, count }), has_left_order }
+        Some(ahead)
     }
 }
 
@@ -157,8 +198,9 @@ mod tests {
     /// A listing of so many names, and the inodes whose attributes are known.
     struct Walk {
         entries: Names,
+        index: NameIndex,
+        is_useful: bool,
         known: RefCell<BTreeSet<u64>>,
-        is_complete: bool,
         progress: Progress,
         lookups: usize,
         pages: Vec<Ahead>,
@@ -178,8 +220,9 @@ mod tests {
             let (known, progress) = (RefCell::default(), Progress::default());
             Self {
                 entries: entries.map(by_cookie).collect(),
+                index: NameIndex::default(),
+                is_useful: true,
                 known,
-                is_complete: true,
                 progress,
                 lookups: 0,
                 pages: Vec::new(),
@@ -193,7 +236,14 @@ mod tests {
             }
             let name = format!("f{number}");
             let known = |inode: InodeNumber| self.known.borrow().contains(&inode.0);
-            let step = self.progress.step((&self.entries, self.is_complete), name.as_bytes(), MAX, known);
+            let step = self.progress.step(Looked {
+                name: name.as_bytes(),
+                entries: &self.entries,
+                index: &mut self.index,
+                names_max: MAX,
+                is_useful: self.is_useful,
+                is_known: known,
+            });
             if let Some(ahead) = step.ahead {
                 let after = self.entries.range(ahead.cookie + 1..).take(ahead.count as usize);
                 self.known.borrow_mut().extend(after.map(|(_, entry)| entry.inode.0));
@@ -229,24 +279,33 @@ mod tests {
     }
 
     #[test]
-    fn lookups_in_another_order_ask_for_less() {
+    fn lookups_in_another_order_ask_for_what_is_around_them() {
         let mut walk = Walk::new(10_000);
         // Each of a few names, far apart.
         let out_of_order = (0..20).map(|number| 9950 - number * 200);
         out_of_order.for_each(|number| assert!(!walk.look(number).has_left_order));
         let counts: Vec<u32> = walk.pages.iter().map(|page| page.count).collect();
-        assert_eq!((walk.lookups, &counts[..4]), (20, &[32, 64, 128, 128][..]));
+        assert_eq!((walk.lookups, &counts[..4]), (9, &[32, 64, 128, 128][..]));
         assert_eq!(counts.len(), 3 + 8, "of twelve lookups each fourth asks for a page, then each");
-        // All of them, backwards: few lookups are left for each page.
-        walk.look_at((3..10_003).rev());
+        assert_eq!(walk.pages[0].cookie, (9350 - 16 - 1) * 10, "as much before the fourth name as after it");
+        // All of them, in the order of other numbers: few lookups are left for each page.
+        walk.look_at((0..10_000).map(|number| 3 + number * 6007 % 10_000));
         let pages = walk.pages.len();
-        assert!(pages < 10_000 / 120 && walk.lookups < 10_000 / 100, "{pages} pages, {} lookups", walk.lookups);
+        assert!(pages < 100 && walk.lookups < 60, "{pages} pages, {} lookups", walk.lookups);
         // Some of them again, after others have changed these.
         let changed: Vec<u64> = (0..40).map(|number| 9950 - number * 200).collect();
         walk.known.borrow_mut().retain(|number| !changed.contains(number));
         walk.pages.clear();
         walk.look_at(changed.into_iter());
-        assert!(walk.pages.iter().all(|page| page.count <= WINDOW_FIRST), "{:?}", walk.pages);
+        assert!(walk.pages[1..].iter().all(|page| page.count <= WINDOW_FIRST), "{:?}", walk.pages);
+    }
+
+    #[test]
+    fn pages_stay_small_and_rare_if_nobody_uses_them() {
+        let mut walk = Walk::new(10_000);
+        walk.is_useful = false;
+        walk.look_at((0..100).map(|number| 9950 - number * 90));
+        assert!(walk.pages.len() <= 25 && walk.pages.iter().all(|page| page.count == WINDOW_FIRST), "{:?}", walk.pages);
     }
 
     /// A program reads a part of the names, and looks at these before it reads on.
@@ -257,7 +316,6 @@ mod tests {
         for part in 0..3u64 {
             walk.entries =
                 all.range(..(3 + (part + 1) * 1000) * 10).map(|(cookie, entry)| (*cookie, entry.clone())).collect();
-            walk.is_complete = part == 2;
             walk.look_at((3 + part * 1000..3 + (part + 1) * 1000).rev());
         }
         assert!(walk.lookups < 60 && walk.pages.len() < 40, "{} lookups, {:?}", walk.lookups, walk.pages);
@@ -287,7 +345,16 @@ mod tests {
     fn nothing_is_asked_for_if_that_is_switched_off() {
         let mut walk = Walk::new(10);
         let steps: Vec<Step> = (3..13u64)
-            .map(|number| walk.progress.step((&walk.entries, true), format!("f{number}").as_bytes(), 0, |_| false))
+            .map(|number| {
+                walk.progress.step(Looked {
+                    name: format!("f{number}").as_bytes(),
+                    entries: &walk.entries,
+                    index: &mut walk.index,
+                    names_max: 0,
+                    is_useful: true,
+                    is_known: |_| false,
+                })
+            })
             .collect();
         assert!(steps.iter().all(|step| step.ahead.is_none()));
     }

@@ -19,7 +19,8 @@ impl FileSystem {
         if names_max == 0 {
             return Ok(false);
         }
-        let step = self.look(directory, |cache| cache.ahead(directory, name, names_max)).unwrap_or_default();
+        let step = self.look(directory, |cache| Some((cache.ahead(directory, name, names_max)?, cache.use_moment())));
+        let Some((step, moment)) = step else { return Ok(false) };
         if step.has_left_order {
             self.statistics.statahead.left_order();
         }
@@ -31,6 +32,10 @@ impl FileSystem {
         match self.call(directory, MdtRequest::ReadDirectory(read)).await.map(|answered| answered.reply) {
             Ok(MdtReply::Directory(page, _)) => {
                 self.statistics.statahead.asked(page.len());
+                let _: Option<()> = self.look(directory, |cache| {
+                    cache.expect(&page, moment);
+                    None
+                });
                 Ok(true)
             }
             Err(error @ FsError::Unreachable { .. }) => Err(error),

@@ -91,6 +91,7 @@ impl FileSystem {
         system.mdts_apart = true;
         system.start_first_time(&[]);
         system.add_clients(clients);
+        system.without_spread();
         system
     }
 

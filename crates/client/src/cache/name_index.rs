@@ -1,0 +1,72 @@
+//! Where names are in a listing, by hashes of them. Made when a name is first searched for, and
+//! extended with the next search if the listing has grown.
+//!
+//! Downside: of two names with one hash, only one is found.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use super::listings::Names;
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct NameIndex {
+    positions: HashMap<u64, u64>,
+    /// Entries before this position are in.
+    end: u64,
+}
+
+impl NameIndex {
+    /// The position of a name in its listing.
+    pub fn find(&mut self, entries: &Names, name: &[u8]) -> Option<u64> {
+        for (cookie, listed) in entries.range(self.end..) {
+            self.positions.insert(hash_of(&listed.name), *cookie);
+        }
+        self.end = entries.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)).max(self.end);
+        let position = *self.positions.get(&hash_of(name))?;
+        entries.get(&position).filter(|listed| *listed.name == *name)?;
+        Some(position)
+    }
+
+    /// A name was added to the listing.
+    pub fn add(&mut self, name: &[u8], position: u64) {
+        if position < self.end {
+            self.positions.insert(hash_of(name), position);
+        }
+    }
+}
+
+fn hash_of(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{FileKind, InodeNumber};
+
+    use super::*;
+    use crate::cache::listings::Listed;
+
+    #[test]
+    fn names_are_found_where_they_are() {
+        let (mut entries, mut index) = (Names::new(), NameIndex::default());
+        let add = |entries: &mut Names, name: &str, cookie| {
+            let (name, inode) = (name.as_bytes().into(), InodeNumber(cookie));
+            entries.insert(cookie, Listed { name, inode, kind: FileKind::Regular, cookie });
+        };
+        assert_eq!(index.find(&entries, b"a"), None);
+        add(&mut entries, "a", 10);
+        add(&mut entries, "b", u64::MAX);
+        assert_eq!((index.find(&entries, b"a"), index.find(&entries, b"b")), (Some(10), Some(u64::MAX)));
+        // Removed, and made again where others are known already.
+        entries.remove(&10);
+        assert_eq!(index.find(&entries, b"a"), None);
+        add(&mut entries, "a", 11);
+        index.add(b"a", 11);
+        assert_eq!(index.find(&entries, b"a"), Some(11));
+    }
+}
