@@ -55,6 +55,7 @@ use rpc::{
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         moved_inode::{GivenInode, GivenName, LeadNames},
+        name_repair::{CorrectLink, NameRepair, NameState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
         session::{Claim, Connect, Connected},
     },
@@ -441,6 +442,7 @@ fn parts() -> [Part; 13] {
         Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: INODE.as_shard(), master: inode, names_max: 7 }),
         Part::GiveStriped(INODE),
+        Part::CorrectLink(CorrectLink { inode, parent: INODE, name: b"name".to_vec(), state: NameState::Exists }),
     ]
 }
 
@@ -460,6 +462,7 @@ fn between_mdts() -> Vec<MdtRequest> {
             MakeDirectory { parent: INODE, name, mode: 0o777, umask: 0o22, mdt: MdtIndex(300), stripes },
         ),
         MdtRequest::MoveInode(who.clone(), INODE),
+        MdtRequest::RepairName(who.clone(), NameRepair::Rescue(INODE)),
         MdtRequest::Abort(operation()),
         MdtRequest::Decisions(Decisions { source, first: 9, records: vec![vec![1, 2, 3]; 2] }),
         MdtRequest::Join(Join { source, start: 1 << 32, promised: vec![operation()] }),

@@ -200,6 +200,7 @@ fn describe_promise(promise: Promise) -> &'static str {
         Promise::Give => "give away",
         Promise::LeadNames => "change names of directory",
         Promise::Follow => "follow the name of",
+        Promise::Correct => "correct a name of",
     }
 }
 

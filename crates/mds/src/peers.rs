@@ -53,7 +53,7 @@ impl Preparation {
     /// Whether this inode gets another name, perhaps in another directory.
     fn moves(&self, inode: InodeNumber) -> bool {
         match self.promise {
-            Some(Promise::MoveLink | Promise::Follow) => true,
+            Some(Promise::MoveLink | Promise::Follow | Promise::Correct) => true,
             Some(Promise::MoveName) => self.inodes.first() != Some(&inode),
             // Or it, or its directory, another number.
             Some(Promise::Give) => true,
@@ -84,7 +84,8 @@ pub(crate) fn essence(part: &Part) -> Part {
         | Part::GiveInode(_)
         | Part::GiveStriped(_)
         | Part::LeadNames(_)
-        | Part::GiveNames(_) => {}
+        | Part::GiveNames(_)
+        | Part::CorrectLink(_) => {}
     }
     part
 }

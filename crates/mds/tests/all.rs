@@ -33,6 +33,7 @@ mod model;
 mod moved_inode_steps;
 mod moved_inodes;
 mod moved_inodes_model;
+mod name_repairs;
 mod namespace;
 mod notices;
 mod panics;

@@ -225,6 +225,7 @@ fn asked(request: &MdtRequest, names: &NameTable) -> (Asked, Option<(InodeNumber
         | R::SetDirectoryDefault(..)
         | R::SplitDirectory(..)
         | R::MoveInode(..)
+        | R::RepairName(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)
@@ -300,7 +301,7 @@ fn changed(request: &MdtRequest, names: &NameTable, written: impl Fn(InodeNumber
             request.row().changed_object().map(|object| Subject::Data(object.inode)).into_iter().collect()
         }
         // What others have of it there is asked back; names that led to it may be anywhere.
-        R::RepairSize(..) | R::Check(_, true) | R::MoveInode(..) => vec![Subject::AllAttributes],
+        R::RepairSize(..) | R::Check(_, true) | R::MoveInode(..) | R::RepairName(..) => vec![Subject::AllAttributes],
         R::Lookup(..)
         | R::GetAttributes(_)
         | R::Access(..)

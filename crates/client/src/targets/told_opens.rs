@@ -59,6 +59,7 @@ pub(crate) fn depends_on_opens(request: &MdtRequest) -> Vec<InodeNumber> {
         | R::SetDirectoryDefault(..)
         | R::SplitDirectory(..)
         | R::MoveInode(..)
+        | R::RepairName(..)
         | R::InodePaths(..)
         | R::SetLock(_)
         | R::CancelLock(_)

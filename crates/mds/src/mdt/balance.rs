@@ -25,7 +25,7 @@ use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, MdtIndex, Time
 use super::Mdt;
 use crate::{
     balance::{self, BalancePolicy, Subtree, Surplus},
-    ops::check::LOST_AND_FOUND,
+    ops::lost_and_found::LOST_AND_FOUND,
     tables::{
         INODES,
         codec::inode_of_key,

@@ -132,6 +132,7 @@ fn required(part: &Part) -> u64 {
         },
         Part::FollowName(_) => feature::MOVING_NAMES,
         Part::GiveNames(_) => feature::RETURNING_NAMES,
+        Part::CorrectLink(_) => feature::NAME_REPAIRS,
         _ => 0,
     }
 }

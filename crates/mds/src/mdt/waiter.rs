@@ -24,7 +24,10 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     pub fn of(call: &Call, service: &'static str) -> Self {
-        let checks = matches!(&call.request, Request::Mdt(MdtRequest::Check(..) | MdtRequest::RepairSize(..)));
+        let checks = matches!(
+            &call.request,
+            Request::Mdt(MdtRequest::Check(..) | MdtRequest::RepairSize(..) | MdtRequest::RepairName(..))
+        );
         let asks_again = call.features & feature::SEVERAL_MDTS != 0 && !checks;
         let holds = matches!(&call.request, Request::Mdt(MdtRequest::Prepare(_)));
         Self { client: call.client, service, asks_again, holds }

@@ -7,7 +7,7 @@
 //! | pass | checked | repaired by |
 //! |---|---|---|
 //! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or adding the name to the inode |
-//! | inodes | a striped directory and its shards know each other (only reported); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | inodes | a striped directory and its shards know each other (only reported); a name in a wrong shard (fsck moves it); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
@@ -19,9 +19,13 @@
 use std::collections::BTreeSet;
 
 use layout::{Layout, Location};
-use rpc::message::mdt::Finding;
-use types::{FileKind, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
+use rpc::message::{
+    mdt::Finding,
+    name_repair::{MISPLACED, NAMELESS},
+};
+use types::{FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
+use super::lost_and_found;
 use crate::{
     tables::{
         DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
@@ -35,8 +39,6 @@ use crate::{
 
 /// Findings in one answer; more are counted in the last one.
 const FINDINGS_MAX: usize = 2000;
-/// The directory in the root that nameless inodes go to.
-pub(crate) const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// What a check has found so far.
 pub(crate) struct CheckReport {
@@ -121,8 +123,8 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     if let Some(Striping::Shard(place)) = parent.as_ref().map(|parent| &parent.striping)
         && !place.has(&found.target.name)
     {
-        // Nothing finds it. It has to be read and made again, under whichever name is free.
-        report.add(directory, format!("name '{name}' is in a shard to which it does not belong"), false);
+        // Nothing finds it. fsck renames it from outside.
+        report.add(directory, format!("name '{name}' {MISPLACED}"), false);
     }
     if !txn.is_here(found.target.inode) {
         // Which fsck compares with what the other MDT has.
@@ -184,9 +186,10 @@ fn is_on_the_way(txn: &Transaction<'_>, named: &Link) -> FsResult<bool> {
     Ok(txn.find_inode(named.parent)?.is_some_and(|directory| directory.names_move()))
 }
 
-fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
+/// Whether the name of a directory exists; one on another MDT is believed.
+pub(super) fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
     match &inode.first_link {
-        Some(named) => leads_to(txn, named, inode.number()),
+        Some(named) => Ok(!txn.is_here(named.parent) || leads_to(txn, named, inode.number())?),
         None => Ok(false),
     }
 }
@@ -259,11 +262,7 @@ fn check_shards(txn: &Transaction<'_>, report: &mut CheckReport, inode: &Inode) 
 }
 
 fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
-    let mut links = 2;
-    txn.visit_entries(inode.number(), crate::tables::entry::Position(0), &mut |found| {
-        links += u32::from(found.target.kind == FileKind::Directory);
-        Ok(true)
-    })?;
+    let links = txn.links_of_directory(inode.number())?;
     if inode.attributes.links != links {
         report.add(
             inode.number(),
@@ -290,9 +289,8 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &m
         }
         return Ok(());
     }
-    // A shard belongs to its directory, not under a name.
-    let repair = report.repair && can_rescue(txn) && !number.is_shard();
-    report.add(number, format!("{} links, but no name refers to it", inode.attributes.links), repair);
+    let (repair, why) = may_rescue(txn, report, number)?;
+    report.add(number, format!("{} links, but {NAMELESS}{why}", inode.attributes.links), repair);
     if repair {
         inode.first_link = None;
         inode.attributes.links = if inode.is_directory() { inode.attributes.links } else { 1 };
@@ -314,9 +312,8 @@ fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut
     let (mut way, mut at) = (vec![number], txn.parent_of(inode));
     while at != InodeNumber::ROOT && txn.is_here(at) && !report.anchored.contains(&at) {
         if way.contains(&at) {
-            // A shard has no name to cut.
-            let repair = report.repair && can_rescue(txn) && !number.is_shard();
-            report.add(number, format!("is in a cycle of {} directories", way.len()), repair);
+            let (repair, why) = may_rescue(txn, report, number)?;
+            report.add(number, format!("is in a cycle of {} directories{why}", way.len()), repair);
             if repair {
                 cut_circle(txn, inode)?;
             }
@@ -348,41 +345,26 @@ fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     rescue(txn, inode)
 }
 
-/// `lost+found` is in the root directory, and takes what is on the same MDT.
-fn can_rescue(txn: &Transaction<'_>) -> bool {
-    txn.is_here(InodeNumber::ROOT)
-}
-
-/// Gives a nameless inode a name in `lost+found`, which is made if need be. The caller stores the
-/// inode.
-fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
-    let mut directory = lost_and_found(txn)?;
-    let name = format!("#{:x}", inode.number().0).into_bytes();
-    let target = NamedInode { name: name.clone(), inode: inode.number(), kind: inode.kind() };
-    txn.insert_entry(directory.number(), target)?;
-    inode.first_link = Some(Link { parent: directory.number(), name });
-    directory.attributes.links += u32::from(inode.is_directory());
-    txn.touch_directory(&mut directory);
-    txn.put_inode(&directory);
-    Ok(())
-}
-
-fn lost_and_found(txn: &mut Transaction<'_>) -> FsResult<Inode> {
-    if let Some(found) = txn.find_entry(InodeNumber::ROOT, LOST_AND_FOUND)? {
-        return txn.directory(found.target.inode);
+/// Whether an inode is put into `lost+found` here, and what to say if it could be but is not. One
+/// of another MDT than the root is put there at fsck's request; a shard belongs to its directory.
+fn may_rescue(txn: &Transaction<'_>, report: &CheckReport, number: InodeNumber) -> FsResult<(bool, String)> {
+    if !report.repair || number.is_shard() {
+        return Ok((false, String::new()));
     }
-    let root = types::Credentials::root();
-    let create = rpc::message::mdt::Create {
-        parent: InodeNumber::ROOT,
-        name: LOST_AND_FOUND.to_vec(),
-        kind: types::NodeKind::Directory,
-        mode: 0o700,
-        umask: 0,
-        layout: None,
-        open: None,
-    };
-    super::create::run(txn, &root, &create)?;
-    txn.directory(txn.entry(InodeNumber::ROOT, LOST_AND_FOUND)?.target.inode)
+    Ok(match lost_and_found::is_usable(txn)? {
+        Some(true) => (true, String::new()),
+        Some(false) => (false, format!("; {}", lost_and_found::UNUSABLE)),
+        None => (false, String::new()),
+    })
+}
+
+/// Gives a nameless inode a name in `lost+found`. The caller stores the inode.
+fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
+    let directory = lost_and_found::open(txn)?;
+    let link = lost_and_found::free_name(txn, &directory, inode.number())?;
+    let target = NamedInode { name: link.name.clone(), inode: inode.number(), kind: inode.kind() };
+    inode.first_link = Some(link);
+    lost_and_found::add(txn, directory, target)
 }
 
 fn further_link(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {

@@ -18,7 +18,7 @@ use types::{
     limits::{GIVEN_BYTES_MAX, GIVEN_NAMES_MAX},
 };
 
-use super::{check::LOST_AND_FOUND, layout_changes::is_at_rest, peers::follow_name};
+use super::{layout_changes::is_at_rest, lost_and_found::LOST_AND_FOUND, peers::follow_name};
 use crate::{
     known_size,
     peers::{era_of, has_lost_power},

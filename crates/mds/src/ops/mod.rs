@@ -21,8 +21,10 @@ mod leave_full_ost;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
+pub(crate) mod lost_and_found;
 pub(crate) mod merge;
 mod move_inode;
+mod name_repairs;
 mod note_accesses;
 pub(crate) mod open;
 pub(crate) mod paths;
@@ -113,6 +115,7 @@ fn execute(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply
         }
         MdtRequest::SplitDirectory(who, request) => split::run(txn, who, request),
         MdtRequest::MoveInode(who, inode) => move_inode::run(txn, who, *inode),
+        MdtRequest::RepairName(who, repair) => name_repairs::run(txn, who, repair),
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),

@@ -16,7 +16,7 @@ use types::{
     permission,
 };
 
-use super::{copies, given_inodes, merge, rename::rename_link, split};
+use super::{copies, given_inodes, merge, name_repairs, rename::rename_link, split};
 use crate::{
     known_size,
     peers::PeerChange,
@@ -91,6 +91,10 @@ pub(crate) fn prepare(txn: &mut Transaction<'_>, request: &Prepare) -> FsResult<
             merge::check_giving(txn, part)?;
             promise(txn, operation, Promise::Attributes, vec![part.shard])?
         }
+        Part::CorrectLink(part) => {
+            let inodes = name_repairs::promised(txn, part)?;
+            if inodes.is_empty() { inodes } else { promise(txn, operation, Promise::Correct, inodes)? }
+        }
         Part::Tree => {
             if let Some(other) = txn.volatile.peers.keeps_tree(txn.mdt) {
                 return txn.wait_for_peer(other);
@@ -110,6 +114,9 @@ fn answer(txn: &Transaction<'_>, part: &Part, inodes: &[InodeNumber]) -> FsResul
             return Err(FsError::NotSupported);
         }
         return Ok(MdtReply::Given(Box::new(given_inodes::given(txn, *inode)?)));
+    }
+    if let Part::CorrectLink(part) = part {
+        return Ok(MdtReply::Prepared(Box::new(name_repairs::answer(txn, part)?)));
     }
     let first = inodes.first().copied().unwrap_or(InodeNumber::ROOT);
     let (mut inode, mut kind, mut parent, mut parent_shard) = (first, FileKind::Directory, None, None);
@@ -377,12 +384,18 @@ fn carry_out(txn: &mut Transaction<'_>, decision: Decision) -> FsResult<()> {
                 make(txn, inode, &record, &xattrs)?;
             }
         }
-        DecidedPart::DropLink(name) => drop_link(txn, inode, &name)?,
+        DecidedPart::DropLink(name) => match promised(txn, operation)? {
+            Some(Promise::Correct) => name_repairs::forget(txn, inode, &name)?,
+            _ => drop_link(txn, inode, &name)?,
+        },
         DecidedPart::MoveLink(old, new) => match promised(txn, operation)? {
             Some(Promise::Follow) => follow_name(txn, inode, &old, new)?,
             _ => move_link(txn, inode, &old, new)?,
         },
-        DecidedPart::AddLink(new) => add_link(txn, inode, new)?,
+        DecidedPart::AddLink(new) => match promised(txn, operation)? {
+            Some(Promise::Correct) => name_repairs::take(txn, inode, new)?,
+            _ => add_link(txn, inode, new)?,
+        },
         DecidedPart::MoveName(moved) => move_name(txn, inode, moved)?,
         DecidedPart::CopyAttributes(copied) => copies::take_over(txn, inode, &copied)?,
         DecidedPart::AddNames { names, place } => split::add_names(txn, inode, names, place)?,

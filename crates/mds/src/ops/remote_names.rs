@@ -44,8 +44,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
         _ => INODES,
     };
     let page = txn.page(table, after.key.as_deref(), RECORDS_MAX)?;
-    let mut found = Vec::new();
-    let mut looked_at = 0;
+    let (mut found, mut looked_at, mut directory) = (Vec::new(), 0, None);
     for (key, value) in &page {
         // A directory may have many shards.
         if found.len() >= RECORDS_MAX {
@@ -53,7 +52,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
         }
         looked_at += 1;
         let remote = match table {
-            ENTRIES => of_entry(txn, key, value).map(Vec::from_iter),
+            ENTRIES => of_entry(txn, (key, value), &mut directory).map(Vec::from_iter),
             INODES if after.of_names => of_map(txn, key, value),
             LINKS => of_link(txn, key).map(Vec::from_iter),
             _ => of_inode(txn, key, value).map(Vec::from_iter),
@@ -75,10 +74,31 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: &RemoteNa
     Ok(MdtReply::RemoteNames(RemoteNames { found, next }))
 }
 
-fn of_entry(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Option<RemoteName>> {
+/// `directory`: the last one that was looked at, and whether it exists. What is left of one that
+/// does not exist is no name, and the check of the namespace removes it.
+fn of_entry(
+    txn: &Transaction<'_>,
+    (key, value): (&[u8], &[u8]),
+    directory: &mut Option<(InodeNumber, bool)>,
+) -> FsResult<Option<RemoteName>> {
     let (parent, _) = EntryRecord::decode_key(key)?;
     let target = EntryRecord::decode(value)?.target.filter(|target| !txn.is_here(target.inode));
-    Ok(target.map(|target| RemoteName { inode: target.inode, parent, name: target.name, kind: target.kind }))
+    let Some(target) = target else { return Ok(None) };
+    let exists = match *directory {
+        Some((known, exists)) if known == parent => exists,
+        _ => match txn.find_inode(parent) {
+            // Names of a directory whose record is damaged are as good as others.
+            Err(FsError::Damaged(_)) => true,
+            found => found?.is_some_and(|inode| inode.is_directory()),
+        },
+    };
+    *directory = Some((parent, exists));
+    Ok(exists.then_some(target).map(|target| RemoteName {
+        inode: target.inode,
+        parent,
+        name: target.name,
+        kind: target.kind,
+    }))
 }
 
 fn of_map(txn: &Transaction<'_>, key: &[u8], value: &[u8]) -> FsResult<Vec<RemoteName>> {

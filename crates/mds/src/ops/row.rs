@@ -223,6 +223,7 @@ pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
         R::ClaimLocks(_) => row(C::Lock).served_by(RECOVERY_SERVICE),
         R::MakeDirectory(..) => row(C::Mkdir),
         R::MoveInode(..) => row(C::Rename).moving_data(),
+        R::RepairName(..) => row(C::Check),
         R::Prepare(prepare) => {
             let lasts = !matches!(prepare.part, Part::MakeDirectory | Part::MakeShard);
             MdtRow { durable: lasts, ..row(C::Session) }

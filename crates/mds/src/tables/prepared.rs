@@ -4,7 +4,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version = 1 |
-//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard, 6 that an inode is given away, 7 that names of a directory lead elsewhere, 8 that an inode follows its name |
+//! | 1 | 1 | 1 the end of a name, 2 another name instead of one, 3 one more name, 4 a name in a directory here, 5 attributes of a shard, 6 that an inode is given away, 7 that names of a directory lead elsewhere, 8 that an inode follows its name, 9 that a name of an inode is corrected |
 //! | 2 | 8 | inode; with 4 and 7: the directory |
 //! | 10 | 8 each | with 4: what the name leads to and is to lead to, as far as it is on this MDT; with 6: the directories of its names, and what is named in it, as far as they are |
 
@@ -24,6 +24,7 @@ const ATTRIBUTES: u8 = 5;
 const GIVE: u8 = 6;
 const LEAD_NAMES: u8 = 7;
 const FOLLOW: u8 = 8;
+const CORRECT: u8 = 9;
 
 /// What is promised of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub enum Promise {
     LeadNames,
     /// It can follow its name to another directory, as `MoveLink`; it does not change otherwise.
     Follow,
+    /// It can get or lose a name because of damage, so that it agrees with the directory.
+    Correct,
 }
 
 /// The key.
@@ -73,6 +76,7 @@ pub fn encode(promise: Promise, inodes: &[InodeNumber]) -> Vec<u8> {
         Promise::Give => GIVE,
         Promise::LeadNames => LEAD_NAMES,
         Promise::Follow => FOLLOW,
+        Promise::Correct => CORRECT,
     };
     let mut writer = RecordWriter::new(VERSION);
     writer.u8(kind);
@@ -94,6 +98,7 @@ pub fn decode(value: &[u8]) -> FsResult<(Promise, Vec<InodeNumber>)> {
         GIVE => Promise::Give,
         LEAD_NAMES => Promise::LeadNames,
         FOLLOW => Promise::Follow,
+        CORRECT => Promise::Correct,
         _ => return Err(reader.invalid("unknown kind of part").into()),
     };
     let mut inodes = vec![InodeNumber(reader.u64()?)];
@@ -114,15 +119,15 @@ mod tests {
         assert_eq!(decode_key(&key(operation)), Ok(operation));
         assert!(decode_key(&key(operation)[..17]).is_err());
         let inodes = [InodeNumber(1 << 50), InodeNumber(7)];
-        use Promise::{AddLink, Attributes, DropLink, Follow, Give, LeadNames, MoveLink, MoveName};
-        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes, Give, LeadNames, Follow] {
+        use Promise::{AddLink, Attributes, Correct, DropLink, Follow, Give, LeadNames, MoveLink, MoveName};
+        for promise in [DropLink, MoveLink, AddLink, MoveName, Attributes, Give, LeadNames, Follow, Correct] {
             assert_eq!(decode(&encode(promise, &inodes[..1])), Ok((promise, inodes[..1].to_vec())));
         }
         for promise in [MoveName, Give] {
             assert_eq!(decode(&encode(promise, &inodes)), Ok((promise, inodes.to_vec())));
         }
         assert!(decode(&encode(Promise::DropLink, &inodes)).is_err());
-        assert!(decode(&[1, 9, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(decode(&[1, 10, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(decode(&[1, 1]).is_err());
     }
 }

@@ -165,6 +165,16 @@ impl Transaction<'_> {
         })
     }
 
+    /// How many links a directory has: its name, `.` and its subdirectories.
+    pub fn links_of_directory(&self, directory: InodeNumber) -> FsResult<u32> {
+        let mut links = 2;
+        self.visit_entries(directory, Position(0), &mut |found| {
+            links += u32::from(found.target.kind == FileKind::Directory);
+            Ok(true)
+        })?;
+        Ok(links)
+    }
+
     /// Whether a directory has no names.
     pub fn is_empty_directory(&self, directory: InodeNumber) -> FsResult<bool> {
         let mut empty = true;

@@ -1,9 +1,9 @@
 //! Several MDTs, each on devices in memory and as if in a process of its own, which can end at any
 //! moment.
 
-use std::{panic::resume_unwind, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::resume_unwind, sync::Arc, time::Duration};
 
-use kv::{Batch, MemoryCold, Store};
+use kv::{Batch, MemoryCold, Store, Table};
 use mds::{Mdt, MdtOptions, NewRoot};
 use parking_lot::Mutex;
 use rpc::{
@@ -90,6 +90,8 @@ pub struct Node {
     /// As fsck. Its session does not end: after a power loss an MDT might not know of the end, and
     /// wait for it.
     tool: Import,
+    /// As fsck that repairs.
+    pub repairer: Import,
 }
 
 fn target(index: MdtIndex) -> String {
@@ -157,7 +159,8 @@ impl Node {
         let (mdt, server) = open(&seams, &process, boot, (&device, &gate, &cold), (&options, features)).await;
         let import = connect(&seams, index, Principal::of_test(1, Role::Client));
         let tool = connect(&seams, index, Principal::of_test(9, Role::Tool));
-        Self { index, seams, process, boot, device, gate, cold, options, features, mdt, server, import, tool }
+        let repairer = connect(&seams, index, Principal::of_test(8, Role::Repair));
+        Self { index, seams, process, boot, device, gate, cold, options, features, mdt, server, import, tool, repairer }
     }
 
     /// The process dies; it is started again by [`Node::start`].
@@ -176,17 +179,42 @@ impl Node {
 
     /// The process dies, and its tables change without its knowledge. [`Node::start`] is next.
     pub async fn damage(&mut self, change: impl FnOnce(&mut Batch)) {
-        self.crash().await;
+        self.damage_seeing(|_, batch| change(batch)).await;
+    }
+
+    /// The same; the change depends on what is stored.
+    pub async fn damage_seeing(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
         // They would find it.
         self.options.audits = false;
-        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
-        let config = self.options.store.clone();
-        let store = Store::open(self.seams.clone(), device, cold, config, &mut |_, _| {}).await.unwrap();
+        let store = self.open_store().await;
         let mut batch = Batch::default();
-        change(&mut batch);
+        change(&store, &mut batch);
         let lsn = store.apply(batch).unwrap();
         store.durable(lsn).await.unwrap();
         store.close().await.unwrap();
+    }
+
+    /// The process dies. Returns the records of these tables: table, key, value. [`Node::start`] is
+    /// next.
+    pub async fn records(&mut self, tables: &[Table]) -> Vec<(Table, Vec<u8>, Vec<u8>)> {
+        let store = self.open_store().await;
+        let mut records = Vec::new();
+        for table in tables {
+            store
+                .scan(*table, &[], None, &mut |key, value| {
+                    records.push((*table, key.to_vec(), value.to_vec()));
+                    true
+                })
+                .unwrap();
+        }
+        store.close().await.unwrap();
+        records
+    }
+
+    async fn open_store(&mut self) -> Store {
+        self.crash().await;
+        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
+        Store::open(self.seams.clone(), device, cold, self.options.store.clone(), &mut |_, _| {}).await.unwrap()
     }
 
     /// Starts after the end of the process.
@@ -201,6 +229,11 @@ impl Node {
     /// From the next start on it is of a release without these features.
     pub fn set_missing(&mut self, features: u64) {
         self.features = feature::ALL & !features;
+    }
+
+    /// From the next start on its commits may leave what the check complains about.
+    pub fn tolerates_damage(&mut self) {
+        self.options.audits = false;
     }
 
     /// From the next start on, others are asked for their space so often.
@@ -390,6 +423,24 @@ impl Cluster {
     pub async fn end(self) {
         for mut node in self.0 {
             node.crash().await;
+        }
+    }
+
+    /// What MDTs say of names and inodes on different MDTs, and others do not; true: a name.
+    pub async fn contradictions(&self) -> Vec<(bool, RemoteName)> {
+        let (mut names, mut inodes) = (BTreeSet::new(), BTreeSet::new());
+        for node in &self.0 {
+            names.extend(node.remote_names(true).await);
+            inodes.extend(node.remote_names(false).await);
+        }
+        let of_inodes = inodes.difference(&names).map(|name| (false, name.clone()));
+        of_inodes.chain(names.difference(&inodes).map(|name| (true, name.clone()))).collect()
+    }
+
+    /// Waits until nothing is prepared or to be delivered.
+    pub async fn all_is_decided(&self) {
+        while self.0.iter().any(|node| node.mdt.pending_of_several() != 0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -10,6 +10,7 @@ mod checkpoint;
 mod names;
 mod objects;
 mod progress;
+mod repairs;
 mod verdict;
 
 use std::{
@@ -378,13 +379,20 @@ async fn check_targets(
     progress: &mut Progress,
 ) -> anyhow::Result<ObjectCheck> {
     let mut objects = ObjectCheck::default();
+    // Before each MDT is checked by itself: what has a name on another one is not nameless.
+    if targets.mdts.len() > 1 {
+        summary.findings.extend(check_names(targets, clock, arguments, checkpoint, progress).await?);
+    }
     for (role, mdt) in &targets.mdts {
         let findings = match checkpoint.namespace(*role) {
             Some(findings) => findings,
             None => {
                 progress.begin(format!("{role}: checking names"), None);
                 let reply = mdt.call(MdtRequest::Check(Credentials::root(), arguments.repair)).await?.reply;
-                let MdtReply::Findings(findings) = reply else { bail!("unexpected answer to Check") };
+                let MdtReply::Findings(mut findings) = reply else { bail!("unexpected answer to Check") };
+                if arguments.repair {
+                    findings = repairs::finish(targets, clock, findings).await?;
+                }
                 checkpoint.namespace_checked(*role, &findings)?;
                 findings
             }
@@ -393,19 +401,6 @@ async fn check_targets(
         progress.begin(format!("{role}: reading inodes"), None);
         scan(mdt, summary, &mut objects, progress).await?;
     }
-    if targets.mdts.len() > 1 {
-        let mdts: Vec<_> = targets.mdts.iter().map(|(role, _)| *role).collect();
-        let findings = match checkpoint.names(&mdts) {
-            Some(findings) => findings,
-            None => {
-                progress.begin("comparing names with inodes on other MDTs".to_owned(), None);
-                let findings = names::check(targets, clock, progress).await?;
-                checkpoint.names_checked(&mdts, &findings)?;
-                findings
-            }
-        };
-        summary.findings.extend(findings);
-    }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);
         summary.objects += objects.read_target(targets, *role, arguments.data, checkpoint, summary, progress).await?;
@@ -413,6 +408,28 @@ async fn check_targets(
     }
     objects.judge(targets, clock, arguments.repair, summary, progress).await?;
     Ok(objects)
+}
+
+/// Compares names with the inodes on other MDTs, and repairs what differs.
+async fn check_names(
+    targets: &Targets,
+    clock: &dyn Clock,
+    arguments: &FsckArgs,
+    checkpoint: &mut Checkpoint,
+    progress: &mut Progress,
+) -> anyhow::Result<Vec<Finding>> {
+    let mdts: Vec<_> = targets.mdts.iter().map(|(role, _)| *role).collect();
+    if let Some(findings) = checkpoint.names(&mdts) {
+        return Ok(findings);
+    }
+    progress.begin("comparing names with inodes on other MDTs".to_owned(), None);
+    let differences = names::compare(targets, clock, progress).await?;
+    let findings = match arguments.repair {
+        true => repairs::settle(targets, clock, differences).await?,
+        false => differences.iter().map(|(is_name, found)| names::finding(*is_name, found)).collect(),
+    };
+    checkpoint.names_checked(&mdts, &findings)?;
+    Ok(findings)
 }
 
 async fn scan(

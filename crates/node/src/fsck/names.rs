@@ -88,8 +88,7 @@ impl Sides {
         side.insert(name);
     }
 
-    /// What one side says and the other does not; true: a name.
-    fn differences(&self) -> BTreeSet<(bool, RemoteName)> {
+    fn differences(&self) -> Differences {
         let names = self.names.difference(&self.inodes).map(|name| (true, name.clone()));
         names.chain(self.inodes.difference(&self.names).map(|inode| (false, inode.clone()))).collect()
     }
@@ -123,8 +122,12 @@ async fn page(mdt: &Import, after: RemoteNamesAfter) -> FsResult<(Vec<RemoteName
     }
 }
 
-/// Names that lead to nothing on another MDT, and inodes whose name another MDT does not have.
-pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Vec<Finding>> {
+/// What one side says and the other does not; true: a name. A name that leads to nothing on another
+/// MDT, or an inode whose name another MDT does not have.
+pub(super) type Differences = BTreeSet<(bool, RemoteName)>;
+
+/// Finds the differences that last.
+pub(super) async fn compare(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Differences> {
     let mut balance = Balance::new();
     read(targets, progress, |is_name, name| balance.add(is_name, &name)).await?;
     let mut buckets = balance.unbalanced();
@@ -140,7 +143,7 @@ pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut P
         }
     }
     let (mut deadline, mut pause) = (None, PAUSE);
-    let mut differences: Option<BTreeSet<(bool, RemoteName)>> = None;
+    let mut differences: Option<Differences> = None;
     while !buckets.is_empty() {
         let mut sides = Sides::default();
         let add = |is_name, name| {
@@ -165,10 +168,11 @@ pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut P
         rt::clock::sleep(clock, pause).await;
         pause *= 2;
     }
-    Ok(differences.unwrap_or_default().into_iter().map(|(is_name, found)| finding(is_name, &found)).collect())
+    Ok(differences.unwrap_or_default())
 }
 
-fn finding(is_name: bool, RemoteName { inode, parent, name, .. }: &RemoteName) -> Finding {
+/// A difference, in words.
+pub(super) fn finding(is_name: bool, RemoteName { inode, parent, name, .. }: &RemoteName) -> Finding {
     let name = String::from_utf8_lossy(name);
     let problem = match is_name {
         true if inode.is_shard() => format!(

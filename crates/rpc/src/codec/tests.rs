@@ -20,6 +20,7 @@ use crate::message::{
     mdt_peer::*,
     mgs::*,
     moved_inode::*,
+    name_repair::*,
     ost::{
         Changed, Extent, ExtentPlace, ExtentsQuery, FoundExtents, Moved, ObjectAttributes, Read, ReadDone, SpaceChange,
         TargetCondition, Write,
@@ -247,6 +248,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::SetDirectoryDefault(root(), INODE, Some(directory_default())),
         R::SplitDirectory(root(), SplitDirectory { directory: INODE, stripes: stripes() }),
         R::MoveInode(root(), INODE),
+        R::RepairName(root(), NameRepair::Settle(remote_name())),
+        R::RepairName(root(), NameRepair::Rescue(INODE)),
     ]
 }
 
@@ -296,6 +299,12 @@ fn parts() -> Vec<Part> {
         Part::LeadNames(LeadNames { parent: INODE, names: vec![b"name".to_vec(); 2], inode: InodeNumber(9) }),
         Part::GiveNames(GiveNames { shard: InodeNumber(9).as_shard(), master: INODE, names_max: 1 << 40 }),
         Part::GiveStriped(INODE),
+        Part::CorrectLink(CorrectLink {
+            inode: INODE,
+            parent: INODE,
+            name: b"name".to_vec(),
+            state: NameState::Absent,
+        }),
     ]
 }
 

@@ -83,7 +83,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
         | R::DropPrivileges(who, _)
         | R::DataVersion(who, _)
         | R::RemoteNames(who, _)
-        | R::MoveInode(who, _) => check_groups(who),
+        | R::MoveInode(who, _)
+        | R::RepairName(who, _) => check_groups(who),
         R::MakeDirectory(who, make) => {
             check_groups(who)?;
             within("stripes", make.stripes.mdts.len(), SHARDS_MAX)
@@ -106,7 +107,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             | Part::FollowName(_)
             | Part::GiveInode(_)
             | Part::GiveStriped(_)
-            | Part::GiveNames(_) => Ok(()),
+            | Part::GiveNames(_)
+            | Part::CorrectLink(_) => Ok(()),
             Part::LeadNames(part) => within("names", part.names.len(), GIVEN_NAMES_MAX),
             Part::DropLink(part) => check_groups(&part.who),
             Part::MoveLink(part) => check_groups(&part.who),

@@ -18,6 +18,7 @@ use super::{
         RemoteNamesAfter, SplitDirectory,
     },
     moved_inode::GivenInode,
+    name_repair::NameRepair,
 };
 
 /// How a file is opened. Bits of [`OpenFlags`].
@@ -863,6 +864,9 @@ pub enum MdtRequest {
     /// The inode, of another MDT, moves to this one, with its names and with a new number (root
     /// only). -> Done; `Busy` if it is open
     MoveInode(Credentials, InodeNumber),
+    /// Repair a contradiction between this MDT and another one (root only). -> Findings: what was
+    /// repaired, nothing if both agree; `Busy` while names of the directory move
+    RepairName(Credentials, NameRepair),
 }
 
 /// Answers of a metadata target. It is moved a dozen times on its way, so what is larger than an

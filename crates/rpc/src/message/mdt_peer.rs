@@ -11,7 +11,7 @@ use layout::Layout;
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, DirectoryMap, FileKind, InodeNumber, MdtIndex, Stripes};
 
-use super::{entry::Entry, moved_inode::LeadNames};
+use super::{entry::Entry, moved_inode::LeadNames, name_repair::CorrectLink};
 
 /// An operation on names and inodes of several MDTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub enum Part {
     /// As `GiveInode`, also of a striped directory: the coordinator sees to it that all its shards
     /// follow.
     GiveStriped(InodeNumber),
+    /// An inode gets or loses a name because of damage, so that it agrees with the directory. Kept,
+    /// also after a restart, if the inode has to change.
+    CorrectLink(CorrectLink),
 }
 
 /// See [`Part::GiveNames`].
@@ -178,7 +181,8 @@ pub struct Prepare {
 /// A part is prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The inode. Of [`Part::MoveName`]: to which the name leads.
+    /// The inode. Of [`Part::MoveName`]: to which the name leads. Of [`Part::CorrectLink`]: 0 if
+    /// the name must be removed, because no inode can have it.
     pub inode: InodeNumber,
     /// The start of the MDT that has prepared it. What only this start knows, a later one does not.
     pub start: u64,
@@ -192,7 +196,8 @@ pub struct Prepared {
     /// shards.
     #[serde(default)]
     pub map: Option<DirectoryMap>,
-    /// Of [`Part::AddLink`]: the inode, as it is now.
+    /// Of [`Part::AddLink`]: the inode, as it is now. Of [`Part::CorrectLink`]: the same, if it has
+    /// to change; nothing is promised otherwise.
     #[serde(default)]
     pub entry: Option<Box<Entry>>,
 }

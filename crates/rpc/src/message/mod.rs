@@ -17,6 +17,7 @@ pub mod mdt;
 pub mod mdt_peer;
 pub mod mgs;
 pub mod moved_inode;
+pub mod name_repair;
 pub mod ost;
 pub mod removed;
 pub mod session;

@@ -82,6 +82,9 @@ pub mod feature {
     pub const MOVING_STRIPED: u64 = 1024;
     /// The caller knows that a directory may have several shards on one MDT.
     pub const OVERSTRIPED_DIRECTORIES: u64 = 2048;
+    /// The MDT can repair contradictions with other MDTs
+    /// ([`RepairName`](crate::message::MdtRequest::RepairName)).
+    pub const NAME_REPAIRS: u64 = 4096;
 
     /// All that this build supports.
     pub const ALL: u64 = DEADLINES
@@ -95,7 +98,8 @@ pub mod feature {
         | MOVING_INODES
         | RETURNING_NAMES
         | MOVING_STRIPED
-        | OVERSTRIPED_DIRECTORIES;
+        | OVERSTRIPED_DIRECTORIES
+        | NAME_REPAIRS;
 }
 
 /// First message of a connection: names the target and the client. The answer is a [`Challenge`].

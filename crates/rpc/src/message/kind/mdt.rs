@@ -75,11 +75,12 @@ pub enum MdtKind {
     SetDirectoryDefault,
     SplitDirectory,
     MoveInode,
+    RepairName,
 }
 
 impl MdtKind {
     /// All of them, in order.
-    pub const ALL: [MdtKind; 62] = [
+    pub const ALL: [MdtKind; 63] = [
         MdtKind::Lookup,
         MdtKind::GetAttributes,
         MdtKind::SetAttributes,
@@ -142,6 +143,7 @@ impl MdtKind {
         MdtKind::SetDirectoryDefault,
         MdtKind::SplitDirectory,
         MdtKind::MoveInode,
+        MdtKind::RepairName,
     ];
 
     /// What is known of all requests of this kind.
@@ -213,6 +215,7 @@ impl MdtKind {
             // Asked again it finds what it began.
             K::SplitDirectory => ("mdt_split_directory", Effect::State, ReplySize::Small, P::Everybody),
             K::MoveInode => ("mdt_move_inode", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::RepairName => ("mdt_repair_name", Effect::Namespace, ReplySize::Small, P::Repair),
         };
         RequestRow::new(self as u8, name, effect, reply, permission)
     }
@@ -301,6 +304,7 @@ impl MdtRequest {
             R::SetDirectoryDefault(..) => K::SetDirectoryDefault.row(),
             R::SplitDirectory(..) => K::SplitDirectory.row(),
             R::MoveInode(..) => K::MoveInode.row(),
+            R::RepairName(..) => K::RepairName.row(),
             R::PlaceElsewhere(removed) | R::RenewLayout(removed) | R::LeaveOut(removed) => removed.never(),
         }
     }
