@@ -46,6 +46,7 @@ mod replacement;
 mod services;
 mod sessions;
 mod several_mdts;
+mod shard_repairs;
 mod size_model;
 mod sizes;
 mod slow_locks;

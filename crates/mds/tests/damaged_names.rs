@@ -84,7 +84,7 @@ async fn a_directory_that_is_in_itself_does_not_end_its_mdt() {
     tree.cluster.end().await;
 }
 
-/// fsck reports it and cannot repair it.
+/// Also before fsck has made it again.
 #[tokio::test]
 async fn a_directory_of_which_a_shard_is_missing_is_removed() {
     for mdt in [0, 1] {

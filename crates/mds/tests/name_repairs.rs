@@ -35,10 +35,10 @@ use super::{
 
 const TABLES: [Table; 5] = [INODES, ENTRIES, LINKS, XATTRS, ORPHANS];
 
-type Records = BTreeSet<(usize, u8, Vec<u8>, Vec<u8>)>;
+pub type Records = BTreeSet<(usize, u8, Vec<u8>, Vec<u8>)>;
 
 /// All records of the namespace. All MDTs start again.
-async fn records(cluster: &mut Cluster) -> Records {
+pub async fn records(cluster: &mut Cluster) -> Records {
     let mut records = Records::new();
     for node in 0..cluster.0.len() {
         let found = cluster.0[node].records(&TABLES).await;
@@ -51,7 +51,7 @@ async fn records(cluster: &mut Cluster) -> Records {
 }
 
 /// The inodes whose records differ: their own, their names and attributes, and names in them.
-fn changed(before: &Records, after: &Records) -> BTreeSet<InodeNumber> {
+pub fn changed(before: &Records, after: &Records) -> BTreeSet<InodeNumber> {
     let number = |(_, _, key, _): &(usize, u8, Vec<u8>, Vec<u8>)| {
         InodeNumber(u64::from_be_bytes(key[..8].try_into().expect("a key begins with an inode")))
     };
@@ -65,19 +65,19 @@ async fn repair(cluster: &Cluster, mdt: usize, repair: NameRepair) -> FsResult<V
     }
 }
 
-async fn settle(cluster: &Cluster, name: &RemoteName) -> FsResult<Vec<Finding>> {
+pub async fn settle(cluster: &Cluster, name: &RemoteName) -> FsResult<Vec<Finding>> {
     repair(cluster, usize::from(name.parent.mdt().0), NameRepair::Settle(name.clone())).await
 }
 
 /// What the check of an MDT by itself finds.
-async fn check(cluster: &Cluster, mdt: usize, repair: bool) -> Vec<Finding> {
+pub async fn check(cluster: &Cluster, mdt: usize, repair: bool) -> Vec<Finding> {
     match in_time("a check", call(&cluster.0[mdt].repairer, MdtRequest::Check(root(), repair))).await {
         Ok(MdtReply::Findings(findings)) => findings,
         other => panic!("{other:?}"),
     }
 }
 
-async fn is_clean(cluster: &Cluster) {
+pub async fn is_clean(cluster: &Cluster) {
     assert_eq!(cluster.contradictions().await, []);
     for mdt in 0..cluster.0.len() {
         assert_eq!(check(cluster, mdt, false).await, [], "MDT {mdt}");
@@ -85,7 +85,7 @@ async fn is_clean(cluster: &Cluster) {
 }
 
 /// Settles all contradictions, inodes first, and expects these words of them.
-async fn settles(tree: &Tree, expected: &[&str]) {
+pub async fn settles(tree: &Tree, expected: &[&str]) {
     let found = tree.cluster.contradictions().await;
     let mut problems = Vec::new();
     for (_, name) in &found {
@@ -104,7 +104,7 @@ async fn settles(tree: &Tree, expected: &[&str]) {
 }
 
 /// Two MDTs with names and inodes that nobody damages.
-async fn with_others() -> Tree {
+pub async fn with_others() -> Tree {
     let tree = Tree::new(2).await;
     for (from, to) in [(0, 1), (1, 0)] {
         let file = tree.file(from, "other").await;

@@ -190,3 +190,25 @@ fn names_in_wrong_shards_are_moved() {
     a("rm -r striped");
     system.finish();
 }
+
+/// The records of both stripes of a directory are lost; one is on the target of the directory.
+#[test]
+fn lost_stripes_are_made_again_with_their_names() {
+    let mut system = FileSystem::start_with_mdts(Transport::InProcess, 1, 2);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    a("mkdir -p safe/1 d0 d1; echo x > safe/1/x; lfs mkdir -i 0 -c 2 -o 750 striped");
+    a("for i in {1..20}; do echo $i > striped/f$i; mkdir striped/d$i; done; ln striped/f1 striped/link");
+    let before = a(UNDAMAGED);
+    let striped = number(&system, "striped");
+    system.unmount(0);
+    for shard in map_of(&system, striped).shards {
+        damage(&system, shard.mdt().0, |_, batch| batch.delete(INODES, Inode::key(shard)));
+    }
+    finds_and_repairs(&system, &["its shard ", "has this shard on MDT0001, where it does not exist"]);
+    system.mount(0);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    assert_eq!(a(UNDAMAGED), before);
+    assert_eq!(a("cat striped/f* | sort -n | tail -n 1; touch striped/new{1..8}; ls striped | wc -l"), "20\n49\n");
+    a("rm -r striped");
+    system.finish();
+}

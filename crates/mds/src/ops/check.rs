@@ -7,7 +7,8 @@
 //! | pass | checked | repaired by |
 //! |---|---|---|
 //! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or adding the name to the inode |
-//! | inodes | a striped directory and its shards know each other (only reported); a name in a wrong shard (fsck moves it); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | inodes | a striped directory and its shards know each other; a name in a wrong shard (fsck moves it); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | entries | those of a shard exist only if it does | removing the entry |
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
@@ -25,7 +26,7 @@ use rpc::message::{
 };
 use types::{FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
-use super::lost_and_found;
+use super::{lost_and_found, shard_repairs};
 use crate::{
     tables::{
         DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
@@ -34,7 +35,7 @@ use crate::{
         inode::{Inode, Link, Striping},
         link, orphan, xattr,
     },
-    transaction::{Transaction, entries::FoundEntry},
+    transaction::{Transaction, entries::FoundEntry, striping::shard_link},
 };
 
 /// Findings in one answer; more are counted in the last one.
@@ -83,9 +84,10 @@ impl CheckReport {
 pub(crate) type Pass = fn(&mut Transaction<'_>, &mut CheckReport, &[u8], &[u8]) -> FsResult<()>;
 
 /// The passes in their order, each over the records of one table.
-pub(crate) const PASSES: [(kv::Table, Pass); 6] = [
+pub(crate) const PASSES: [(kv::Table, Pass); 7] = [
     (ENTRIES, entry),
     (INODES, inode),
+    (ENTRIES, entry_of_lost_shard),
     (LINKS, further_link),
     (XATTRS, attribute),
     (ORPHANS, orphan_record),
@@ -117,6 +119,10 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     let found = FoundEntry { position, target };
     let name = String::from_utf8_lossy(&found.target.name).into_owned();
     let parent = txn.find_inode(directory)?;
+    if parent.is_none() && directory.is_shard() {
+        // It may be made again, with these names.
+        return Ok(());
+    }
     if !parent.as_ref().is_some_and(Inode::is_directory) {
         return drop_entry(txn, report, directory, &found, format!("name '{name}' in a directory that does not exist"));
     }
@@ -161,6 +167,19 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     Ok(())
 }
 
+/// A name in a shard that does not exist, after all shards that have to exist do.
+fn entry_of_lost_shard(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
+    let (directory, position) = EntryRecord::decode_key(key)?;
+    let Some(target) = EntryRecord::decode(value)?.target.filter(|_| directory.is_shard()) else { return Ok(()) };
+    let is_in_doubt = txn.volatile.peers.locked_by(directory).or(txn.volatile.peers.may_come_from(txn.mdt)).is_some();
+    if is_in_doubt || txn.find_inode(directory)?.is_some() {
+        return Ok(());
+    }
+    let name = String::from_utf8_lossy(&target.name).into_owned();
+    let problem = format!("name '{name}' in a shard that does not exist");
+    drop_entry(txn, report, directory, &FoundEntry { position, target }, problem)
+}
+
 fn drop_entry(
     txn: &mut Transaction<'_>,
     report: &mut CheckReport,
@@ -197,6 +216,9 @@ pub(super) fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult
 fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let number = codec::inode_of_key("inode", key)?;
     let mut inode = txn.decode_inode(number, value)?;
+    if number.is_shard() && is_unknown(txn, &inode)? {
+        return check_unknown(txn, report, inode);
+    }
     let before = inode.clone();
     let names = count_names(txn, report, &mut inode)?;
     if number == InodeNumber::ROOT && txn.mdt == MdtIndex(0) {
@@ -220,6 +242,22 @@ fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     Ok(())
 }
 
+/// Whether a shard belongs to a directory of this MDT that does not know it.
+fn is_unknown(txn: &Transaction<'_>, shard: &Inode) -> FsResult<bool> {
+    let Some(link) = shard.first_link.as_ref().filter(|link| txn.is_here(link.parent)) else { return Ok(false) };
+    Ok(shard.attributes.links > 0 && !leads_to(txn, link, shard.number())? && !is_on_the_way(txn, link)?)
+}
+
+/// Ends such a shard if it has no names. Nothing else leads to those that it has.
+fn check_unknown(txn: &mut Transaction<'_>, report: &mut CheckReport, mut shard: Inode) -> FsResult<()> {
+    let (number, link) = (shard.number(), shard.first_link.clone().unwrap_or(shard_link(shard.number())));
+    let is_empty = txn.is_empty_directory(number)?;
+    let words = if is_empty { "an empty shard" } else { "a shard with names" };
+    let repair = report.repair && is_empty;
+    report.add(number, format!("{words} that directory {} does not know", link.parent), repair);
+    if repair { txn.drop_link(&mut shard, &link) } else { Ok(()) }
+}
+
 /// Names that lead to the inode; those that do not are forgotten. Names on other MDTs are believed:
 /// fsck compares them; and those that may come from one, after the inode has heard of it.
 fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<u32> {
@@ -229,12 +267,6 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut 
     let mut count = 0;
     for named in names {
         if !txn.is_here(named.parent) || leads_to(txn, &named, number)? || is_on_the_way(txn, &named)? {
-            count += 1;
-            continue;
-        }
-        if number.is_shard() {
-            // There may be names in it.
-            report.add(number, format!("a shard that directory {} does not know", named.parent), false);
             count += 1;
             continue;
         }
@@ -248,14 +280,23 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut 
 }
 
 /// The shards of a striped directory on this MDT exist, and are its own; fsck compares others.
-fn check_shards(txn: &Transaction<'_>, report: &mut CheckReport, inode: &Inode) -> FsResult<()> {
+fn check_shards(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &Inode) -> FsResult<()> {
     let Some(map) = inode.map() else { return Ok(()) };
-    let peers = &txn.volatile.peers;
-    for shard in map.shards.iter().filter(|shard| txn.is_here(**shard)) {
-        let is_known = txn.find_inode(*shard)?.is_some_and(|found| found.master() == Some(map.master));
-        let is_in_doubt = peers.locked_by(*shard).is_some() || peers.may_come_from(txn.mdt).is_some();
-        if !is_known && !is_in_doubt {
-            report.add(map.master, format!("its shard {shard} does not exist: names in it are lost"), false);
+    for shard in map.shards.iter().copied().filter(|shard| shard.mdt() == map.master.mdt()) {
+        let peers = &txn.volatile.peers;
+        if peers.locked_by(shard).is_some() || peers.may_come_from(txn.mdt).is_some() {
+            continue;
+        }
+        match txn.find_inode(shard)? {
+            Some(found) if found.master() == Some(map.master) => {}
+            Some(_) => report.add(map.master, format!("its shard {shard} is another directory's"), false),
+            None => {
+                let repair = report.repair && map.is_possible() && !inode.names_move();
+                report.add(map.master, shard_repairs::lost(shard), repair);
+                if repair {
+                    shard_repairs::make_here(txn, inode, shard)?;
+                }
+            }
         }
     }
     Ok(())

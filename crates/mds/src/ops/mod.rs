@@ -38,6 +38,7 @@ pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sessions;
 pub(crate) mod setattr;
+mod shard_repairs;
 pub(crate) mod split;
 pub(crate) mod swap;
 pub(crate) mod unlink;

@@ -16,7 +16,7 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 
-use super::{check::first_link_holds, lost_and_found, root_only::require_root};
+use super::{check::first_link_holds, lost_and_found, root_only::require_root, shard_repairs};
 use crate::{
     tables::{
         ORPHANS,
@@ -38,13 +38,17 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, repair: &NameRep
     Ok(MdtReply::Findings(Vec::from_iter(repaired)))
 }
 
-fn repaired(inode: InodeNumber, problem: String) -> Finding {
+pub(super) fn repaired(inode: InodeNumber, problem: String) -> Finding {
     Finding { inode, problem, repaired: true }
 }
 
-fn settle(txn: &mut Transaction<'_>, RemoteName { inode, parent, name, .. }: &RemoteName) -> FsResult<Option<Finding>> {
-    if !txn.is_here(*parent) || txn.is_here(*inode) || inode.is_shard() {
+fn settle(txn: &mut Transaction<'_>, named: &RemoteName) -> FsResult<Option<Finding>> {
+    let RemoteName { inode, parent, name, .. } = named;
+    if !txn.is_here(*parent) || txn.is_here(*inode) {
         return Err(FsError::Invalid);
+    }
+    if shard_repairs::concerns(*inode, name) {
+        return shard_repairs::settle(txn, named);
     }
     if txn.takes_tree_first() {
         txn.hold_tree()?;
@@ -78,7 +82,7 @@ fn settle(txn: &mut Transaction<'_>, RemoteName { inode, parent, name, .. }: &Re
 
 /// Has the MDT of the inode promise its part. Returns what is to be decided if the inode has to
 /// change.
-fn prepare(
+pub(super) fn prepare(
     txn: &mut Transaction<'_>,
     inode: InodeNumber,
     link: &Link,
@@ -157,9 +161,11 @@ fn rescue(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Option<Find
 
 /// What the MDT of the inode says of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     /// No inode can have it.
     Impossible,
+    /// A shard that has to exist does not.
+    Missing,
     /// The inode is as it should be.
     Agrees,
     /// The inode has to change.
@@ -167,6 +173,9 @@ enum Verdict {
 }
 
 fn verdict(txn: &Transaction<'_>, part: &CorrectLink, inode: Option<&Inode>) -> FsResult<Verdict> {
+    if shard_repairs::concerns(part.inode, &part.name) {
+        return shard_repairs::verdict(txn, part, inode);
+    }
     let link = Link { parent: part.parent, name: part.name.clone() };
     let holds = inode.map_or(Ok(false), |inode| txn.has_link(inode, &link))?;
     Ok(match (part.state, inode) {
@@ -200,7 +209,8 @@ pub(super) fn promised(txn: &Transaction<'_>, part: &CorrectLink) -> FsResult<Ve
         found => Some(found?),
     };
     match verdict(txn, part, inode.as_ref())? {
-        Verdict::Differs => Ok(vec![part.inode]),
+        // The number of a shard is given to nothing else meanwhile.
+        Verdict::Differs | Verdict::Missing => Ok(vec![part.inode]),
         Verdict::Impossible | Verdict::Agrees => Ok(Vec::new()),
     }
 }
@@ -210,7 +220,7 @@ pub(super) fn answer(txn: &Transaction<'_>, part: &CorrectLink) -> FsResult<Prep
     let inode = txn.find_inode(part.inode)?;
     let verdict = verdict(txn, part, inode.as_ref())?;
     Ok(Prepared {
-        inode: if verdict == Verdict::Impossible { InodeNumber(0) } else { part.inode },
+        inode: if matches!(verdict, Verdict::Impossible | Verdict::Missing) { InodeNumber(0) } else { part.inode },
         start: txn.volatile.peers.start(),
         kind: inode.as_ref().map_or(FileKind::Directory, Inode::kind),
         undurable: None,
@@ -239,6 +249,10 @@ pub(super) fn take(txn: &mut Transaction<'_>, number: InodeNumber, link: Link) -
 /// `lost+found`.
 pub(super) fn forget(txn: &mut Transaction<'_>, number: InodeNumber, link: &Link) -> FsResult<()> {
     let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
+    if number.is_shard() {
+        // It is empty.
+        return txn.drop_link(&mut inode, link);
+    }
     txn.remove_link(&mut inode, link)?;
     store_counted(txn, inode)
 }

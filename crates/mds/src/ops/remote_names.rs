@@ -89,7 +89,8 @@ fn of_entry(
         _ => match txn.find_inode(parent) {
             // Names of a directory whose record is damaged are as good as others.
             Err(FsError::Damaged(_)) => true,
-            found => found?.is_some_and(|inode| inode.is_directory()),
+            // A shard may be made again, with these names.
+            found => found?.map_or(parent.is_shard(), |inode| inode.is_directory()),
         },
     };
     *directory = Some((parent, exists));

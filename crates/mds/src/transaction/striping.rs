@@ -165,6 +165,15 @@ impl Transaction<'_> {
         Ok(Inode { data: InodeData::Directory(self.stored_default(master)?), ..master.clone() })
     }
 
+    /// A shard of a directory as it is made, without names; not stored. `Invalid`: it is none of
+    /// its shards.
+    pub fn lost_shard(&self, master: &Inode, shard: InodeNumber) -> FsResult<Inode> {
+        let Striping::Over(hash, _) = master.striping else { return Err(FsError::Invalid) };
+        let (copied, stripes) = (self.with_default(master)?, Stripes { hash, mdts: Vec::new() });
+        let found = shards_of(&copied, &stripes).find(|made| made.number() == shard);
+        found.ok_or(FsError::Invalid)
+    }
+
     /// A new number of an MDT, and the operation if it is another one.
     fn number_at(&mut self, mdt: MdtIndex, part: Part) -> FsResult<(Option<OperationId>, InodeNumber)> {
         let is_shard = part == Part::MakeShard;

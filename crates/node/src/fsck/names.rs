@@ -176,7 +176,7 @@ pub(super) fn finding(is_name: bool, RemoteName { inode, parent, name, .. }: &Re
     let name = String::from_utf8_lossy(name);
     let problem = match is_name {
         true if inode.is_shard() => format!(
-            "directory {parent} has this shard on {}, where it does not exist or is another directory's: names in it are lost",
+            "directory {parent} has this shard on {}, where it does not exist or is another directory's: names in it may be lost",
             inode.mdt()
         ),
         false if inode.is_shard() => format!("a shard that directory {parent} on {} does not know", parent.mdt()),

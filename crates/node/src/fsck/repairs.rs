@@ -41,10 +41,6 @@ pub(super) async fn settle(
     let mut findings = Vec::new();
     for (is_name, name) in differences {
         let found = names::finding(is_name, &name);
-        if name.inode.is_shard() {
-            findings.push(found);
-            continue;
-        }
         let mdt = targets.mdt_of(name.parent)?;
         findings.extend(repair(mdt, clock, NameRepair::Settle(name), found).await?);
     }
@@ -99,6 +95,8 @@ fn unrepaired(found: Finding, error: &FsError) -> Finding {
         FsError::NotSupported => "/lost+found must be a directory without stripes on MDT0000 (rename another one), \
                                   and all metadata servers must be updated"
             .to_owned(),
+        FsError::Exists if found.inode.is_shard() => "the stripe belongs to another directory".to_owned(),
+        FsError::NotEmpty => "the stripe has names, which no directory leads to".to_owned(),
         error => error.to_string(),
     };
     Finding { problem: format!("{}; not repaired: {reason}", found.problem), ..found }
