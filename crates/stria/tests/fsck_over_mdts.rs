@@ -191,6 +191,42 @@ fn names_in_wrong_shards_are_moved() {
     system.finish();
 }
 
+/// Two directories of different targets are each below the other: nobody reaches them.
+#[test]
+fn directories_that_are_below_themselves_are_detached() {
+    let mut system = FileSystem::start_with_mdts(Transport::InProcess, 1, 2);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    a("mkdir safe d0 d1 safe/1; lfs mkdir -i 0 -c 2 striped; echo x > safe/1/x; lfs mkdir -i 0 striped/sub");
+    a("lfs mkdir -i 1 safe/one && lfs mkdir -i 0 safe/one/zero && lfs mkdir -i 1 safe/one/zero/one");
+    let before = a(UNDAMAGED);
+    a("lfs mkdir -i 1 top && lfs mkdir -i 0 top/zero && lfs mkdir -i 1 top/zero/one && echo in > top/zero/one/in");
+    a("lfs mkdir -i 0 top/zero/one/beside");
+    let [top, one] = ["top", "top/zero/one"].map(|path| number(&system, path));
+    system.unmount(0);
+    damage(&system, 0, |store, batch| {
+        batch.delete(ENTRIES, entry_key(InodeNumber::ROOT, "top"));
+        let root = inode_of(store, InodeNumber::ROOT);
+        let attributes = types::Attributes { links: root.attributes.links - 1, ..root.attributes };
+        batch.put(INODES, Inode::key(InodeNumber::ROOT), Inode { attributes, ..root }.encode());
+    });
+    damage(&system, 1, |store, batch| {
+        batch.put(ENTRIES, entry_key(one, "back"), entry("back", top, FileKind::Directory));
+        let first_link = Some(Link { parent: one, name: b"back".to_vec() });
+        batch.put(INODES, Inode::key(top), Inode { first_link, ..inode_of(store, top) }.encode());
+        let above = inode_of(store, one);
+        let attributes = types::Attributes { links: above.attributes.links + 1, ..above.attributes };
+        batch.put(INODES, Inode::key(one), Inode { attributes, ..above }.encode());
+    });
+    finds_and_repairs(&system, &["is below itself, by way of several MDTs"]);
+    system.mount(0);
+    let a = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    assert_eq!(a(UNDAMAGED), before);
+    assert_eq!(a("ls lost+found | wc -l; find lost+found -name in -exec cat {} +"), "1\nin\n");
+    assert_eq!(a("find lost+found -mindepth 1 -type d | wc -l"), "4\n");
+    a("rm -r lost+found");
+    system.finish();
+}
+
 /// The records of both stripes of a directory are lost; one is on the target of the directory.
 #[test]
 fn lost_stripes_are_made_again_with_their_names() {

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod checkpoint;
+mod cycles;
 mod names;
 mod objects;
 mod progress;
@@ -424,10 +425,12 @@ async fn check_names(
     }
     progress.begin("comparing names with inodes on other MDTs".to_owned(), None);
     let differences = names::compare(targets, clock, progress).await?;
-    let findings = match arguments.repair {
+    let mut findings = match arguments.repair {
         true => repairs::settle(targets, clock, differences).await?,
         false => differences.iter().map(|(is_name, found)| names::finding(*is_name, found)).collect(),
     };
+    progress.begin("following directories to the root over several MDTs".to_owned(), None);
+    findings.extend(cycles::check(targets, clock, progress, arguments.repair).await?);
     checkpoint.names_checked(&mdts, &findings)?;
     Ok(findings)
 }

@@ -27,7 +27,7 @@ use super::{Progress, Targets};
 
 /// Decisions reach other MDTs within moments; what is not the same on both sides after this time is
 /// wrong.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause before both sides are read again; then twice as long each time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Memory for sums: 16 MiB.
@@ -115,7 +115,7 @@ async fn read(targets: &Targets, progress: &mut Progress, mut visit: impl FnMut(
     Ok(())
 }
 
-async fn page(mdt: &Import, after: RemoteNamesAfter) -> FsResult<(Vec<RemoteName>, Option<Vec<u8>>)> {
+pub(super) async fn page(mdt: &Import, after: RemoteNamesAfter) -> FsResult<(Vec<RemoteName>, Option<Vec<u8>>)> {
     match mdt.call(MdtRequest::RemoteNames(Credentials::root(), after)).await?.reply {
         MdtReply::RemoteNames(answer) => Ok((answer.found, answer.next)),
         reply => Err(unexpected(reply)),

@@ -6,6 +6,8 @@
 //! | a name and an inode on another MDT contradict each other | [`NameRepair::Settle`] |
 //! | an inode on another MDT than 0 has no name | [`NameRepair::Rescue`] |
 //! | a name is in the wrong shard of its directory | an ordinary rename within the directory |
+//!
+//! Cycles of directories have a module of their own ([`super::cycles`]).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -89,7 +91,8 @@ async fn repair(mdt: &Import, clock: &dyn Clock, repair: NameRepair, found: Find
     Ok(findings)
 }
 
-fn unrepaired(found: Finding, error: &FsError) -> Finding {
+/// A finding with the reason why it was not repaired.
+pub(super) fn unrepaired(found: Finding, error: &FsError) -> Finding {
     let reason = match error {
         FsError::Busy => "names of the directory are moving to or from stripes: check again later".to_owned(),
         FsError::NotSupported => "/lost+found must be a directory without stripes on MDT0000 (rename another one), \
@@ -103,7 +106,7 @@ fn unrepaired(found: Finding, error: &FsError) -> Finding {
 }
 
 /// Asks an MDT, as often as it waits for another one.
-async fn ask(mdt: &Import, clock: &dyn Clock, request: MdtRequest) -> FsResult<MdtReply> {
+pub(super) async fn ask(mdt: &Import, clock: &dyn Clock, request: MdtRequest) -> FsResult<MdtReply> {
     loop {
         match mdt.call(request.clone()).await {
             Err(FsError::AwaitsMdt(_)) => rt::clock::sleep(clock, PAUSE).await,
