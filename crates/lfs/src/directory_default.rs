@@ -1,15 +1,17 @@
-//! `lfs setdirstripe -D` and `lfs getdirstripe -D`: what new directories in a directory get.
+//! `lfs setdirstripe -D`, and what `lfs getdirstripe -D` shows of it: what new directories in a
+//! directory get.
 
-use std::{io::Write, path::Path};
+use std::path::Path;
 
-use rpc::message::control::{ControlReply, ControlRequest, Subject};
+use rpc::message::control::ControlRequest;
 use types::{DirectoryDefault, MdtIndex, ShardCount};
 
 use super::{
     channel::{self, CallError, Errno, strerror},
     dirstripe::{self, Wanted},
+    getdirstripe::{self, Field},
     options::Parsed,
-    outcome::{Failure, Outcome, USAGE, print},
+    outcome::{Failure, Outcome, USAGE},
 };
 
 /// Levels for which a default with stripes counts if no number is given, as in Lustre.
@@ -117,48 +119,26 @@ fn set_one(command: &str, path: &Path, default: Option<DirectoryDefault>, wanted
     channel::ask(path, &request).map(drop).map_err(|error| failed(&error))
 }
 
-/// The default of a directory; if it has none, what mkdir(2) does then.
-pub(crate) fn of(path: &Path) -> Result<DirectoryDefault, Errno> {
-    if !std::fs::metadata(path)?.is_dir() {
-        return Err(Errno(libc::ENOTDIR));
-    }
-    match channel::call(path, &ControlRequest::GetLayout(Subject::This))? {
-        ControlReply::Layout { directory_default, .. } => Ok(directory_default.unwrap_or(NONE)),
-        _ => Err(Errno(libc::EPROTO)),
-    }
-}
-
-/// `lfs getdirstripe -D`.
-pub(crate) fn show(default: &DirectoryDefault, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
-    let or_all = |number: Option<u16>| number.map_or(-1, i32::from);
+/// A default as `lfs getdirstripe -D` shows it; of a directory that has none, what mkdir(2) does
+/// there, or with `raw` that it has none.
+pub(crate) fn fields(default: Option<&DirectoryDefault>, raw: bool, hexadecimal: bool) -> Vec<Field> {
+    let or_all = |number: Option<u8>| number.map_or(-1, i32::from).to_string();
+    let unset = DirectoryDefault { count: ShardCount::Exactly(u16::from(!raw)), ..NONE };
+    let default = default.unwrap_or(&unset);
     let count = match default.count {
         ShardCount::All => -1,
         ShardCount::Exactly(count) | ShardCount::Overstriped(count) => i32::from(count),
         ShardCount::PerMdt(count) => -i32::from(count),
     };
-    let mdt = or_all(default.first.map(|first| first.0));
-    let hash = dirstripe::shown_hash(default.hash, default.is_overstriped());
-    let levels = or_all(default.levels.map(u16::from));
-    let spread = or_all(default.spread_levels.map(u16::from));
-    match () {
-        () if parsed.has("mdt-count") => print(output, format_args!("{count}\n")),
-        () if parsed.has("mdt-index") || parsed.has("mdt") => print(output, format_args!("{mdt}\n")),
-        () if parsed.has("mdt-hash") => print(output, format_args!("{hash}\n")),
-        () if parsed.has("max-inherit") => print(output, format_args!("{levels}\n")),
-        () if parsed.has("max-inherit-rr") => print(output, format_args!("{spread}\n")),
-        () if parsed.has("yaml") => print(
-            output,
-            format_args!(
-                "lmv_stripe_count:  {count}\nlmv_stripe_offset: {mdt}\nlmv_hash_type:     {hash}\nlmv_max_inherit:   {levels}\nlmv_max_inherit_rr: {spread}\n"
-            ),
-        ),
-        () => print(
-            output,
-            format_args!(
-                "lmv_stripe_count: {count} lmv_stripe_offset: {mdt} lmv_hash_type: {hash} lmv_max_inherit: {levels} lmv_max_inherit_rr: {spread}\n"
-            ),
-        ),
-    }
+    let first = getdirstripe::shown_index(default.first, hexadecimal);
+    let hash = getdirstripe::shown_hash(default.hash, default.is_overstriped());
+    vec![
+        Field { option: "mdt-count", label: "lmv_stripe_count:", value: count.to_string() },
+        Field { option: "mdt-index", label: "lmv_stripe_offset:", value: first },
+        Field { option: "mdt-hash", label: "lmv_hash_type:", value: hash },
+        Field { option: "max-inherit", label: "lmv_max_inherit:", value: or_all(default.levels) },
+        Field { option: "max-inherit-rr", label: "lmv_max_inherit_rr:", value: or_all(default.spread_levels) },
+    ]
 }
 
 #[cfg(test)]
@@ -169,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        dirstripe::{COUNT_OPTIONS, MAKE_OPTIONS, SHOW_OPTIONS},
+        dirstripe::{COUNT_OPTIONS, MAKE_OPTIONS},
         options::parse,
     };
 
@@ -183,10 +163,9 @@ mod tests {
         default(&parsed, &Wanted::of(&parsed, COUNT_OPTIONS)?)
     }
 
-    fn shown(line: &str, default: &DirectoryDefault) -> String {
-        let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
-        show(default, &parsed, &mut output).unwrap();
-        String::from_utf8(output).unwrap()
+    fn shown(default: &DirectoryDefault) -> String {
+        let fields = fields(Some(default), false, false).into_iter();
+        fields.map(|Field { label, value, .. }| format!("{label} {value}")).collect::<Vec<_>>().join(" ")
     }
 
     /// The lines that Lustre 2.17.0 shows for these commands.
@@ -194,20 +173,16 @@ mod tests {
     fn defaults_are_read_and_shown_as_in_lustre() {
         let two = asked("-D -c 2 dd").unwrap();
         assert_eq!(
-            shown("-D dd", &two),
-            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 0\n"
+            shown(&two),
+            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 0"
         );
         assert_eq!(
-            shown("-Dy dd", &two),
-            "lmv_stripe_count:  2\nlmv_stripe_offset: -1\nlmv_hash_type:     none\nlmv_max_inherit:   3\nlmv_max_inherit_rr: 0\n"
+            shown(&two.inherited().unwrap()),
+            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 2 lmv_max_inherit_rr: 0"
         );
         assert_eq!(
-            shown("-D dd/x", &two.inherited().unwrap()),
-            "lmv_stripe_count: 2 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 2 lmv_max_inherit_rr: 0\n"
-        );
-        assert_eq!(
-            shown("-D dd", &asked("-D -i -1 -c 1 --max-inherit 3 --max-inherit-rr 2 dd").unwrap()),
-            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 2\n"
+            shown(&asked("-D -i -1 -c 1 --max-inherit 3 --max-inherit-rr 2 dd").unwrap()),
+            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: 3 lmv_max_inherit_rr: 2"
         );
         let all = asked("-D -c -1 -i 2 -H crush -X -1 dd").unwrap();
         assert_eq!(
@@ -220,24 +195,18 @@ mod tests {
                 spread_levels: Some(0)
             }
         );
-        let each = ["-Dc d", "-Di d", "-Dm d", "-DH d", "-DX d", "-D --max-inherit-rr d"];
-        assert_eq!(each.map(|line| shown(line, &all)), ["-1\n", "2\n", "2\n", "crush\n", "-1\n", "0\n"]);
         assert_eq!(asked("-D -i 1 dd").unwrap().levels, None, "without stripes: for all levels");
         assert_eq!(asked("-D -c -1 dd").unwrap().levels, Some(3));
-        let over = |line: &str| shown("-D d", &asked(line).unwrap());
+        let over = |line: &str| shown(&asked(line).unwrap());
         assert_eq!(
             [over("-D -C 8 d"), over("-D -C -2 -X -1 -H crush d")],
             [
-                "lmv_stripe_count: 8 lmv_stripe_offset: -1 lmv_hash_type: none,overstriped lmv_max_inherit: 3 lmv_max_inherit_rr: 0\n",
-                "lmv_stripe_count: -2 lmv_stripe_offset: -1 lmv_hash_type: crush,overstriped lmv_max_inherit: -1 lmv_max_inherit_rr: 0\n"
+                "lmv_stripe_count: 8 lmv_stripe_offset: -1 lmv_hash_type: none,overstriped lmv_max_inherit: 3 lmv_max_inherit_rr: 0",
+                "lmv_stripe_count: -2 lmv_stripe_offset: -1 lmv_hash_type: crush,overstriped lmv_max_inherit: -1 lmv_max_inherit_rr: 0"
             ]
         );
         assert_eq!([asked("-D -C -1 d"), asked("-D -C 1 d")], [asked("-D -c -1 d"), asked("-D -c 1 d")]);
         assert!(asked("-D -c 2 -X 250 --max-inherit-rr -1 d").unwrap().is_possible());
-        assert_eq!(
-            shown("-D d", &NONE),
-            "lmv_stripe_count: 1 lmv_stripe_offset: -1 lmv_hash_type: none lmv_max_inherit: -1 lmv_max_inherit_rr: 0\n"
-        );
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! `lfs mkdir` (also called `lfs setdirstripe`) and `lfs getdirstripe`: on which MDTs a directory
-//! and its names are.
+//! `lfs mkdir` (also called `lfs setdirstripe`): on which MDTs a directory and its names are to be.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,7 +12,7 @@ use rpc::message::{
     mgs::TargetRole,
 };
 use types::{
-    DirectoryMap, Fid, InodeNumber, MdtIndex, NameHash, ShardCount, Stripes, counted,
+    DirectoryMap, InodeNumber, MdtIndex, NameHash, ShardCount, Stripes, counted,
     limits::{RETURNING_SHARDS_MAX, SHARDS_MAX, SHARDS_PER_MDT_MAX, SPLIT_NAMES_MAX},
     mdts_from,
 };
@@ -36,20 +35,6 @@ pub const MAKE_OPTIONS: &[OptionSpec] = &[
     option('d', &["delete"], Takes::Nothing),
     option('X', &["max-inherit"], Takes::Value),
     long_option(&["max-inherit-rr"], Takes::Value),
-    long_option(&["help"], Takes::Nothing),
-];
-
-/// Options of `lfs getdirstripe`.
-pub const SHOW_OPTIONS: &[OptionSpec] = &[
-    option('c', &["mdt-count", "count"], Takes::Nothing),
-    option('i', &["mdt-index", "index"], Takes::Nothing),
-    option('m', &["mdt"], Takes::Nothing),
-    option('H', &["mdt-hash", "hash-type"], Takes::Nothing),
-    option('F', &["fid"], Takes::Nothing),
-    option('y', &["yaml"], Takes::Nothing),
-    option('D', &["default"], Takes::Nothing),
-    option('X', &["max-inherit"], Takes::Nothing),
-    long_option(&["max-inherit-rr"], Takes::Nothing),
     long_option(&["help"], Takes::Nothing),
 ];
 
@@ -302,7 +287,7 @@ fn make_one(command: &str, path: &Path, wanted: &Wanted, (mode, umask): (u32, u3
 
 /// The MDT on which a directory is made that has no default, and for which none is asked.
 fn mdt_of_name(above: &Path, name: &[u8]) -> Result<MdtIndex, Errno> {
-    let (inode, map) = directory(above)?;
+    let (inode, map) = map_of(above, Subject::This).map_err(|error| error.errno())?;
     Ok(map.and_then(|map| map.shard_of(name)).unwrap_or(inode).mdt())
 }
 
@@ -331,97 +316,12 @@ pub(crate) fn refused(command: &str, operand: &OsStr, error: &CallError) -> Fail
     Failure::new(errno, message)
 }
 
-/// Runs `lfs getdirstripe`.
-pub fn getdirstripe(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
-    let wrong = |problem: String| Failure::new(USAGE, format!("lfs getdirstripe: {problem}"));
-    let parsed = parse(SHOW_OPTIONS, arguments).map_err(|error| wrong(error.to_string()))?;
-    if parsed.has("help") {
-        return print(
-            output,
-            format_args!(
-                "usage: lfs getdirstripe [-D] [-c|-i|-m|-H|-F|-X|--max-inherit-rr|-y] DIR...\n\nShows on which metadata target directories are. (A directory that is not striped has 0 stripes.)\n\n  -c, --mdt-count           only the number of stripes\n  -i, --mdt-index, -m       only the index of the metadata target\n  -H, --mdt-hash            only the hash\n  -F, --fid                 only the FID\n  -y, --yaml                YAML\n  -D, --default             what new directories in DIR get (lfs setdirstripe -D); -1: all metadata targets, no\n                            first one, or all levels\n  -X, --max-inherit         only for how many levels the default counts\n      --max-inherit-rr      only for how many levels new directories are on metadata targets in turn or by space\n"
-            ),
-        );
-    }
-    if let Some(name) = ["max-inherit", "max-inherit-rr"].into_iter().find(|name| parsed.has(name))
-        && !parsed.has("default")
-    {
-        return Err(wrong(format!("option '--{name}' needs --default (-D)")));
-    }
-    if parsed.operands.is_empty() {
-        return Err(wrong("DIR must be specified".to_owned()));
-    }
-    for operand in &parsed.operands {
-        let failed = |Errno(errno): Errno| {
-            let (shown, reason) = (operand.display(), strerror(errno));
-            Failure::new(errno, format!("lfs: getdirstripe for '{shown}' failed: {reason}"))
-        };
-        if parsed.has("default") {
-            directory_default::show(&directory_default::of(Path::new(operand)).map_err(failed)?, &parsed, output)?;
-            continue;
-        }
-        let (inode, map) = directory(Path::new(operand)).map_err(failed)?;
-        show(inode, map.as_ref(), &parsed, output)?;
-    }
-    Ok(())
-}
-
-fn directory(path: &Path) -> Result<(InodeNumber, Option<DirectoryMap>), Errno> {
-    if !std::fs::metadata(path)?.is_dir() {
-        return Err(Errno(libc::ENOTDIR));
-    }
-    map_of(path, Subject::This).map_err(|error| error.errno())
-}
-
 /// Number and map of the directory that is open, or has this name there.
 pub(crate) fn map_of(path: &Path, subject: Subject) -> Result<(InodeNumber, Option<DirectoryMap>), CallError> {
     match channel::ask(path, &ControlRequest::GetLayout(subject))? {
         ControlReply::Layout { inode, map, .. } => Ok((inode, map.map(|map| *map))),
         _ => Err(Errno(libc::EPROTO).into()),
     }
-}
-
-fn show(inode: InodeNumber, map: Option<&DirectoryMap>, parsed: &Parsed, output: &mut dyn Write) -> Outcome {
-    let shards = map.map_or(&[][..], |map| &map.shards);
-    let first = shards.first().copied().unwrap_or(inode);
-    let (count, mdt, fid) = (shards.len(), first.mdt().0, Fid::from(inode));
-    let hash = shown_hash(map.map(|map| map.hash), map.is_some_and(DirectoryMap::is_overstriped));
-    match () {
-        () if parsed.has("mdt-count") => return print(output, format_args!("{count}\n")),
-        () if parsed.has("mdt-index") || parsed.has("mdt") => return print(output, format_args!("{mdt}\n")),
-        () if parsed.has("mdt-hash") => return print(output, format_args!("{hash}\n")),
-        () if parsed.has("fid") => return print(output, format_args!("{fid}\n")),
-        () if parsed.has("yaml") => {
-            print(
-                output,
-                format_args!(
-                    "lmv_stripe_count:  {count}\nlmv_stripe_offset: {mdt}\nlmv_hash_type:     {hash}\nlmv_objects:\n"
-                ),
-            )?;
-            let objects = if shards.is_empty() { &[inode][..] } else { shards };
-            for object in objects {
-                let (mdt, fid) = (object.mdt().0, Fid::from(*object).to_string());
-                let fid = fid.trim_matches(['[', ']']);
-                print(output, format_args!("      - l_mdt_idx: {mdt}\n        l_fid:     {fid}\n"))?;
-            }
-            return print(output, format_args!("\n"));
-        }
-        () => {}
-    }
-    print(output, format_args!("lmv_stripe_count: {count} lmv_stripe_offset: {mdt} lmv_hash_type: {hash}\n"))?;
-    if shards.is_empty() {
-        return Ok(());
-    }
-    print(output, format_args!("mdtidx\t\t FID[seq:oid:ver]\n"))?;
-    for shard in shards {
-        print(output, format_args!("{:>6}\t\t {}\t\t\n", shard.mdt().0, Fid::from(*shard)))?;
-    }
-    Ok(())
-}
-
-/// A hash as Lustre shows it, with whether an MDT may have several stripes.
-pub(crate) fn shown_hash(hash: Option<NameHash>, is_overstriped: bool) -> String {
-    format!("{}{}", hash.map_or("none", NameHash::name), if is_overstriped { ",overstriped" } else { "" })
 }
 
 #[cfg(test)]
@@ -458,59 +358,6 @@ mod tests {
             let failure = mkdir(&words(line), &mut Vec::new()).expect_err(line);
             assert_eq!(failure, Failure::new(status, message), "{line}");
         }
-        let failure = getdirstripe(&words("-X d"), &mut Vec::new()).expect_err("without -D");
-        assert_eq!(failure, Failure::new(USAGE, "lfs getdirstripe: option '--max-inherit' needs --default (-D)"));
-        let failure = getdirstripe(&[], &mut Vec::new()).expect_err("no directory");
-        assert_eq!(failure, Failure::new(USAGE, "lfs getdirstripe: DIR must be specified"));
-    }
-
-    #[test]
-    fn a_directory_is_shown_in_lustres_formats() {
-        let inode = InodeNumber::new(MdtIndex(1), 0x402);
-        let shown = |line: &str| {
-            let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
-            show(inode, None, &parsed, &mut output).unwrap();
-            String::from_utf8(output).unwrap()
-        };
-        assert_eq!(shown("d"), "lmv_stripe_count: 0 lmv_stripe_offset: 1 lmv_hash_type: none\n");
-        assert_eq!([shown("-c d"), shown("-i d"), shown("-m d"), shown("-H d")], ["0\n", "1\n", "1\n", "none\n"]);
-        let yaml = shown("-y d");
-        assert!(yaml.starts_with("lmv_stripe_count:  0\nlmv_stripe_offset: 1\nlmv_hash_type:     none\n"), "{yaml}");
-        assert!(yaml.contains("      - l_mdt_idx: 1\n        l_fid:     0x"), "{yaml}");
-    }
-
-    #[test]
-    fn a_striped_directory_is_shown_in_lustres_formats() {
-        let shards = [1, 0].map(|mdt| InodeNumber::new(MdtIndex(mdt), 4).as_shard()).to_vec();
-        let map = DirectoryMap { master: InodeNumber::new(MdtIndex(1), 3), hash: NameHash::Fnv1a64, shards };
-        let shown = |line: &str| {
-            let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
-            show(map.master, Some(&map), &parsed, &mut output).unwrap();
-            String::from_utf8(output).unwrap()
-        };
-        let lines = shown("d");
-        let lines: Vec<&str> = lines.lines().collect();
-        assert_eq!(lines[0], "lmv_stripe_count: 2 lmv_stripe_offset: 1 lmv_hash_type: fnv_1a_64");
-        assert_eq!(lines[1], "mdtidx\t\t FID[seq:oid:ver]");
-        assert_eq!(lines[2], format!("     1\t\t {}\t\t", Fid::from(map.shards[0])));
-        assert_eq!((lines.len(), lines[3].starts_with("     0\t\t [0x")), (4, true));
-        assert_eq!([shown("-c d"), shown("-i d"), shown("-H d")], ["2\n", "1\n", "fnv_1a_64\n"]);
-        assert_eq!(shown("-y d").matches("l_mdt_idx").count(), 2);
-    }
-
-    #[test]
-    fn a_directory_with_several_stripes_on_a_target_is_said_to_have_them() {
-        let shards = [(1, 4), (0, 4), (1, 5)].map(|(mdt, at)| InodeNumber::new(MdtIndex(mdt), at).as_shard()).to_vec();
-        let map = DirectoryMap { master: InodeNumber::new(MdtIndex(1), 3), hash: NameHash::Crush, shards };
-        let shown = |line: &str| {
-            let (parsed, mut output) = (parse(SHOW_OPTIONS, &words(line)).unwrap(), Vec::new());
-            show(map.master, Some(&map), &parsed, &mut output).unwrap();
-            String::from_utf8(output).unwrap()
-        };
-        let first = "lmv_stripe_count: 3 lmv_stripe_offset: 1 lmv_hash_type: crush,overstriped\n";
-        assert!(shown("d").starts_with(first));
-        assert_eq!([shown("-c d"), shown("-H d")], ["3\n", "crush,overstriped\n"]);
-        assert_eq!(shown("-y d").matches("l_mdt_idx: 1").count(), 2);
     }
 
     #[test]

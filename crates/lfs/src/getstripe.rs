@@ -417,7 +417,8 @@ fn value_of(row: &Row, about: &About, field: &str) -> String {
     }
 }
 
-fn sorted_names(directory: &Path) -> std::io::Result<Vec<(std::ffi::OsString, bool)>> {
+/// Names of a directory, and whether they are directories.
+pub(crate) fn sorted_names(directory: &Path) -> std::io::Result<Vec<(std::ffi::OsString, bool)>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

@@ -21,6 +21,7 @@ mod fid;
 mod fiemap;
 mod file_state;
 mod find;
+mod getdirstripe;
 mod getstripe;
 mod getstripe_json;
 mod layout_options;
@@ -99,8 +100,8 @@ const COMMANDS: &[Command] = &[
     ),
     command(
         "getdirstripe",
-        dirstripe::getdirstripe,
-        &[dirstripe::SHOW_OPTIONS],
+        getdirstripe::run,
+        &[getdirstripe::OPTIONS],
         "show on which metadata target directories are",
     ),
     command("df", df::run, &[df::OPTIONS], "show space or inodes of every target"),

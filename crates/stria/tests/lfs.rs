@@ -23,6 +23,8 @@ const FORMATS: &str = include_str!("lfs/formats.console");
 const COMPOSITE: &str = include_str!("lfs/composite.console");
 /// Searches.
 const FIND: &str = include_str!("lfs/find.console");
+/// Where directories are, with the commands that were captured, on as many MDTs.
+const DIRECTORIES: &str = include_str!("lfs/directories.console");
 const EDGE_CASES: &str = include_str!("lfs/edge_cases.tsv");
 
 /// Ids of nobody and nogroup.
@@ -54,6 +56,15 @@ fn files_are_found_by_their_attributes_and_layouts() {
     let examples = console::examples((1..).zip(FIND.lines()));
     assert!(examples.len() > 30, "examples are missing");
     console::run(&system, "lfs/find.console", &examples);
+    system.finish();
+}
+
+#[test]
+fn directories_are_shown_in_lustres_formats() {
+    let system = FileSystem::start_with_mdts(Transport::InProcess, 1, 2);
+    let examples = console::examples((1..).zip(DIRECTORIES.lines()));
+    assert!(examples.len() > 30, "examples are missing");
+    console::run(&system, "lfs/directories.console", &examples);
     system.finish();
 }
 
