@@ -566,3 +566,10 @@ fn defaults_hold_while_servers_come_and_go() {
     system.shell("rm -r $A/a $A/c && ls -A $A").succeed();
     system.finish();
 }
+    // Who owns another directory may not.
+    for options in ["-D -c 2", "-D -c 1 -i 1", "-d"] {
+        let refused =
+            system.shell(&format!("cd $A && {} {options} l", owner.replace("chown 5001 .", "chown 5001 l"))).output();
+        assert!(refused.status == libc::EPERM && refused.stderr.contains("not permitted"), "{options}: {refused:?}");
+    }
+    a("chown 0 l");
