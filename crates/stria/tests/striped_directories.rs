@@ -108,10 +108,23 @@ fn files_of_a_striped_directory_are_migrated_on_any_mdt() {
         b("lfs getstripe -S d/f* | sort -u; ls -A d | wc -l; cat d/f* | sort -n | uniq | wc -l"),
         "1048576\n80\n80\n"
     );
-    // One that has no name beside it any more, nor a part of the directory.
-    a("lfs mkdir -i 2 far && ln d/f1 far/f && rm d/f1");
-    let refused = system.shell("lfs migrate -c 2 $A/far/f").output();
-    assert!(refused.status == libc::EXDEV && system.shell("ls -A $B/far").succeed() == "f\n", "{refused:?}");
+    // One that has no name beside it any more, nor a part of the directory: also for a user, and
+    // with the layout of new files there.
+    a("lfs mkdir -i 2 far && lfs setstripe -c 2 -S 2M far && ln d/f1 far/f && rm d/f1");
+    assert_ne!(b("lfs getstripe -m far/f"), "2\n");
+    let before = b("stat -c '%i %s %h' far/f");
+    for (options, expected) in [("", "2 2097152\n"), ("-c 1 -S 1M", "1 1048576\n"), ("--restripe", "2 2097152\n")] {
+        a(&format!("lfs migrate {options} far/f"));
+        assert_eq!(b("echo $(lfs getstripe -c far/f) $(lfs getstripe -S far/f)"), expected, "{options}");
+        assert_eq!(b("stat -c '%i %s %h' far/f; cat far/f; ls -A far"), format!("{before}1\nf\n"));
+    }
+    a("chown 5001 far far/f");
+    let user = |user: &str| {
+        let line = format!("cd $A && setpriv --reuid={user} --clear-groups lfs migrate -c 1 far/f");
+        system.shell(&line).output()
+    };
+    assert_eq!(user("5001").status, 0, "{:?}", user("5001"));
+    assert_eq!(user("5002").status, libc::EACCES);
     system.finish();
 }
 

@@ -173,6 +173,25 @@ impl FileSystem {
         }
     }
 
+    /// The same on the MDT of a file of which no directory is there, for one that is to stay
+    /// without a name. The caller may write to that file, and come to it. `NoDeviceOrAddress`: the
+    /// MDT is of an earlier release.
+    pub async fn create_unnamed_beside(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        file: InodeNumber,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        // It is named by its number.
+        self.require_path(credentials, file).await?;
+        match self.create_unnamed(credentials, file, mode, umask, flags).await {
+            Err(FsError::NotDirectory) => Err(FsError::NoDeviceOrAddress),
+            created => created,
+        }
+    }
+
     async fn finish_create(
         self: &Arc<Self>,
         parent: InodeNumber,

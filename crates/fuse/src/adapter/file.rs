@@ -14,7 +14,7 @@ use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::message::mdt::open_flag;
 use rpc::message::volatile_name;
 use types::mode::PERMISSIONS;
-use types::{FileKind, FsError, FsResult, MdtIndex};
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex};
 
 use super::call::Call;
 use super::changes;
@@ -62,7 +62,7 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
 /// a file without a name is not made.
 pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Answer> {
     if let Some(mdt) = volatile_name::mdt_of(&name) {
-        return create_unnamed(call, create, Some(mdt)).await;
+        return create_unnamed(call, create, Some((mdt, volatile_name::beside_which(&name)))).await;
     }
     let name = &name;
     let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
@@ -90,15 +90,27 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
     Ok(enter_created(call, created, Shown::Made(call.inode, name)))
 }
 
-/// TMPFILE; `mdt`: on this MDT.
-pub async fn create_unnamed(call: Call, create: CreateIn, mdt: Option<MdtIndex>) -> FsResult<Answer> {
+/// TMPFILE; `place`: on this MDT, if need be beside this file.
+pub async fn create_unnamed(
+    call: Call,
+    create: CreateIn,
+    place: Option<(MdtIndex, Option<InodeNumber>)>,
+) -> FsResult<Answer> {
     let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
     let (mode, umask) = (create.mode & PERMISSIONS, create.umask);
     let open = |credentials| async move {
         let (file_system, parent) = (call.file_system(), call.inode);
-        match mdt {
-            Some(mdt) => file_system.create_unnamed_on(&credentials, (parent, mdt), mode, umask, flags).await,
+        match place {
+            Some((mdt, beside)) => {
+                let made = file_system.create_unnamed_on(&credentials, (parent, mdt), mode, umask, flags).await;
+                match (made, beside) {
+                    (Err(FsError::NoDeviceOrAddress), Some(file)) => {
+                        file_system.create_unnamed_beside(&credentials, file, mode, umask, flags).await
+                    }
+                    (made, _) => made,
+                }
+            }
             None => file_system.create_unnamed(&credentials, parent, mode, umask, flags).await,
         }
     };

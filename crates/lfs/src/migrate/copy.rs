@@ -22,7 +22,7 @@ use rpc::message::{
     volatile_name,
 };
 use rustix::fs::SeekFrom;
-use types::{FsError, InodeNumber};
+use types::{FsError, InodeNumber, MdtIndex};
 
 use super::pace::Pace;
 use crate::{
@@ -91,6 +91,33 @@ enum Attempt {
     Overtaken,
 }
 
+/// Where a file without a name is made.
+enum Place {
+    /// In the directory of the file, which is on its MDT.
+    Directory,
+    /// In the part of the directory there.
+    Shard,
+    /// There is none: beside the file. The layout of new files in the directory, which does not
+    /// count there.
+    Beside(Option<LayoutSpec>),
+}
+
+impl Place {
+    /// For a file on this MDT with a name in this directory.
+    fn of(directory: &Path, mdt: MdtIndex) -> Result<Self, CallError> {
+        let request = ControlRequest::GetLayout(Subject::This);
+        let ControlReply::Layout { inode, map, effective_default, .. } = channel::ask(directory, &request)? else {
+            return Err(Errno(libc::EPROTO).into());
+        };
+        let mut shards = map.iter().flat_map(|map| &map.shards);
+        Ok(match inode.mdt() == mdt {
+            true => Self::Directory,
+            false if shards.any(|shard| shard.mdt() == mdt) => Self::Shard,
+            false => Self::Beside(effective_default),
+        })
+    }
+}
+
 impl Migration<'_> {
     /// Migrates a file.
     pub fn run(self, path: &Path, pace: &mut Pace, output: &mut dyn Write) -> Result<(), Stop> {
@@ -155,22 +182,23 @@ impl Migration<'_> {
     fn volatile(self, path: &Path, inode: InodeNumber) -> Result<File, CallError> {
         // The directory of the file, not of a link to it.
         let directory = channel::parent(&std::fs::canonicalize(path)?);
+        let place = Place::of(&directory, inode.mdt())?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
-        let volatile = match channel::inode(&directory)?.mdt() == inode.mdt() {
-            true => options.custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(directory)?,
-            // The part of the directory there makes it, if there is one.
-            false => {
-                let name = volatile_name::of(inode.mdt(), std::process::id());
-                match options.create_new(true).open(directory.join(OsStr::from_bytes(&name))) {
-                    // As a swap of two such files.
-                    Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(Errno(libc::EXDEV).into()),
-                    opened => opened?,
-                }
-            }
+        let mut named = |name: Vec<u8>| match options.create_new(true).open(directory.join(OsStr::from_bytes(&name))) {
+            // As a swap of two such files.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(CallError::from(Errno(libc::EXDEV))),
+            opened => Ok(opened?),
         };
-        if !self.spec.is_open() {
-            let begin = ControlRequest::BeginLayout { spec: self.spec.clone(), like: inode };
+        let (volatile, default) = match place {
+            Place::Directory => (options.custom_flags(libc::O_TMPFILE | libc::O_EXCL).open(&directory)?, None),
+            Place::Shard => (named(volatile_name::of(inode.mdt(), std::process::id()))?, None),
+            Place::Beside(default) => (named(volatile_name::beside(inode))?, default),
+        };
+        // Without a default it has that of the file system.
+        let spec = if self.spec.is_open() { default.as_ref() } else { Some(self.spec) };
+        if let Some(spec) = spec {
+            let begin = ControlRequest::BeginLayout { spec: spec.clone(), like: inode };
             call(&volatile, &begin)?;
         }
         Ok(volatile)
