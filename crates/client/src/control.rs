@@ -11,7 +11,12 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
-use crate::{FileSystem, NewNode, objects::object::Object, targets::connection::done};
+use crate::{
+    FileSystem, NewNode,
+    name_places::NamePlaces,
+    objects::object::Object,
+    targets::connection::{done, stale_if_evicted},
+};
 
 /// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means
 /// what it means everywhere: ask again with the caller's supplementary groups. `open` is the open
@@ -48,7 +53,9 @@ impl FileSystem {
                     self.can_overstripe([inode.mdt()])?;
                 }
                 let request = MdtRequest::SetDirectoryDefault(credentials.clone(), inode, default);
-                self.call(inode, request).await.and_then(done)?;
+                // It may have to be asked again with one MDT, too.
+                let asked = self.call_placed(inode, request.into(), &mut NamePlaces::default()).await;
+                asked.map_err(stale_if_evicted).and_then(done)?;
                 Ok(ControlReply::Done)
             }
             ControlRequest::GetLayout(subject) => {

@@ -6,6 +6,7 @@ mod cache;
 mod coherence;
 mod composite;
 mod data_on_mdt;
+mod directory_defaults;
 mod elsewhere;
 mod extension;
 mod late_closes;

@@ -258,6 +258,11 @@ impl RealCluster {
         assert_eq!(self.ask(ost, fence).await, OstReply::Done);
     }
 
+    /// The MDT learns that it is the only one.
+    pub fn tell_mdts(&self) {
+        self.mdt.lock().update_mdts(&[]);
+    }
+
     /// Opens known to the MDT.
     pub fn open_files(&self) -> usize {
         self.mdt.lock().open_files()
