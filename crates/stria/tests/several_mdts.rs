@@ -2,7 +2,10 @@
 
 mod common;
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use common::{FileSystem, TIMEOUT, Transport, wait_for};
 
@@ -385,5 +388,39 @@ fn how_long_an_mdt_is_waited_for_is_set_while_processes_wait() {
     let waits = begin("lfs mkdir -i 1 $A/far && lfs getdirstripe -i $A/far");
     system.start_server(OTHER);
     assert_eq!(waits.join().expect("no panic").stdout, "1\n");
+    system.finish();
+}
+
+/// A migration ends at the first thing that needs an MDT which is not there, whoever needs it,
+/// names that, and goes on when it is back.
+#[test]
+fn a_migration_ends_if_an_mdt_is_absent_and_goes_on_when_it_is_back() {
+    let mut system = FileSystem::start_with_mdts_apart(0, 3);
+    system.ctl("set_param -P 'mdt.*.mdt_timeout=1'");
+    system.set_mount_options("timeout=2");
+    system.add_clients(1);
+    system.without_spread();
+    let a = |system: &FileSystem, line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    a(&system, "mkdir -p tree/{a,b,c} && touch tree/{a,b,c}/{1..20} && lfs migrate -m 1 tree/b");
+    let absent = system.server_of_mdt(1);
+    system.kill_server(absent);
+    // This mount; the MDT to which it moves, for what is in it; this mount for what has moved.
+    for line in ["lfs migrate -m 1 tree", "lfs migrate -m 2 tree", "lfs migrate -m 0 tree/b tree/a"] {
+        let begun = Instant::now();
+        let ended = system.shell(&format!("cd $A && {line}")).output();
+        assert_eq!(ended.status, libc::EIO, "{line}: {ended:?}");
+        let said =
+            ["stria-MDT0001 d", "0 moved, run the command again when it is there: it goes on where it ended (5)"];
+        assert!(said.iter().all(|said| ended.stderr.contains(said)), "{line}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{line}: {}", ended.stderr);
+        // Each of 64 would take 2 s.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{line}: {:?}", begun.elapsed());
+    }
+    system.start_server(absent);
+    let places = "find tree -type d -exec lfs getdirstripe -m {} + -o -exec lfs getstripe -m {} + | sort | uniq -c";
+    // The others hear of it in a moment, and do not wait long for it.
+    let migrate = || system.shell("lfs migrate -m 2 $A/tree").output().status;
+    wait_for("all that moves", TIMEOUT, || (migrate() == 0).then_some(()));
+    assert_eq!(a(&system, places).split_whitespace().collect::<Vec<_>>(), ["64", "2"]);
     system.finish();
 }

@@ -8,6 +8,7 @@
 //! Downside: the client knows nothing of what users have mounted on directories.
 
 use std::{
+    ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,9 +23,9 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, M
 use super::{
     directories::DirectoryMigration,
     inode_pace::InodePace,
-    tree::{Cause, Place, Tree},
+    tree::{Cause, Left, Place, Tree},
 };
-use crate::{EntryAttributes, FileSystem};
+use crate::{EntryAttributes, FileSystem, OpenFile};
 
 /// How often a name is looked up again that led elsewhere in the meantime.
 const TRIES_MAX: u32 = 4;
@@ -45,7 +46,7 @@ pub struct Balanced {
     pub failed: u64,
 }
 
-/// That no more is to move: the budget became 0, or enough has moved.
+/// That no more is to move: the budget became 0, enough has moved, or a target does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enough;
 
@@ -59,7 +60,15 @@ pub struct Balancing<'a> {
     /// The budget; asked after each inode.
     inodes_per_second: &'a (dyn Fn() -> u64 + Send + Sync),
     pace: &'a Mutex<InodePace>,
-    moved: Mutex<u64>,
+    /// Of all directories.
+    balanced: Mutex<Balanced>,
+}
+
+/// A directory whose names are read.
+pub struct Listing {
+    opened: Arc<OpenFile>,
+    cookie: u64,
+    is_at_end: bool,
 }
 
 impl<'a> Balancing<'a> {
@@ -71,7 +80,7 @@ impl<'a> Balancing<'a> {
         inodes_per_second: &'a (dyn Fn() -> u64 + Send + Sync),
         pace: &'a Mutex<InodePace>,
     ) -> Self {
-        Self { client, from, to, inodes_max, inodes_per_second, pace, moved: Mutex::default() }
+        Self { client, from, to, inodes_max, inodes_per_second, pace, balanced: Mutex::default() }
     }
 
     /// Moves a directory with what is below it; nothing if that is enough.
@@ -80,23 +89,19 @@ impl<'a> Balancing<'a> {
             return Ok(Balanced::default());
         }
         let paths = self.client.paths(&Credentials::root(), directory).await?;
-        let path = PathBuf::from(std::ffi::OsString::from_vec(paths.into_iter().next().ok_or(FsError::NotFound)?));
-        let before = *self.moved.lock();
-        // Where it ended early, what is left is not known.
-        let migrated = Box::pin(DirectoryMigration::in_background(self, self.to).run(&path, true, false)).await;
-        let left = migrated.unwrap_or_default();
-        let in_use = left.iter().filter(|left| Self::cause(&left.error) == Cause::InUse).count();
-        let moved = *self.moved.lock() - before;
-        for left in &left {
-            tracing::debug!(path = %left.path.display(), error = %left.error, "stays on its MDT while others move to balance them");
-        }
-        Ok(Balanced { moved, in_use: in_use as u64, failed: (left.len() - in_use) as u64 })
+        let path = PathBuf::from(OsString::from_vec(paths.into_iter().next().ok_or(FsError::NotFound)?));
+        let before = *self.balanced.lock();
+        // What is behind its early end is not known.
+        let (Ok(()) | Err(Enough)) =
+            Box::pin(DirectoryMigration::in_background(self, self.to).run(&path, true, false)).await;
+        let Balanced { moved, in_use, failed } = *self.balanced.lock();
+        Ok(Balanced { moved: moved - before.moved, in_use: in_use - before.in_use, failed: failed - before.failed })
     }
 
     /// Inodes per second; `None`: no more are to move.
     fn rate(&self) -> Option<u64> {
         let rate = (self.inodes_per_second)();
-        (rate > 0 && *self.moved.lock() < self.inodes_max).then_some(rate)
+        (rate > 0 && self.balanced.lock().moved < self.inodes_max).then_some(rate)
     }
 
     /// Attributes of what has this path.
@@ -108,27 +113,6 @@ impl<'a> Balancing<'a> {
             found = Some(self.client.lookup(&root, above, name).await?);
         }
         found.ok_or(FsError::Invalid)
-    }
-
-    async fn names(&self, path: &Path) -> FsResult<Vec<(PathBuf, bool)>> {
-        let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED);
-        let opened = self.client.open(&Credentials::root(), self.find(path).await?.inode, flags).await?;
-        let (mut names, mut cookie) = (Vec::new(), 0);
-        let read = loop {
-            let page = match self.client.read_directory(&opened, cookie, NAMES_PER_PAGE, EntryAttributes::None).await {
-                Ok(page) => page,
-                Err(error) => break Err(error),
-            };
-            cookie = page.items.last().map_or(cookie, |last| last.cookie);
-            let others = page.items.into_iter().filter(|item| !matches!(&item.name[..], b"." | b".."));
-            let below = |name: Vec<u8>| path.join(std::ffi::OsString::from_vec(name));
-            names.extend(others.map(|item| (below(item.name), item.kind == FileKind::Directory)));
-            if page.end {
-                break Ok(());
-            }
-        };
-        let closed = self.client.close(opened, None).await;
-        read.and(closed).map(|()| names)
     }
 
     /// False if it is not on the MDT that has too much.
@@ -155,6 +139,7 @@ impl<'a> Balancing<'a> {
 impl Tree for Balancing<'_> {
     type Error = FsError;
     type Stop = Enough;
+    type Listing = Listing;
 
     fn cause(error: &FsError) -> Cause {
         match error {
@@ -187,8 +172,27 @@ impl Tree for Balancing<'_> {
         Ok((inode, map.map(|map| (*map).clone())))
     }
 
-    async fn list(&self, path: &Path) -> FsResult<Vec<(PathBuf, bool)>> {
-        self.names(path).await
+    async fn list(&self, path: &Path) -> FsResult<Listing> {
+        let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED);
+        let opened = self.client.open(&Credentials::root(), self.find(path).await?.inode, flags).await?;
+        Ok(Listing { opened, cookie: 0, is_at_end: false })
+    }
+
+    async fn next_names(&self, listing: &mut Listing) -> FsResult<Vec<(OsString, bool)>> {
+        let mut names = Vec::new();
+        while names.is_empty() && !listing.is_at_end {
+            let Listing { opened, cookie, is_at_end } = listing;
+            let page = self.client.read_directory(opened, *cookie, NAMES_PER_PAGE, EntryAttributes::None).await?;
+            *cookie = page.items.last().map_or(*cookie, |last| last.cookie);
+            *is_at_end = page.end;
+            let others = page.items.into_iter().filter(|item| !matches!(&item.name[..], b"." | b".."));
+            names.extend(others.map(|item| (OsString::from_vec(item.name), item.kind == FileKind::Directory)));
+        }
+        Ok(names)
+    }
+
+    async fn end_listing(&self, listing: Listing) -> FsResult<()> {
+        self.client.close(listing.opened, None).await
     }
 
     async fn move_one(&self, path: &Path, to: MdtIndex) -> FsResult<bool> {
@@ -207,12 +211,23 @@ impl Tree for Balancing<'_> {
     }
 
     async fn tried(&self, _path: &Path, moved: bool) -> Result<(), Enough> {
-        *self.moved.lock() += u64::from(moved);
+        self.balanced.lock().moved += u64::from(moved);
         let inodes_per_second = self.rate().ok_or(Enough)?;
         let clock = &*self.client.seams.clock;
         let pause = self.pace.lock().pause(clock.now(), inodes_per_second);
         clock::sleep(clock, pause).await;
         Ok(())
+    }
+
+    async fn left(&self, Left { path, error, .. }: &Left<FsError>) -> Result<(), Enough> {
+        tracing::debug!(path = %path.display(), %error, "stays on its MDT while others move to balance them");
+        let mut balanced = self.balanced.lock();
+        match Self::cause(error) {
+            Cause::InUse => balanced.in_use += 1,
+            _ => balanced.failed += 1,
+        }
+        // All others would wait as long for an MDT that is not there.
+        if matches!(error, FsError::Unreachable { .. }) { Err(Enough) } else { Ok(()) }
     }
 
     async fn pause(&self, tries: u32) -> bool {

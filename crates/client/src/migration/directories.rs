@@ -6,51 +6,41 @@
 //!
 //! A directory with more names than move at once is spread over its new MDT alone: its MDT moves
 //! the names there, batch after batch, and goes on if the caller ends. Then the directory itself
-//! moves, which has no names any more, and what is in it; then it gets its names back, there. A
+//! moves, which has no names any more, and the files in it; then it gets its names back, there. A
 //! directory with other stripes gets its names back as soon as it has moved. If stripes are asked
 //! for, it gets them before it moves.
 //!
-//! What is in use stays. It is tried once more at the end, then told, as is what fails otherwise:
-//! all else moves. What others have mounted below it is passed by.
+//! What is in use stays. It is tried once more at the end, then told. What fails otherwise is told
+//! at once, and all else moves. What others have mounted below it is passed by.
+//!
+//! In memory are some names of each directory on the way to the one that is gone through, and what
+//! is tried once more, up to a limit. A directory is listed page by page: first all moves that is
+//! no directory, then one directory after the other moves, with what is below it.
 
 use std::{
+    collections::btree_set,
+    ffi::OsString,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use types::{DirectoryMap, InodeNumber, MdtIndex, NameHash, Stripes, limits::FOLLOWING_MAX};
 
-use super::tree::{Cause, Place, Tree};
+use super::{
+    first_names::FirstNames,
+    tree::{Cause, Left, Place, Tree, What},
+};
 
 /// How often a directory is tried with what keeps it from moving at once: its stripes end, its
 /// names move first, and meanwhile somebody else may do the same.
 const TRIES_MAX: u32 = 5;
 
-/// What has a name, and where it is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A directory.
-    Directory,
-    /// Anything else, to this MDT.
-    Other(MdtIndex),
-    /// A directory that is there, but not its names.
-    Names,
-    /// What is in a directory that cannot be listed.
-    Below,
-    /// Something is mounted on it.
-    Mounted,
-}
+/// Names of subdirectories that are in memory of each directory on the way. One with more is listed
+/// once more for each so many, which takes much less time than to move them.
+const NAMES_MAX: usize = 1 << 14;
 
-/// Something that is not where it is to be.
-#[derive(Clone, Debug)]
-pub struct Left<E> {
-    /// Its path.
-    pub path: PathBuf,
-    /// What it is.
-    pub what: What,
-    /// Why.
-    pub error: E,
-}
+/// What is in use is tried once more if it is not more than this.
+const LATER_MAX: usize = 1 << 14;
 
 /// What came of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,34 +52,70 @@ enum Tried {
     Left,
 }
 
+/// A directory that was gone through, but for its subdirectories.
+struct Visit {
+    path: PathBuf,
+    /// Those that are next.
+    names: btree_set::IntoIter<OsString>,
+    /// The last of these, if there are others.
+    last: Option<OsString>,
+}
+
+/// What is done with the names of a directory that are none of directories.
+#[derive(Clone, Copy)]
+enum Pass<'a> {
+    /// They move: with their names, if these are in shards that may be elsewhere.
+    First(Option<&'a DirectoryMap>),
+    /// They have moved.
+    Further,
+}
+
 /// A migration of directories.
 pub struct DirectoryMigration<'t, T: Tree> {
     tree: &'t T,
     /// The MDTs of directories: of the names, and the first one of the directory itself.
     stripes: Stripes,
     in_background: bool,
-    left: Vec<Left<T::Error>>,
+    names_max: usize,
+    /// What was in use.
+    later: Vec<Left<T::Error>>,
+    /// Nothing is tried once more.
+    is_last: bool,
+    /// The directory whose names were left most recently.
+    names_left: Option<PathBuf>,
 }
 
 impl<'t, T: Tree> DirectoryMigration<'t, T> {
     /// To the first of these MDTs; with stripes if there are several.
     pub fn new(tree: &'t T, stripes: Stripes) -> Self {
-        Self { tree, stripes, in_background: false, left: Vec::new() }
+        Self {
+            tree,
+            stripes,
+            in_background: false,
+            names_max: NAMES_MAX,
+            later: Vec::new(),
+            is_last: false,
+            names_left: None,
+        }
     }
 
     /// To an MDT, as nobody has asked for it: what is in a directory that does not move now stays
     /// with it, and nothing is tried again.
     pub fn in_background(tree: &'t T, to: MdtIndex) -> Self {
-        Self { in_background: true, ..Self::new(tree, alone(to)) }
+        Self { in_background: true, is_last: true, ..Self::new(tree, alone(to)) }
     }
 
-    /// Moves what has this name; `is_directory`: it is one; `only`: without what is below it. Tells
-    /// what is left.
-    pub async fn run(mut self, path: &Path, is_directory: bool, only: bool) -> Result<Vec<Left<T::Error>>, T::Stop> {
+    /// The same with so many names of subdirectories in memory.
+    pub fn with_names_max(self, names_max: usize) -> Self {
+        Self { names_max, ..self }
+    }
+
+    /// Moves what has this name; `is_directory`: it is one; `only`: without what is below it.
+    pub async fn run(mut self, path: &Path, is_directory: bool, only: bool) -> Result<(), T::Stop> {
         let what = if is_directory { What::Directory } else { What::Other(self.first()) };
         let tried = match self.tree.is_mount_point(path) {
             // It has no name.
-            true => self.pass_root(path, what).await,
+            true => self.pass_root(path, what).await?,
             false => self.first_try(path, what).await?,
         };
         let moved = tried == Tried::Moved;
@@ -98,26 +124,21 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
             (true, false) if self.enters(tried) => self.below(path, moved).await?,
             _ => {}
         }
-        if self.in_background {
-            return Ok(self.left);
+        self.is_last = true;
+        for Left { path, what, .. } in std::mem::take(&mut self.later) {
+            self.last_try(&path, what).await?;
         }
-        for Left { path, what, error } in std::mem::take(&mut self.left) {
-            match T::cause(&error) {
-                Cause::InUse | Cause::Stale if what != What::Mounted => self.last_try(&path, what).await?,
-                _ => self.leave(&path, what, error),
-            }
-        }
-        Ok(self.left)
+        Ok(())
     }
 
     /// A root stays where it is.
-    async fn pass_root(&mut self, path: &Path, what: What) -> Tried {
+    async fn pass_root(&mut self, path: &Path, what: What) -> Result<Tried, T::Stop> {
         match self.tree.layout_of(path).await {
-            Ok((inode, _)) if inode.mdt() == self.first() && !self.has_stripes() => return Tried::There,
-            Ok(_) => self.leave(path, what, T::refusal(Cause::Fixed)),
-            Err(error) => self.leave(path, what, error),
+            Ok((inode, _)) if inode.mdt() == self.first() && !self.has_stripes() => return Ok(Tried::There),
+            Ok(_) => self.leave(path, what, T::refusal(Cause::Fixed)).await?,
+            Err(error) => self.leave(path, what, error).await?,
         }
-        Tried::Left
+        Ok(Tried::Left)
     }
 
     /// Whether what is in a directory is to move, by what came of the directory.
@@ -136,42 +157,103 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
     /// Everything below a directory, which may have moved right now. What disappears meanwhile is
     /// not missed; what fails is left, and the others go on.
     async fn below(&mut self, directory: &Path, moved: bool) -> Result<(), T::Stop> {
-        let mut directories = vec![(directory.to_owned(), moved)];
-        while let Some((directory, moved)) = directories.pop() {
-            let begun = self.begin_names(&directory, moved).await?;
-            let listed = match begun {
-                Ok(map) => self.tree.list(&directory).await.map(|entries| (map, entries)),
-                Err(error) => Err(error),
-            };
-            let (map, entries) = match listed {
-                Err(error) if is_gone::<T>(&error) => continue,
-                Err(error) => {
-                    self.leave(&directory, What::Below, error);
-                    continue;
+        let mut visits: Vec<Visit> = self.visit(directory.to_owned(), moved).await?.into_iter().collect();
+        while let Some(visit) = visits.last_mut() {
+            if let Some(name) = visit.names.next() {
+                let path = visit.path.join(name);
+                let tried = self.first_try(&path, What::Directory).await?;
+                if self.enters(tried) {
+                    visits.extend(self.visit(path, tried == Tried::Moved).await?);
                 }
-                Ok(listed) => listed,
-            };
-            for (entry, is_directory) in entries {
-                if self.tree.is_mount_point(&entry) {
-                    // It would lead to another file system, and a directory that moves loses it.
-                    self.leave(&entry, What::Mounted, T::refusal(Cause::InUse));
-                    continue;
-                }
-                if is_directory {
-                    let tried = self.first_try(&entry, What::Directory).await?;
-                    if self.enters(tried) {
-                        directories.push((entry, tried == Tried::Moved));
-                    }
-                    continue;
-                }
-                // With its name, if that can be elsewhere.
-                let name = entry.file_name().unwrap_or_default().as_bytes();
-                let shard = map.as_ref().and_then(|map| map.shard_of(name));
-                let to = shard.map_or(self.first(), |shard| shard.mdt());
-                self.first_try(&entry, What::Other(to)).await?;
+            } else if let Some(last) = visit.last.take() {
+                (visit.names, visit.last) = self.further(&visit.path, last).await?;
+            } else {
+                visits.pop();
             }
-            if !self.has_stripes() {
-                self.end_names(&directory, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is in a directory and is none; its subdirectories are next. `None`: nothing is
+    /// known of what is in it.
+    async fn visit(&mut self, path: PathBuf, moved: bool) -> Result<Option<Visit>, T::Stop> {
+        self.names_left = None;
+        let map = match self.begin_names(&path, moved).await? {
+            Ok(map) => map,
+            Err(error) => return self.leave_below(&path, error).await.map(|()| None),
+        };
+        let mut directories = FirstNames::behind(None, self.names_max);
+        match self.pass(&path, Pass::First(map.as_ref()), &mut directories).await? {
+            Err(error) => self.leave_below(&path, error).await?,
+            Ok(()) if !self.has_stripes() => self.end_names(&path, true).await?,
+            Ok(()) => {}
+        }
+        let (names, last) = directories.end();
+        Ok(Some(Visit { path, names, last }))
+    }
+
+    /// The next subdirectories of a directory, behind the one with this name.
+    async fn further(
+        &mut self,
+        path: &Path,
+        last: OsString,
+    ) -> Result<(btree_set::IntoIter<OsString>, Option<OsString>), T::Stop> {
+        let mut directories = FirstNames::behind(Some(last), self.names_max);
+        if let Err(error) = self.pass(path, Pass::Further, &mut directories).await? {
+            self.leave_below(path, error).await?;
+        }
+        Ok(directories.end())
+    }
+
+    /// Goes through the names of a directory.
+    async fn pass(
+        &mut self,
+        path: &Path,
+        pass: Pass<'_>,
+        directories: &mut FirstNames,
+    ) -> Result<Result<(), T::Error>, T::Stop> {
+        let mut listing = match self.tree.list(path).await {
+            Ok(listing) => listing,
+            Err(error) => return Ok(Err(error)),
+        };
+        let passed = loop {
+            match self.tree.next_names(&mut listing).await {
+                Ok(names) if names.is_empty() => break Ok(Ok(())),
+                Ok(names) => {
+                    if let Err(stop) = self.pass_names(path, names, pass, directories).await {
+                        break Err(stop);
+                    }
+                }
+                Err(error) => break Ok(Err(error)),
+            }
+        };
+        let closed = self.tree.end_listing(listing).await;
+        Ok(passed?.and(closed))
+    }
+
+    async fn pass_names(
+        &mut self,
+        directory: &Path,
+        names: Vec<(OsString, bool)>,
+        pass: Pass<'_>,
+        directories: &mut FirstNames,
+    ) -> Result<(), T::Stop> {
+        for (name, is_directory) in names {
+            let path = directory.join(&name);
+            let is_mounted = self.tree.is_mount_point(&path);
+            match pass {
+                // It would lead to another file system, and a directory that moves loses it.
+                Pass::First(_) if is_mounted => {
+                    self.leave(&path, What::Mounted, T::refusal(Cause::InUse)).await?;
+                }
+                _ if is_directory && !is_mounted => directories.offer(&name),
+                Pass::First(map) => {
+                    // With its name, if that can be elsewhere.
+                    let shard = map.and_then(|map| map.shard_of(name.as_bytes()));
+                    let to = shard.map_or(self.first(), |shard| shard.mdt());
+                    self.first_try(&path, What::Other(to)).await?;
+                }
+                Pass::Further => {}
             }
         }
         Ok(())
@@ -204,10 +286,7 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
     async fn end_names(&mut self, path: &Path, moved: bool) -> Result<(), T::Stop> {
         match self.tree.layout_of(path).await {
             Err(error) if is_gone::<T>(&error) => Ok(()),
-            Err(error) => {
-                self.leave(path, What::Names, error);
-                Ok(())
-            }
+            Err(error) => self.leave(path, What::Names, error).await,
             Ok(place) => self.place_names(path, &place, moved).await,
         }
     }
@@ -231,6 +310,7 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
         if what == What::Below {
             return self.below(path, true).await;
         }
+        self.names_left = None;
         let mut tries = 0;
         let moved = loop {
             match self.place(path, what).await {
@@ -248,7 +328,7 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
             Ok(false) => Tried::There,
             Err(error) => {
                 if !is_gone::<T>(&error) {
-                    self.leave(path, what, error);
+                    self.leave(path, what, error).await?;
                 }
                 Tried::Left
             }
@@ -256,12 +336,24 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
         self.tree.tried(path, tried == Tried::Moved).await.map(|()| tried)
     }
 
-    fn leave(&mut self, path: &Path, what: What, error: T::Error) {
-        if what == What::Names {
+    /// What is in a directory stays, unless that is gone.
+    async fn leave_below(&mut self, path: &Path, error: T::Error) -> Result<(), T::Stop> {
+        if is_gone::<T>(&error) { Ok(()) } else { self.leave(path, What::Below, error).await }
+    }
+
+    /// What was in use may move at the end.
+    async fn leave(&mut self, path: &Path, what: What, error: T::Error) -> Result<(), T::Stop> {
+        if what == What::Names && self.names_left.replace(path.to_owned()).is_some_and(|left| left == path) {
             // They are tried before and after what is in the directory.
-            self.left.retain(|left| left.what != what || left.path != path);
+            return Ok(());
         }
-        self.left.push(Left { path: path.to_owned(), what, error });
+        let may_be_free = matches!(T::cause(&error), Cause::InUse | Cause::Stale) && what != What::Mounted;
+        let left = Left { path: path.to_owned(), what, error };
+        if may_be_free && !self.is_last && self.later.len() < LATER_MAX {
+            self.later.push(left);
+            return Ok(());
+        }
+        self.tree.left(&left).await
     }
 
     /// Moves what has this name; false if it was as it is to be.

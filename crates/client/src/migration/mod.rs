@@ -3,14 +3,15 @@
 
 mod balancing;
 mod directories;
+mod first_names;
 mod inode_pace;
 mod migrate;
 mod throttle;
 mod tree;
 
 pub use balancing::{Balanced, Balancing};
-pub use directories::{DirectoryMigration, Left, What};
+pub use directories::DirectoryMigration;
 pub use inode_pace::InodePace;
 pub use migrate::{Background, Rest, Restraint};
 pub use throttle::Throttle;
-pub use tree::{Cause, Place, Tree};
+pub use tree::{Cause, Left, Place, Tree, What};

@@ -1,7 +1,10 @@
 //! What a migration of directories asks of the file system, by paths: of a mount
 //! (`lfs migrate -m`), or of a client of its own process ([`super::client_tree`]).
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use types::{DirectoryMap, InodeNumber, MdtIndex, Stripes};
 
@@ -25,12 +28,40 @@ pub enum Cause {
     Other,
 }
 
+/// What has a name, and where it is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A directory.
+    Directory,
+    /// Anything else, to this MDT.
+    Other(MdtIndex),
+    /// A directory that is there, but not its names.
+    Names,
+    /// What is in a directory that cannot be listed.
+    Below,
+    /// Something is mounted on it.
+    Mounted,
+}
+
+/// Something that is not where it is to be.
+#[derive(Clone, Debug)]
+pub struct Left<E> {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it is.
+    pub what: What,
+    /// Why.
+    pub error: E,
+}
+
 /// A file system with directories over several MDTs.
 pub trait Tree {
     /// Why one inode or directory fails: the others go on.
     type Error: Clone + Send;
     /// What ends the whole migration.
     type Stop: Send;
+    /// A directory that is being listed. It is open meanwhile, so it stays where it is.
+    type Listing: Send;
 
     /// Why that is.
     fn cause(error: &Self::Error) -> Cause;
@@ -45,9 +76,18 @@ pub trait Tree {
     /// none.
     fn layout_of(&self, path: &Path) -> impl Future<Output = Result<Place, Self::Error>> + Send;
 
-    /// What is in a directory, and which of it are directories. The directory is not open
-    /// afterwards: it would stay where it is.
-    fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<(PathBuf, bool)>, Self::Error>> + Send;
+    /// Begins to list a directory.
+    fn list(&self, path: &Path) -> impl Future<Output = Result<Self::Listing, Self::Error>> + Send;
+
+    /// Its next names, and which of them are directories: few enough to be in memory. No names:
+    /// these were all.
+    fn next_names(
+        &self,
+        listing: &mut Self::Listing,
+    ) -> impl Future<Output = Result<Vec<(OsString, bool)>, Self::Error>> + Send;
+
+    /// The directory is not open any more.
+    fn end_listing(&self, listing: Self::Listing) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Moves what has this name; false if it is there already.
     fn move_one(&self, path: &Path, to: MdtIndex) -> impl Future<Output = Result<bool, Self::Error>> + Send;
@@ -57,6 +97,10 @@ pub trait Tree {
 
     /// What has this name was tried to be moved; whether it has.
     fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), Self::Stop>> + Send;
+
+    /// Something stays, and is not tried again. What is an error of all that follows, too, ends the
+    /// migration.
+    fn left(&self, left: &Left<Self::Error>) -> impl Future<Output = Result<(), Self::Stop>> + Send;
 
     /// Pauses before what is in use is tried again, after so many tries; false: enough of that.
     fn pause(&self, tries: u32) -> impl Future<Output = bool> + Send;

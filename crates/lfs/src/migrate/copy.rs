@@ -43,8 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub enum Stop {
     /// Because of the file: the next one may do better.
     File(CallError),
-    /// Because no program reads the output.
-    Output(Failure),
+    /// All do: no program reads the output, or they would wait in vain for the same MDT.
+    All(Failure),
 }
 
 impl From<CallError> for Stop {
@@ -67,7 +67,7 @@ impl From<io::Error> for Stop {
 
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
-        Stop::Output(failure)
+        Stop::All(failure)
     }
 }
 

@@ -1,20 +1,24 @@
 //! Migrations of directories in a tree that is kept here, with the limits that MDTs have.
 
 use std::{
-    cell::RefCell,
-    collections::BTreeMap,
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    ffi::OsString,
     future::ready,
     path::{Path, PathBuf},
 };
 
-use client::migration::{Cause, Place};
+use client::migration::{Cause, Left, Place, Tree};
 use types::{
-    DirectoryMap, InodeNumber, NameHash,
+    DirectoryMap, InodeNumber, MdtIndex, NameHash,
     limits::{FOLLOWING_MAX, GIVEN_NAMES_MAX, RETURNING_SHARDS_MAX},
 };
 
 use super::*;
-use crate::{channel::Errno, migrate::tree};
+use crate::{
+    channel::{CallError, Errno},
+    migrate::tree::{self, told},
+};
 
 /// What a name leads to.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +54,14 @@ struct Kept {
     moves: RefCell<Vec<PathBuf>>,
     /// What was told of those that have moved.
     told: RefCell<Vec<PathBuf>>,
+    /// What was told of those that are left.
+    left: RefCell<Vec<String>>,
+    /// Where all is to be.
+    to: Cell<MdtIndex>,
+    /// Directories that are being listed.
+    listed: Cell<usize>,
+    /// How often one was.
+    listings: Cell<usize>,
 }
 
 impl Kept {
@@ -78,21 +90,37 @@ impl Kept {
 
     /// Moves all of `/d`; what is left, in words.
     fn migrate(&self, mdts: &[u16]) -> Vec<String> {
+        self.migrate_with(mdts, |migration| migration).expect("nothing ends the migration");
+        self.left.take()
+    }
+
+    fn migrate_with<'t>(
+        &'t self,
+        mdts: &[u16],
+        options: impl FnOnce(DirectoryMigration<'t, Self>) -> DirectoryMigration<'t, Self>,
+    ) -> Result<(), String> {
         let stripes = Stripes { hash: NameHash::default(), mdts: mdts.iter().map(|mdt| MdtIndex(*mdt)).collect() };
-        let migrated = done(DirectoryMigration::new(self, stripes).run(Path::new("/d"), true, false));
-        told(self, &migrated.expect("nothing ends a migration"), MdtIndex(mdts[0]))
+        self.to.set(MdtIndex(mdts[0]));
+        let migration = options(DirectoryMigration::new(self, stripes));
+        done(migration.run(Path::new("/d"), true, false))
     }
 
     /// Moves what can move now of `/d`, in the background; how much is left.
     fn balance(&self, mdt: u16) -> usize {
-        let migrated = done(DirectoryMigration::in_background(self, MdtIndex(mdt)).run(Path::new("/d"), true, false));
-        migrated.expect("nothing ends a migration").len()
+        self.to.set(MdtIndex(mdt));
+        let migration = DirectoryMigration::in_background(self, MdtIndex(mdt));
+        done(migration.run(Path::new("/d"), true, false)).expect("nothing ends the migration");
+        self.left.take().len()
     }
 }
 
+/// What names lead to that are listed two at a time.
+struct Listing(VecDeque<(OsString, bool)>);
+
 impl Tree for Kept {
     type Error = CallError;
-    type Stop = ();
+    type Stop = String;
+    type Listing = Listing;
 
     fn cause(error: &CallError) -> Cause {
         tree::cause(error)
@@ -102,7 +130,18 @@ impl Tree for Kept {
         tree::refusal(cause)
     }
 
-    fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), ()>> + Send {
+    fn left(&self, left: &Left<CallError>) -> impl Future<Output = Result<(), String>> + Send {
+        let told = told(self, left, self.to.get());
+        let ends = left.error.errno() == Errno(libc::EHOSTDOWN);
+        ready(if ends {
+            Err(told)
+        } else {
+            self.left.borrow_mut().push(told);
+            Ok(())
+        })
+    }
+
+    fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), String>> + Send {
         if moved {
             self.told.borrow_mut().push(path.to_owned());
         }
@@ -127,11 +166,29 @@ impl Tree for Kept {
         }))
     }
 
-    fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<(PathBuf, bool)>, CallError>> + Send {
+    fn list(&self, path: &Path) -> impl Future<Output = Result<Listing, CallError>> + Send {
         let listed = self.asked(path, Asked::List, |_| Ok(()));
         let nodes = self.nodes.borrow();
-        let below = nodes.iter().filter(|(other, _)| other.parent() == Some(path));
-        ready(listed.map(|()| below.map(|(path, node)| (path.clone(), node.is_directory)).collect()))
+        let below = nodes.iter().rev().filter(|(other, _)| other.parent() == Some(path));
+        let name =
+            |(path, node): (&PathBuf, &Node)| (path.file_name().unwrap_or_default().to_owned(), node.is_directory);
+        ready(listed.map(|()| {
+            assert_eq!(self.listed.replace(1), 0, "one directory at a time");
+            self.listings.set(self.listings.get() + 1);
+            Listing(below.map(name).collect())
+        }))
+    }
+
+    fn next_names(
+        &self,
+        Listing(names): &mut Listing,
+    ) -> impl Future<Output = Result<Vec<(OsString, bool)>, CallError>> + Send {
+        ready(Ok(names.drain(..names.len().min(2)).collect()))
+    }
+
+    fn end_listing(&self, _listing: Listing) -> impl Future<Output = Result<(), CallError>> + Send {
+        self.listed.set(0);
+        ready(Ok(()))
     }
 
     fn move_one(&self, path: &Path, to: MdtIndex) -> impl Future<Output = Result<bool, CallError>> + Send {
@@ -295,4 +352,50 @@ fn in_the_background_what_is_in_a_directory_stays_with_it() {
     assert_eq!((tree.moves.take(), tree.told.take()), (moved.to_vec(), moved.to_vec()));
     let tree = Kept::of([("/d", busy(0)), ("/d/f", file(0))]);
     assert_eq!((tree.balance(1), tree.moves.take().len()), (1, 0));
+}
+
+/// However many there are in a directory, names of few are in memory.
+#[test]
+fn a_directory_with_many_others_is_listed_once_more_for_some_of_them() {
+    let tree = Kept::default();
+    let (many, mut nodes) = (10, BTreeMap::from([("/d".into(), directory(0, vec![], 0))]));
+    for number in 0..many {
+        nodes.insert(PathBuf::from(format!("/d/{number}")), directory(0, vec![], 0));
+        nodes.insert(PathBuf::from(format!("/d/{number}/f")), file(0));
+        nodes.insert(PathBuf::from(format!("/d/f{number}")), file(0));
+    }
+    nodes.insert("/d/7".into(), Node { is_mount_point: true, ..directory(0, vec![], 0) });
+    let all: Vec<PathBuf> = nodes.keys().filter(|path| !path.starts_with("/d/7")).cloned().collect();
+    tree.nodes.replace(nodes);
+    assert_eq!(tree.migrate_with(&[1], |migration| migration.with_names_max(3)), Ok(()));
+    assert_eq!(tree.left.take(), ["/d/7 stays on its MDT, and so does what is in it: something is mounted on it (16)"]);
+    let mut moved = tree.moves.take();
+    moved.sort();
+    assert_eq!(moved, all, "each once");
+    // Itself, for nine names three at a time, and each of the nine.
+    assert_eq!(tree.listings.get(), 3 + 9);
+}
+
+/// Nothing else is tried, which would fail like that.
+#[test]
+fn an_error_that_all_else_would_have_ends_the_migration_and_it_goes_on_there() {
+    let absent = |asked| Node { fails: Some((asked, libc::EHOSTDOWN)), ..directory(0, vec![0, 2], 0) };
+    for asked in [Asked::Layout, Asked::List, Asked::Move, Asked::End] {
+        let tree = Kept::of([
+            ("/d", directory(0, vec![], 0)),
+            ("/d/a", directory(0, vec![], 0)),
+            ("/d/a/f", file(0)),
+            ("/d/b", absent(asked)),
+            ("/d/b/f", file(0)),
+            ("/d/c", directory(0, vec![], 0)),
+        ]);
+        let told = tree.migrate_with(&[1], |migration| migration).expect_err("an MDT is absent");
+        assert!(told.starts_with("/d/b ") && told.ends_with(": Host is down (112)"), "{told}");
+        assert_eq!([tree.node("/d/a/f").mdt, tree.node("/d/b/f").mdt, tree.node("/d/c").mdt], [1, 0, 0], "{asked:?}");
+        tree.moves.take();
+        tree.nodes.borrow_mut().get_mut(Path::new("/d/b")).expect("it is there").fails = None;
+        assert_eq!(tree.migrate(&[1]), [""; 0], "{asked:?}");
+        let moved = tree.moves.take();
+        assert!(moved.ends_with(&["/d/b/f", "/d/c"].map(PathBuf::from)) && moved.len() <= 3, "{moved:?}");
+    }
 }

@@ -4,6 +4,7 @@
 //! layouts, if the data have not changed since the copy (see `client::swap`). However the tool
 //! ends, an incomplete unnamed file is removed.
 
+mod absence;
 mod copy;
 mod destination;
 mod directories;
@@ -16,12 +17,14 @@ use std::{
     ffi::{OsStr, OsString},
     io::{IsTerminal, Read, Write},
     os::unix::ffi::OsStringExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use layout::LayoutSpec;
+use types::Stripes;
 
 use self::{
+    absence::Absence,
     copy::{Migration, Stop},
     destination::destination,
     meter::Meter,
@@ -86,8 +89,9 @@ keeps its old layout and loses no data.
   -m, --mdt-index MDT       moves DIRECTORY and everything below it to this metadata target (-d: the
                             directory only; -1: any), without stripes. Data on OSTs stay where they
                             are. Root only. Their inode numbers change. What is in use stays, and is
-                            named; so is what fails, and what is mounted below. The command may be
-                            ended at any time and run again. -v shows each path that has moved. A
+                            named; so is what fails, and what is mounted below. If a metadata target
+                            does not answer, the command ends and names it. It may be ended at any time;
+                            run again, it goes on there. -v shows each path that has moved. A
                             directory of more than 1024 names moves in many steps: its names first,
                             then it, then what is in it
                             Several MDT, or -c COUNT from MDT on (-1: all): all directories get
@@ -138,30 +142,27 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             print_path(output, file, format_args!("\n"))?;
         }
         let moved = match &wanted {
-            Some(wanted) => match move_directory(Path::new(file), wanted, &parsed, output) {
-                Err(Stop::Output(failure)) => return Err(failure),
-                Err(Stop::File(error)) => Err(error),
-                Ok(()) => Ok(()),
-            },
+            Some(wanted) => move_directory(Path::new(file), wanted, &parsed, output),
             None => {
                 let reports = parsed.has("stats").then_some(stats_seconds);
                 let meter = Meter::new(Path::new(file), reports.is_none() && std::io::stderr().is_terminal());
                 let mut pace = Pace::new(bytes_per_second, reports, meter);
                 let migration = Migration { spec: &spec, block: !parsed.has("non-block") };
-                match migration.run(Path::new(file), &mut pace, output) {
-                    Err(Stop::Output(failure)) => return Err(failure),
-                    Err(Stop::File(error)) => Err(error),
-                    Ok(()) => Ok(()),
-                }
+                migration.run(Path::new(file), &mut pace, output)
             }
         };
-        if let Err(error) = moved {
-            let failure = setstripe::explained(file, &spec, failure(file, &error));
-            // The caller prints the last one.
-            if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
-                let Failure { message, .. } = earlier;
-                eprintln!("{message}");
-            }
+        let (failure, is_last) = match moved {
+            Ok(()) => continue,
+            Err(Stop::All(failure)) => (failure, true),
+            Err(Stop::File(error)) => (setstripe::explained(file, &spec, failure(file, &error)), false),
+        };
+        // The caller prints the last one.
+        if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
+            let Failure { message, .. } = earlier;
+            eprintln!("{message}");
+        }
+        if is_last {
+            break;
         }
     }
     outcome
@@ -233,13 +234,25 @@ fn move_directory(path: &Path, wanted: &Wanted, parsed: &Parsed, output: &mut dy
     if wanted.mdts.is_empty() && wanted.is_plain() {
         return channel::inode(path).map(drop).map_err(Stop::from);
     }
-    let is_directory = std::fs::symlink_metadata(path).map_err(CallError::from)?.is_dir();
+    let begun = begin_directory(path, wanted).map_err(|stop| match stop {
+        Stop::File(error) => Absence::on(path).end(path, &error, 0).unwrap_or(Stop::File(error)),
+        all => all,
+    });
+    let (mounts, named, stripes) = begun?;
+    let is_directory = std::fs::symlink_metadata(&named).map_err(CallError::from)?.is_dir();
+    let shown = parsed.has("verbose").then_some(output);
+    let asked = Asked::new(mounts, (&named, stripes.mdts[0]), shown);
+    directories::migrate(&asked, stripes, &named, is_directory, parsed.has("directory"))
+}
+
+/// The mounts, the path by a name, and the MDTs of a directory that is to move.
+fn begin_directory(path: &Path, wanted: &Wanted) -> Result<(Mounts, PathBuf, Stripes), Stop> {
+    std::fs::symlink_metadata(path).map_err(CallError::from)?;
     let (mounts, named) = (Mounts::read()?, tree::named(path)?);
     // What moves is not opened, except for a root.
     let there = dirstripe::mdts(&mounts.subject(&named).0)?;
     let stripes = destination::stripes(wanted, there, path)?;
-    let shown = parsed.has("verbose").then_some(output);
-    directories::migrate(&Asked::new(mounts, shown), stripes, &named, is_directory, parsed.has("directory"))
+    Ok((mounts, named, stripes))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
+    ffi::OsString,
+    fs::ReadDir,
     future::ready,
     io::{IsTerminal, Write},
     os::unix::ffi::OsStrExt,
@@ -14,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::migration::{Cause, Place, Tree};
+use client::migration::{Cause, Left, Place, Tree, What};
 use host::mount_table;
 use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use types::{InodeNumber, MdtIndex, Stripes};
 
-use super::copy::Stop;
+use super::{absence::Absence, copy::Stop, left};
 use crate::{
     channel::{self, CallError, Errno},
     dirstripe,
@@ -28,6 +30,9 @@ use crate::{
 
 /// Between two reports of progress on a terminal.
 const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Names of a directory that are in memory.
+const NAMES_PER_PAGE: usize = 1024;
 
 /// How often a name is looked up again that led elsewhere in the meantime.
 const TRIES_MAX: u32 = 4;
@@ -64,25 +69,53 @@ impl Mounts {
 /// A migration that a user has asked for.
 pub struct Asked<'o> {
     mounts: Mounts,
+    absence: Absence,
+    /// Where all is to be.
+    to: MdtIndex,
     /// The output, if each path is to be shown.
     shown: Option<RefCell<&'o mut dyn Write>>,
     moved: Cell<u64>,
+    left_count: Cell<u64>,
+    last_error: RefCell<Option<CallError>>,
     reported: Cell<Option<Instant>>,
 }
 
 impl<'o> Asked<'o> {
-    /// `shown`: where each path that moves is printed.
-    pub fn new(mounts: Mounts, shown: Option<&'o mut dyn Write>) -> Self {
+    /// Of the file or directory at `path`; `shown`: where each path that moves is printed.
+    pub fn new(mounts: Mounts, (path, to): (&Path, MdtIndex), shown: Option<&'o mut dyn Write>) -> Self {
         let reported = (shown.is_none() && std::io::stderr().is_terminal()).then(Instant::now);
-        Self { mounts, shown: shown.map(RefCell::new), moved: Cell::new(0), reported: Cell::new(reported) }
+        Self {
+            mounts,
+            absence: Absence::on(path),
+            to,
+            shown: shown.map(RefCell::new),
+            moved: Cell::new(0),
+            left_count: Cell::new(0),
+            last_error: RefCell::default(),
+            reported: Cell::new(reported),
+        }
     }
 
-    /// How many have moved. No progress is shown any more.
-    pub fn ends(&self) -> u64 {
-        if self.reported.take().is_some() {
+    /// How many have moved.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// How many were named because they stay.
+    pub fn left_count(&self) -> u64 {
+        self.left_count.get()
+    }
+
+    /// Why the last one of these stays.
+    pub fn last_error(&self) -> Option<CallError> {
+        self.last_error.borrow().clone()
+    }
+
+    /// The line is free for something else.
+    pub fn hide_progress(&self) {
+        if self.reported.get().is_some() {
             eprint!("\r\x1b[K");
         }
-        self.moved.get()
     }
 
     fn show(&self, path: &Path) -> Result<(), Stop> {
@@ -94,6 +127,18 @@ impl<'o> Asked<'o> {
             eprint!("\r{} moved", self.moved.get());
             self.reported.set(Some(reported + reported.elapsed()));
         }
+        Ok(())
+    }
+
+    /// Names what stays; ends if that is because an MDT does not answer.
+    fn tell(&self, left: &Left<CallError>) -> Result<(), Stop> {
+        self.hide_progress();
+        if let Some(end) = self.absence.end(&left.path, &left.error, self.moved.get()) {
+            return Err(end);
+        }
+        eprintln!("lfs migrate: {}", told(self, left, self.to));
+        self.left_count.set(self.left_count.get() + 1);
+        self.last_error.replace(Some(left.error.clone()));
         Ok(())
     }
 
@@ -125,6 +170,7 @@ impl<'o> Asked<'o> {
 impl Tree for Asked<'_> {
     type Error = CallError;
     type Stop = Stop;
+    type Listing = ReadDir;
 
     fn cause(error: &CallError) -> Cause {
         cause(error)
@@ -143,10 +189,22 @@ impl Tree for Asked<'_> {
         ready(dirstripe::map_of(&at, subject))
     }
 
-    fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<(PathBuf, bool)>, CallError>> + Send {
-        let of = |entry: std::fs::DirEntry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let entries = std::fs::read_dir(path).and_then(|entries| entries.map(|entry| entry.map(of)).collect());
-        ready(entries.map_err(CallError::from))
+    fn list(&self, path: &Path) -> impl Future<Output = Result<ReadDir, CallError>> + Send {
+        ready(std::fs::read_dir(path).map_err(CallError::from))
+    }
+
+    fn next_names(
+        &self,
+        listing: &mut ReadDir,
+    ) -> impl Future<Output = Result<Vec<(OsString, bool)>, CallError>> + Send {
+        let of = |entry: std::fs::DirEntry| (entry.file_name(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let names: std::io::Result<_> = listing.take(NAMES_PER_PAGE).map(|entry| entry.map(of)).collect();
+        ready(names.map_err(CallError::from))
+    }
+
+    fn end_listing(&self, listing: ReadDir) -> impl Future<Output = Result<(), CallError>> + Send {
+        drop(listing);
+        ready(Ok(()))
     }
 
     fn move_one(&self, path: &Path, to: MdtIndex) -> impl Future<Output = Result<bool, CallError>> + Send {
@@ -159,6 +217,10 @@ impl Tree for Asked<'_> {
 
     fn tried(&self, path: &Path, moved: bool) -> impl Future<Output = Result<(), Stop>> + Send {
         ready(if moved { self.show(path) } else { Ok(()) })
+    }
+
+    fn left(&self, left: &Left<CallError>) -> impl Future<Output = Result<(), Stop>> + Send {
+        ready(self.tell(left))
     }
 
     fn pause(&self, tries: u32) -> impl Future<Output = bool> + Send {
@@ -189,6 +251,13 @@ pub fn refusal(cause: Cause) -> CallError {
         Cause::Other => libc::EIO,
     };
     Errno(errno).into()
+}
+
+/// What is left, in words, as it is now.
+pub fn told<T: Tree<Error = CallError>>(tree: &T, left: &Left<CallError>, to: MdtIndex) -> String {
+    let is_directory = matches!(left.what, What::Directory | What::Names);
+    let place = if is_directory { done(tree.layout_of(&left.path)).ok() } else { None };
+    left::told(left, place.as_ref(), to)
 }
 
 /// The outcome of a future that waits for nobody.
