@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{FileSystem, Transport};
+use common::{FileSystem, TIMEOUT, Transport, wait_for};
 
 /// MDTs of the file systems here.
 const MDTS: u16 = 4;
@@ -430,6 +430,39 @@ fn a_directory_gets_stripes_while_it_is_used() {
     system.finish();
 }
 
+/// Names that cannot move for a while are a matter of one line in the log, which says why, and what
+/// to do.
+#[test]
+fn names_that_do_not_move_are_said_once_to_wait_for_a_server() {
+    const OTHER: usize = 1;
+    const NAMES: usize = 5_000;
+    let mut system = FileSystem::start_with_mdts(Transport::Tcp, 1, 2);
+    system.shell(&format!("mkdir $A/d && cd $A/d && seq {NAMES} | xargs touch")).succeed();
+    let split = system.shell("lfs setdirstripe -c 2 $A/d");
+    let split = std::thread::spawn(move || split.succeed());
+    wait_for("the first names that move", TIMEOUT, || {
+        (system.shell("lfs getdirstripe -c $A/d").succeed() == "2\n").then_some(())
+    });
+    system.kill_server(OTHER);
+    let warned = |system: &FileSystem| {
+        let log = system.server_log(0);
+        log.lines()
+            .filter(|line| line.contains("names of a directory do not move"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let first = wait_for("a warning", TIMEOUT, || warned(&system).pop());
+    assert!(
+        first.contains("WARN") && first.contains("start that metadata target") && first.contains("MDT0001"),
+        "{first}"
+    );
+    system.start_server(OTHER);
+    split.join().expect("no panic");
+    assert_eq!(warned(&system), [first], "once a minute");
+    assert_eq!(system.shell("ls $A/d | wc -l").succeed(), format!("{NAMES}\n"));
+    system.finish();
+}
+
 /// Two processes with MDTs. Names of the MDT that is there are used; the rest waits.
 #[test]
 fn a_striped_directory_outlives_its_servers() {
@@ -545,6 +578,13 @@ fn programs_make_striped_directories_by_the_default_of_the_root() {
     let refused = system.shell("cd $A && setpriv --reuid=5002 --clear-groups lfs setdirstripe -d .").output();
     assert!(refused.status == libc::EPERM && refused.stderr.contains("not permitted"), "{refused:?}");
     a(&format!("{owner} -d . && chown 0 ."));
+    // Who owns another directory may not.
+    for options in ["-D -c 2", "-D -c 1 -i 1", "-d"] {
+        let refused =
+            system.shell(&format!("cd $A && {} {options} l", owner.replace("chown 5001 .", "chown 5001 l"))).output();
+        assert!(refused.status == libc::EPERM && refused.stderr.contains("not permitted"), "{options}: {refused:?}");
+    }
+    a("chown 0 l");
     assert_eq!(b("lfs getdirstripe -D ."), line(1, -1));
     // Users make such directories, where they may write.
     a("chmod 777 l");
@@ -579,10 +619,3 @@ fn defaults_hold_while_servers_come_and_go() {
     system.shell("rm -r $A/a $A/c && ls -A $A").succeed();
     system.finish();
 }
-    // Who owns another directory may not.
-    for options in ["-D -c 2", "-D -c 1 -i 1", "-d"] {
-        let refused =
-            system.shell(&format!("cd $A && {} {options} l", owner.replace("chown 5001 .", "chown 5001 l"))).output();
-        assert!(refused.status == libc::EPERM && refused.stderr.contains("not permitted"), "{options}: {refused:?}");
-    }
-    a("chown 0 l");

@@ -35,6 +35,7 @@ mod removed;
 mod revoker;
 mod silent_clients;
 mod space;
+mod split_warnings;
 mod splits;
 mod waiter;
 

@@ -11,7 +11,11 @@ use rpc::{
 };
 use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, Slot, Stripes, Xid};
 
-use super::{Mdt, handler::Told};
+use super::{
+    Mdt,
+    handler::Told,
+    split_warnings::{SplitWarnings, advice},
+};
 use crate::{
     ops::{merge, row::row, split},
     tables::{COUNTERS, counter},
@@ -28,13 +32,14 @@ pub(super) async fn run(mdt: Arc<Mdt>) {
     let growing = mdt.namespace().volatile.growing.lock().wakeup();
     let shrinking = mdt.namespace().volatile.shrinking.lock().wakeup();
     let hot = mdt.namespace().volatile.hot.lock().wakeup();
+    let mut warnings = SplitWarnings::default();
     loop {
         let (begun, grown, shrunk) = (mdt.split_wakeup.notified(), growing.notified(), shrinking.notified());
         let heated = hot.notified();
         begin_large(&mdt).await;
         begin_hot(&mdt).await;
         begin_small(&mdt).await;
-        match step_all(&mdt).await {
+        match step_all(&mdt, &mut warnings).await {
             Ok(true) => {}
             Ok(false) => tokio::select! {
                 biased;
@@ -193,13 +198,23 @@ impl Mdt {
 }
 
 /// A batch for each directory; false if there is none. The last error, if no names could move.
-async fn step_all(mdt: &Mdt) -> FsResult<bool> {
+async fn step_all(mdt: &Mdt, warnings: &mut SplitWarnings) -> FsResult<bool> {
     let directories = directories(mdt).await?;
+    warnings.keep(&directories);
     let (mut moved, mut failed) = (directories.is_empty(), None);
     for directory in &directories {
         match step(mdt, *directory).await {
-            Ok(()) => moved = true,
-            Err(error) => failed = Some(error),
+            Ok(()) => {
+                warnings.moves(*directory);
+                moved = true;
+            }
+            Err(error) => {
+                if warnings.is_due(*directory, &error, mdt.seams.clock.now()) {
+                    let advice = advice(&error);
+                    tracing::warn!(target = %mdt.name(), %directory, %error, advice, "names of a directory do not move to or from its stripes at present; trying again");
+                }
+                failed = Some(error);
+            }
         }
     }
     match failed {
