@@ -95,6 +95,7 @@ impl Listing {
                 true
             }
             (Entry::Occupied(known), None) if *known.get().name == *changed.name => {
+                self.index.remove(&changed.name, cookie);
                 known.remove();
                 true
             }

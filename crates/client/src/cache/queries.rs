@@ -31,8 +31,8 @@ use super::{
 /// concerned: half of what makes them stale.
 pub(super) const CLOCK_SECONDS: u64 = 12 * 60 * 60;
 
-/// At most this part of the room is asked for ahead at once.
-const PAGES_MIN: usize = 4;
+/// So many pages that are asked for ahead fit, at least.
+const PAGES_IN_ROOM: usize = 4;
 
 /// Names of a directory, with attributes where they were asked for, and whether it ends after them.
 pub(crate) type CachedPage = (Vec<(Listed, Option<Attributes>)>, bool);
@@ -301,7 +301,9 @@ impl InodeCache {
         if !self.changes.listing_stable(directory) {
             return None;
         }
-        let names_max = self.room_ahead(names_max);
+        let room = self.room_ahead();
+        let names_max = names_max.min(u32::try_from(room / PAGES_IN_ROOM).unwrap_or(u32::MAX));
+        let has_room = self.recency.ahead() + names_max as usize <= room;
         let Self { inodes, names, listings, statahead, recency, epoch, .. } = self;
         let is_known = |inode: InodeNumber| {
             let known = inodes.get(&inode).and_then(|inode| inode.attributes.as_ref());
@@ -311,16 +313,17 @@ impl InodeCache {
             return None;
         }
         let (entries, index) = listings.so_far(directory, *epoch)?;
+        if !has_room {
+            recency.missed();
+        }
         let is_useful = recency.ahead_is_useful();
-        Some(statahead.step(directory, Looked { name, entries, index, names_max, is_useful, is_known }))
+        Some(statahead.step(directory, Looked { name, entries, index, names_max, has_room, is_useful, is_known }))
     }
 
-    /// How many of `names_max` names may be asked for ahead; none, if as much as fits beside the
-    /// rest was asked for ahead and waits for its use: it would be driven out.
-    fn room_ahead(&self, names_max: u32) -> u32 {
-        let room = self.room_for_inodes() * (ONCE_PART - 1) / ONCE_PART;
-        let page = names_max.min(u32::try_from(room / PAGES_MIN).unwrap_or(u32::MAX));
-        if self.recency.ahead() + page as usize <= room { page } else { 0 }
+    /// How many inodes that were asked for ahead may wait for their use: as many as fit beside
+    /// listings and what was used.
+    fn room_ahead(&self) -> usize {
+        self.room_for_inodes() * (ONCE_PART - 1) / ONCE_PART
     }
 
     /// A moment from which on locks may come with what was asked for ahead.
@@ -330,7 +333,7 @@ impl InodeCache {
 
     /// A page that was asked for ahead at a moment has come.
     pub fn expect(&mut self, page: &[DirectoryEntry], since: UseMoment) {
-        for entry in page {
+        for entry in page.iter().filter(|entry| !matches!(&*entry.name, b"." | b"..")) {
             if let Some(inode) = self.inodes.get_mut(&entry.inode) {
                 self.recency.expect(entry.inode, &mut inode.uses, since);
             }

@@ -18,6 +18,9 @@ use types::InodeNumber;
 const NEWEST_PART: u64 = 8;
 /// The part of all inodes that may be kept although they were asked for ahead and were used.
 pub(super) const ONCE_PART: usize = 8;
+/// So many looks in a row that find none of what waits: where most of it is used, there are not so
+/// many.
+const VAIN_MAX: u32 = 64;
 /// After so many inodes that were asked for ahead, those before count half.
 const LATELY: u32 = 4096;
 /// Marks within the age that is asked for, about.
@@ -52,8 +55,12 @@ pub(crate) struct Recency {
     order: BTreeMap<u64, InodeNumber>,
     /// Those that were used once after they had been asked for ahead.
     once: BTreeMap<u64, InodeNumber>,
-    /// How many of `order` are asked for ahead, and not used.
+    /// How many of `order` were asked for ahead, and wait for their use.
     ahead: usize,
+    /// What was asked for ahead before this use is not waited for any more.
+    doubted: u64,
+    /// Looks that found none of those that wait, since one did.
+    vain: u32,
     /// Of those that were asked for ahead, how many were used lately, and how many went unused.
     hits: u32,
     misses: u32,
@@ -65,10 +72,12 @@ impl Recency {
     /// An inode is used; `uses`: of it.
     pub fn use_now(&mut self, inode: InodeNumber, uses: &mut Uses) {
         let stage = match uses.stage {
-            Stage::Ahead => {
+            Stage::Ahead if self.is_awaited(uses) => {
+                self.vain = 0;
                 self.count(1, 0);
                 Stage::Once
             }
+            Stage::Ahead => Stage::Used,
             Stage::Used | Stage::Once if self.is_new(uses) => return,
             Stage::Used | Stage::Once => Stage::Used,
         };
@@ -105,8 +114,23 @@ impl Recency {
         assert!(order.insert(uses.last, inode).is_none(), "each use has a number of its own");
     }
 
+    /// Whether it was asked for ahead, and waits for its use.
+    fn is_awaited(&self, uses: &Uses) -> bool {
+        uses.stage == Stage::Ahead && uses.last > self.doubted
+    }
+
+    /// A name was looked up that is not among what waits, though no more may wait. After many of
+    /// these in a row nobody will use it.
+    pub fn missed(&mut self) {
+        self.vain += 1;
+        if self.vain >= VAIN_MAX {
+            self.count(0, u32::try_from(self.ahead).unwrap_or(LATELY).min(LATELY));
+            (self.doubted, self.ahead, self.vain) = (self.now, 0, 0);
+        }
+    }
+
     fn take(&mut self, uses: &Uses) -> Option<InodeNumber> {
-        self.ahead -= usize::from(uses.stage == Stage::Ahead);
+        self.ahead -= usize::from(self.is_awaited(uses));
         let order = if uses.stage == Stage::Once { &mut self.once } else { &mut self.order };
         order.remove(&uses.last)
     }
@@ -125,7 +149,7 @@ impl Recency {
 
     /// An inode is gone.
     pub fn remove(&mut self, uses: Uses) {
-        if uses.stage == Stage::Ahead {
+        if self.is_awaited(&uses) {
             self.count(0, 1);
         }
         let former = self.take(&uses);
@@ -149,7 +173,7 @@ impl Recency {
         oldest.filter(|(used, _)| *used <= last).map(|(_, inode)| *inode)
     }
 
-    /// How many inodes were asked for ahead, and not used.
+    /// How many inodes were asked for ahead, and wait for their use.
     pub fn ahead(&self) -> usize {
         self.ahead
     }
@@ -161,7 +185,8 @@ impl Recency {
         }
     }
 
-    /// All inodes, roughly in the order of their last use.
+    /// All inodes: those that were used, or asked for ahead, roughly in the order of their last use,
+    /// then those that were used once.
     pub fn newest_first(&self) -> impl Iterator<Item = InodeNumber> + '_ {
         self.order.values().rev().chain(self.once.values().rev()).copied()
     }
@@ -170,7 +195,7 @@ impl Recency {
     pub fn clear(&mut self) {
         self.order.clear();
         self.once.clear();
-        self.ahead = 0;
+        (self.ahead, self.vain) = (0, 0);
     }
 }
 
@@ -261,5 +286,24 @@ mod tests {
         assert!(recency.newest_first().any(|inode| inode == InodeNumber(149)));
         recency.clear();
         assert_eq!((recency.ahead(), recency.oldest()), (0, None));
+    }
+
+    #[test]
+    fn what_nobody_looks_at_is_not_waited_for() {
+        let (mut recency, mut ahead) = (Recency::default(), [Uses::default(); 100]);
+        let before = recency.moment();
+        for (inode, uses) in ahead.iter_mut().enumerate() {
+            recency.use_now(InodeNumber(inode as u64), uses);
+            recency.expect(InodeNumber(inode as u64), uses, before);
+        }
+        (1..VAIN_MAX).for_each(|_| recency.missed());
+        recency.use_now(InodeNumber(0), &mut ahead[0]);
+        (1..VAIN_MAX).for_each(|_| recency.missed());
+        assert_eq!((recency.ahead(), recency.ahead_is_useful()), (99, true), "one was used between them");
+        recency.missed();
+        assert_eq!((recency.ahead(), recency.ahead_is_useful()), (0, false));
+        recency.use_now(InodeNumber(1), &mut ahead[1]);
+        recency.remove(ahead[2]);
+        assert_eq!((recency.once.len(), recency.order.len()), (1, 98), "it is used as any other");
     }
 }

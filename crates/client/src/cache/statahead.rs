@@ -8,7 +8,8 @@
 //! instead: one that looks at many names probably looks at all of them, in the end. If what was
 //! asked for so is not used, or known already, pages stay small and rare: a page of the first size
 //! takes the MDT as long as a few lookups, so what is asked for in vain at most doubles the cost.
-//! If as much waits for its use as fits among the locks of the MDT, nothing more is asked for.
+//! If as much waits for its use as fits among the locks of the MDT, nothing more is asked for around
+//! names.
 //!
 //! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
 //! to be true: a listing that has changed costs a few lookups.
@@ -72,6 +73,8 @@ pub(crate) struct Looked<'a, K> {
     pub index: &'a mut NameIndex,
     /// Ask for at most so many names.
     pub names_max: u32,
+    /// Whether what is asked for around a name would not drive out what waits for its use.
+    pub has_room: bool,
     /// Whether what was asked for ahead lately was used.
     pub is_useful: bool,
     /// Whether the attributes of an inode are known.
@@ -98,7 +101,7 @@ impl<K: Fn(InodeNumber) -> bool> Looked<'_, K> {
     /// it, or more where there is less on the other side.
     fn around(&mut self, window: u32) -> Option<u64> {
         let position = self.index.find(self.entries, self.name)?;
-        let after = self.entries.range(position..).take(window as usize / 2);
+        let after = self.entries.range(position..).take(window.div_ceil(2) as usize);
         let after = after.take_while(|(_, entry)| !self.is_passed(entry)).count();
         let before = self.entries.range(..position).rev().take(window as usize - after);
         let first = before.take_while(|(_, entry)| !self.is_passed(entry)).last();
@@ -151,7 +154,8 @@ impl Progress {
         let ahead = match looked.names_max {
             0 => None,
             _ if self.in_order >= RUN => self.after(&looked),
-            _ => self.around(&mut looked),
+            _ if looked.has_room => self.around(&mut looked),
+            _ => None,
         };
         Step { ahead, has_left_order }
     }
@@ -174,13 +178,11 @@ impl Progress {
         if self.out_of_order < patience {
             return None;
         }
+        let window = (self.window_out_of_order * 2).max(WINDOW_FIRST).min(looked.names_max);
+        let first = looked.around(window)?;
+        let (ahead, _, unknown) = looked.page(first, window)?;
         self.out_of_order = 0;
-        self.window_out_of_order = (self.window_out_of_order * 2).max(WINDOW_FIRST).min(looked.names_max);
-        let first = looked.around(self.window_out_of_order)?;
-        let (ahead, _, unknown) = looked.page(first, self.window_out_of_order)?;
-        if 2 * unknown < ahead.count {
-            self.window_out_of_order = 0;
-        }
+        self.window_out_of_order = if 2 * unknown < ahead.count { 0 } else { window };
         Some(ahead)
     }
 }
@@ -199,6 +201,7 @@ mod tests {
     struct Walk {
         entries: Names,
         index: NameIndex,
+        has_room: bool,
         is_useful: bool,
         known: RefCell<BTreeSet<u64>>,
         progress: Progress,
@@ -221,6 +224,7 @@ mod tests {
             Self {
                 entries: entries.map(by_cookie).collect(),
                 index: NameIndex::default(),
+                has_room: true,
                 is_useful: true,
                 known,
                 progress,
@@ -241,6 +245,7 @@ mod tests {
                 entries: &self.entries,
                 index: &mut self.index,
                 names_max: MAX,
+                has_room: self.has_room,
                 is_useful: self.is_useful,
                 is_known: known,
             });
@@ -281,6 +286,8 @@ mod tests {
     #[test]
     fn lookups_in_another_order_ask_for_what_is_around_them() {
         let mut walk = Walk::new(10_000);
+        // The first searches make the index.
+        (0..3).for_each(|_| assert_eq!(walk.index.find(&walk.entries, b"f3"), Some(30)));
         // Each of a few names, far apart.
         let out_of_order = (0..20).map(|number| 9950 - number * 200);
         out_of_order.for_each(|number| assert!(!walk.look(number).has_left_order));
@@ -306,6 +313,17 @@ mod tests {
         walk.is_useful = false;
         walk.look_at((0..100).map(|number| 9950 - number * 90));
         assert!(walk.pages.len() <= 25 && walk.pages.iter().all(|page| page.count == WINDOW_FIRST), "{:?}", walk.pages);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_around_names_without_room() {
+        let mut walk = Walk::new(1000);
+        walk.has_room = false;
+        walk.look_at((3..1003).rev());
+        assert!(walk.pages.is_empty(), "{:?}", walk.pages);
+        walk.known.borrow_mut().clear();
+        walk.look_at(3..1003);
+        assert!(walk.pages.len() > 4, "in order what is asked for is used next");
     }
 
     /// A program reads a part of the names, and looks at these before it reads on.
@@ -351,6 +369,7 @@ mod tests {
                     entries: &walk.entries,
                     index: &mut walk.index,
                     names_max: 0,
+                    has_room: true,
                     is_useful: true,
                     is_known: |_| false,
                 })
