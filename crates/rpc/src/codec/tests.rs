@@ -249,7 +249,6 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::SplitDirectory(root(), SplitDirectory { directory: INODE, stripes: stripes() }),
         R::MoveInode(root(), INODE),
         R::RepairName(root(), NameRepair::Settle(remote_name())),
-        R::RepairName(root(), NameRepair::Rescue(INODE)),
     ]
 }
 

@@ -122,6 +122,7 @@ fn restricted_requests_are_these() {
             ("mdt_join", Permission::Mdts),
             ("mdt_remote_names", Permission::Tools),
             ("mdt_above", Permission::Mdts),
+            ("mdt_repair_name", Permission::Repair),
             ("ost_destroy", Permission::MdtsAndRepair),
             ("ost_list_objects", Permission::Tools),
             ("ost_verify", Permission::Tools),
