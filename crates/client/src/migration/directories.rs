@@ -182,7 +182,7 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
             Ok(map) => map,
             Err(error) => return self.leave_below(&path, error).await.map(|()| None),
         };
-        let mut directories = FirstNames::behind(None, self.names_max);
+        let mut directories = FirstNames::after(None, self.names_max);
         match self.pass(&path, Pass::First(map.as_ref()), &mut directories).await? {
             Err(error) => self.leave_below(&path, error).await?,
             Ok(()) if !self.has_stripes() => self.end_names(&path, true).await?,
@@ -192,13 +192,13 @@ impl<'t, T: Tree> DirectoryMigration<'t, T> {
         Ok(Some(Visit { path, names, last }))
     }
 
-    /// The next subdirectories of a directory, behind the one with this name.
+    /// The next subdirectories of a directory, after the one with this name.
     async fn further(
         &mut self,
         path: &Path,
         last: OsString,
     ) -> Result<(btree_set::IntoIter<OsString>, Option<OsString>), T::Stop> {
-        let mut directories = FirstNames::behind(Some(last), self.names_max);
+        let mut directories = FirstNames::after(Some(last), self.names_max);
         if let Err(error) = self.pass(path, Pass::Further, &mut directories).await? {
             self.leave_below(path, error).await?;
         }

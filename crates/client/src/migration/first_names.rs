@@ -1,5 +1,5 @@
 //! The first names of a directory, in the order of their bytes: those that are worked on next, if
-//! there may be more than are to be in memory. The directory is listed once more for those behind
+//! there may be more than are to be in memory. The directory is listed once more for those after
 //! them, so it need not stay open, and its names may move meanwhile.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 /// See the module documentation.
 pub struct FirstNames {
-    /// Only those behind this one.
+    /// Only those after this one.
     after: Option<OsString>,
     names: BTreeSet<OsString>,
     names_max: usize,
@@ -17,8 +17,8 @@ pub struct FirstNames {
 }
 
 impl FirstNames {
-    /// Of those behind `after`, at most this many.
-    pub fn behind(after: Option<OsString>, names_max: usize) -> Self {
+    /// Of those after this name, at most this many.
+    pub fn after(after: Option<OsString>, names_max: usize) -> Self {
         Self { after, names: BTreeSet::new(), names_max, has_more: false }
     }
 
@@ -39,7 +39,7 @@ impl FirstNames {
         }
     }
 
-    /// The names, and the last of them if there are others behind it.
+    /// The names, and the last of them if there are others after it.
     pub fn end(self) -> (btree_set::IntoIter<OsString>, Option<OsString>) {
         let last = if self.has_more { self.names.last().cloned() } else { None };
         (self.names.into_iter(), last)
@@ -56,7 +56,7 @@ mod tests {
         for names_max in 1..9 {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
-                let mut first = FirstNames::behind(after, names_max);
+                let mut first = FirstNames::after(after, names_max);
                 // In another order each time.
                 let turned = found.len() % listed.len();
                 for name in listed[turned..].iter().chain(&listed[..turned]) {

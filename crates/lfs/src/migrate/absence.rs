@@ -34,7 +34,7 @@ impl Absence {
     /// The end of a migration, if an MDT that does not answer is why it fails at a path. So many
     /// have moved.
     pub fn end(&self, path: &Path, error: &CallError, moved: u64) -> Option<Stop> {
-        let absent = self.behind(error)?;
+        let absent = self.absent_mdt(error)?;
         let (Errno(errno), path) = (error.errno(), path.display());
         let rest = "run the command again when it is there: it goes on where it ended";
         let message = format!("lfs migrate: {path}: {absent}; {moved} moved, {rest} ({errno})");
@@ -42,7 +42,7 @@ impl Absence {
     }
 
     /// Which MDT is absent, in words, if that is the reason of an error.
-    fn behind(&self, error: &CallError) -> Option<String> {
+    fn absent_mdt(&self, error: &CallError) -> Option<String> {
         match error {
             CallError::Refused(error @ FsError::Unreachable { target, .. }) => {
                 is_mdt(target).then(|| error.to_string())
@@ -85,9 +85,9 @@ mod tests {
     fn an_mdt_that_does_not_answer_is_named_by_the_error() {
         let nowhere = Absence { root: None };
         let told = "stria-MDT0001 did not answer for 100 s: connection refused";
-        assert_eq!(nowhere.behind(&unreachable("stria-MDT0001")), Some(told.to_owned()));
+        assert_eq!(nowhere.absent_mdt(&unreachable("stria-MDT0001")), Some(told.to_owned()));
         for other in [unreachable("stria-OST0001"), Errno(libc::EIO).into(), Errno(libc::EBUSY).into()] {
-            assert_eq!(nowhere.behind(&other), None, "{other:?}");
+            assert_eq!(nowhere.absent_mdt(&other), None, "{other:?}");
         }
     }
 

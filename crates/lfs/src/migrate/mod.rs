@@ -234,8 +234,9 @@ fn move_directory(path: &Path, wanted: &Wanted, parsed: &Parsed, output: &mut dy
     if wanted.mdts.is_empty() && wanted.is_plain() {
         return channel::inode(path).map(drop).map_err(Stop::from);
     }
+    let absence = Absence::on(path);
     let begun = begin_directory(path, wanted).map_err(|stop| match stop {
-        Stop::File(error) => Absence::on(path).end(path, &error, 0).unwrap_or(Stop::File(error)),
+        Stop::File(error) => absence.end(path, &error, 0).unwrap_or(Stop::File(error)),
         all => all,
     });
     let (mounts, named, stripes) = begun?;

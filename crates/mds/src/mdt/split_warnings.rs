@@ -15,7 +15,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// A directory whose steps fail.
 struct Failing {
-    since: Instant,
+    /// `None`: the last step did something.
+    since: Option<Instant>,
     warned: Option<Instant>,
 }
 
@@ -26,8 +27,9 @@ pub(super) struct SplitWarnings(BTreeMap<InodeNumber, Failing>);
 impl SplitWarnings {
     /// A step of a directory failed: whether to warn.
     pub fn is_due(&mut self, directory: InodeNumber, error: &FsError, now: Instant) -> bool {
-        let failing = self.0.entry(directory).or_insert(Failing { since: now, warned: None });
-        let is_late = !matches!(error, FsError::AwaitsMdt(_)) || now.since(failing.since) >= PATIENCE;
+        let failing = self.0.entry(directory).or_insert(Failing { since: None, warned: None });
+        let since = *failing.since.get_or_insert(now);
+        let is_late = !matches!(error, FsError::AwaitsMdt(_)) || now.since(since) >= PATIENCE;
         let is_due = is_late && failing.warned.is_none_or(|warned| now.since(warned) >= PAUSE);
         if is_due {
             failing.warned = Some(now);
@@ -42,7 +44,9 @@ impl SplitWarnings {
 
     /// A step of a directory did something.
     pub fn moves(&mut self, directory: InodeNumber) {
-        self.0.remove(&directory);
+        if let Some(failing) = self.0.get_mut(&directory) {
+            failing.since = None;
+        }
     }
 }
 
@@ -76,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_warned_of_once_a_minute_until_its_names_move() {
+    fn a_directory_is_warned_of_once_a_minute() {
         let (mut warnings, other) = (SplitWarnings::default(), InodeNumber(0x201));
         let due = |warnings: &mut SplitWarnings, seconds| {
             (0..seconds).filter(|second| warnings.is_due(DIRECTORY, &FsError::NoSpace, at(*second))).collect::<Vec<_>>()
@@ -84,7 +88,8 @@ mod tests {
         assert_eq!(due(&mut warnings, 130), [0, 60, 120]);
         assert!(warnings.is_due(other, &FsError::NoSpace, at(1)), "each directory by itself");
         warnings.moves(DIRECTORY);
-        assert_eq!(due(&mut warnings, 50), [0]);
+        assert!(!warnings.is_due(DIRECTORY, &FsError::NoSpace, at(179)), "also if some steps succeed");
+        assert!(warnings.is_due(DIRECTORY, &FsError::NoSpace, at(180)));
         warnings.keep(&[DIRECTORY]);
         assert_eq!(warnings.0.keys().collect::<Vec<_>>(), [&DIRECTORY]);
     }
