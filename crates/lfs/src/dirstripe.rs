@@ -274,7 +274,9 @@ fn make_one(command: &str, path: &Path, wanted: &Wanted, (mode, umask): (u32, u3
     if let Some(missing) = given.filter(|_| wanted.is_plain()) {
         let there = mdts(&above).map_err(|errno| failed(&errno.into()))?;
         if !there.contains(&missing) {
-            return Err(failed(&Errno(libc::ENODEV).into()));
+            let (shown, words) = (operand.display(), strerror(libc::ENODEV));
+            let problem = format!("{words}: {missing} is not in use (see lfs mdts)");
+            return Err(Failure::new(libc::ENODEV, format!("lfs {command}: dirstripe error on '{shown}': {problem}")));
         }
     }
     let mdt = match given {
