@@ -402,7 +402,7 @@ fn operation() -> OperationId {
     OperationId { coordinator: MdtIndex(1), start: 1 << 32, number: 5 }
 }
 
-fn parts() -> [Part; 13] {
+fn parts() -> [Part; 14] {
     let (name, new_name, who) = (b"name".to_vec(), b"new".to_vec(), Credentials::root());
     let (inode, parent) = (INODE, Attributes::zeroed(INODE, FileKind::Directory));
     let drop = DropLink { inode, parent, name: name.clone(), directory: true, who: who.clone() };
