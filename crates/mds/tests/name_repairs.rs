@@ -303,6 +303,109 @@ async fn a_lost_and_found_on_another_mdt_is_not_used() {
     tree.cluster.end().await;
 }
 
+/// One that root did not make, or whose names users have taken.
+#[tokio::test]
+async fn a_lost_and_found_that_is_not_private_or_has_no_free_name_is_not_used() {
+    let mut tree = with_others().await;
+    let zero = tree.on(0);
+    let here = tree.file(0, "here").await;
+    let there = tree.file(1, "there").await;
+    tree.rename((tree.on(1), "there"), (zero, "there"), RenameMode::Replace).await.unwrap();
+    let shared = tree.directory(ROOT, "lost+found", 0).await;
+    let full = tree.directory(ROOT, "full", 0).await;
+    for inode in [here, there] {
+        for number in 0..16 {
+            let suffix = if number == 0 { String::new() } else { format!(".{number}") };
+            tree.node(full).create(full, &format!("#{:x}{suffix}", inode.0), NodeKind::Regular).await.unwrap();
+        }
+    }
+    in_time("all is made", tree.cluster.at_rest()).await;
+    tree.cluster.0[0]
+        .damage_seeing(|store, batch| {
+            ["here", "there"].iter().for_each(|name| batch.delete(ENTRIES, entry_key(zero, name)));
+            let mut inode = inode_of(store, shared);
+            inode.attributes.mode = 0o777;
+            put_inode(batch, &inode);
+        })
+        .await;
+    tree.cluster.0[1].tolerates_damage();
+    tree.cluster.restart(&[1]).await;
+    tree.cluster.start(&[0]).await;
+    in_time("rest", tree.cluster.all_is_decided()).await;
+    settles(&tree, &["'there'"]).await;
+    for words in ["that only root can change", "all names for it in /lost+found are taken"] {
+        assert_eq!(repair(&tree.cluster, 0, NameRepair::Rescue(there)).await, Err(FsError::NotSupported), "{words}");
+        let found = check(&tree.cluster, 0, true).await;
+        let nameless = found.iter().find(|finding| finding.inode == here && !finding.repaired).expect("it is reported");
+        assert!(nameless.problem.contains(words), "{nameless:?}");
+        tree.rename((ROOT, "lost+found"), (ROOT, &format!("old {words:.8}")), RenameMode::NoReplace).await.unwrap();
+        if words.starts_with("that") {
+            tree.rename((ROOT, "full"), (ROOT, "lost+found"), RenameMode::NoReplace).await.unwrap();
+        }
+        in_time("the renames", tree.cluster.all_is_decided()).await;
+    }
+    assert_eq!(repair(&tree.cluster, 0, NameRepair::Rescue(there)).await.unwrap().len(), 1);
+    in_time("the decision", tree.cluster.all_is_decided()).await;
+    check(&tree.cluster, 0, true).await;
+    is_clean(&tree.cluster).await;
+    tree.cluster.end().await;
+}
+
+/// The only name of each of two directories is on MDT 0, and on its own MDT. Both know another one,
+/// on MDT 2, that does not exist, and have not forgotten it yet.
+#[tokio::test]
+async fn the_only_name_of_a_directory_stays_while_it_knows_a_wrong_one_elsewhere() {
+    let mut tree = Tree::new(3).await;
+    let (zero, one, two) = (tree.on(0), tree.on(1), tree.on(2));
+    let far = tree.directory(zero, "far", 1).await;
+    let near = tree.directory(one, "near", 1).await;
+    in_time("all is made", tree.cluster.at_rest()).await;
+    let named = |name: &str| Some(Link { parent: two, name: name.as_bytes().to_vec() });
+    tree.cluster.0[1]
+        .damage_seeing(|store, batch| {
+            put_inode(batch, &Inode { first_link: named("wrong far"), ..inode_of(store, far) });
+            put_inode(batch, &Inode { first_link: named("wrong near"), ..inode_of(store, near) });
+        })
+        .await;
+    tree.cluster.0[1].tolerates_damage();
+    tree.cluster.start(&[1]).await;
+    in_time("rest", tree.cluster.all_is_decided()).await;
+    let right = RemoteName { inode: far, parent: zero, name: b"far".to_vec(), kind: FileKind::Directory };
+    assert_eq!(settle(&tree.cluster, &right).await, Err(FsError::Exists));
+    let found = check(&tree.cluster, 1, true).await;
+    let reported = found.iter().find(|finding| finding.inode == near).expect("it is reported");
+    assert!(!reported.repaired && reported.problem.contains("another name on MDT0002"), "{found:?}");
+    assert_eq!((tree.lookup((zero, "far")).await, tree.lookup((one, "near")).await), (Ok(far), Ok(near)));
+    settles(&tree, &["'wrong far'", "'wrong near'", "'far'"]).await;
+    check(&tree.cluster, 1, true).await;
+    is_clean(&tree.cluster).await;
+    assert_eq!((tree.parent(far).await, tree.parent(near).await), (Ok(zero), Ok(one)));
+    tree.cluster.end().await;
+}
+
+/// Number 0, which says in an answer that no inode can have a name, in a damaged entry.
+#[tokio::test]
+async fn a_name_of_inode_0_is_removed() {
+    let mut tree = with_others().await;
+    let one = tree.on(1);
+    let before = records(&mut tree.cluster).await;
+    for kind in [FileKind::Regular, FileKind::Directory] {
+        tree.cluster.0[1]
+            .damage(|batch| batch.put(ENTRIES, entry_key(one, "zero"), entry_record("zero", InodeNumber(0), kind)))
+            .await;
+        tree.cluster.0[1].tolerates_damage();
+        tree.cluster.start(&[1]).await;
+        in_time("rest", tree.cluster.all_is_decided()).await;
+        settles(&tree, &["'zero'"]).await;
+        assert_eq!(tree.lookup((one, "zero")).await, Err(FsError::NotFound));
+        check(&tree.cluster, 1, true).await;
+        is_clean(&tree.cluster).await;
+    }
+    let after = records(&mut tree.cluster).await;
+    assert_eq!(changed(&before, &after), [one].into());
+    tree.cluster.end().await;
+}
+
 #[tokio::test]
 async fn a_second_name_of_a_directory_is_removed_and_a_wrong_kind_corrected() {
     let mut tree = with_others().await;
@@ -350,7 +453,9 @@ async fn a_directory_does_not_get_a_name_below_itself() {
     assert_eq!(tree.lookup((below, "up")).await, Err(FsError::NotFound));
     assert_eq!(repair(&tree.cluster, 0, NameRepair::Rescue(directory)).await.unwrap().len(), 1);
     in_time("the decision", tree.cluster.all_is_decided()).await;
-    (check(&tree.cluster, 0, true).await, check(&tree.cluster, 1, true).await);
+    for mdt in [0, 1] {
+        check(&tree.cluster, mdt, true).await;
+    }
     is_clean(&tree.cluster).await;
     assert_eq!(tree.parent(below).await, Ok(directory));
     tree.cluster.end().await;

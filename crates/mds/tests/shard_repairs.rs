@@ -53,10 +53,40 @@ async fn a_lost_shard_is_made_again_with_its_names() {
     }
 }
 
+/// The check of the MDT of a lost shard comes before the directory, on another MDT, has had the
+/// shard made again: it could not, or is out of use.
+#[tokio::test]
+async fn names_of_a_lost_shard_stay_until_it_is_made_again() {
+    let mut tree = with_others().await;
+    let map = striped(&tree, tree.on(0), "striped", (0, &[0, 1])).await;
+    let lost = map.shards[1];
+    let names = ["a", "b", "c"].map(|prefix| name_in(&map, lost, prefix));
+    for name in &names {
+        tree.node(lost).create(lost, name, NodeKind::Regular).await.unwrap();
+    }
+    in_time("all is made", tree.cluster.at_rest()).await;
+    let before = records(&mut tree.cluster).await;
+    tree.cluster.0[1].damage(|batch| batch.delete(INODES, Inode::key(lost))).await;
+    tree.cluster.start(&[1]).await;
+    in_time("rest", tree.cluster.all_is_decided()).await;
+    let found = check(&tree.cluster, 1, true).await;
+    assert!(found.len() == 1 && found[0].inode == lost && !found[0].repaired, "{found:?}");
+    assert!(found[0].problem.contains("a shard whose record is lost; they are kept"), "{found:?}");
+    settles(&tree, &["does not exist"]).await;
+    check(&tree.cluster, 1, true).await;
+    is_clean(&tree.cluster).await;
+    for name in &names {
+        assert!(tree.lookup((lost, name)).await.is_ok(), "{name}");
+    }
+    let after = records(&mut tree.cluster).await;
+    assert_eq!(changed(&before, &after), [lost].into());
+    tree.cluster.end().await;
+}
+
 /// A name that is in this shard.
 fn name_in(map: &DirectoryMap, shard: InodeNumber, prefix: &str) -> String {
-    let names = (0..).map(|number| format!("{prefix}{number}"));
-    names.filter(|name| map.shard_of(name.as_bytes()) == Some(shard)).next().expect("there is one")
+    let mut names = (0..).map(|number| format!("{prefix}{number}"));
+    names.find(|name| map.shard_of(name.as_bytes()) == Some(shard)).expect("there is one")
 }
 
 /// The directory of a shard is lost, or its map does not have the shard: an empty one ends, one with

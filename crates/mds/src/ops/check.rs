@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or adding the name to the inode |
 //! | inodes | a striped directory and its shards know each other; a name in a wrong shard (fsck moves it); each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
-//! | entries | those of a shard exist only if it does | removing the entry |
+//! | entries | names of a shard whose record is lost | none: fsck makes the shard again if a map has it |
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
@@ -24,7 +24,7 @@ use rpc::message::{
     mdt::Finding,
     name_repair::{MISPLACED, NAMELESS},
 };
-use types::{FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
 use super::{lost_and_found, shard_repairs};
 use crate::{
@@ -41,6 +41,9 @@ use crate::{
 /// Findings in one answer; more are counted in the last one.
 const FINDINGS_MAX: usize = 2000;
 
+/// What becomes of the names of a lost shard.
+const KEPT: &str = "they are kept: repair again with all MDTs in use, when no names of the directory move";
+
 /// What a check has found so far.
 pub(crate) struct CheckReport {
     repair: bool,
@@ -48,12 +51,15 @@ pub(crate) struct CheckReport {
     omitted: usize,
     /// Directories known to hang together with the root.
     anchored: BTreeSet<InodeNumber>,
+    /// Shards without a record that were reported.
+    lost_shards: BTreeSet<InodeNumber>,
 }
 
 impl CheckReport {
     /// Nothing found yet.
     pub fn new(repair: bool) -> Self {
-        Self { repair, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() }
+        let (anchored, lost_shards) = (BTreeSet::new(), BTreeSet::new());
+        Self { repair, findings: Vec::new(), omitted: 0, anchored, lost_shards }
     }
 
     /// A record that cannot be decoded.
@@ -153,8 +159,17 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
         return Ok(());
     }
     let problem = format!("name '{name}' in directory {directory} is unknown to its inode");
-    if inode.is_directory() && first_link_holds(txn, &inode)? {
-        return drop_entry(txn, report, directory, &found, format!("{problem}: a directory with two names"));
+    if inode.is_directory() {
+        match first_link(txn, &inode)? {
+            FirstLink::Absent => {}
+            FirstLink::Holds => {
+                return drop_entry(txn, report, directory, &found, format!("{problem}: a directory with two names"));
+            }
+            FirstLink::Elsewhere(mdt) => {
+                report.add(number, format!("{problem}, which has another name on {mdt}"), false);
+                return Ok(());
+            }
+        }
     }
     report.add(number, problem, report.repair);
     if report.repair {
@@ -167,17 +182,18 @@ fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     Ok(())
 }
 
-/// A name in a shard that does not exist, after all shards that have to exist do.
+/// A name in a shard that does not exist. It is kept: only the map of the directory says whether
+/// the shard has to exist, and that may be on an MDT which is out of use, or could not be read.
 fn entry_of_lost_shard(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
-    let (directory, position) = EntryRecord::decode_key(key)?;
+    let (directory, _) = EntryRecord::decode_key(key)?;
     let Some(target) = EntryRecord::decode(value)?.target.filter(|_| directory.is_shard()) else { return Ok(()) };
-    let is_in_doubt = txn.volatile.peers.locked_by(directory).or(txn.volatile.peers.may_come_from(txn.mdt)).is_some();
-    if is_in_doubt || txn.find_inode(directory)?.is_some() {
+    if is_in_doubt(txn, &[directory]) || txn.find_inode(directory)?.is_some() || !report.lost_shards.insert(directory) {
         return Ok(());
     }
-    let name = String::from_utf8_lossy(&target.name).into_owned();
-    let problem = format!("name '{name}' in a shard that does not exist");
-    drop_entry(txn, report, directory, &FoundEntry { position, target }, problem)
+    let name = String::from_utf8_lossy(&target.name);
+    let problem = format!("name '{name}', and maybe others, in a shard whose record is lost; {KEPT}");
+    report.add(directory, problem, false);
+    Ok(())
 }
 
 fn drop_entry(
@@ -205,12 +221,21 @@ fn is_on_the_way(txn: &Transaction<'_>, named: &Link) -> FsResult<bool> {
     Ok(txn.find_inode(named.parent)?.is_some_and(|directory| directory.names_move()))
 }
 
-/// Whether the name of a directory exists; one on another MDT is believed.
-pub(super) fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
-    match &inode.first_link {
-        Some(named) => Ok(!txn.is_here(named.parent) || leads_to(txn, named, inode.number())?),
-        None => Ok(false),
-    }
+/// Whether the name that a directory knows exists.
+pub(super) enum FirstLink {
+    Holds,
+    /// It knows none, or one that does not exist.
+    Absent,
+    /// Only this other MDT can say.
+    Elsewhere(MdtIndex),
+}
+
+pub(super) fn first_link(txn: &Transaction<'_>, inode: &Inode) -> FsResult<FirstLink> {
+    Ok(match &inode.first_link {
+        Some(named) if !txn.is_here(named.parent) => FirstLink::Elsewhere(named.parent.mdt()),
+        Some(named) if leads_to(txn, named, inode.number())? => FirstLink::Holds,
+        _ => FirstLink::Absent,
+    })
 }
 
 fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
@@ -242,6 +267,13 @@ fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value:
     Ok(())
 }
 
+/// Whether another MDT may have decided to change one of these. A check does not wait for that: it
+/// could not once it has repaired a part, and the next check sees the result.
+fn is_in_doubt(txn: &Transaction<'_>, inodes: &[InodeNumber]) -> bool {
+    let peers = &txn.volatile.peers;
+    peers.may_come_from(txn.mdt).is_some() || inodes.iter().any(|inode| peers.locked_by(*inode).is_some())
+}
+
 /// Whether a shard belongs to a directory of this MDT that does not know it.
 fn is_unknown(txn: &Transaction<'_>, shard: &Inode) -> FsResult<bool> {
     let Some(link) = shard.first_link.as_ref().filter(|link| txn.is_here(link.parent)) else { return Ok(false) };
@@ -251,6 +283,9 @@ fn is_unknown(txn: &Transaction<'_>, shard: &Inode) -> FsResult<bool> {
 /// Ends such a shard if it has no names. Nothing else leads to those that it has.
 fn check_unknown(txn: &mut Transaction<'_>, report: &mut CheckReport, mut shard: Inode) -> FsResult<()> {
     let (number, link) = (shard.number(), shard.first_link.clone().unwrap_or(shard_link(shard.number())));
+    if is_in_doubt(txn, &[number, link.parent]) {
+        return Ok(());
+    }
     let is_empty = txn.is_empty_directory(number)?;
     let words = if is_empty { "an empty shard" } else { "a shard with names" };
     let repair = report.repair && is_empty;
@@ -283,8 +318,7 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut 
 fn check_shards(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &Inode) -> FsResult<()> {
     let Some(map) = inode.map() else { return Ok(()) };
     for shard in map.shards.iter().copied().filter(|shard| shard.mdt() == map.master.mdt()) {
-        let peers = &txn.volatile.peers;
-        if peers.locked_by(shard).is_some() || peers.may_come_from(txn.mdt).is_some() {
+        if is_in_doubt(txn, &[shard, map.master]) {
             continue;
         }
         match txn.find_inode(shard)? {
@@ -393,7 +427,8 @@ fn may_rescue(txn: &Transaction<'_>, report: &CheckReport, number: InodeNumber) 
         return Ok((false, String::new()));
     }
     Ok(match lost_and_found::is_usable(txn)? {
-        Some(true) => (true, String::new()),
+        Some(true) if lost_and_found::has_name_for(txn, number)? => (true, String::new()),
+        Some(true) => (false, format!("; {}", lost_and_found::FULL)),
         Some(false) => (false, format!("; {}", lost_and_found::UNUSABLE)),
         None => (false, String::new()),
     })
@@ -402,7 +437,7 @@ fn may_rescue(txn: &Transaction<'_>, report: &CheckReport, number: InodeNumber) 
 /// Gives a nameless inode a name in `lost+found`. The caller stores the inode.
 fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     let directory = lost_and_found::open(txn)?;
-    let link = lost_and_found::free_name(txn, &directory, inode.number())?;
+    let link = lost_and_found::free_name(txn, directory.number(), inode.number())?.ok_or(FsError::Exists)?;
     let target = NamedInode { name: link.name.clone(), inode: inode.number(), kind: inode.kind() };
     inode.first_link = Some(link);
     lost_and_found::add(txn, directory, target)

@@ -16,7 +16,12 @@ use rpc::message::{
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 
-use super::{check::first_link_holds, lost_and_found, root_only::require_root, shard_repairs};
+use super::{
+    check::{FirstLink, first_link},
+    lost_and_found,
+    root_only::require_root,
+    shard_repairs,
+};
 use crate::{
     tables::{
         ORPHANS,
@@ -27,6 +32,9 @@ use crate::{
     },
     transaction::{Transaction, entries::FoundEntry},
 };
+
+/// In an answer: no inode can have the name.
+const NO_INODE: InodeNumber = InodeNumber(0);
 
 /// As the MDT of the name.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, repair: &NameRepair) -> FsResult<MdtReply> {
@@ -109,7 +117,8 @@ fn settle_existing(
     let NamedInode { name, inode, kind } = &found.target;
     let (parent, mdt) = (directory.number(), inode.mdt());
     let shown = format!("name '{}' in directory {parent}", String::from_utf8_lossy(name));
-    let mut can_have_it = prepared.inode == *inode;
+    // Number 0 in the answer says that no inode can have it; one in a damaged entry is no inode.
+    let mut can_have_it = prepared.inode == *inode && *inode != NO_INODE;
     if can_have_it && prepared.entry.is_some() && prepared.kind == FileKind::Directory {
         txn.hold_tree_first()?;
         can_have_it = !txn.is_above(*inode, parent)?;
@@ -147,7 +156,8 @@ fn rescue(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Option<Find
     // Else lost+found might come below a directory that goes into it.
     txn.hold_tree()?;
     let directory = lost_and_found::open(txn)?;
-    let link = lost_and_found::free_name(txn, &directory, inode)?;
+    // As if lost+found were unusable: it has to be renamed too.
+    let link = lost_and_found::free_name(txn, directory.number(), inode)?.ok_or(FsError::NotSupported)?;
     let (decision, prepared) = prepare(txn, inode, &link, NameState::Rescues)?;
     if prepared.entry.is_none() {
         return Ok(None);
@@ -172,6 +182,7 @@ pub(super) enum Verdict {
     Differs,
 }
 
+/// As the MDT of the inode. `Exists`: a directory that has another name on another MDT.
 fn verdict(txn: &Transaction<'_>, part: &CorrectLink, inode: Option<&Inode>) -> FsResult<Verdict> {
     if shard_repairs::concerns(part.inode, &part.name) {
         return shard_repairs::verdict(txn, part, inode);
@@ -181,14 +192,16 @@ fn verdict(txn: &Transaction<'_>, part: &CorrectLink, inode: Option<&Inode>) -> 
     Ok(match (part.state, inode) {
         (NameState::Exists, _) if holds => Verdict::Agrees,
         (NameState::Exists, None) => Verdict::Impossible,
-        (NameState::Exists, Some(inode)) => {
-            let is_named = inode.is_directory() && first_link_holds(txn, inode)?;
-            let number = inode.number();
-            match is_named || number == InodeNumber::ROOT || number.is_shard() {
-                true => Verdict::Impossible,
-                false => Verdict::Differs,
-            }
+        (NameState::Exists, Some(inode)) if inode.number() == InodeNumber::ROOT || inode.number().is_shard() => {
+            Verdict::Impossible
         }
+        (NameState::Exists, Some(inode)) if inode.is_directory() => match first_link(txn, inode)? {
+            FirstLink::Holds => Verdict::Impossible,
+            FirstLink::Absent => Verdict::Differs,
+            // It may be wrong, and this name the only one.
+            FirstLink::Elsewhere(_) => return Err(FsError::Exists),
+        },
+        (NameState::Exists, Some(_)) => Verdict::Differs,
         (NameState::Absent, _) if holds => Verdict::Differs,
         (NameState::Rescues, Some(inode)) if is_nameless(txn, inode)? => Verdict::Differs,
         (NameState::Absent | NameState::Rescues, _) => Verdict::Agrees,
@@ -220,7 +233,7 @@ pub(super) fn answer(txn: &Transaction<'_>, part: &CorrectLink) -> FsResult<Prep
     let inode = txn.find_inode(part.inode)?;
     let verdict = verdict(txn, part, inode.as_ref())?;
     Ok(Prepared {
-        inode: if matches!(verdict, Verdict::Impossible | Verdict::Missing) { InodeNumber(0) } else { part.inode },
+        inode: if matches!(verdict, Verdict::Impossible | Verdict::Missing) { NO_INODE } else { part.inode },
         start: txn.volatile.peers.start(),
         kind: inode.as_ref().map_or(FileKind::Directory, Inode::kind),
         undurable: None,

@@ -3,8 +3,8 @@
 //!
 //! Each such cycle has directories whose parent is on another MDT. From each of these the way up is
 //! followed, one request for each change of MDT, as far as no earlier way has come. A cycle counts
-//! when it is still there after the time that decisions take. It is cut by a rename of one directory
-//! into `lost+found`, which no check for loops can pass.
+//! when it is still there after the time that decisions take. It is reported and never cut: the way
+//! is not read at one moment, so renames in between could show a cycle that never was.
 //!
 //! Downside: memory for one number for each directory that has subdirectories on other MDTs.
 
@@ -13,66 +13,71 @@ use std::collections::HashSet;
 use rpc::{
     message::{
         MdtReply, MdtRequest,
-        mdt::{Finding, Lookup, Rename, RenameMode, SourceData},
-        mdt_peer::{MakeDirectory, RemoteName, RemoteNamesAfter},
+        mdt::Finding,
+        mdt_peer::{RemoteName, RemoteNamesAfter},
     },
     unexpected,
 };
 use rt::Clock;
-use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, Stripes};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 
-use super::{
-    Progress, Targets, names,
-    repairs::{ask, unrepaired},
-};
+use super::{Progress, Targets, names, repairs::ask};
 
-const LOST_AND_FOUND: &[u8] = b"lost+found";
-
-/// Finds all cycles, and cuts them if `repair` says so.
-pub(super) async fn check(
-    targets: &Targets,
-    clock: &dyn Clock,
-    progress: &mut Progress,
-    repair: bool,
-) -> FsResult<Vec<Finding>> {
-    let suspects = suspects(targets, clock, progress).await?;
+/// Finds all cycles.
+pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Vec<Finding>> {
+    let (suspects, mut findings) = suspects(targets, clock, progress).await?;
     if suspects.is_empty() {
-        return Ok(Vec::new());
+        return Ok(findings);
     }
     rt::clock::sleep(clock, names::TIMEOUT).await;
-    let (mut findings, mut reported) = (Vec::new(), HashSet::new());
+    let mut reported = HashSet::new();
     for name in suspects {
-        let Some(way) = Walk::default().cycle_of(targets, clock, &name).await? else { continue };
+        let way = Walk::default().cycle_of(targets, clock, &name).await;
+        let Some(way) = followed(way, &name, &mut findings)?.flatten() else { continue };
         if way.iter().any(|directory| reported.contains(directory)) {
             continue;
         }
         let shown = String::from_utf8_lossy(&name.name);
-        let problem = format!("directory '{shown}' in {} is below itself, by way of several MDTs", name.parent);
-        let found = Finding { inode: name.inode, problem, repaired: false };
-        let finding = match if repair { Some(cut(targets, clock, &name).await) } else { None } {
-            Some(Ok(())) => Finding { repaired: true, ..found },
-            Some(Err(error @ FsError::Unreachable { .. })) => return Err(error),
-            Some(Err(error)) => unrepaired(found, &error),
-            None => found,
-        };
-        if !finding.repaired {
-            reported.extend(way);
-        }
-        findings.push(finding);
+        let problem = format!(
+            "directory '{shown}' in {} is below itself, by way of several MDTs: nobody can reach it, and it is not repaired",
+            name.parent
+        );
+        findings.push(Finding { inode: name.inode, problem, repaired: false });
+        reported.extend(way);
     }
     Ok(findings)
 }
 
-/// Directories with a parent on another MDT that seem to be in a cycle.
-async fn suspects(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Vec<RemoteName>> {
-    let (mut walk, mut suspects) = (Walk::default(), Vec::new());
+/// What following a way has shown; `None`: it failed, which is a finding. Only an MDT that cannot
+/// be reached ends the check.
+fn followed<T>(outcome: FsResult<T>, name: &RemoteName, findings: &mut Vec<Finding>) -> FsResult<Option<T>> {
+    match outcome {
+        Ok(shown) => Ok(Some(shown)),
+        Err(error @ FsError::Unreachable { .. }) => Err(error),
+        Err(error) => {
+            let shown = String::from_utf8_lossy(&name.name);
+            let problem = format!("directory '{shown}' in {} cannot be followed to the root: {error}", name.parent);
+            findings.push(Finding { inode: name.inode, problem, repaired: false });
+            Ok(None)
+        }
+    }
+}
+
+/// Directories with a parent on another MDT that seem to be in a cycle, and findings about others.
+async fn suspects(
+    targets: &Targets,
+    clock: &dyn Clock,
+    progress: &mut Progress,
+) -> FsResult<(Vec<RemoteName>, Vec<Finding>)> {
+    let (mut walk, mut suspects, mut findings) = (Walk::default(), Vec::new(), Vec::new());
     for (_, mdt) in &targets.mdts {
         let mut key = None;
         loop {
             let (found, next) = names::page(mdt, RemoteNamesAfter { of_names: false, key }).await?;
             progress.advance(found.len() as u64);
             for name in found.into_iter().filter(|name| name.kind == FileKind::Directory && !name.inode.is_shard()) {
-                if walk.cycle_of(targets, clock, &name).await?.is_some() {
+                let way = walk.cycle_of(targets, clock, &name).await;
+                if followed(way, &name, &mut findings)?.flatten().is_some() {
                     suspects.push(name);
                 }
             }
@@ -82,7 +87,7 @@ async fn suspects(targets: &Targets, clock: &dyn Clock, progress: &mut Progress)
             }
         }
     }
-    Ok(suspects)
+    Ok((suspects, findings))
 }
 
 /// What is known of ways up.
@@ -145,40 +150,20 @@ async fn top(targets: &Targets, clock: &dyn Clock, directory: InodeNumber) -> Fs
     }
 }
 
-/// Renames a directory into `lost+found`.
-async fn cut(targets: &Targets, clock: &dyn Clock, name: &RemoteName) -> FsResult<()> {
-    let root = targets.mdt_of(InodeNumber::ROOT)?;
-    let rename = Rename {
-        parent: name.parent,
-        name: name.name.clone(),
-        new_parent: lost_and_found(targets, clock).await?,
-        new_name: format!("#{:x}", name.inode.0).into_bytes(),
-        mode: RenameMode::NoReplace,
-        source_data: SourceData::AsIs,
-        mdt_era: None,
-        same_directory: false,
-    };
-    match ask(root, clock, MdtRequest::Rename(Credentials::root(), rename)).await? {
-        MdtReply::Done => Ok(()),
-        reply => Err(unexpected(reply)),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use types::MdtIndex;
 
-/// The directory in the root, made if there is none.
-async fn lost_and_found(targets: &Targets, clock: &dyn Clock) -> FsResult<InodeNumber> {
-    let (parent, who) = (InodeNumber::ROOT, Credentials::root());
-    let root = targets.mdt_of(parent)?;
-    let lookup = Lookup { parent, name: LOST_AND_FOUND.to_vec() };
-    match ask(root, clock, MdtRequest::Lookup(who.clone(), lookup)).await? {
-        MdtReply::Entry(entry) => return Ok(entry.attributes.inode),
-        MdtReply::Absent => {}
-        MdtReply::Remote(_) => return Err(FsError::NotSupported),
-        reply => return Err(unexpected(reply)),
-    }
-    let name = LOST_AND_FOUND.to_vec();
-    let make = MakeDirectory { parent, name, mode: 0o700, umask: 0, mdt: parent.mdt(), stripes: Stripes::default() };
-    match ask(root, clock, MdtRequest::MakeDirectory(who, make)).await? {
-        MdtReply::Created(made) => Ok(made.entry.attributes.inode),
-        reply => Err(unexpected(reply)),
+    use super::*;
+
+    #[test]
+    fn a_way_that_cannot_be_followed_is_a_finding_and_others_are_followed() {
+        let (inode, parent) = (InodeNumber::new(MdtIndex(1), 7), InodeNumber::ROOT);
+        let name = RemoteName { inode, parent, name: b"d".to_vec(), kind: FileKind::Directory };
+        let mut findings = Vec::new();
+        assert_eq!(followed(Ok(5), &name, &mut findings), Ok(Some(5)));
+        assert_eq!(findings, []);
+        assert_eq!(followed::<u8>(Err(FsError::Busy), &name, &mut findings), Ok(None));
+        assert!(findings.len() == 1 && findings[0].inode == inode && !findings[0].repaired, "{findings:?}");
     }
 }

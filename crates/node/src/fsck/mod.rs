@@ -430,7 +430,7 @@ async fn check_names(
         false => differences.iter().map(|(is_name, found)| names::finding(*is_name, found)).collect(),
     };
     progress.begin("following directories to the root over several MDTs".to_owned(), None);
-    findings.extend(cycles::check(targets, clock, progress, arguments.repair).await?);
+    findings.extend(cycles::check(targets, clock, progress).await?);
     checkpoint.names_checked(&mdts, &findings)?;
     Ok(findings)
 }

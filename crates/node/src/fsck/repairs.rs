@@ -7,7 +7,7 @@
 //! | an inode on another MDT than 0 has no name | [`NameRepair::Rescue`] |
 //! | a name is in the wrong shard of its directory | an ordinary rename within the directory |
 //!
-//! Cycles of directories have a module of their own ([`super::cycles`]).
+//! Cycles of directories are only reported ([`super::cycles`]).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -34,17 +34,27 @@ const REPAIRS_MAX: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Settles what names and inodes on different MDTs say of each other. Inodes come first: a
-/// directory with a wrong name can take the right one then.
+/// directory with a wrong name can take the right one then. If it cannot be freed of the wrong one,
+/// the right one would seem to be too many, so it is left.
 pub(super) async fn settle(
     targets: &Targets,
     clock: &dyn Clock,
     differences: names::Differences,
 ) -> FsResult<Vec<Finding>> {
-    let mut findings = Vec::new();
+    let (mut findings, mut refused) = (Vec::new(), BTreeSet::new());
     for (is_name, name) in differences {
-        let found = names::finding(is_name, &name);
+        let (inode, mut found) = (name.inode, names::finding(is_name, &name));
+        if is_name && refused.contains(&inode) {
+            found.problem.push_str("; not repaired: another name of this inode could not be");
+            findings.push(found);
+            continue;
+        }
         let mdt = targets.mdt_of(name.parent)?;
-        findings.extend(repair(mdt, clock, NameRepair::Settle(name), found).await?);
+        let settled = repair(mdt, clock, NameRepair::Settle(name), found).await?;
+        if !is_name && settled.iter().any(|finding| !finding.repaired) {
+            refused.insert(inode);
+        }
+        findings.extend(settled);
     }
     Ok(findings)
 }
@@ -57,10 +67,11 @@ pub(super) async fn finish(targets: &Targets, clock: &dyn Clock, found: Vec<Find
         let inode = finding.inode;
         if finding.repaired {
             findings.push(finding);
-        } else if finding.problem.contains(NAMELESS) && !inode.is_shard() && inode.mdt() != InodeNumber::ROOT.mdt() {
+        } else if is_nameless(&finding.problem) && !inode.is_shard() && inode.mdt() != InodeNumber::ROOT.mdt() {
             let root = targets.mdt_of(InodeNumber::ROOT)?;
-            findings.extend(repair(root, clock, NameRepair::Rescue(inode), finding).await?);
-        } else if inode.is_shard() && finding.problem.ends_with(MISPLACED) {
+            let rescued = repair(root, clock, NameRepair::Rescue(inode), finding.clone()).await?;
+            findings.extend(if rescued.is_empty() { vec![finding] } else { rescued });
+        } else if inode.is_shard() && is_misplaced(&finding.problem) {
             // All names of a shard are put in place at once, at the first one.
             if shards.insert(inode) {
                 findings.extend(put_in_place(targets, clock, inode).await?);
@@ -70,6 +81,19 @@ pub(super) async fn finish(targets: &Targets, clock: &dyn Clock, found: Vec<Find
         }
     }
     Ok(findings)
+}
+
+/// Whether a finding says that an inode has no name. Those that quote a name do not begin with a
+/// number.
+fn is_nameless(problem: &str) -> bool {
+    let words = problem.trim_start_matches(|character: char| character.is_ascii_digit());
+    words.len() < problem.len() && words.strip_prefix(" links, but ").is_some_and(|words| words.starts_with(NAMELESS))
+}
+
+/// Whether a finding says that a name is in the wrong shard. None ends with a name that it quotes.
+fn is_misplaced(problem: &str) -> bool {
+    let words = problem.strip_prefix("name '").and_then(|words| words.strip_suffix(MISPLACED));
+    words.is_some_and(|words| words.ends_with("' "))
 }
 
 /// One repair: what was repaired, or `found` with the reason why not. It is asked for again until
@@ -92,13 +116,15 @@ async fn repair(mdt: &Import, clock: &dyn Clock, repair: NameRepair, found: Find
 }
 
 /// A finding with the reason why it was not repaired.
-pub(super) fn unrepaired(found: Finding, error: &FsError) -> Finding {
+fn unrepaired(found: Finding, error: &FsError) -> Finding {
     let reason = match error {
         FsError::Busy => "names of the directory are moving to or from stripes: check again later".to_owned(),
-        FsError::NotSupported => "/lost+found must be a directory without stripes on MDT0000 (rename another one), \
-                                  and all metadata servers must be updated"
+        FsError::NotSupported => "/lost+found must be a directory without stripes on MDT0000 that only root can \
+                                  change, with a free name for the inode (rename another one), and all metadata \
+                                  servers must be updated"
             .to_owned(),
         FsError::Exists if found.inode.is_shard() => "the stripe belongs to another directory".to_owned(),
+        FsError::Exists => "the directory has another name on another metadata target, which may be right".to_owned(),
         FsError::NotEmpty => "the stripe has names, which no directory leads to".to_owned(),
         error => error.to_string(),
     };
@@ -233,5 +259,26 @@ async fn rename(
     match ask(targets.mdt_of(new_parent)?, clock, MdtRequest::Rename(Credentials::root(), rename)).await? {
         MdtReply::Done => Ok(()),
         reply => Err(unexpected(reply)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Users choose names that findings quote.
+    #[test]
+    fn names_do_not_change_what_a_finding_says() {
+        assert!(is_nameless("1 links, but no name refers to it; more"));
+        assert!(is_misplaced("name 'x' is in a shard to which it does not belong"));
+        let forged = [
+            "name '1 links, but no name refers to it' in directory 5 is unknown to its inode",
+            "attribute 'user.no name refers to it' of an inode that does not exist",
+            "name 'x' is in a shard to which it does not belong' in directory 5 does not refer to it",
+            " links, but no name refers to it",
+        ];
+        for problem in forged {
+            assert!(!is_nameless(problem) && !is_misplaced(problem), "{problem}");
+        }
     }
 }
