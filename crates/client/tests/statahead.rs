@@ -77,8 +77,8 @@ async fn attributes_in_the_order_of_a_listing_need_few_requests() {
     }
 }
 
-/// As `du` looks at them, a part in another order and then the next one, with fewer locks than names:
-/// what was used goes before what was asked for ahead and waits.
+/// As `du` looks at them, a part in another order and then the next one, with fewer locks than
+/// names: what was used goes before what was asked for ahead and waits.
 #[tokio::test]
 async fn looks_in_another_order_need_few_requests_though_locks_are_few() {
     const PART: usize = 100;

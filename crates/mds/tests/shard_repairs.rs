@@ -15,7 +15,8 @@ use super::{
     name_repairs::{changed, check, is_clean, records, settle, settles, with_others},
 };
 
-/// The record of a shard is lost, on the MDT of the directory or on another one. Its names are left.
+/// The record of a shard is lost, on the MDT of the directory or on another one. Its names are
+/// left.
 #[tokio::test]
 async fn a_lost_shard_is_made_again_with_its_names() {
     for mdt in [0, 1] {
@@ -89,8 +90,8 @@ fn name_in(map: &DirectoryMap, shard: InodeNumber, prefix: &str) -> String {
     names.find(|name| map.shard_of(name.as_bytes()) == Some(shard)).expect("there is one")
 }
 
-/// The directory of a shard is lost, or its map does not have the shard: an empty one ends, one with
-/// names is reported.
+/// The directory of a shard is lost, or its map does not have the shard: an empty one ends, one
+/// with names is reported.
 #[tokio::test]
 async fn a_shard_that_no_directory_knows_ends_if_it_is_empty() {
     for (mdt, has_names) in [(0, false), (0, true), (1, false), (1, true)] {

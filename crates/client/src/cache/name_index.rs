@@ -5,7 +5,7 @@
 //! Downside: of two names with one hash, only one is found.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
 };
 
@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 4096;
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
-    positions: HashMap<u64, u64>,
+    positions: BTreeMap<u64, u64>,
     /// Entries before this position are in.
     end: u64,
 }

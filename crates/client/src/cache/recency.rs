@@ -185,8 +185,8 @@ impl Recency {
         }
     }
 
-    /// All inodes: those that were used, or asked for ahead, roughly in the order of their last use,
-    /// then those that were used once.
+    /// All inodes: those that were used, or asked for ahead, roughly in the order of their last
+    /// use, then those that were used once.
     pub fn newest_first(&self) -> impl Iterator<Item = InodeNumber> + '_ {
         self.order.values().rev().chain(self.once.values().rev()).copied()
     }

@@ -8,8 +8,8 @@
 //! instead: one that looks at many names probably looks at all of them, in the end. If what was
 //! asked for so is not used, or known already, pages stay small and rare: a page of the first size
 //! takes the MDT as long as a few lookups, so what is asked for in vain at most doubles the cost.
-//! If as much waits for its use as fits among the locks of the MDT, nothing more is asked for around
-//! names.
+//! If as much waits for its use as fits among the locks of the MDT, nothing more is asked for
+//! around names.
 //!
 //! [`Statahead`] is told only of lookups that the cache could not answer. It knows nothing that has
 //! to be true: a listing that has changed costs a few lookups.
@@ -97,8 +97,8 @@ impl<K: Fn(InodeNumber) -> bool> Looked<'_, K> {
         (count > 0).then_some((Ahead { cookie, count }, last, unknown))
     }
 
-    /// The first position of a page around the name: of what is not known, as much before it as after
-    /// it, or more where there is less on the other side.
+    /// The first position of a page around the name: of what is not known, as much before it as
+    /// after it, or more where there is less on the other side.
     fn around(&mut self, window: u32) -> Option<u64> {
         let position = self.index.find(self.entries, self.name)?;
         let after = self.entries.range(position..).take(window.div_ceil(2) as usize);

@@ -21,7 +21,7 @@ use rpc::{
 use rt::Clock;
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 
-use super::{Progress, Targets, names, repairs::ask};
+use super::{names, progress::Progress, repairs::ask, targets::Targets};
 
 /// Finds all cycles.
 pub(super) async fn check(targets: &Targets, clock: &dyn Clock, progress: &mut Progress) -> FsResult<Vec<Finding>> {

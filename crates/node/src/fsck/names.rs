@@ -23,7 +23,7 @@ use rpc::{
 use rt::Clock;
 use types::{Credentials, FsResult, MdtIndex};
 
-use super::{Progress, Targets};
+use super::{progress::Progress, targets::Targets};
 
 /// Decisions reach other MDTs within moments; what is not the same on both sides after this time is
 /// wrong.

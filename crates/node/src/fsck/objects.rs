@@ -17,8 +17,10 @@ use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
 
 use super::{
-    PAGE, Progress, Summary, Targets,
+    Summary,
     checkpoint::{CheckedObjects, Checkpoint},
+    progress::Progress,
+    targets::{PAGE, Targets, holder},
 };
 
 /// What files say, then what objects say, then the verdict.
@@ -322,14 +324,6 @@ fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
     layout
         .location(object.slot)
         .is_some_and(|location| holder(inode, location) == role && layout.object(inode, object.slot) == object)
-}
-
-/// The target that holds an object of a file.
-pub(super) fn holder(inode: InodeNumber, location: Location) -> TargetRole {
-    match location {
-        Location::Ost(ost) => TargetRole::Ost(ost),
-        Location::Mdt => TargetRole::Mdt(inode.mdt()),
-    }
 }
 
 async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> FsResult<bool> {

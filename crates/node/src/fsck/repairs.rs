@@ -26,7 +26,10 @@ use rpc::{
 use rt::Clock;
 use types::{Credentials, DirectoryMap, FsError, FsResult, InodeNumber, limits::NAME_BYTES_MAX};
 
-use super::{PAGE, Targets, names};
+use super::{
+    names,
+    targets::{PAGE, Targets},
+};
 
 /// Repairs of one name: its kind, and what has it.
 const REPAIRS_MAX: usize = 4;

@@ -91,7 +91,9 @@ impl FileSystem {
         system.mdts_apart = true;
         system.start_first_time(&[]);
         system.add_clients(clients);
-        system.without_spread();
+        if clients > 0 {
+            system.without_spread();
+        }
         system
     }
 
