@@ -84,6 +84,14 @@ pub async fn is_clean(cluster: &Cluster) {
     }
 }
 
+/// Starts MDT 0, whose store was damaged, and MDT 1 again.
+async fn start_damaged(tree: &mut Tree) {
+    tree.cluster.0[1].tolerates_damage();
+    tree.cluster.restart(&[1]).await;
+    tree.cluster.start(&[0]).await;
+    in_time("rest", tree.cluster.all_is_decided()).await;
+}
+
 /// Settles all contradictions, inodes first, and expects these words of them.
 pub async fn settles(tree: &Tree, expected: &[&str]) {
     let found = tree.cluster.contradictions().await;
@@ -207,10 +215,7 @@ async fn inodes_without_any_name_go_to_lost_and_found_from_other_mdts() {
         .damage(|batch| ["directory", "file"].iter().for_each(|name| batch.delete(ENTRIES, entry_key(zero, name))))
         .await;
     // Between two repairs the inodes have no name.
-    tree.cluster.0[1].tolerates_damage();
-    tree.cluster.restart(&[1]).await;
-    tree.cluster.start(&[0]).await;
-    in_time("rest", tree.cluster.all_is_decided()).await;
+    start_damaged(&mut tree).await;
     settles(&tree, &["'directory'", "'file'"]).await;
     let found = check(&tree.cluster, 1, true).await;
     assert_eq!(found.iter().map(|finding| finding.inode).collect::<Vec<_>>(), [directory, file]);
@@ -285,10 +290,7 @@ async fn a_lost_and_found_on_another_mdt_is_not_used() {
     tree.cluster.0[0]
         .damage(|batch| ["here", "there"].iter().for_each(|name| batch.delete(ENTRIES, entry_key(zero, name))))
         .await;
-    tree.cluster.0[1].tolerates_damage();
-    tree.cluster.restart(&[1]).await;
-    tree.cluster.start(&[0]).await;
-    in_time("rest", tree.cluster.all_is_decided()).await;
+    start_damaged(&mut tree).await;
     settles(&tree, &["'there'"]).await;
     assert_eq!(repair(&tree.cluster, 0, NameRepair::Rescue(there)).await, Err(FsError::NotSupported));
     let found = check(&tree.cluster, 0, true).await;
@@ -328,10 +330,7 @@ async fn a_lost_and_found_that_is_not_private_or_has_no_free_name_is_not_used() 
             put_inode(batch, &inode);
         })
         .await;
-    tree.cluster.0[1].tolerates_damage();
-    tree.cluster.restart(&[1]).await;
-    tree.cluster.start(&[0]).await;
-    in_time("rest", tree.cluster.all_is_decided()).await;
+    start_damaged(&mut tree).await;
     settles(&tree, &["'there'"]).await;
     for words in ["that only root can change", "all names for it in /lost+found are taken"] {
         assert_eq!(repair(&tree.cluster, 0, NameRepair::Rescue(there)).await, Err(FsError::NotSupported), "{words}");

@@ -55,6 +55,13 @@ fn inode_of(store: &Store, number: InodeNumber) -> Inode {
     Inode::decode(number, &value).expect("its record is sound")
 }
 
+/// A directory has one subdirectory more or less.
+fn change_links(store: &Store, batch: &mut Batch, directory: InodeNumber, change: i32) {
+    let mut inode = inode_of(store, directory);
+    inode.attributes.links = inode.attributes.links.checked_add_signed(change).expect("it has that many");
+    batch.put(INODES, Inode::key(directory), inode.encode());
+}
+
 /// The map of a striped directory.
 fn map_of(system: &FileSystem, directory: InodeNumber) -> DirectoryMap {
     let mut map = None;
@@ -206,17 +213,13 @@ fn directories_that_are_below_themselves_are_reported() {
     system.unmount(0);
     damage(&system, 0, |store, batch| {
         batch.delete(ENTRIES, entry_key(InodeNumber::ROOT, "top"));
-        let root = inode_of(store, InodeNumber::ROOT);
-        let attributes = types::Attributes { links: root.attributes.links - 1, ..root.attributes };
-        batch.put(INODES, Inode::key(InodeNumber::ROOT), Inode { attributes, ..root }.encode());
+        change_links(store, batch, InodeNumber::ROOT, -1);
     });
     damage(&system, 1, |store, batch| {
         batch.put(ENTRIES, entry_key(one, "back"), entry("back", top, FileKind::Directory));
         let first_link = Some(Link { parent: one, name: b"back".to_vec() });
         batch.put(INODES, Inode::key(top), Inode { first_link, ..inode_of(store, top) }.encode());
-        let above = inode_of(store, one);
-        let attributes = types::Attributes { links: above.attributes.links + 1, ..above.attributes };
-        batch.put(INODES, Inode::key(one), Inode { attributes, ..above }.encode());
+        change_links(store, batch, one, 1);
     });
     for arguments in [&[][..], &["--repair"]] {
         let found = system.fsck(arguments);
@@ -231,17 +234,13 @@ fn directories_that_are_below_themselves_are_reported() {
     system.unmount(0);
     damage(&system, 0, |store, batch| {
         batch.put(ENTRIES, entry_key(InodeNumber::ROOT, "top"), entry("top", top, FileKind::Directory));
-        let root = inode_of(store, InodeNumber::ROOT);
-        let attributes = types::Attributes { links: root.attributes.links + 1, ..root.attributes };
-        batch.put(INODES, Inode::key(InodeNumber::ROOT), Inode { attributes, ..root }.encode());
+        change_links(store, batch, InodeNumber::ROOT, 1);
     });
     damage(&system, 1, |store, batch| {
         batch.delete(ENTRIES, entry_key(one, "back"));
         let first_link = Some(Link { parent: InodeNumber::ROOT, name: b"top".to_vec() });
         batch.put(INODES, Inode::key(top), Inode { first_link, ..inode_of(store, top) }.encode());
-        let above = inode_of(store, one);
-        let attributes = types::Attributes { links: above.attributes.links - 1, ..above.attributes };
-        batch.put(INODES, Inode::key(one), Inode { attributes, ..above }.encode());
+        change_links(store, batch, one, -1);
     });
     system.finish();
 }

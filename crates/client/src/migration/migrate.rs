@@ -155,9 +155,8 @@ impl FileSystem {
                 created => return created,
             }
         }
-        match self.create_unnamed(credentials, inode, 0o600, 0, flags).await {
-            // The MDT is older.
-            Err(FsError::NotDirectory) => Err(FsError::Busy),
+        match self.create_unnamed_beside(credentials, inode, 0o600, 0, flags).await {
+            Err(FsError::NoDeviceOrAddress) => Err(FsError::Busy),
             created => created,
         }
     }

@@ -173,10 +173,30 @@ impl FileSystem {
         }
     }
 
-    /// The same on the MDT of a file of which no directory is there, for one that is to stay
-    /// without a name. The caller may write to that file, and come to it. `NoDeviceOrAddress`: the
-    /// MDT is of an earlier release.
-    pub async fn create_unnamed_beside(
+    /// The same, and where that gives `NoDeviceOrAddress`, beside a file on that MDT, for one that
+    /// is to stay without a name. The caller may write to that file, and come to it.
+    pub async fn create_unnamed_on_or_beside(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        (parent, mdt): (InodeNumber, MdtIndex),
+        beside: Option<InodeNumber>,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        match (self.create_unnamed_on(credentials, (parent, mdt), mode, umask, flags).await, beside) {
+            (Err(FsError::NoDeviceOrAddress), Some(file)) => {
+                // It is named by its number.
+                self.require_path(credentials, file).await?;
+                self.create_unnamed_beside(credentials, file, mode, umask, flags).await
+            }
+            (created, _) => created,
+        }
+    }
+
+    /// The same on the MDT of a file, whatever directories are there. `NoDeviceOrAddress`: the MDT
+    /// is of an earlier release.
+    pub(crate) async fn create_unnamed_beside(
         self: &Arc<Self>,
         credentials: &Credentials,
         file: InodeNumber,
@@ -184,8 +204,6 @@ impl FileSystem {
         umask: u32,
         flags: OpenFlags,
     ) -> FsResult<CreatedFile> {
-        // It is named by its number.
-        self.require_path(credentials, file).await?;
         match self.create_unnamed(credentials, file, mode, umask, flags).await {
             Err(FsError::NotDirectory) => Err(FsError::NoDeviceOrAddress),
             created => created,

@@ -103,13 +103,8 @@ pub async fn create_unnamed(
         let (file_system, parent) = (call.file_system(), call.inode);
         match place {
             Some((mdt, beside)) => {
-                let made = file_system.create_unnamed_on(&credentials, (parent, mdt), mode, umask, flags).await;
-                match (made, beside) {
-                    (Err(FsError::NoDeviceOrAddress), Some(file)) => {
-                        file_system.create_unnamed_beside(&credentials, file, mode, umask, flags).await
-                    }
-                    (made, _) => made,
-                }
+                let place = (parent, mdt);
+                file_system.create_unnamed_on_or_beside(&credentials, place, beside, mode, umask, flags).await
             }
             None => file_system.create_unnamed(&credentials, parent, mode, umask, flags).await,
         }

@@ -35,7 +35,7 @@ use crate::{
         inode::{Inode, Link, Striping},
         link, orphan, xattr,
     },
-    transaction::{Transaction, entries::FoundEntry, striping::shard_link},
+    transaction::{Transaction, entries::FoundEntry},
 };
 
 /// Findings in one answer; more are counted in the last one.
@@ -241,8 +241,10 @@ pub(super) fn first_link(txn: &Transaction<'_>, inode: &Inode) -> FsResult<First
 fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let number = codec::inode_of_key("inode", key)?;
     let mut inode = txn.decode_inode(number, value)?;
-    if number.is_shard() && is_unknown(txn, &inode)? {
-        return check_unknown(txn, report, inode);
+    if number.is_shard()
+        && let Some(link) = unknown_link(txn, &inode)?
+    {
+        return check_unknown(txn, report, inode, &link);
     }
     let before = inode.clone();
     let names = count_names(txn, report, &mut inode)?;
@@ -274,15 +276,16 @@ fn is_in_doubt(txn: &Transaction<'_>, inodes: &[InodeNumber]) -> bool {
     peers.may_come_from(txn.mdt).is_some() || inodes.iter().any(|inode| peers.locked_by(*inode).is_some())
 }
 
-/// Whether a shard belongs to a directory of this MDT that does not know it.
-fn is_unknown(txn: &Transaction<'_>, shard: &Inode) -> FsResult<bool> {
-    let Some(link) = shard.first_link.as_ref().filter(|link| txn.is_here(link.parent)) else { return Ok(false) };
-    Ok(shard.attributes.links > 0 && !leads_to(txn, link, shard.number())? && !is_on_the_way(txn, link)?)
+/// The link of a shard to a directory of this MDT that does not know it, if it has one.
+fn unknown_link(txn: &Transaction<'_>, shard: &Inode) -> FsResult<Option<Link>> {
+    let Some(link) = shard.first_link.as_ref().filter(|link| txn.is_here(link.parent)) else { return Ok(None) };
+    let is_unknown = shard.attributes.links > 0 && !leads_to(txn, link, shard.number())? && !is_on_the_way(txn, link)?;
+    Ok(is_unknown.then(|| link.clone()))
 }
 
 /// Ends such a shard if it has no names. Nothing else leads to those that it has.
-fn check_unknown(txn: &mut Transaction<'_>, report: &mut CheckReport, mut shard: Inode) -> FsResult<()> {
-    let (number, link) = (shard.number(), shard.first_link.clone().unwrap_or(shard_link(shard.number())));
+fn check_unknown(txn: &mut Transaction<'_>, report: &mut CheckReport, mut shard: Inode, link: &Link) -> FsResult<()> {
+    let number = shard.number();
     if is_in_doubt(txn, &[number, link.parent]) {
         return Ok(());
     }
@@ -290,7 +293,7 @@ fn check_unknown(txn: &mut Transaction<'_>, report: &mut CheckReport, mut shard:
     let words = if is_empty { "an empty shard" } else { "a shard with names" };
     let repair = report.repair && is_empty;
     report.add(number, format!("{words} that directory {} does not know", link.parent), repair);
-    if repair { txn.drop_link(&mut shard, &link) } else { Ok(()) }
+    if repair { txn.drop_link(&mut shard, link) } else { Ok(()) }
 }
 
 /// Names that lead to the inode; those that do not are forgotten. Names on other MDTs are believed:
