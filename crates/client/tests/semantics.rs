@@ -700,3 +700,34 @@ async fn what_had_not_begun_when_its_caller_went_does_not_happen() {
     others_run().await;
     assert_eq!(read(&fs, &file, 0, 9).await, b"text");
 }
+
+/// Otherwise they would make objects of a file anew that its last close has removed.
+#[tokio::test]
+async fn a_file_is_closed_after_the_changes_that_killed_processes_had_begun() {
+    for (request, appends) in [("space", false), ("write", true)] {
+        let cluster = Cluster::new(STRIPE, 1);
+        let fs = cluster.mount().await;
+        let file = create(&fs, "file", READ_WRITE).await;
+        write(&fs, &file, 0, b"text").await;
+        cluster.osts[0].hold(request);
+        let (user, changed) = (fs.clone(), file.clone());
+        let killed = tokio::spawn(async move {
+            match appends {
+                true => append(&user, &changed, b"more").await,
+                false => drop(user.truncate(&root(), changed.inode(), Some(&changed), 9).await),
+            }
+        });
+        others_run().await;
+        assert_eq!(cluster.osts[0].waiting(), 1, "the change has begun");
+        killed.abort();
+        let closing = tokio::spawn({
+            let fs = fs.clone();
+            async move { fs.close(file, None).await }
+        });
+        others_run().await;
+        assert_eq!(cluster.mdt.open_count(), 1, "a close overtakes {request}");
+        cluster.osts[0].release();
+        closing.await.unwrap().unwrap();
+        cluster.until_open(0).await;
+    }
+}

@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, attributes::file_flag};
 
 use crate::{
@@ -28,6 +29,10 @@ pub struct OpenFile {
     append_only: bool,
     /// Whether it is being closed or has been closed.
     closed: AtomicBool,
+    /// Held by changes that are completed although their caller has given up. The close waits for
+    /// them: when it removes a file without a name, no change may reach the file's objects later,
+    /// because it would make them anew.
+    unfinished: Arc<RwLock<()>>,
     /// Of a directory that is read.
     pub(crate) listing: Mutex<ListingPlace>,
     file_system: Weak<FileSystem>,
@@ -50,7 +55,8 @@ impl OpenFile {
     ) -> Self {
         let append_only = attributes.flags & file_flag::APPEND_ONLY != 0;
         let (kind, closed, listing) = (attributes.kind, AtomicBool::new(false), Mutex::default());
-        Self { open, kind, id, flags, append_only, closed, listing, file_system }
+        let unfinished = Arc::default();
+        Self { open, kind, id, flags, append_only, closed, unfinished, listing, file_system }
     }
 
     /// The inode.
@@ -76,6 +82,16 @@ impl OpenFile {
     /// True for the first caller only.
     pub(crate) fn begin_close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Begins a change that is completed whatever becomes of its caller; the close comes after it.
+    pub(crate) fn begin_change(&self) -> FsResult<OwnedRwLockReadGuard<()>> {
+        self.unfinished.clone().try_read_owned().map_err(|_| FsError::BadHandle)
+    }
+
+    /// Waits for the changes that are still to be completed, and lets no other one begin.
+    pub(crate) async fn changes_completed(&self) -> OwnedRwLockWriteGuard<()> {
+        self.unfinished.clone().write_owned().await
     }
 
     /// Fails unless this is a regular file open for reading (or execution).

@@ -46,6 +46,7 @@ impl FileSystem {
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
             let (open, id) = (file.open.clone(), file.id());
+            let _completed = file.changes_completed().await;
             this.close_open(&open, id, flock_owner).await
         })
         .await

@@ -73,8 +73,9 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<usize> {
         let written = if options.append {
-            let (this, file) = (self.clone(), file.clone());
+            let (this, file, change) = (self.clone(), file.clone(), file.begin_change()?);
             finish(&self.seams.spawn, move |abandoned| async move {
+                let _held = change;
                 this.begin(file.inode(), &abandoned).await?;
                 this.append(&file, data, options, &Interruption::default().or_abandoned(abandoned)).await
             })
