@@ -44,14 +44,23 @@ impl FileSystem {
         if let Some(found) = known() {
             return self.with_shards(found?).await;
         }
-        if let Some(found) = self.lookup_elsewhere(credentials, place, name).await {
-            return found;
-        }
-        if self.look_ahead(place, name).await?
-            && let Some(found) = known()
-        {
-            return self.with_shards(found?).await;
-        }
+        // Boxed: what is known is found without the memory that a request needs.
+        Box::pin(async move {
+            if let Some(found) = self.lookup_elsewhere(credentials, place, name).await {
+                return found;
+            }
+            if self.look_ahead(place, name).await?
+                && let Some(found) = known()
+            {
+                return self.with_shards(found?).await;
+            }
+            self.ask_for_name(credentials, parent, name).await
+        })
+        .await
+    }
+
+    /// The same, by requests.
+    async fn ask_for_name(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         let lookup = Lookup { parent, name: name.to_vec() };
         for _ in 0..LOOKUPS {
             let request = || MdtRequest::Lookup(credentials.clone(), lookup.clone());
@@ -124,15 +133,20 @@ impl FileSystem {
         if let Some(own) = self.own_attributes(inode) {
             return Ok(own);
         }
-        if let Some((parent, name)) = name()
-            && self.look_ahead(self.directory_maps.place(parent, &name), &name).await?
-            && let Some(known) = known()
-        {
-            return self.with_shards(known).await;
-        }
-        let begun = self.changes_begun(inode);
-        let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
-        self.with_shards((self.complete_since(&entry, begun).await?, entry.map_version > 0)).await
+        let name = name();
+        // Boxed: what is known is found without the memory that a request needs.
+        Box::pin(async move {
+            if let Some((parent, name)) = name
+                && self.look_ahead(self.directory_maps.place(parent, &name), &name).await?
+                && let Some(known) = known()
+            {
+                return self.with_shards(known).await;
+            }
+            let begun = self.changes_begun(inode);
+            let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
+            self.with_shards((self.complete_since(&entry, begun).await?, entry.map_version > 0)).await
+        })
+        .await
     }
 
     /// Changes attributes other than the size.

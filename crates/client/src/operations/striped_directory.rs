@@ -106,15 +106,20 @@ impl FileSystem {
 
     /// Attributes as stat shows them: those of a striped directory with what its shards add.
     pub(crate) async fn with_shards(&self, (found, is_striped): (Attributes, bool)) -> FsResult<Attributes> {
-        if !is_striped || found.links == 0 {
-            return Ok(found);
+        match is_striped && found.links > 0 {
+            // Boxed: hardly any inode is striped.
+            true => Box::pin(self.merged_with_shards(found)).await,
+            false => Ok(found),
         }
-        let Some(map) = Box::pin(self.directory_map(found.inode)).await? else { return Ok(found) };
+    }
+
+    async fn merged_with_shards(&self, found: Attributes) -> FsResult<Attributes> {
+        let Some(map) = self.directory_map(found.inode).await? else { return Ok(found) };
         let shards = join_all(map.shards.iter().map(|shard| self.shard_attributes(*shard)).collect()).await;
-        if shards.contains(&Err(FsError::Stale)) && Box::pin(self.is_still(&map)).await == Ok(false) {
+        if shards.contains(&Err(FsError::Stale)) && self.is_still(&map).await == Ok(false) {
             // What they had is in the directory, or elsewhere by now.
             let now = entry(self.call(found.inode, MdtRequest::GetAttributes(found.inode)).await?)?;
-            return Box::pin(self.with_shards((now.attributes, now.map_version > 0))).await;
+            return self.with_shards((now.attributes, now.map_version > 0)).await;
         }
         let known = map.shards.iter().zip(shards);
         let known = known.filter_map(|(shard, found)| found.unwrap_or_else(|_| self.directory_maps.seen(*shard)));
