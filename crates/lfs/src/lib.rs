@@ -88,7 +88,7 @@ const COMMANDS: &[Command] = &[
         "migrate",
         migrate::run,
         &[LAYOUT_OPTIONS, migrate::OWN_OPTIONS],
-        "move the data of files to another layout",
+        "move data of files to another layout; -m: directories to another metadata target",
     ),
     command("swap_layouts", swap_layouts::run, &[], "swap the layouts and data of two files"),
     command("mkdir", dirstripe::mkdir, &[dirstripe::MAKE_OPTIONS], "create directories on a metadata target"),

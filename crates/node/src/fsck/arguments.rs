@@ -31,8 +31,8 @@ pub struct FsckArgs {
     /// Also read all data and verify checksums
     #[arg(long)]
     pub data: bool,
-    /// Note in FILE how far the check has come; if there is such a file, go on from there. A
-    /// complete check removes it
+    /// Note in FILE how far the check has come; if there is such a file, go on from there, with the
+    /// same SOURCE, --repair and --data. A complete check removes it
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Print findings as JSON lines, the last of which is a summary
