@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, attributes::file_flag};
 
 use crate::{
@@ -32,7 +32,7 @@ pub struct OpenFile {
     /// Held by changes that are completed although their caller has given up. The close waits for
     /// them: when it removes a file without a name, no change may reach the file's objects later,
     /// because it would make them anew.
-    unfinished: Arc<RwLock<()>>,
+    unfinished: RwLock<()>,
     /// Of a directory that is read.
     pub(crate) listing: Mutex<ListingPlace>,
     file_system: Weak<FileSystem>,
@@ -55,7 +55,7 @@ impl OpenFile {
     ) -> Self {
         let append_only = attributes.flags & file_flag::APPEND_ONLY != 0;
         let (kind, closed, listing) = (attributes.kind, AtomicBool::new(false), Mutex::default());
-        let unfinished = Arc::default();
+        let unfinished = RwLock::default();
         Self { open, kind, id, flags, append_only, closed, unfinished, listing, file_system }
     }
 
@@ -85,13 +85,13 @@ impl OpenFile {
     }
 
     /// Begins a change that is completed whatever becomes of its caller; the close comes after it.
-    pub(crate) fn begin_change(&self) -> FsResult<OwnedRwLockReadGuard<()>> {
-        self.unfinished.clone().try_read_owned().map_err(|_| FsError::BadHandle)
+    pub(crate) fn begin_change(&self) -> FsResult<RwLockReadGuard<'_, ()>> {
+        self.unfinished.try_read().map_err(|_| FsError::BadHandle)
     }
 
     /// Waits for the changes that are still to be completed, and lets no other one begin.
-    pub(crate) async fn changes_completed(&self) -> OwnedRwLockWriteGuard<()> {
-        self.unfinished.clone().write_owned().await
+    pub(crate) async fn changes_completed(&self) -> RwLockWriteGuard<'_, ()> {
+        self.unfinished.write().await
     }
 
     /// Fails unless this is a regular file open for reading (or execution).

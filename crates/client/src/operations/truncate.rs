@@ -77,13 +77,11 @@ impl FileSystem {
         }
         let begin =
             ExclusiveBegin { inode, open: file.map(|file| file.id()), purpose: ExclusivePurpose::Truncate(size) };
-        let change = file.map(|file| file.begin_change()).transpose()?;
         let (this, credentials, file) = (self.clone(), credentials.clone(), file.cloned());
         finish(&self.seams.spawn, move |abandoned| async move {
+            let _change = file.as_deref().map(OpenFile::begin_change).transpose()?;
             this.begin(inode, &abandoned).await?;
             let interruption = interruption.or_abandoned(abandoned);
-            // Held until the end: the close of this open comes after.
-            let _held = (file, change);
             this.truncate_locked(&credentials, begin, size, &interruption).await
         })
         .await

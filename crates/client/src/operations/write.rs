@@ -73,9 +73,9 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<usize> {
         let written = if options.append {
-            let (this, file, change) = (self.clone(), file.clone(), file.begin_change()?);
+            let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |abandoned| async move {
-                let _held = change;
+                let _change = file.begin_change()?;
                 this.begin(file.inode(), &abandoned).await?;
                 this.append(&file, data, options, &Interruption::default().or_abandoned(abandoned)).await
             })

@@ -173,10 +173,9 @@ impl FileSystem {
         let moved = match section {
             Some(section) => self.place_or_leave_out(file, &refusals, search, section).await,
             None => {
-                let Ok(change) = file.begin_change() else { return false };
                 let (this, file, search) = (self.clone(), file.clone(), search.clone());
                 finish(&self.seams.spawn, move |abandoned| async move {
-                    let _held = change;
+                    let _change = file.begin_change()?;
                     let interruption = Interruption::default().or_abandoned(abandoned);
                     this.place_alone(&file, &refusals, &search, &interruption).await
                 })
